@@ -1,0 +1,19 @@
+"""SpanBERT in Keras 3: pretraining, fine-tuning and serving."""
+
+from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
+from keras_spanbert.layers.span_masking import SpanMasking
+from keras_spanbert.models.backbone import SpanBertBackbone
+from keras_spanbert.models.pretrainer import SpanBertPretrainer
+from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
+from keras_spanbert.models.tokenizer import SpanBertTokenizer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "SpanBertBackbone",
+    "SpanBertPretrainer",
+    "SpanBertPretrainerPreprocessor",
+    "SpanBertTokenizer",
+    "SpanBoundaryHead",
+    "SpanMasking",
+]

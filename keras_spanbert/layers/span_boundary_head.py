@@ -1,0 +1,196 @@
+"""The span boundary objective's head."""
+
+import keras
+from keras import ops
+
+FUSIONS = ("concat", "sum")
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class SpanBoundaryHead(keras.layers.Layer):
+    """Predicts a span's tokens from the two tokens just outside it.
+
+    For each masked token: `h0 = [x_left; x_right; p_offset]`,
+    `h1 = LayerNorm(GELU(W1 h0 + b1))`, `y = LayerNorm(GELU(W2 h1 + b2))`,
+    `logits = y E^T + b`. E is the tied input embedding (or a kernel of the
+    head's own), b this head's own bias. Nothing but the M masked positions is
+    computed.
+
+    Args:
+        vocabulary_size: int. Size V of the vocabulary. Defaults to `None`, the
+            size of `token_embedding`.
+        token_embedding: `keras.layers.ReversibleEmbedding` whose weights
+            project to the vocabulary. Defaults to `None`, weights of its own.
+        max_span_tokens: int. Number of offsets with an embedding; tokens from
+            this offset on share the last one, and should get weight 0.
+            Defaults to `15`.
+        position_dim: int. Size of the offset embedding p. Defaults to `200`.
+        activation: activation of the two hidden layers. Defaults to `"gelu"`,
+            the exact (erf) GELU.
+        layer_norm_epsilon: float. Defaults to `1e-12`.
+        fusion: "concat", or "sum" for `h0 = x_left + x_right + W p_offset`.
+            Defaults to `"concat"`.
+        kernel_initializer: initializer of all kernels and embeddings. Defaults
+            to `"glorot_uniform"`.
+        **kwargs: see `keras.layers.Layer`.
+
+    Call arguments:
+        sequence_output: float `[B, L, H]`.
+        span_left: int32 `[B, M]`. Position just before the token's span.
+        span_right: int32 `[B, M]`. Position just after it.
+        span_offsets: int32 `[B, M]`. The token's place in it, from 0.
+
+    Returns:
+        Logits `[B, M, V]`.
+
+    Raises:
+        ValueError: where neither `vocabulary_size` nor `token_embedding` is
+            given, both are and differ, or `fusion` is unknown.
+
+    Example:
+    ```python
+    head = keras_spanbert.SpanBoundaryHead(vocabulary_size=100)
+    logits = head(
+        np.random.rand(1, 8, 16), np.array([[1, 1]]), np.array([[4, 4]]), np.array([[0, 1]])
+    )  # [1, 2, 100]
+    ```
+
+    Reference:
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 3.2.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size=None,
+        token_embedding=None,
+        max_span_tokens=15,
+        position_dim=200,
+        activation="gelu",
+        layer_norm_epsilon=1e-12,
+        fusion="concat",
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if token_embedding is not None and vocabulary_size is None:
+            vocabulary_size = token_embedding.input_dim
+        if vocabulary_size is None:
+            raise ValueError(
+                "One of `vocabulary_size` and `token_embedding` must be set. Received: "
+                "vocabulary_size=None, token_embedding=None"
+            )
+        if token_embedding is not None and vocabulary_size != token_embedding.input_dim:
+            raise ValueError(
+                "`vocabulary_size` must be that of `token_embedding`. Received: "
+                f"vocabulary_size={vocabulary_size}, "
+                f"token_embedding.input_dim={token_embedding.input_dim}"
+            )
+        if fusion not in FUSIONS:
+            raise ValueError(f"`fusion` must be one of {FUSIONS}. Received: fusion={fusion!r}")
+        self.vocabulary_size = vocabulary_size
+        self.token_embedding = token_embedding
+        self.max_span_tokens = max_span_tokens
+        self.position_dim = position_dim
+        self.activation = keras.activations.get(activation)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.fusion = fusion
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, sequence_output_shape, *_):
+        hidden_dim = sequence_output_shape[-1]
+        self._position_embedding = keras.layers.Embedding(
+            self.max_span_tokens,
+            self.position_dim,
+            embeddings_initializer=self._initializer(),
+            dtype=self.dtype_policy,
+            name="position_embedding",
+        )
+        self._position_embedding.build((None, None))
+        if self.fusion == "sum":
+            self._position_dense = self._dense(hidden_dim, "position_dense")
+            self._position_dense.build((None, None, self.position_dim))
+        fused_dim = hidden_dim
+        if self.fusion == "concat":
+            fused_dim = 2 * hidden_dim + self.position_dim
+        self._dense_1 = self._dense(hidden_dim, "dense_1", self.activation)
+        self._dense_1.build((None, None, fused_dim))
+        self._layer_norm_1 = self._layer_norm("layer_norm_1")
+        self._layer_norm_1.build((None, None, hidden_dim))
+        self._dense_2 = self._dense(hidden_dim, "dense_2", self.activation)
+        self._dense_2.build((None, None, hidden_dim))
+        self._layer_norm_2 = self._layer_norm("layer_norm_2")
+        self._layer_norm_2.build((None, None, hidden_dim))
+        if self.token_embedding is None:
+            self._output_kernel = self.add_weight(
+                name="output_kernel",
+                shape=(hidden_dim, self.vocabulary_size),
+                initializer=self._initializer(),
+            )
+        self._output_bias = self.add_weight(
+            name="output_bias", shape=(self.vocabulary_size,), initializer="zeros"
+        )
+        self.built = True
+
+    def call(self, sequence_output, span_left, span_right, span_offsets):
+        left = ops.take_along_axis(sequence_output, span_left[:, :, None], axis=1)
+        right = ops.take_along_axis(sequence_output, span_right[:, :, None], axis=1)
+        position = self._position_embedding(
+            ops.minimum(span_offsets, self.max_span_tokens - 1)
+        )
+        if self.fusion == "concat":
+            x = ops.concatenate([left, right, position], axis=-1)
+        else:
+            x = left + right + self._position_dense(position)
+        x = self._layer_norm_1(self._dense_1(x))
+        x = self._layer_norm_2(self._dense_2(x))
+        if self.token_embedding is None:
+            logits = ops.matmul(x, self._output_kernel)
+        else:
+            logits = self.token_embedding(x, reverse=True)
+        return logits + ops.cast(self._output_bias, logits.dtype)
+
+    def compute_output_shape(self, sequence_output_shape, span_left_shape, *_):
+        return (*span_left_shape, self.vocabulary_size)
+
+    def _initializer(self):
+        # One instance would draw the same values for equal shapes.
+        return self.kernel_initializer.clone()
+
+    def _dense(self, units, name, activation=None):
+        return keras.layers.Dense(
+            units,
+            activation=activation,
+            kernel_initializer=self._initializer(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _layer_norm(self, name):
+        return keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
+
+    def get_config(self):
+        config = super().get_config()
+        embedding = self.token_embedding
+        config.update(
+            {
+                "vocabulary_size": self.vocabulary_size,
+                "token_embedding": (
+                    None if embedding is None else keras.layers.serialize(embedding)
+                ),
+                "max_span_tokens": self.max_span_tokens,
+                "position_dim": self.position_dim,
+                "activation": keras.activations.serialize(self.activation),
+                "layer_norm_epsilon": self.layer_norm_epsilon,
+                "fusion": self.fusion,
+                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            }
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        if isinstance(config.get("token_embedding"), dict):
+            config["token_embedding"] = keras.layers.deserialize(config["token_embedding"])
+        return cls(**config)

@@ -1,0 +1,365 @@
+"""Span masking as a Keras preprocessing layer."""
+
+import math
+
+import keras
+import numpy as np
+
+from keras_spanbert.layers import span_masks
+
+SCHEMES = ("span", "whole_word", "subword")
+REPLACEMENTS = ("span", "token")
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class SpanMasking(keras.layers.Layer):
+    """Masks contiguous spans of tokens for span-level pretraining.
+
+    By default reproduces the released SpanBERT in distribution: exactly
+    `ceil(mask_rate * n)` of a sequence's `n` maskable tokens are masked, in
+    spans of whole words whose lengths follow a truncated geometric
+    distribution. Spans that overlap or touch are one span. Each span is
+    replaced by mask tokens (80%), by random tokens (10%) or not at all (10%).
+    Random tokens are drawn from the maskable tokens of the call's own batch,
+    which is the corpus's unigram distribution.
+
+    A special token ends a span: no span reaches across `[SEP]`.
+
+    Works eagerly and inside `tf.data`, on every backend. The same `token_ids`
+    and `seed` give the same output in both and on every backend; where
+    TensorFlow is not installed, other draws of the same distribution.
+
+    Args:
+        vocabulary_size: int. Size of the token vocabulary.
+        mask_token_id: int. Id of the mask token.
+        continuation_token_ids: ints. Ids of tokens that continue a word, such
+            as `##ing`. Defaults to `()`: each token is a word.
+        special_token_ids: ints. Ids that are never masked, padding among them.
+            Defaults to `(0,)`.
+        mask_rate: float in (0, 1]. Share of maskable tokens to mask. Defaults
+            to `0.15`.
+        max_predictions: int. Number M of slots for masked tokens; a sequence's
+            budget ends there. Defaults to `None`, `ceil(mask_rate * L)`.
+        geometric_p: float in (0, 1]. Parameter of the span lengths'
+            distribution. Defaults to `0.2`.
+        max_span_words: int. Longest drawn span, in words. Defaults to `10`.
+        max_span_tokens: int. A span's tokens from this offset on get no SBO
+            target. Defaults to `15`.
+        mask_token_rate: float. Share replaced by the mask token. Defaults to
+            `0.8`.
+        random_token_rate: float. Share replaced by random tokens. The rest is
+            kept. Defaults to `0.1`.
+        replacement: "span" or "token". Whether that choice is made once a span
+            (SpanBERT) or once a token (BERT). Defaults to `"span"`.
+        scheme: "span", "whole_word" (single words) or "subword" (single
+            tokens), as in the paper's ablation. Defaults to `"span"`.
+        seed: int. Fixes the masks of calls without a seed of their own.
+            Defaults to `None`, fresh masks in each process.
+        **kwargs: see `keras.layers.Layer`.
+
+    Call arguments:
+        token_ids: int `[B, L]` or `[L]`, with special tokens and padding. In
+            `tf.data`, L must be static.
+        seed: int or two ints. Fixes the masks. Without it each call draws
+            fresh masks, reproducibly where the layer has a `seed` and calls
+            come in order; a parallel `map` needs a seed for each element, for
+            example from `tf.data.Dataset.random`.
+
+    Returns:
+        A dict of `token_ids` int32 `[B, L]`, the sequence after masking, and,
+        each `[B, M]` with masked tokens in ascending order and padded with 0:
+        `mask_positions`, `mask_ids` (the original ids), `span_left` and
+        `span_right` (positions of the tokens just outside the span),
+        `span_offsets` (place in the span, from 0), all int32, and float32
+        `mask_weights` (1 for a masked token) and `span_weights` (1 where SBO
+        has a target: not in spans that touch the first or last maskable token,
+        nor from offset `max_span_tokens` on).
+
+    Raises:
+        ValueError: where an argument is out of its range, or an id out of the
+            vocabulary's.
+
+    Example:
+    ```python
+    masking = keras_spanbert.SpanMasking(
+        vocabulary_size=100, mask_token_id=4, special_token_ids=(0, 2, 3, 4)
+    )
+    masks = masking([[2, 51, 52, 53, 54, 55, 56, 57, 3, 0]], seed=1)
+    dataset = dataset.batch(256).map(masking)
+    ```
+
+    Reference:
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), sections 3.1 and
+        5.1; the sampling is that of the released code.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        mask_token_id,
+        continuation_token_ids=(),
+        special_token_ids=(0,),
+        mask_rate=0.15,
+        max_predictions=None,
+        geometric_p=0.2,
+        max_span_words=10,
+        max_span_tokens=15,
+        mask_token_rate=0.8,
+        random_token_rate=0.1,
+        replacement="span",
+        scheme="span",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        # As keras-hub's preprocessing layers: `tf.data` hands in TensorFlow
+        # tensors, whatever the backend.
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        self.built = True
+
+        _check_in(0.0 < mask_rate <= 1.0, "(0, 1]", mask_rate=mask_rate)
+        _check_in(0.0 < geometric_p <= 1.0, "(0, 1]", geometric_p=geometric_p)
+        _check_in(0.0 <= mask_token_rate <= 1.0, "[0, 1]", mask_token_rate=mask_token_rate)
+        _check_in(
+            0.0 <= random_token_rate <= 1.0, "[0, 1]", random_token_rate=random_token_rate
+        )
+        if mask_token_rate + random_token_rate > 1.0 + 1e-9:
+            raise ValueError(
+                "`mask_token_rate` and `random_token_rate` must not exceed 1 together. "
+                f"Received: mask_token_rate={mask_token_rate}, "
+                f"random_token_rate={random_token_rate}"
+            )
+        for name, value in [
+            ("vocabulary_size", vocabulary_size),
+            ("max_predictions", 1 if max_predictions is None else max_predictions),
+            ("max_span_words", max_span_words),
+            ("max_span_tokens", max_span_tokens),
+        ]:
+            _check_in(int(value) == value and value >= 1, "1, 2, ...", **{name: value})
+        _check_choice(SCHEMES, scheme=scheme)
+        _check_choice(REPLACEMENTS, replacement=replacement)
+
+        self.vocabulary_size = int(vocabulary_size)
+        self.mask_token_id = int(mask_token_id)
+        self.continuation_token_ids = tuple(int(i) for i in continuation_token_ids)
+        self.special_token_ids = tuple(int(i) for i in special_token_ids)
+        self.mask_rate = mask_rate
+        self.max_predictions = max_predictions
+        self.geometric_p = geometric_p
+        self.max_span_words = int(max_span_words)
+        self.max_span_tokens = int(max_span_tokens)
+        self.mask_token_rate = mask_token_rate
+        self.random_token_rate = random_token_rate
+        self.replacement = replacement
+        self.scheme = scheme
+        self.seed = seed
+
+        self._maskable = np.ones(self.vocabulary_size, bool)
+        self._maskable[self._check_ids("special_token_ids")] = False
+        self._check_ids("mask_token_id")
+        self._continuation = np.zeros(self.vocabulary_size, bool)
+        if scheme == "subword":
+            # Each token counts as a word.
+            self._check_ids("continuation_token_ids")
+        else:
+            self._continuation[self._check_ids("continuation_token_ids")] = True
+        self._length_probabilities = span_masks.span_length_distribution(
+            geometric_p, self.max_span_words if scheme == "span" else 1
+        )
+        self._base_seed = np.random.SeedSequence().entropy % 2**31 if seed is None else seed
+        self._num_calls = None
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer, **kwargs):
+        """Builds the layer for a tokenizer's vocabulary.
+
+        Args:
+            tokenizer: a `keras_hub.tokenizers.Tokenizer` with a mask token:
+                WordPiece (words continue with `##`), SentencePiece (words start
+                with `▁`) or byte-level BPE (words start with `Ġ`).
+            **kwargs: the other arguments of the constructor.
+
+        Returns:
+            A `SpanMasking` layer.
+
+        Raises:
+            ValueError: where the tokenizer has no mask token.
+        """
+        if getattr(tokenizer, "mask_token_id", None) is None:
+            raise ValueError(
+                f"The tokenizer must have a mask token. Received: tokenizer={tokenizer}"
+            )
+        vocabulary_size = tokenizer.vocabulary_size()
+        special = set(tokenizer.special_token_ids)
+        tokens = [str(tokenizer.id_to_token(i)) for i in range(vocabulary_size)]
+        prefix = getattr(tokenizer, "suffix_indicator", None)
+        if prefix is None:
+            starts = "▁" if any(t.startswith("▁") for t in tokens) else "Ġ"
+            continues = [not token.startswith(starts) for token in tokens]
+        else:
+            continues = [token.startswith(prefix) for token in tokens]
+        return cls(
+            vocabulary_size=vocabulary_size,
+            mask_token_id=tokenizer.mask_token_id,
+            continuation_token_ids=[
+                i for i, flag in enumerate(continues) if flag and i not in special
+            ],
+            special_token_ids=sorted(special),
+            **kwargs,
+        )
+
+    def call(self, token_ids, seed=None):
+        tf = _tensorflow()
+        in_graph = tf is not None and not tf.executing_eagerly()
+        if in_graph:
+            import tensorflow.experimental.numpy as xp
+
+            token_ids = tf.convert_to_tensor(token_ids)
+            is_integer = token_ids.dtype.is_integer
+            token_ids = tf.cast(token_ids, tf.int32) if is_integer else token_ids
+        else:
+            xp = np
+            token_ids = _to_numpy(token_ids)
+            is_integer = np.issubdtype(token_ids.dtype, np.integer)
+            self._check_in_vocabulary(token_ids)
+            token_ids = token_ids.astype(np.int32) if is_integer else token_ids
+        rank = len(token_ids.shape)
+        if not is_integer or rank not in (1, 2) or token_ids.shape[-1] is None:
+            raise ValueError(
+                "`token_ids` must be integers of shape [B, L] or [L], with L static. "
+                f"Received: dtype={token_ids.dtype}, shape={token_ids.shape}"
+            )
+        if rank == 1:
+            token_ids = token_ids[None]
+        run = self._masks if tf is None else tf.autograph.experimental.do_not_convert(self._masks)
+        masks = run(xp, token_ids, self._next_seed() if seed is None else seed)
+        if rank == 1:
+            masks = {name: value[0] for name, value in masks.items()}
+        if in_graph:
+            return masks
+        return {name: keras.ops.convert_to_tensor(x) for name, x in masks.items()}
+
+    def _masks(self, xp, token_ids, seed):
+        length = token_ids.shape[1]
+        max_predictions = self.max_predictions or math.ceil(self.mask_rate * length)
+        draws = _uniform(
+            seed,
+            xp.size(token_ids) // length,
+            span_masks.draws_per_sequence(
+                span_masks.num_candidates(
+                    length, self.mask_rate, self._length_probabilities
+                ),
+                max_predictions,
+            ),
+        )
+        masks = span_masks.span_masks(
+            xp,
+            token_ids,
+            xp.take(self._maskable, token_ids),
+            xp.take(self._continuation, token_ids),
+            draws,
+            mask_rate=self.mask_rate,
+            max_predictions=max_predictions,
+            length_probabilities=self._length_probabilities,
+            max_span_tokens=self.max_span_tokens,
+            mask_token_id=self.mask_token_id,
+            mask_token_rate=self.mask_token_rate,
+            random_token_rate=self.random_token_rate,
+            replacement=self.replacement,
+        )
+        return masks._asdict()
+
+    def _next_seed(self):
+        tf = _tensorflow()
+        if tf is None:
+            self._num_calls = (self._num_calls or 0) + 1
+            return self._base_seed, self._num_calls
+        if self._num_calls is None:
+            # A variable, so that a graph traced once counts each of its runs.
+            with tf.init_scope(), tf.device("cpu"):
+                self._num_calls = tf.Variable(0, dtype=tf.int64, trainable=False)
+        return tf.stack([self._base_seed, self._num_calls.assign_add(1)])
+
+    def _check_ids(self, name):
+        ids = np.atleast_1d(np.asarray(getattr(self, name), np.int64))
+        if np.any((ids < 0) | (ids >= self.vocabulary_size)):
+            raise ValueError(
+                f"`{name}` must be in [0, vocabulary_size). Received: "
+                f"{name}={getattr(self, name)}, vocabulary_size={self.vocabulary_size}"
+            )
+        return ids
+
+    def _check_in_vocabulary(self, token_ids):
+        if token_ids.size and not 0 <= token_ids.min() <= token_ids.max() < self.vocabulary_size:
+            raise ValueError(
+                f"`token_ids` must be in [0, {self.vocabulary_size}). Received: ids from "
+                f"{token_ids.min()} to {token_ids.max()}"
+            )
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            {
+                "vocabulary_size": self.vocabulary_size,
+                "mask_token_id": self.mask_token_id,
+                "continuation_token_ids": list(self.continuation_token_ids),
+                "special_token_ids": list(self.special_token_ids),
+                "mask_rate": self.mask_rate,
+                "max_predictions": self.max_predictions,
+                "geometric_p": self.geometric_p,
+                "max_span_words": self.max_span_words,
+                "max_span_tokens": self.max_span_tokens,
+                "mask_token_rate": self.mask_token_rate,
+                "random_token_rate": self.random_token_rate,
+                "replacement": self.replacement,
+                "scheme": self.scheme,
+                "seed": self.seed,
+            }
+        )
+        return config
+
+
+def _uniform(seed, num_rows, num_columns):
+    """float64 `[num_rows, num_columns]`, uniform in [0, 1), fixed by the seed."""
+    tf = _tensorflow()
+    if tf is None:
+        seed = np.resize(np.append(np.asarray(seed, np.int64), 0), 2)
+        generator = np.random.Generator(np.random.Philox(key=seed.astype(np.uint64)))
+        return generator.random((num_rows, num_columns))
+    with tf.device("cpu"):
+        seed = tf.cast(seed if tf.is_tensor(seed) else _to_numpy(seed), tf.int64)
+        if seed.shape.rank == 0:
+            seed = tf.stack([seed, 0])
+        draws = tf.random.stateless_uniform(
+            (num_rows, num_columns), seed, dtype=tf.float64, alg="philox"
+        )
+        return draws.numpy() if tf.executing_eagerly() else draws
+
+
+def _tensorflow():
+    # Needed inside `tf.data` only; and the draws are TensorFlow's where it is
+    # installed, so that they are the same in and out of `tf.data`.
+    try:
+        import tensorflow as tf
+    except ImportError:
+        return None
+    return tf
+
+
+def _to_numpy(x):
+    if keras.ops.is_tensor(x):
+        return keras.ops.convert_to_numpy(x)
+    return np.asarray(x)
+
+
+def _check_in(is_in, rule, **argument):
+    ((name, value),) = argument.items()
+    if not is_in:
+        raise ValueError(f"`{name}` must be in {rule}. Received: {name}={value}")
+
+
+def _check_choice(choices, **argument):
+    ((name, value),) = argument.items()
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {choices}. Received: {name}={value!r}")

@@ -1,0 +1,195 @@
+"""The SpanBERT encoder."""
+
+import keras
+import keras_hub
+
+
+def kernel_initializer():
+    """BERT's initializer, for every embedding and kernel."""
+    return keras.initializers.TruncatedNormal(stddev=0.02)
+
+
+class _TransformerEncoder(keras_hub.layers.TransformerEncoder):
+    """keras-hub's encoder with a dropout rate of its own in the attention."""
+
+    def __init__(self, attention_dropout, **kwargs):
+        super().__init__(**kwargs)
+        self.attention_dropout = attention_dropout
+
+    def build(self, inputs_shape):
+        dropout, self.dropout = self.dropout, self.attention_dropout
+        super().build(inputs_shape)
+        self.dropout = dropout
+        for name in ["self_attention_dropout", "feedforward_dropout"]:
+            # Untrack keras-hub's layer before another takes its place.
+            delattr(self, f"_{name}")
+            layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name=name)
+            setattr(self, f"_{name}", layer)
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class SpanBertBackbone(keras_hub.models.Backbone):
+    """The SpanBERT encoder: BERT with exact GELU and without a pooler.
+
+    Args:
+        vocabulary_size: int. Size of the token vocabulary.
+        num_layers: int. Number of transformer layers.
+        num_heads: int. Number of attention heads of a layer; divides
+            `hidden_dim`.
+        hidden_dim: int. Size of embeddings and layer outputs.
+        intermediate_dim: int. Size of the feedforward networks' inner layer.
+        dropout: float. Rate after embeddings, attention and feedforward
+            networks. Defaults to `0.1`.
+        attention_dropout: float. Rate on the attention weights; `0` lets Keras
+            take its fused attention. Defaults to `None`, the same as `dropout`.
+        max_sequence_length: int. Longest input, in tokens. Defaults to `512`.
+        num_segments: int. Number of segment ids. Defaults to `2`.
+        dtype: string or `keras.DTypePolicy`, of computations and weights;
+            softmax and layer normalisation always compute in float32.
+
+    Raises:
+        ValueError: where `num_heads` does not divide `hidden_dim`.
+
+    Call shapes:
+        `{"token_ids", "segment_ids", "padding_mask"}`, each int32 `[B, L]`, to
+        `[B, L, hidden_dim]`.
+
+    Example:
+    ```python
+    backbone = keras_spanbert.SpanBertBackbone(
+        vocabulary_size=28996, **keras_spanbert.SpanBertBackbone.SIZES["tiny"]
+    )
+    sequence_output = backbone({
+        "token_ids": np.ones((1, 12), "int32"),
+        "segment_ids": np.zeros((1, 12), "int32"),
+        "padding_mask": np.ones((1, 12), "int32"),
+    })  # [1, 12, 128]
+    ```
+
+    Reference:
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.2;
+        sizes below base: [Turc et al. 2019](https://arxiv.org/abs/1908.08962).
+    """
+
+    SIZES = {
+        name: {
+            "num_layers": num_layers,
+            "num_heads": hidden_dim // 64,
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": 4 * hidden_dim,
+        }
+        for name, num_layers, hidden_dim in [
+            ("tiny", 2, 128),
+            ("mini", 4, 256),
+            ("small", 4, 512),
+            ("base", 12, 768),
+            ("large", 24, 1024),
+        ]
+    }
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        dropout=0.1,
+        attention_dropout=None,
+        max_sequence_length=512,
+        num_segments=2,
+        dtype=None,
+        **kwargs,
+    ):
+        if hidden_dim % num_heads:
+            raise ValueError(
+                "`num_heads` must divide `hidden_dim`. Received: "
+                f"num_heads={num_heads}, hidden_dim={hidden_dim}"
+            )
+        # === Layers ===
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            input_dim=vocabulary_size,
+            output_dim=hidden_dim,
+            embeddings_initializer=kernel_initializer(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.position_embedding = keras_hub.layers.PositionEmbedding(
+            sequence_length=max_sequence_length,
+            initializer=kernel_initializer(),
+            dtype=dtype,
+            name="position_embedding",
+        )
+        self.segment_embedding = keras.layers.Embedding(
+            input_dim=num_segments,
+            output_dim=hidden_dim,
+            embeddings_initializer=kernel_initializer(),
+            dtype=dtype,
+            name="segment_embedding",
+        )
+        self.embeddings_add = keras.layers.Add(dtype=dtype, name="embeddings_add")
+        self.embeddings_layer_norm = keras.layers.LayerNormalization(
+            epsilon=1e-12, dtype=dtype, name="embeddings_layer_norm"
+        )
+        self.embeddings_dropout = keras.layers.Dropout(
+            dropout, dtype=dtype, name="embeddings_dropout"
+        )
+        self.transformer_layers = [
+            _TransformerEncoder(
+                intermediate_dim=intermediate_dim,
+                num_heads=num_heads,
+                dropout=dropout,
+                attention_dropout=(
+                    dropout if attention_dropout is None else attention_dropout
+                ),
+                activation="gelu",
+                layer_norm_epsilon=1e-12,
+                kernel_initializer=kernel_initializer(),
+                dtype=dtype,
+                name=f"transformer_layer_{i}",
+            )
+            for i in range(num_layers)
+        ]
+
+        # === Functional Model ===
+        inputs = {
+            name: keras.Input(shape=(None,), dtype="int32", name=name)
+            for name in ["token_ids", "segment_ids", "padding_mask"]
+        }
+        tokens = self.token_embedding(inputs["token_ids"])
+        positions = self.position_embedding(tokens)
+        segments = self.segment_embedding(inputs["segment_ids"])
+        x = self.embeddings_add((tokens, positions, segments))
+        x = self.embeddings_layer_norm(x)
+        x = self.embeddings_dropout(x)
+        for transformer_layer in self.transformer_layers:
+            x = transformer_layer(x, padding_mask=inputs["padding_mask"])
+        super().__init__(inputs=inputs, outputs=x, dtype=dtype, **kwargs)
+
+        # === Config ===
+        self.vocabulary_size = vocabulary_size
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.max_sequence_length = max_sequence_length
+        self.num_segments = num_segments
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            {
+                "vocabulary_size": self.vocabulary_size,
+                "num_layers": self.num_layers,
+                "num_heads": self.num_heads,
+                "hidden_dim": self.hidden_dim,
+                "intermediate_dim": self.intermediate_dim,
+                "dropout": self.dropout,
+                "attention_dropout": self.attention_dropout,
+                "max_sequence_length": self.max_sequence_length,
+                "num_segments": self.num_segments,
+            }
+        )
+        return config

@@ -1,0 +1,191 @@
+"""The WordPiece tokenizer of the released SpanBERT."""
+
+import keras
+import keras_hub
+import numpy as np
+import tokenizers
+
+from keras_spanbert.models.backbone import SpanBertBackbone
+
+# The reference maps words of more than 100 characters to [UNK].
+_MAX_WORD_CHARACTERS = 100
+# What the reference drops from the text: control and format characters other
+# than tab and line ends, private-use characters, the replacement character.
+_DROPPED = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\p{Cf}\p{Co}\x{fffd}]"
+_LONG_WORD = rf"[0-9A-Za-z]{{{_MAX_WORD_CHARACTERS + 1},}}"
+# A noncharacter: in no vocabulary, hence [UNK], with the word around it.
+_UNKNOWN_CHARACTER = "\U0010ffff"
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class SpanBertTokenizer(keras_hub.models.BertTokenizer):
+    """Cased WordPiece, with the ids of the reference implementation.
+
+    A `keras_hub.models.BertTokenizer` that differs where that one strays from
+    the reference (Unicode spaces, control characters, `lowercase` that leaves
+    accents) and is several times as fast. Graph code (`tf.data`) runs
+    `tensorflow_text.FastBertTokenizer`; eager calls run the `tokenizers`
+    library, which needs no TensorFlow. Both give the same ids, but for
+    non-ASCII words of over 100 characters, which only the latter maps to [UNK]
+    as the reference does.
+
+    Args:
+        vocabulary: list of strings, or path of a text file with one token a
+            line. Must hold `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
+        lowercase: bool. Whether to lower-case the text and strip its accents,
+            as uncased BERT does. Defaults to `False`: SpanBERT is cased.
+        special_tokens_in_strings: bool. Whether the text `"[MASK]"` stands for
+            the mask token, and likewise for the other special tokens. Leave it
+            `False` for text from strangers. Defaults to `False`.
+        **kwargs: see `keras_hub.models.BertTokenizer`.
+
+    Raises:
+        ValueError: where the vocabulary lacks a special token or has a token
+            twice.
+
+    Call shapes:
+        A string gives int32 `[tokens]`. A list of strings gives a list of
+        lists in eager code and a ragged tensor in `tf.data`.
+
+    Example:
+    ```python
+    tokenizer = keras_spanbert.SpanBertTokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Span", "##BERT"]
+    )
+    tokenizer("SpanBERT")  # [5, 6]
+    ```
+
+    Reference:
+        [Devlin et al. 2019](https://arxiv.org/abs/1810.04805);
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), appendix A.
+    """
+
+    backbone_cls = SpanBertBackbone
+
+    def __init__(self, vocabulary=None, lowercase=False, **kwargs):
+        self._reference = None
+        self._fast_bert = None
+        super().__init__(
+            vocabulary=vocabulary,
+            lowercase=lowercase,
+            **{**kwargs, "strip_accents": lowercase},
+        )
+
+    def set_vocabulary(self, vocabulary):
+        self._reference = None
+        self._fast_bert = None
+        super().set_vocabulary(vocabulary)
+        if self.vocabulary is None:
+            return
+        if len(self._token_to_id_map) < len(self.vocabulary):
+            # The map keeps a token's last line.
+            first = next(
+                (line, token)
+                for line, token in enumerate(self.vocabulary)
+                if self._token_to_id_map[token] != line
+            )
+            raise ValueError(
+                "A token may stand in the vocabulary only once. Received: "
+                f"{first[1]!r} on line {first[0] + 1} and again on line "
+                f"{self._token_to_id_map[first[1]] + 1}"
+            )
+
+    def tokenize(self, inputs):
+        self._check_vocabulary()
+        if not _in_graph():
+            return self._tokenize_eagerly(_to_python(inputs))
+        if self.special_tokens_in_strings:
+            return super().tokenize(inputs)
+        return self._tokenize_in_graph(inputs)
+
+    def _set_vocabulary_tf(self):
+        # Called with the vocabulary set, outside of any graph: the one place
+        # where the table that `tf.data` code reads may be built.
+        super()._set_vocabulary_tf()
+        import tensorflow as tf
+        import tensorflow_text as tf_text
+
+        with tf.device("cpu"):
+            self._fast_bert = tf_text.FastBertTokenizer(
+                self.vocabulary,
+                suffix_indicator=self.suffix_indicator,
+                # UTF-8 has up to 4 bytes a character.
+                max_bytes_per_word=4 * _MAX_WORD_CHARACTERS,
+                token_out_type=self.compute_dtype,
+                unknown_token=self.oov_token,
+                lower_case_nfd_strip_accents=self.lowercase,
+            )
+
+    def _tokenize_in_graph(self, inputs):
+        import tensorflow as tf
+
+        text = tf.strings.regex_replace(inputs, _DROPPED, "")
+        text = tf.strings.regex_replace(text, _LONG_WORD, _UNKNOWN_CHARACTER)
+        tokens = self._fast_bert.tokenize(text)
+        if not self.sequence_length:
+            return tokens
+        if isinstance(tokens, tf.RaggedTensor):
+            return tokens.to_tensor(shape=[*tokens.shape[:-1], self.sequence_length])
+        missing = self.sequence_length - tf.size(tokens)
+        padded = tf.pad(tokens, [[0, tf.maximum(missing, 0)]])
+        return tf.ensure_shape(padded[: self.sequence_length], [self.sequence_length])
+
+    def _tokenize_eagerly(self, texts):
+        if not isinstance(texts, str):
+            return [self._tokenize_eagerly(text) for text in texts]
+        if self._reference is None:
+            self._reference = self._build_reference()
+        encoding = self._reference.encode(texts, add_special_tokens=False)
+        is_text = self.compute_dtype == "string"
+        tokens = encoding.tokens if is_text else encoding.ids
+        if self.sequence_length:
+            padding = ["" if is_text else 0] * (self.sequence_length - len(tokens))
+            tokens = tokens[: self.sequence_length] + padding
+        return tokens if is_text else np.array(tokens, self.compute_dtype)
+
+    def _build_reference(self):
+        reference = tokenizers.Tokenizer(
+            tokenizers.models.WordPiece(
+                self._token_to_id_map,
+                unk_token=self.oov_token,
+                max_input_chars_per_word=_MAX_WORD_CHARACTERS,
+                continuing_subword_prefix=self.suffix_indicator,
+            )
+        )
+        reference.normalizer = tokenizers.normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=True,
+            strip_accents=self.lowercase,
+            lowercase=self.lowercase,
+        )
+        reference.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        if self.special_tokens_in_strings:
+            reference.add_special_tokens(sorted(self.special_tokens))
+        return reference
+
+    def get_config(self):
+        config = super().get_config()
+        del config["strip_accents"]  # Follows `lowercase`.
+        return config
+
+
+def _in_graph():
+    try:
+        import tensorflow as tf
+    except ImportError:
+        return False
+    return not tf.executing_eagerly()
+
+
+def _to_python(texts):
+    """Strings in any container as a string or (nested) lists of strings."""
+    if isinstance(texts, bytes):
+        return texts.decode("utf-8")
+    if isinstance(texts, str):
+        return texts
+    if hasattr(texts, "__array__") or hasattr(texts, "to_list"):
+        texts = texts.to_list() if hasattr(texts, "to_list") else np.asarray(texts).tolist()
+        return _to_python(texts)
+    if isinstance(texts, (list, tuple)):
+        return [_to_python(text) for text in texts]
+    raise ValueError(f"Text must be a string or a list of strings. Received: {texts!r}")
