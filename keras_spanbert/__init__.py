@@ -6,10 +6,13 @@ from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.pretrainer import SpanBertPretrainer
 from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdamW",
+    "LinearWarmupDecay",
     "SpanBertBackbone",
     "SpanBertPretrainer",
     "SpanBertPretrainerPreprocessor",

@@ -164,7 +164,7 @@ class SpanMasking(keras.layers.Layer):
             self._check_ids("continuation_token_ids")
         else:
             self._continuation[self._check_ids("continuation_token_ids")] = True
-        self._length_probabilities = span_masks.span_length_distribution(
+        self.length_probabilities = span_masks.span_length_distribution(
             geometric_p, self.max_span_words if scheme == "span" else 1
         )
         self._base_seed = np.random.SeedSequence().entropy % 2**31 if seed is None else seed
@@ -240,28 +240,42 @@ class SpanMasking(keras.layers.Layer):
             return masks
         return {name: keras.ops.convert_to_tensor(x) for name, x in masks.items()}
 
+    def drawn_span_lengths(self, batch_size, sequence_length, seed):
+        """Lengths of the spans that a call draws, before they merge and end.
+
+        Args:
+            batch_size: int. The call's B.
+            sequence_length: int. The call's L.
+            seed: int or two ints. The call's seed.
+
+        Returns:
+            int32 array `[B, K]`, in words.
+        """
+        num_candidates, _ = self._sizes(sequence_length)
+        draws = self._draws(batch_size, sequence_length, seed)
+        draws = draws[:, num_candidates + 1 : 2 * num_candidates + 1]
+        return span_masks.span_lengths(np, draws, self.length_probabilities)
+
+    def _sizes(self, length):
+        num_candidates = span_masks.num_candidates(
+            length, self.mask_rate, self.length_probabilities
+        )
+        return num_candidates, self.max_predictions or math.ceil(self.mask_rate * length)
+
+    def _draws(self, batch_size, length, seed):
+        return _uniform(seed, batch_size, span_masks.draws_per_sequence(*self._sizes(length)))
+
     def _masks(self, xp, token_ids, seed):
         length = token_ids.shape[1]
-        max_predictions = self.max_predictions or math.ceil(self.mask_rate * length)
-        draws = _uniform(
-            seed,
-            xp.size(token_ids) // length,
-            span_masks.draws_per_sequence(
-                span_masks.num_candidates(
-                    length, self.mask_rate, self._length_probabilities
-                ),
-                max_predictions,
-            ),
-        )
         masks = span_masks.span_masks(
             xp,
             token_ids,
             xp.take(self._maskable, token_ids),
             xp.take(self._continuation, token_ids),
-            draws,
+            self._draws(xp.size(token_ids) // length, length, seed),
             mask_rate=self.mask_rate,
-            max_predictions=max_predictions,
-            length_probabilities=self._length_probabilities,
+            max_predictions=self._sizes(length)[1],
+            length_probabilities=self.length_probabilities,
             max_span_tokens=self.max_span_tokens,
             mask_token_id=self.mask_token_id,
             mask_token_rate=self.mask_token_rate,

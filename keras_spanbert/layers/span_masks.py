@@ -56,6 +56,12 @@ def span_length_distribution(geometric_p, max_span_words):
     return probabilities / probabilities.sum()
 
 
+def span_lengths(xp, draws, length_probabilities):
+    """Span lengths in words, int32, from uniform draws of rank 2."""
+    more_words = np.cumsum(length_probabilities)[:-1] <= draws[:, :, None]
+    return 1 + xp.sum(more_words, axis=2, dtype=np.int32)
+
+
 def num_candidates(sequence_length, mask_rate, length_probabilities):
     """Number of candidate spans that fill the budget of a sequence."""
     mean_length = length_probabilities @ np.arange(1, len(length_probabilities) + 1)
@@ -232,8 +238,7 @@ def _candidates(
     starts = xp.take(word_starts, words)
     anchors, words = anchors[:, :-1], words[:, :-1]
 
-    more_words = np.cumsum(length_probabilities)[:-1] <= length_draws[:, :, None]
-    lengths = 1 + xp.sum(more_words, axis=2, dtype=np.int32)
+    lengths = span_lengths(xp, length_draws, length_probabilities)
     stop_words = xp.minimum(words + lengths, _size(xp, word_starts) - 1)
     next_blocks = xp.minimum(xp.take(block_of, anchors) + 1, _size(xp, block_starts) - 1)
     stops = xp.minimum(

@@ -8,6 +8,7 @@ from keras import ops
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.models.backbone import SpanBertBackbone, kernel_initializer
 from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
+from keras_spanbert.training.optimizer import AdamW
 
 _SCORES = ("both", "mlm", "sbo")
 # `fill` pads texts to multiples of this, so that few shapes are compiled.
@@ -132,7 +133,7 @@ class SpanBertPretrainer(keras_hub.models.Task):
             optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
                 `"auto"`, AdamW with learning rate 1e-4, weight decay 0.01 and
                 gradients clipped to norm 1. To train from nothing, pass one
-                with a warm-up: `keras_spanbert.training.optimizer.adamw`.
+                with a warm-up: `AdamW(LinearWarmupDecay(...))`.
             loss: `"auto"` or a dict of losses. Defaults to `"auto"`.
             loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 1 and
                 `sbo_weight`.
@@ -143,10 +144,7 @@ class SpanBertPretrainer(keras_hub.models.Task):
             **kwargs: see `keras.Model.compile`.
         """
         if optimizer == "auto":
-            optimizer = keras.optimizers.AdamW(
-                1e-4, weight_decay=0.01, epsilon=1e-8, global_clipnorm=1.0
-            )
-            optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+            optimizer = AdamW()
         if loss == "auto":
             loss = {
                 name: keras.losses.SparseCategoricalCrossentropy(
@@ -176,6 +174,11 @@ class SpanBertPretrainer(keras_hub.models.Task):
             jit_compile=jit_compile,
             **kwargs,
         )
+
+    def compile_from_config(self, config):
+        # Keras does so itself only where `compile` is not overridden.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
 
     def fit(self, x=None, y=None, batch_size=None, validation_data=None, **kwargs):
         """Trains the model: see `keras.Model.fit` and the class."""

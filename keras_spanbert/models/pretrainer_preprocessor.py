@@ -132,6 +132,12 @@ class SpanBertPretrainerPreprocessor(keras_hub.models.Preprocessor):
         sample_weight = {"mlm": masks["mask_weights"], "sbo": masks["span_weights"]}
         return x, y, sample_weight
 
+    @property
+    def masking(self):
+        """The `SpanMasking` layer."""
+        self.build(None)
+        return self._masking
+
     def get_config(self):
         config = super().get_config()
         config.update({"sequence_length": self.sequence_length, **self.masking_config})

@@ -1,0 +1,100 @@
+"""The optimizer of BERT and SpanBERT: AdamW with a linear schedule."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Learning rate that rises linearly to a peak, then falls linearly to 0.
+
+    Args:
+        peak: float. Highest learning rate, reached after `warmup_steps`.
+        warmup_steps: int. Number of steps of the rise.
+        total_steps: int. Number of steps of rise and fall together.
+
+    Raises:
+        ValueError: where `warmup_steps` is negative or exceeds `total_steps`.
+
+    Example:
+    ```python
+    LinearWarmupDecay(1e-4, warmup_steps=10_000, total_steps=2_400_000)
+    ```
+
+    Reference:
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.2.
+    """
+
+    def __init__(self, peak, warmup_steps, total_steps):
+        if not 0 <= warmup_steps <= total_steps:
+            raise ValueError(
+                "`warmup_steps` must be in [0, total_steps]. Received: "
+                f"warmup_steps={warmup_steps}, total_steps={total_steps}"
+            )
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.total_steps = total_steps
+
+    def __call__(self, step):
+        # The first of the steps, number 0, already moves the weights.
+        step = ops.cast(step, "float32") + 1.0
+        rise = step / max(self.warmup_steps, 1)
+        fall = (self.total_steps + 1 - step) / (self.total_steps + 1 - self.warmup_steps)
+        return self.peak * ops.clip(ops.minimum(rise, fall), 0.0, 1.0)
+
+    def get_config(self):
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class AdamW(keras.optimizers.AdamW):
+    """Keras's AdamW with SpanBERT's settings, exempting biases and norms.
+
+    Decay is decoupled and leaves out biases and layer normalisations, after
+    loading too: Keras's own exemptions are not saved.
+
+    Args:
+        learning_rate: float or schedule. Defaults to `1e-4`.
+        weight_decay: float. Defaults to `0.01`.
+        beta_1: float. Defaults to `0.9`.
+        beta_2: float. Defaults to `0.999`; 0.98 suits short runs.
+        epsilon: float. Defaults to `1e-8`.
+        global_clipnorm: float. Largest norm of all gradients together; `None`
+            for none. Defaults to `1.0`.
+        **kwargs: see `keras.optimizers.AdamW`.
+
+    Example:
+    ```python
+    schedule = LinearWarmupDecay(1e-4, warmup_steps=10_000, total_steps=2_400_000)
+    pretrainer.compile(optimizer=AdamW(schedule))
+    ```
+
+    Reference:
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.2.
+    """
+
+    def __init__(
+        self,
+        learning_rate=1e-4,
+        weight_decay=0.01,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-8,
+        global_clipnorm=1.0,
+        **kwargs,
+    ):
+        super().__init__(
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            global_clipnorm=global_clipnorm,
+            **kwargs,
+        )
+        # By their names in Keras: "bias" covers the heads' "output_bias".
+        self.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])

@@ -1,0 +1,229 @@
+"""What a run writes beside its preset: figures, a history, plots, examples."""
+
+import csv
+import json
+import os
+import platform
+import re
+import time
+from importlib import metadata
+
+import keras
+import numpy as np
+
+FILES = ["metrics.json", "history.csv", "run.json", "loss.png", "span_lengths.png"]
+
+
+class TrainingReport(keras.callbacks.Callback):
+    """Shows speed and time left, and writes a row of `history.csv` an evaluation.
+
+    Args:
+        path: string. The CSV file.
+        total_steps: int. Training stops there.
+        tokens_per_step: int. Batch size times sequence length.
+    """
+
+    def __init__(self, path, total_steps, tokens_per_step):
+        super().__init__()
+        self.path = path
+        self.total_steps = total_steps
+        self.tokens_per_step = tokens_per_step
+        self.step = 0
+        self.rows = []
+        self._training_seconds = 0.0
+        self._started = None
+
+    def on_train_begin(self, logs=None):
+        self._began = time.perf_counter()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        # From the interval's second step on: the first one compiles.
+        if batch == 1:
+            self._started = time.perf_counter()
+            self._first = self.step
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step += 1
+        if self.step == self.total_steps:
+            self.model.stop_training = True
+        if logs is not None and batch > 0:
+            logs["tokens_per_second"] = round(self._speed())
+
+    def on_test_begin(self, logs=None):
+        # Evaluation does not count as training time.
+        self._interval_speed = self._speed() if self._started else float("nan")
+
+    def on_epoch_end(self, epoch, logs=None):
+        seconds = time.perf_counter() - self._began
+        row = {
+            "step": self.step,
+            "seconds": round(seconds, 1),
+            "tokens_per_second": round(self._interval_speed)
+            if np.isfinite(self._interval_speed)
+            else "",
+        }
+        row.update((k, float(v)) for k, v in logs.items() if k != "tokens_per_second")
+        self.rows.append(row)
+        write_csv(self.path, self.rows)
+        left = seconds / self.step * (self.total_steps - self.step)
+        print(
+            f"step {self.step:,}/{self.total_steps:,}  "
+            f"held-out MLM {row['val_mlm_cross_entropy']:.3f}  "
+            f"SBO {row['val_sbo_cross_entropy']:.3f} nats a token  "
+            f"{row['tokens_per_second'] or 0:,} tokens/s  "
+            f"{int(left // 60)}:{int(left % 60):02d} left",
+            flush=True,
+        )
+
+    def _speed(self):
+        seconds = time.perf_counter() - self._started
+        return (self.step - self._first) * self.tokens_per_step / max(seconds, 1e-9)
+
+
+def unigram_entropies(counts, dataset):
+    """Cross-entropy of the targets under the corpus's unigram distribution.
+
+    What a model that ignores the context would reach: nats a token.
+
+    Args:
+        counts: int `[V]`. Counts of the tokens in the training documents.
+        dataset: iterable of `(x, y, sample_weight)`, as the preprocessor gives.
+
+    Returns:
+        Dict with `mlm` and `sbo`.
+    """
+    # One more of each, so that tokens unseen in training have a probability.
+    log_probabilities = np.log((counts + 1.0) / (counts.sum() + len(counts)))
+    sums = {"mlm": 0.0, "sbo": 0.0}
+    weights = {"mlm": 0.0, "sbo": 0.0}
+    for _, y, sample_weight in dataset:
+        for name in sums:
+            weight = np.asarray(sample_weight[name])
+            sums[name] -= float(np.sum(weight * log_probabilities[np.asarray(y[name])]))
+            weights[name] += float(np.sum(weight))
+    return {name: sums[name] / weights[name] for name in sums}
+
+
+def fill_examples(pretrainer, texts, num_examples=4, seed=0):
+    """Blanks two words in sentences of texts and has the model fill them.
+
+    Args:
+        pretrainer: `SpanBertPretrainer` with a preprocessor.
+        texts: iterable of strings.
+        num_examples: int.
+        seed: int.
+
+    Returns:
+        List of `(text with blanks, true words, candidates)`.
+    """
+    tokenizer = pretrainer.preprocessor.tokenizer
+    most_tokens = pretrainer.preprocessor.sequence_length - 2
+    generator = np.random.default_rng(seed)
+    examples = []
+    for text in texts:
+        sentences = re.findall(r"[A-Z][^.!?\n]{40,200}[.!?]", text)
+        for i in generator.permutation(len(sentences))[:1]:
+            words = sentences[i].split()
+            start = int(generator.integers(1, len(words) - 3))
+            truth = " ".join(words[start : start + 2]).rstrip(",;:.")
+            num_masks = len(tokenizer(truth))
+            blank = " ".join(["[MASK]"] * num_masks)
+            text = " ".join([*words[:start], blank, *words[start + 2 :]])
+            if len(tokenizer(sentences[i])) <= most_tokens:
+                examples.append((text, truth))
+        if len(examples) == num_examples:
+            break
+    filled = pretrainer.fill([text for text, _ in examples], top_k=3)
+    return [(text, truth, blanks[0]) for (text, truth), blanks in zip(examples, filled)]
+
+
+def plot_losses(path, rows, unigram):
+    """Plots held-out cross-entropy over the steps, as PNG."""
+    figure, axes = _figure()
+    steps = [row["step"] for row in rows]
+    for name, color in [("mlm", "C0"), ("sbo", "C1")]:
+        label = name.upper()
+        axes.plot(steps, [r[f"{name}_cross_entropy"] for r in rows], f"{color}:", label=f"{label}, training")
+        axes.plot(steps, [r[f"val_{name}_cross_entropy"] for r in rows], color, marker=".", label=f"{label}, held out")
+        axes.axhline(unigram[name], color=color, lw=0.8, ls="--", label=f"{label}, unigram")
+    axes.set_xlabel("steps")
+    axes.set_ylabel("cross-entropy (nats a token)")
+    axes.set_title("Pretraining")
+    axes.legend()
+    _save(figure, path)
+
+
+def plot_span_lengths(path, lengths, probabilities):
+    """Plots drawn span lengths against their distribution, as PNG.
+
+    Args:
+        path: string.
+        lengths: int array. Drawn lengths, in words.
+        probabilities: `[max words]`. Probabilities of the lengths 1, 2, ...
+    """
+    figure, axes = _figure()
+    words = np.arange(1, len(probabilities) + 1)
+    counts = np.bincount(np.ravel(lengths), minlength=len(words) + 1)[1:]
+    axes.bar(words, counts / counts.sum(), color="C0", alpha=0.6, label=f"drawn ({counts.sum():,} spans)")
+    axes.plot(words, probabilities, "C1o-", label="truncated geometric distribution")
+    axes.set_xticks(words)
+    axes.set_xlabel("span length (words)")
+    axes.set_ylabel("share of spans")
+    axes.set_title(f"Span lengths, mean {np.mean(lengths):.2f} drawn, {words @ probabilities:.2f} expected")
+    axes.legend()
+    _save(figure, path)
+
+
+def run_record(flags):
+    """What is needed to repeat a run: flags and versions."""
+    packages = ["keras", "keras-hub", "tensorflow", "tensorflow-text", "jax", "torch", "tokenizers", "numpy"]
+    versions = {"python": platform.python_version()}
+    for package in ["keras-spanbert", *packages]:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            pass
+    return {"backend": keras.backend.backend(), "flags": flags, "versions": versions}
+
+
+def write_json(path, value):
+    with _replacing(path) as file:
+        json.dump(value, file, indent=2)
+        file.write("\n")
+
+
+def write_csv(path, rows):
+    with _replacing(path) as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]), restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+class _replacing:
+    """Opens a file beside `path` and renames it only once it is complete."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __enter__(self):
+        self.file = open(f"{self.path}.partial", "w", encoding="utf-8", newline="")
+        return self.file
+
+    def __exit__(self, error, *_):
+        self.file.close()
+        if error is None:
+            os.replace(f"{self.path}.partial", self.path)
+        else:
+            os.remove(f"{self.path}.partial")
+
+
+def _figure():
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
+    return figure, figure.subplots()
+
+
+def _save(figure, path):
+    figure.savefig(f"{path}.partial", format="png")
+    os.replace(f"{path}.partial", path)

