@@ -140,6 +140,7 @@ def pretrain():
             steps_per_epoch=eval_every,
             validation_data=eval_dataset,
             callbacks=[report],
+            shuffle=False,  # The dataset is shuffled.
             verbose=1 if sys.stdout.isatty() else 0,
         )
     except KeyboardInterrupt:

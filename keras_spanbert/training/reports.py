@@ -44,8 +44,8 @@ class TrainingReport(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
-        if self.step == self.total_steps:
-            self.model.stop_training = True
+        if self.step == self.total_steps and batch + 1 < self.params["steps"]:
+            self.model.stop_training = True  # Within the last interval.
         if logs is not None and batch > 0:
             logs["tokens_per_second"] = round(self._speed())
 

@@ -1,0 +1,16 @@
+import os
+import pathlib
+
+import pytest
+
+if os.environ.get("KERAS_BACKEND") == "torch":
+    import torch  # noqa: F401  (TensorFlow imported first would break it)
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """The folder of reference data, named by KERAS_SPANBERT_DATA."""
+    folder = os.environ.get("KERAS_SPANBERT_DATA")
+    if not folder:
+        pytest.skip("KERAS_SPANBERT_DATA does not name the folder of reference data")
+    return pathlib.Path(folder)
