@@ -260,9 +260,7 @@ def load_preset():
     tokenizer = ks.SpanBertTokenizer.from_preset(FLAGS.preset)
     if FLAGS.vocabulary:
         tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
-    model = ks.SpanBertPretrainer.from_preset(
-        FLAGS.preset, dtype=FLAGS.dtype, preprocessor=None
-    )
+    model = ks.SpanBertPretrainer.from_preset(FLAGS.preset, dtype=FLAGS.dtype, preprocessor=None)
     backbone = model.backbone
     if tokenizer.vocabulary_size() != backbone.vocabulary_size:
         raise ValueError(
@@ -320,8 +318,11 @@ def save_preset(model, output):
 
 def run_flags():
     """The values of this program's own flags."""
-    own = [f for group in ("Task", "Data", "Model", "Masking", "Training") for f in
-           FLAGS.get_flags_for_module(group)]
+    own = [
+        f
+        for group in ("Task", "Data", "Model", "Masking", "Training")
+        for f in FLAGS.get_flags_for_module(group)
+    ]
     return {flag.name: flag.value for flag in own}
 
 

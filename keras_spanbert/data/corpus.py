@@ -53,9 +53,7 @@ class Corpus:
     ```
     """
 
-    def __init__(
-        self, files, document_boundary="file", held_out=0.0, encoding_errors="strict"
-    ):
+    def __init__(self, files, document_boundary="file", held_out=0.0, encoding_errors="strict"):
         for name, value, choices in [
             ("document_boundary", document_boundary, DOCUMENT_BOUNDARIES),
             ("encoding_errors", encoding_errors, ("strict", "replace")),
@@ -237,7 +235,9 @@ class Corpus:
         batches = blocks.batch(batch_size, drop_remainder=True)
         return _masked(batches, preprocessor, seed).prefetch(tf.data.AUTOTUNE)
 
-    def evaluation_dataset(self, preprocessor, batch_size, split="held_out", steps=None, min_tokens=8):
+    def evaluation_dataset(
+        self, preprocessor, batch_size, split="held_out", steps=None, min_tokens=8
+    ):
         """A `tf.data` dataset of masked batches, the same in each pass.
 
         Args:
@@ -275,18 +275,14 @@ class Corpus:
         import tensorflow as tf
 
         spec = tf.TensorSpec([None, preprocessor.sequence_length], tf.int32)
-        return tf.data.Dataset.from_generator(
-            blocks, args=args, output_signature=spec
-        ).unbatch()
+        return tf.data.Dataset.from_generator(blocks, args=args, output_signature=spec).unbatch()
 
     def _is_held_out(self, document):
         every = self._held_out_every
         return every is not None and document % every == every - 1
 
     def _read(self, path):
-        return _split_documents(
-            _read_text(path, self.encoding_errors), self.document_boundary
-        )
+        return _split_documents(_read_text(path, self.encoding_errors), self.document_boundary)
 
 
 def find_files(patterns):

@@ -134,9 +134,7 @@ class SpanBoundaryHead(keras.layers.Layer):
     def call(self, sequence_output, span_left, span_right, span_offsets):
         left = ops.take_along_axis(sequence_output, span_left[:, :, None], axis=1)
         right = ops.take_along_axis(sequence_output, span_right[:, :, None], axis=1)
-        position = self._position_embedding(
-            ops.minimum(span_offsets, self.max_span_tokens - 1)
-        )
+        position = self._position_embedding(ops.minimum(span_offsets, self.max_span_tokens - 1))
         if self.fusion == "concat":
             x = ops.concatenate([left, right, position], axis=-1)
         else:

@@ -121,9 +121,7 @@ class SpanMasking(keras.layers.Layer):
         _check_in(0.0 < mask_rate <= 1.0, "(0, 1]", mask_rate=mask_rate)
         _check_in(0.0 < geometric_p <= 1.0, "(0, 1]", geometric_p=geometric_p)
         _check_in(0.0 <= mask_token_rate <= 1.0, "[0, 1]", mask_token_rate=mask_token_rate)
-        _check_in(
-            0.0 <= random_token_rate <= 1.0, "[0, 1]", random_token_rate=random_token_rate
-        )
+        _check_in(0.0 <= random_token_rate <= 1.0, "[0, 1]", random_token_rate=random_token_rate)
         if mask_token_rate + random_token_rate > 1.0 + 1e-9:
             raise ValueError(
                 "`mask_token_rate` and `random_token_rate` must not exceed 1 together. "
@@ -167,7 +165,7 @@ class SpanMasking(keras.layers.Layer):
         self.length_probabilities = span_masks.span_length_distribution(
             geometric_p, self.max_span_words if scheme == "span" else 1
         )
-        self._base_seed = np.random.SeedSequence().entropy % 2**31 if seed is None else seed
+        self.base_seed = np.random.SeedSequence().entropy % 2**31 if seed is None else seed
         self._num_calls = None
 
     @classmethod
@@ -288,12 +286,12 @@ class SpanMasking(keras.layers.Layer):
         tf = _tensorflow()
         if tf is None:
             self._num_calls = (self._num_calls or 0) + 1
-            return self._base_seed, self._num_calls
+            return self.base_seed, self._num_calls
         if self._num_calls is None:
             # A variable, so that a graph traced once counts each of its runs.
             with tf.init_scope(), tf.device("cpu"):
                 self._num_calls = tf.Variable(0, dtype=tf.int64, trainable=False)
-        return tf.stack([self._base_seed, self._num_calls.assign_add(1)])
+        return tf.stack([self.base_seed, self._num_calls.assign_add(1)])
 
     def _check_ids(self, name):
         ids = np.atleast_1d(np.asarray(getattr(self, name), np.int64))

@@ -165,9 +165,7 @@ def span_masks(
         draws[:, 2 * K + 1 : 2 * K + 1 + M],
         to_slot + run_slot if replacement == "span" else slot,
     )
-    random_number = _draw_below(
-        xp, xp.take(draws[:, 2 * K + 1 + M :], slot), _size(xp, position)
-    )
+    random_number = _draw_below(xp, xp.take(draws[:, 2 * K + 1 + M :], slot), _size(xp, position))
     ids = xp.take(flat_ids, place)
     new_ids = xp.where(
         choice < mask_token_rate,
@@ -241,9 +239,7 @@ def _candidates(
     lengths = span_lengths(xp, length_draws, length_probabilities)
     stop_words = xp.minimum(words + lengths, _size(xp, word_starts) - 1)
     next_blocks = xp.minimum(xp.take(block_of, anchors) + 1, _size(xp, block_starts) - 1)
-    stops = xp.minimum(
-        xp.take(word_starts, stop_words), xp.take(block_starts, next_blocks)
-    )
+    stops = xp.minimum(xp.take(word_starts, stop_words), xp.take(block_starts, next_blocks))
     return (
         anchors,
         xp.concatenate([starts, first], axis=1),
@@ -273,9 +269,7 @@ def _spend(xp, starts, stops, accepted, budget, size):
     # All ends of a sequence's candidates cut it into pieces. Each piece belongs
     # to the first candidate that covers it.
     bounds = xp.sort(xp.concatenate([starts, stops], axis=1), axis=1)
-    widths = xp.concatenate(
-        [bounds[:, 1:] - bounds[:, :-1], xp.zeros_like(bounds[:, :1])], axis=1
-    )
+    widths = xp.concatenate([bounds[:, 1:] - bounds[:, :-1], xp.zeros_like(bounds[:, :1])], axis=1)
     covers = (
         accepted[:, None, :]
         & (starts[:, None, :] <= bounds[:, :, None])

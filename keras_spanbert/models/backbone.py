@@ -139,9 +139,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
                 intermediate_dim=intermediate_dim,
                 num_heads=num_heads,
                 dropout=dropout,
-                attention_dropout=(
-                    dropout if attention_dropout is None else attention_dropout
-                ),
+                attention_dropout=(dropout if attention_dropout is None else attention_dropout),
                 activation="gelu",
                 layer_norm_epsilon=1e-12,
                 kernel_initializer=kernel_initializer(),

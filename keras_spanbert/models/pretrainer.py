@@ -71,6 +71,14 @@ class SpanBertPretrainer(keras_hub.models.Task):
         sbo_weight=1.0,
         **kwargs,
     ):
+        vocabulary_size = getattr(preprocessor, "tokenizer", None) and (
+            len(preprocessor.tokenizer.vocabulary or [])
+        )
+        if vocabulary_size and vocabulary_size > backbone.vocabulary_size:
+            raise ValueError(
+                f"The vocabulary must fit the backbone's {backbone.vocabulary_size} embeddings. "
+                f"Received: {vocabulary_size} tokens"
+            )
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -116,6 +124,7 @@ class SpanBertPretrainer(keras_hub.models.Task):
         # === Config ===
         self.max_span_tokens = max_span_tokens
         self.position_dim = position_dim
+        self._num_epochs = None
 
     def compile(
         self,
@@ -180,12 +189,29 @@ class SpanBertPretrainer(keras_hub.models.Task):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
+    def load_task_weights(self, filepath):
+        # The file also holds the optimizer's state, which Keras restores only
+        # where an optimizer with as many variables is built.
+        import h5py
+
+        with h5py.File(filepath) as file:
+            num_saved = len(file.get("optimizer/vars", ()))
+        skip = list(self.backbone._flatten_layers())
+        if self.optimizer is not None:
+            if num_saved > 2:  # More than the step and the learning rate.
+                self.optimizer.build(self.trainable_variables)
+            if num_saved != len(self.optimizer.variables):
+                skip.append(self.optimizer)
+        keras.saving.load_weights(self, filepath, objects_to_skip=skip)
+
     def fit(self, x=None, y=None, batch_size=None, validation_data=None, **kwargs):
         """Trains the model: see `keras.Model.fit` and the class."""
         if self.preprocessor is not None:
-            x, batch_size = self._masked_dataset(x, batch_size, True), None
+            x, batch_size = self._masked_dataset(x, batch_size, is_training=True), None
             if validation_data is not None:
-                validation_data = self._masked_dataset(validation_data, None, False)
+                validation_data = self._masked_dataset(validation_data)
+            kwargs["callbacks"] = [*(kwargs.get("callbacks") or []), _CountEpochs()]
+            kwargs["shuffle"] = False  # Keras warns about it for datasets.
         # Not keras-hub's `fit`: its preprocessing knows no seeds, and without a
         # preprocessor it still demands tf.data or grain.
         return keras.Model.fit(
@@ -196,26 +222,36 @@ class SpanBertPretrainer(keras_hub.models.Task):
         """Evaluates the model: see `keras.Model.evaluate` and the class."""
         is_masked = kwargs.get("_use_cached_eval_dataset", False)  # From within `fit`.
         if self.preprocessor is not None and not is_masked:
-            x, batch_size = self._masked_dataset(x, batch_size, False), None
+            x, batch_size = self._masked_dataset(x, batch_size), None
         return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
 
-    def _masked_dataset(self, x, batch_size, reshuffle):
+    def _masked_dataset(self, x, batch_size=None, is_training=False):
         import tensorflow as tf
 
         if not isinstance(x, tf.data.Dataset):
             x = tf.data.Dataset.from_tensor_slices(x).batch(batch_size or 32)
-        # Seeds that come with the elements fix the masks whatever the
-        # parallelism of `map`.
-        seed = self.preprocessor.masking_config["seed"]
-        seeds = tf.data.Dataset.random(seed, rerandomize_each_iteration=reshuffle)
-        return (
-            tf.data.Dataset.zip(x, seeds.batch(2))
-            .map(
-                lambda x, seed: self.preprocessor(x, seed=seed),
+        base_seed = self.preprocessor.masking.base_seed
+        if is_training and self._num_epochs is None:
+            with tf.device("cpu"):
+                self._num_epochs = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+        def epoch_dataset(epoch):
+            # A seed for each element fixes its masks whatever the parallelism.
+            return x.enumerate().map(
+                lambda i, text: self.preprocessor(
+                    text, seed=tf.random.fold_in([base_seed, epoch], i)
+                ),
                 num_parallel_calls=tf.data.AUTOTUNE,
             )
-            .prefetch(tf.data.AUTOTUNE)
-        )
+
+        # Each iterator reads the epoch's number once, before any element. That
+        # of evaluation is one that training never has.
+        epochs = tf.data.Dataset.from_tensors(tf.constant(-1, tf.int64))
+        if is_training:
+            epochs = epochs.map(lambda _: self._num_epochs.read_value())
+        dataset = epochs.flat_map(epoch_dataset)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(x.cardinality()))
+        return dataset.prefetch(tf.data.AUTOTUNE)
 
     def fill(self, texts, top_k=5, score="both", batch_size=32):
         """Fills the blanks of texts: runs of `[MASK]`, one for each token.
@@ -354,6 +390,13 @@ class SpanBertPretrainer(keras_hub.models.Task):
             }
         )
         return config
+
+
+class _CountEpochs(keras.callbacks.Callback):
+    """Counts the epochs of all calls of `fit`, to mask afresh in each."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model._num_epochs.assign_add(1)
 
 
 def _runs(flags):

@@ -91,9 +91,7 @@ class SpanBertPretrainerPreprocessor(keras_hub.models.Preprocessor):
     def build(self, input_shape):
         # From a preset, the vocabulary comes after construction.
         if self._masking is None:
-            self._masking = SpanMasking.from_tokenizer(
-                self.tokenizer, **self.masking_config
-            )
+            self._masking = SpanMasking.from_tokenizer(self.tokenizer, **self.masking_config)
             self._packer = keras_hub.layers.StartEndPacker(
                 sequence_length=self.sequence_length,
                 start_value=self.tokenizer.cls_token_id,

@@ -143,8 +143,19 @@ def plot_losses(path, rows, unigram):
     steps = [row["step"] for row in rows]
     for name, color in [("mlm", "C0"), ("sbo", "C1")]:
         label = name.upper()
-        axes.plot(steps, [r[f"{name}_cross_entropy"] for r in rows], f"{color}:", label=f"{label}, training")
-        axes.plot(steps, [r[f"val_{name}_cross_entropy"] for r in rows], color, marker=".", label=f"{label}, held out")
+        axes.plot(
+            steps,
+            [r[f"{name}_cross_entropy"] for r in rows],
+            f"{color}:",
+            label=f"{label}, training",
+        )
+        axes.plot(
+            steps,
+            [r[f"val_{name}_cross_entropy"] for r in rows],
+            color,
+            marker=".",
+            label=f"{label}, held out",
+        )
         axes.axhline(unigram[name], color=color, lw=0.8, ls="--", label=f"{label}, unigram")
     axes.set_xlabel("steps")
     axes.set_ylabel("cross-entropy (nats a token)")
@@ -164,19 +175,32 @@ def plot_span_lengths(path, lengths, probabilities):
     figure, axes = _figure()
     words = np.arange(1, len(probabilities) + 1)
     counts = np.bincount(np.ravel(lengths), minlength=len(words) + 1)[1:]
-    axes.bar(words, counts / counts.sum(), color="C0", alpha=0.6, label=f"drawn ({counts.sum():,} spans)")
+    axes.bar(
+        words, counts / counts.sum(), color="C0", alpha=0.6, label=f"drawn ({counts.sum():,} spans)"
+    )
     axes.plot(words, probabilities, "C1o-", label="truncated geometric distribution")
     axes.set_xticks(words)
     axes.set_xlabel("span length (words)")
     axes.set_ylabel("share of spans")
-    axes.set_title(f"Span lengths, mean {np.mean(lengths):.2f} drawn, {words @ probabilities:.2f} expected")
+    axes.set_title(
+        f"Span lengths, mean {np.mean(lengths):.2f} drawn, {words @ probabilities:.2f} expected"
+    )
     axes.legend()
     _save(figure, path)
 
 
 def run_record(flags):
     """What is needed to repeat a run: flags and versions."""
-    packages = ["keras", "keras-hub", "tensorflow", "tensorflow-text", "jax", "torch", "tokenizers", "numpy"]
+    packages = [
+        "keras",
+        "keras-hub",
+        "tensorflow",
+        "tensorflow-text",
+        "jax",
+        "torch",
+        "tokenizers",
+        "numpy",
+    ]
     versions = {"python": platform.python_version()}
     for package in ["keras-spanbert", *packages]:
         try:

@@ -95,9 +95,7 @@ def test_words_are_masked_whole_but_for_the_budgets_end():
     cut_rows = 0
     for row in range(len(ids)):
         positions = set(masks["mask_positions"][row][masks["mask_weights"][row] > 0].tolist())
-        cut = [
-            p for p in positions if p + 1 not in positions and 70 <= ids[row, p + 1] < 97
-        ]
+        cut = [p for p in positions if p + 1 not in positions and 70 <= ids[row, p + 1] < 97]
         cut_rows += bool(cut)
         assert len(cut) <= 1
         starts_inside = [p for p in positions if ids[row, p] >= 70 and p - 1 not in positions]
@@ -114,8 +112,10 @@ def test_replacement_is_chosen_once_a_span_or_once_a_token():
         now = np.take_along_axis(masks["token_ids"], masks["mask_positions"], 1)
         is_mask = (now == MASK) & real
         same_span = (masks["span_offsets"][:, 1:] > 0) & real[:, 1:]
-        return (same_span & (is_mask[:, 1:] != is_mask[:, :-1])).sum(), is_mask[real].mean(), (
-            (now == masks["mask_ids"])[real].mean()
+        return (
+            (same_span & (is_mask[:, 1:] != is_mask[:, :-1])).sum(),
+            is_mask[real].mean(),
+            ((now == masks["mask_ids"])[real].mean()),
         )
 
     mixed, masked, kept = mixed_spans("span")

@@ -13,7 +13,9 @@ LENGTH = 510
 
 @pytest.fixture(scope="module")
 def reference(shared_data):
-    vocabulary = (shared_data / "reference/vocab/bert_base_cased.txt").read_text("utf-8").split("\n")
+    vocabulary = (
+        (shared_data / "reference/vocab/bert_base_cased.txt").read_text("utf-8").split("\n")
+    )
     continuation = [i for i, token in enumerate(vocabulary) if token.startswith("##")]
     folder = shared_data / "reference/masking"
     blocks = np.load(folder / "blocks_510.npz")["token_ids"].astype("int32")
@@ -84,7 +86,9 @@ def test_statistics_are_those_of_the_released_masking(reference):
     assert total_variation(ours["runs_hist"], expected["runs_hist"]) < 0.025
     for name in ["runs_per_sequence", "sbo_spans_per_sequence", "sbo_targets_per_sequence"]:
         assert ours[name] == pytest.approx(expected[name], rel=0.01), name
-    assert ours["run_ends_at_word_end"] == pytest.approx(expected["run_ends_at_word_end"], abs=0.002)
+    assert ours["run_ends_at_word_end"] == pytest.approx(
+        expected["run_ends_at_word_end"], abs=0.002
+    )
     np.testing.assert_allclose(ours["kinds"], expected["run_kind_mask_random_keep"], atol=0.005)
     np.testing.assert_allclose(
         ours["position_mask_rate"], expected["position_mask_rate"], atol=0.02

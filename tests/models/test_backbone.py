@@ -1,0 +1,79 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_spanbert import SpanBertBackbone
+
+B, L, V, H, HEADS, FF = 2, 7, 19, 10, 5, 23
+
+
+def inputs(length=L):
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, V, (B, length)).astype("int32")
+    mask = np.ones((B, length), "int32")
+    mask[1, -3:] = 0
+    return {"token_ids": ids, "segment_ids": ids % 2, "padding_mask": mask}
+
+
+def build(**kwargs):
+    return SpanBertBackbone(V, 2, HEADS, H, FF, max_sequence_length=13, **kwargs)
+
+
+def forward(backbone, x):
+    return keras.ops.convert_to_numpy(backbone(x, training=False))
+
+
+def test_output_is_the_sequence_alone():
+    assert forward(build(), inputs()).shape == (B, L, H)
+
+
+def test_padding_does_not_reach_other_tokens():
+    backbone, x = build(), inputs()
+    before = forward(backbone, x)
+    x["token_ids"][1, -3:] = 1
+    after = forward(backbone, x)
+    np.testing.assert_allclose(before[1, :-3], after[1, :-3], atol=1e-6)
+    assert np.abs(before[1, -3:] - after[1, -3:]).max() > 1e-3
+
+
+def test_gelu_is_the_exact_one():
+    layer = build().transformer_layers[0]
+    x = np.array([[-1.0, 0.5, 2.0]], "float32")
+    y = keras.ops.convert_to_numpy(layer.activation(keras.ops.convert_to_tensor(x)))
+    # x * Phi(x), from a table of the normal distribution.
+    np.testing.assert_allclose(y, [[-0.1586553, 0.3457312, 1.9544997]], atol=1e-6)
+    assert layer.layer_norm_epsilon == 1e-12
+
+
+def test_attention_dropout_is_its_own():
+    layer = build(dropout=0.5, attention_dropout=0.0).transformer_layers[0]
+    assert layer._self_attention_layer.dropout == 0.0
+    assert layer._self_attention_dropout.rate == layer._feedforward_dropout.rate == 0.5
+    assert build(dropout=0.5).transformer_layers[0]._self_attention_layer.dropout == 0.5
+
+
+def test_config_and_preset_round_trip(tmp_path):
+    backbone = build(dropout=0.3, attention_dropout=0.0, num_segments=3)
+    copy = SpanBertBackbone.from_config(backbone.get_config())
+    assert copy.get_config() == backbone.get_config()
+    backbone.save_to_preset(str(tmp_path / "preset"))
+    loaded = SpanBertBackbone.from_preset(str(tmp_path / "preset"))
+    np.testing.assert_array_equal(forward(loaded, inputs()), forward(backbone, inputs()))
+
+
+def test_sizes_are_berts():
+    assert SpanBertBackbone.SIZES["base"] == {
+        "num_layers": 12,
+        "num_heads": 12,
+        "hidden_dim": 768,
+        "intermediate_dim": 3072,
+    }
+    assert set(SpanBertBackbone.SIZES) == {"tiny", "mini", "small", "base", "large"}
+    tiny = SpanBertBackbone(28996, **SpanBertBackbone.SIZES["tiny"])
+    # Embeddings 28996 + 512 + 2 rows of 128 and a norm; per layer 12 * 128^2 + 13 * 128.
+    assert tiny.count_params() == (28996 + 514) * 128 + 256 + 2 * (12 * 128**2 + 13 * 128)
+
+
+def test_heads_must_divide_the_hidden_size():
+    with pytest.raises(ValueError, match="num_heads=3"):
+        SpanBertBackbone(V, 1, 3, 10, FF)
