@@ -299,7 +299,7 @@ def find_files(patterns):
 
 def _read_text(path, encoding_errors):
     """Yields the text of a file in parts, with line ends as `\\n`."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig")(encoding_errors)
+    decoder = codecs.getincrementaldecoder("utf-8")(encoding_errors)
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     offset = 0
     with open(path, "rb") as file:
@@ -320,6 +320,8 @@ def _read_text(path, encoding_errors):
                     f"Text must be UTF-8. Received: {path}, {error.reason} at byte "
                     f"{offset - waiting + error.start}"
                 ) from None
+            if text.startswith("\ufeff") and offset == 0:
+                text = text[1:]  # A byte order mark.
             yield newlines.decode(text, final=not data)
             offset += len(data)
             if not data:

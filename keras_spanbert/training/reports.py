@@ -1,5 +1,6 @@
 """What a run writes beside its preset: figures, a history, plots, examples."""
 
+import contextlib
 import csv
 import json
 import os
@@ -223,22 +224,18 @@ def write_csv(path, rows):
         writer.writerows(rows)
 
 
-class _replacing:
+@contextlib.contextmanager
+def _replacing(path):
     """Opens a file beside `path` and renames it only once it is complete."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __enter__(self):
-        self.file = open(f"{self.path}.partial", "w", encoding="utf-8", newline="")
-        return self.file
-
-    def __exit__(self, error, *_):
-        self.file.close()
-        if error is None:
-            os.replace(f"{self.path}.partial", self.path)
-        else:
-            os.remove(f"{self.path}.partial")
+    partial = f"{path}.partial"
+    try:
+        with open(partial, "w", encoding="utf-8", newline="") as file:
+            yield file
+        os.replace(partial, path)
+    except BaseException:
+        if os.path.exists(partial):
+            os.remove(partial)
+        raise
 
 
 def _figure():

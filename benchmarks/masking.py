@@ -1,0 +1,92 @@
+"""How fast is span masking?
+
+Sequences a second in `tf.data`: `SpanMasking`, with all of its span outputs and a seed for each
+element, against `keras_hub.layers.MaskedLMMaskGenerator`, which masks single tokens.
+
+    python benchmarks/masking.py
+
+Limited by the CPU cores, shared by `map`'s parallel calls and the operations inside them.
+"""
+
+import argparse
+import os
+import statistics
+import time
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import keras_hub  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import keras_spanbert  # noqa: E402
+
+VOCABULARY_SIZE = 28996  # Of the cased vocabulary, like the ids below.
+PAD, CLS, SEP, MASK = 0, 101, 102, 103
+BATCH_SIZE, LENGTH, MAX_PREDICTIONS = 256, 512, 77
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=10.0, help="a repeat's timed seconds")
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args()
+
+    generator = np.random.default_rng(0)
+    ordinary = np.arange(MASK + 1, VOCABULARY_SIZE)
+    continuation = generator.choice(ordinary, size=len(ordinary) // 5, replace=False)
+    token_ids = generator.choice(ordinary, size=(BATCH_SIZE, LENGTH)).astype(np.int32)
+    token_ids[:, 0], token_ids[:, -1] = CLS, SEP
+
+    span_masking = keras_spanbert.SpanMasking(
+        vocabulary_size=VOCABULARY_SIZE,
+        mask_token_id=MASK,
+        continuation_token_ids=continuation,
+        special_token_ids=(PAD, CLS, SEP, MASK),
+        max_predictions=MAX_PREDICTIONS,
+    )
+    mask_generator = keras_hub.layers.MaskedLMMaskGenerator(
+        vocabulary_size=VOCABULARY_SIZE,
+        mask_selection_rate=0.15,
+        mask_token_id=MASK,
+        mask_selection_length=MAX_PREDICTIONS,
+        unselectable_token_ids=[PAD, CLS, SEP, MASK],
+    )
+    batches = tf.data.Dataset.from_tensors(token_ids).repeat().enumerate()
+
+    def dataset(function):
+        return batches.map(function, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+    datasets = {
+        "SpanMasking": dataset(lambda i, x: span_masking(x, seed=tf.stack([np.int64(1), i]))),
+        "MaskedLMMaskGenerator (peer)": dataset(lambda i, x: mask_generator(x)),
+    }
+    rates = {name: [] for name in datasets}
+    for _ in range(args.repeats):
+        for name, masked in datasets.items():
+            rates[name].append(BATCH_SIZE * batches_per_second(masked, args.seconds))
+
+    ours, peer = (statistics.median(values) for values in rates.values())
+    print(f"batches of {BATCH_SIZE} x {LENGTH}, M = {MAX_PREDICTIONS}, {os.cpu_count()} CPU cores")
+    print(f"{'layer':<30}{'sequences/s':>13}{'ratio to peer':>15}")
+    for name, rate in zip(rates, [ours, peer]):
+        print(f"{name:<30}{rate:>13,.0f}{rate / peer:>15.2f}")
+    print(f"ratio ours/peer: {ours / peer:.2f} (target >= 1)")
+
+
+def batches_per_second(dataset, seconds):
+    """Timed after as long a warm-up, at most 2 s: `tf.data` tunes its parallelism anew."""
+    iterator = iter(dataset)
+    warm_until = time.perf_counter() + min(seconds, 2.0)
+    while time.perf_counter() < warm_until:
+        next(iterator)
+    count, started = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - started) < seconds:
+        next(iterator)
+        count += 1
+    return count / elapsed
+
+
+if __name__ == "__main__":
+    main()

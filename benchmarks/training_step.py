@@ -1,0 +1,229 @@
+"""What does a pretraining step cost, and what does computing masked positions alone save?
+
+Milliseconds a step of `fit`, with the same backbone, optimizer and masks, of
+
+    both      `SpanBertPretrainer`: MLM and SBO at the M masked positions;
+    mlm       the peer: the backbone and `keras_hub.layers.MaskedLMHead`, at the M positions;
+    released  as the released code computes: MLM at all L positions, SBO at 15 slots for each of
+              18 spans (of L = 512), with weight 0 where there is no target.
+
+    python benchmarks/training_step.py
+    python benchmarks/training_step.py --size tiny --batch_size 2 --length 64  # seconds
+
+Each runs in a process of its own. Limited by matrix products: the backbone's, and those of the
+heads with the vocabulary.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+VARIANTS = {
+    "both": "SpanBertPretrainer, MLM + SBO",
+    "mlm": "MaskedLMHead alone (peer)",
+    "released": "all positions, 15 slots a span",
+}
+VOCABULARY_SIZE = 28996
+PAD, CLS, SEP, MASK = 0, 101, 102, 103
+SPAN_SLOTS = 15
+WARM_UP_STEPS = 2
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", default="base", help="of SpanBertBackbone.SIZES")
+    parser.add_argument("--batch_size", type=int, default=8)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=5, help="timed steps of a repeat")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.variant:
+        print(json.dumps(measure(args)))
+        return
+
+    results = {variant: [] for variant in VARIANTS}
+    for _ in range(args.repeats):
+        for variant in VARIANTS:
+            output = subprocess.run(
+                [sys.executable, __file__, *sys.argv[1:], f"--variant={variant}"],
+                check=True,
+                stdout=subprocess.PIPE,
+                text=True,
+            ).stdout
+            results[variant].append(json.loads(output.splitlines()[-1]))
+
+    seconds = {
+        variant: statistics.median(s for run in runs for s in run["seconds"])
+        for variant, runs in results.items()
+    }
+    print(
+        f"{args.size}, {args.batch_size} x {args.length}, V = {VOCABULARY_SIZE}, "
+        f"TensorFlow, float32, {results['both'][0]['device']}"
+    )
+    print(f"{'step':<32}{'ms':>10}{'sequences/s':>13}{'ratio to peer':>15}{'peak GB':>9}")
+    for variant, name in VARIANTS.items():
+        peak = max(run["peak_bytes"] for run in results[variant]) / 1e9
+        print(
+            f"{name:<32}{1000 * seconds[variant]:>10,.1f}"
+            f"{args.batch_size / seconds[variant]:>13.2f}"
+            f"{seconds[variant] / seconds['mlm']:>15.2f}{peak:>9.2f}"
+        )
+    print(f"ratio both/mlm: {seconds['both'] / seconds['mlm']:.2f} (target <= 1.1)")
+    print(f"ratio released/both: {seconds['released'] / seconds['both']:.2f} (target >= 2.8)")
+
+
+def measure(args):
+    """Times a variant's steps, in this process."""
+    import keras
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(0)
+    model = build_model(args)
+    dataset = tf.data.Dataset.from_tensors(build_batch(args)).repeat()
+
+    class Timer(keras.callbacks.Callback):
+        ends = []
+
+        def on_train_batch_end(self, batch, logs=None):
+            float(logs["loss"])  # Waits for the device.
+            self.ends.append(time.perf_counter())
+
+    # The first step compiles and has no end before it.
+    steps = 1 + WARM_UP_STEPS + args.steps
+    model.fit(dataset, steps_per_epoch=steps, callbacks=[Timer()], shuffle=False, verbose=0)
+    ends = Timer.ends[WARM_UP_STEPS:]
+    unit = 1 if sys.platform == "darwin" else 1024
+    gpus = tf.config.list_physical_devices("GPU")
+    return {
+        "seconds": [stop - start for start, stop in zip(ends, ends[1:])],
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+        "device": "GPU" if gpus else f"{os.cpu_count()} CPU cores",
+    }
+
+
+def build_model(args):
+    import keras
+    import keras_hub
+
+    import keras_spanbert
+
+    backbone = keras_spanbert.SpanBertBackbone(
+        vocabulary_size=VOCABULARY_SIZE,
+        max_sequence_length=args.length,
+        dropout=0.1,
+        **keras_spanbert.SpanBertBackbone.SIZES[args.size],
+    )
+    if args.variant == "both":
+        model = keras_spanbert.SpanBertPretrainer(backbone)
+    else:
+        mlm_head = keras_hub.layers.MaskedLMHead(
+            token_embedding=backbone.token_embedding,
+            intermediate_activation="gelu",
+            layer_norm_epsilon=1e-12,
+        )
+        sequence_output = backbone(backbone.input)
+        positions = keras.Input((None,), dtype="int32", name="mask_positions")
+        inputs = {**backbone.input, "mask_positions": positions}
+        outputs = {"mlm": mlm_head(sequence_output, positions)}
+        if args.variant == "released":
+            sbo_head = keras_spanbert.SpanBoundaryHead(token_embedding=backbone.token_embedding)
+            spans = {
+                name: keras.Input((None,), dtype="int32", name=name)
+                for name in ["span_left", "span_right", "span_offsets"]
+            }
+            inputs |= spans
+            outputs["sbo"] = sbo_head(sequence_output, *spans.values())
+        model = keras.Model(inputs, outputs)
+    model.compile(
+        optimizer=keras_spanbert.AdamW(),
+        loss={
+            name: keras.losses.SparseCategoricalCrossentropy(
+                from_logits=True, reduction="mean_with_sample_weight"
+            )
+            for name in model.output
+        },
+        loss_weights={name: 1.0 for name in model.output},
+        weighted_metrics=None,
+        jit_compile=False,
+    )
+    return model
+
+
+def build_batch(args):
+    """`(x, y, sample_weight)` of random tokens, laid out as the variant takes them."""
+    import numpy as np
+
+    import keras_spanbert
+
+    masking = keras_spanbert.SpanMasking(
+        vocabulary_size=VOCABULARY_SIZE,
+        mask_token_id=MASK,
+        continuation_token_ids=range(MASK + 1, MASK + 1 + VOCABULARY_SIZE // 5),
+        special_token_ids=(PAD, CLS, SEP, MASK),
+    )
+    shape = args.batch_size, args.length
+    tokens = np.random.default_rng(0).integers(MASK + 1, VOCABULARY_SIZE, shape, np.int32)
+    tokens[:, 0], tokens[:, -1] = CLS, SEP
+    masks = {name: np.array(value) for name, value in masking(tokens, seed=1).items()}
+    x = {
+        "token_ids": masks["token_ids"],
+        "segment_ids": np.zeros(shape, np.int32),
+        "padding_mask": np.ones(shape, np.int32),
+    }
+    spans = {name: masks[name] for name in ["span_left", "span_right", "span_offsets"]}
+    y = {"mlm": masks["mask_ids"], "sbo": masks["mask_ids"]}
+    weights = {"mlm": masks["mask_weights"], "sbo": masks["span_weights"]}
+    x["mask_positions"] = masks["mask_positions"]
+    if args.variant == "released":
+        is_masked = np.zeros(shape, np.float32)
+        for row, positions, weight in zip(
+            is_masked, masks["mask_positions"], masks["mask_weights"]
+        ):
+            row[positions[weight > 0]] = 1.0
+        x["mask_positions"] = np.tile(np.arange(args.length, dtype=np.int32), (shape[0], 1))
+        spans, sbo_ids, sbo_weights = released_slots(masks, max(1, 18 * args.length // 512))
+        y = {"mlm": tokens, "sbo": sbo_ids}
+        weights = {"mlm": is_masked, "sbo": sbo_weights}
+    if args.variant == "mlm":
+        return x, {"mlm": y["mlm"]}, {"mlm": weights["mlm"]}
+    return x | spans, y, weights
+
+
+def released_slots(masks, num_spans):
+    """SBO's inputs, targets and weights with `SPAN_SLOTS` slots for each of the first spans."""
+    import numpy as np
+
+    batch_size, num_slots = len(masks["mask_ids"]), num_spans * SPAN_SLOTS
+    spans = {
+        name: np.zeros((batch_size, num_slots), np.int32)
+        for name in ["span_left", "span_right", "span_offsets"]
+    }
+    spans["span_offsets"][:] = np.arange(num_slots) % SPAN_SLOTS
+    ids = np.zeros((batch_size, num_slots), np.int32)
+    weights = np.zeros((batch_size, num_slots), np.float32)
+    for b in range(batch_size):
+        has_target = masks["span_weights"][b] > 0
+        lefts, span = np.unique(masks["span_left"][b, has_target], return_inverse=True)
+        slot = span * SPAN_SLOTS + masks["span_offsets"][b, has_target]
+        fits = span < num_spans
+        ids[b, slot[fits]] = masks["mask_ids"][b, has_target][fits]
+        weights[b, slot[fits]] = 1.0
+        rights = np.zeros_like(lefts)
+        rights[span] = masks["span_right"][b, has_target]
+        for name, values in [("span_left", lefts), ("span_right", rights)]:
+            values = np.repeat(values[:num_spans], SPAN_SLOTS)
+            spans[name][b, : len(values)] = values
+    return spans, ids, weights
+
+
+if __name__ == "__main__":
+    main()
