@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from absl import app, flags  # noqa: E402
 
 FLAGS = flags.FLAGS
-DEFAULT_STEPS = 2400
+DEFAULT_STEPS = 4000
 
 
 def _flags(group):
@@ -40,13 +40,19 @@ choice("encoding_errors", "strict", ["strict", "replace"], "What to do where tex
 integer("min_block_tokens", 8, "Shorter ends of documents are dropped.", lower_bound=1)
 integer("shuffle_blocks", 10_000, "Size of the shuffle buffer.", lower_bound=1)
 string("vocabulary", None, "WordPiece vocabulary file. Default: trained on --train_data.")
-integer("vocabulary_size", 2000, "Size of the trained vocabulary.")
+integer("vocabulary_size", 1000, "Size of the trained vocabulary.")
 boolean("lowercase", False, "Lower-case the text and strip accents.")
 
 string, integer, number, boolean, strings, choice = _flags("Model")
 string("preset", None, "Preset to continue from, with its size and its vocabulary.")
 string("size", "tiny", "Size of a new model: tiny, mini, small, base or large.")
-number("dropout", 0.1, "Dropout rate of a new model.", lower_bound=0.0, upper_bound=1.0)
+number(
+    "dropout",
+    0.0,
+    "Dropout rate of a new model; the paper has 0.1.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
 integer("sequence_length", 64, "Tokens a block, [CLS] and [SEP] included.")
 string("dtype", "float32", "Keras dtype policy, for example mixed_bfloat16.")
 
@@ -61,7 +67,7 @@ integer("steps", None, f"Number of steps. Default: {DEFAULT_STEPS}.", lower_boun
 integer("epochs", None, "Number of passes over the data, instead of --steps.", lower_bound=1)
 integer("batch_size", 32, "Blocks a step.", lower_bound=1)
 number("learning_rate", 3e-3, "Peak learning rate.", lower_bound=0.0)
-integer("warmup_steps", None, "Steps of warm-up. Default: an eighth of all.", lower_bound=0)
+integer("warmup_steps", None, "Steps of warm-up. Default: a tenth of all.", lower_bound=0)
 number("weight_decay", 0.01, "Decoupled weight decay.", lower_bound=0.0)
 number("beta_2", 0.98, "AdamW's decay of squared gradients.", lower_bound=0.0, upper_bound=1.0)
 number("clip_norm", 1.0, "Largest norm of the gradients.", lower_bound=0.0)
@@ -98,7 +104,7 @@ def pretrain():
             preprocessor.tokenizer, FLAGS.sequence_length, FLAGS.min_block_tokens
         )
         steps = number_of_steps(num_blocks)
-        warmup_steps = steps // 8 if FLAGS.warmup_steps is None else FLAGS.warmup_steps
+        warmup_steps = steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps
         schedule = LinearWarmupDecay(FLAGS.learning_rate, warmup_steps, steps)
         os.makedirs(output, exist_ok=True)
         in_output = functools.partial(os.path.join, output)

@@ -10,6 +10,9 @@ from keras_spanbert.layers import span_masks
 SCHEMES = ("span", "whole_word", "subword")
 REPLACEMENTS = ("span", "token")
 
+# Kinds of tokens.
+_SPECIAL, _WORD_START, _CONTINUATION = 0, 1, 2
+
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanMasking(keras.layers.Layer):
@@ -153,15 +156,12 @@ class SpanMasking(keras.layers.Layer):
         self.scheme = scheme
         self.seed = seed
 
-        self._maskable = np.ones(self.vocabulary_size, bool)
-        self._maskable[self._check_ids("special_token_ids")] = False
         self._check_ids("mask_token_id")
-        self._continuation = np.zeros(self.vocabulary_size, bool)
-        if scheme == "subword":
-            # Each token counts as a word.
-            self._check_ids("continuation_token_ids")
-        else:
-            self._continuation[self._check_ids("continuation_token_ids")] = True
+        continuation = self._check_ids("continuation_token_ids")
+        self._kinds = np.full(self.vocabulary_size, _WORD_START, np.int8)
+        if scheme != "subword":  # There each token counts as a word.
+            self._kinds[continuation] = _CONTINUATION
+        self._kinds[self._check_ids("special_token_ids")] = _SPECIAL
         self.length_probabilities = span_masks.span_length_distribution(
             geometric_p, self.max_span_words if scheme == "span" else 1
         )
@@ -265,11 +265,12 @@ class SpanMasking(keras.layers.Layer):
 
     def _masks(self, xp, token_ids, seed):
         length = token_ids.shape[1]
+        kinds = xp.take(self._kinds, token_ids)
         masks = span_masks.span_masks(
             xp,
             token_ids,
-            xp.take(self._maskable, token_ids),
-            xp.take(self._continuation, token_ids),
+            kinds != _SPECIAL,
+            kinds == _CONTINUATION,
             self._draws(xp.size(token_ids) // length, length, seed),
             mask_rate=self.mask_rate,
             max_predictions=self._sizes(length)[1],

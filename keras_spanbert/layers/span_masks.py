@@ -20,9 +20,12 @@ import math
 
 import numpy as np
 
-# Candidates in units of the standard deviation of the number needed: falls
-# short about once in a million sequences. Two more candidates then fill up.
-_SPARE_DEVIATIONS = 5.0
+# The number of candidates needed has a standard deviation of at most about
+# 0.8 sqrt(its mean): with these to spare, less than one sequence in 10,000 falls
+# short of its budget. Two more candidates then fill it up.
+_SPARE_ROOTS = 3.5
+# Counts of words stay below, counts of blocks above.
+_BLOCK = 1 << 32
 
 SpanMasks = collections.namedtuple(
     "SpanMasks",
@@ -69,7 +72,7 @@ def num_candidates(sequence_length, mask_rate, length_probabilities):
     # mean_length new tokens: the sum over f from 0 to the rate is its odds.
     odds = mask_rate / max(1.0 - mask_rate, 1.0 / sequence_length)
     expected = sequence_length * odds / mean_length
-    enough = math.ceil(expected + _SPARE_DEVIATIONS * math.sqrt(expected))
+    enough = math.ceil(expected + _SPARE_ROOTS * math.sqrt(expected))
     return min(enough, sequence_length)
 
 
@@ -130,43 +133,43 @@ def span_masks(
         _int32(xp, xp.ceil(mask_rate * xp.asarray(count, dtype=np.float64))), M
     )  # [B, 1]
 
+    # A block is a stretch of maskable tokens; no word or span leaves its block.
+    nothing = xp.zeros_like(maskable[:, :1])
+    block_start = maskable & ~xp.concatenate([nothing, maskable[:, :-1]], axis=1)
+    word_start = block_start | (maskable & ~continuation)
     anchors, starts, stops = _candidates(
         xp,
-        position,
-        xp.take(xp.reshape(continuation, (-1,)), position),
-        length,
+        xp.take(xp.reshape(word_start, (-1,)), position),
+        xp.take(xp.reshape(block_start, (-1,)), position),
         first,
         last,
         draws[:, : K + 1],
-        draws[:, K + 1 : 2 * K + 1],
-        length_probabilities,
+        span_lengths(xp, draws[:, K + 1 : 2 * K + 1], length_probabilities),
     )
     accepted = _accept(xp, anchors, starts, stops)
-    masked = _spend(xp, starts, stops, accepted, budget, _size(xp, position))  # [N]
+    m = np.arange(M, dtype=np.int32)[None, :]
+    real = m < budget  # [B, M]
+    number = xp.sort(xp.where(real, _spend(xp, starts, stops, accepted, M), last), axis=1)
 
-    # From here on per masked token; `run` is the span that holds the token.
-    number = _true_indices(xp, masked)  # [T], out of 0..N-1
-    place = xp.take(position, number)  # [T], out of 0..B*L-1
-    row = place // length
-    start, stop, run_slot = _runs(xp, place, length)  # [T] each
-    row_first, row_last = xp.take(first, row), xp.take(last, row) - 1
+    # Slots without a token stand apart from one another and from the text.
+    apart = _size(xp, token_ids) + 2 * m
+    position = xp.concatenate([position, np.zeros(1, np.int32)], axis=0)
+    place = xp.where(real, xp.take(position, number), apart)  # [B, M], out of 0..B*L-1
+    start, stop, head = _runs(xp, place)
     offset = place - start
     has_target = (
-        (offset < max_span_tokens)
-        & (start > xp.take(position, row_first))
-        & (stop <= xp.take(position, row_last))
+        real
+        & (offset < max_span_tokens)
+        & (start > xp.take(position, first))
+        & (stop <= xp.take(position, xp.maximum(last - 1, 0)))
     )
 
-    # One slot a masked token in [B, M]; `slot` leads there from [T].
-    filled = _cumsum(xp, budget, axis=0) - budget  # [B, 1]
-    to_slot = row * M - xp.take(filled, row)
-    slot = to_slot + _cumsum(xp, xp.ones_like(place)) - 1
-    choice = xp.take(
-        draws[:, 2 * K + 1 : 2 * K + 1 + M],
-        to_slot + run_slot if replacement == "span" else slot,
-    )
-    random_number = _draw_below(xp, xp.take(draws[:, 2 * K + 1 + M :], slot), _size(xp, position))
-    ids = xp.take(flat_ids, place)
+    choice = draws[:, 2 * K + 1 : 2 * K + 1 + M]
+    if replacement == "span":
+        choice = xp.take(choice, head)
+    random_number = _draw_below(xp, draws[:, 2 * K + 1 + M :], _size(xp, position) - 1)
+    source = xp.where(real, place, 0)
+    ids = xp.take(flat_ids, source)
     new_ids = xp.where(
         choice < mask_token_rate,
         xp.full_like(ids, mask_token_id),
@@ -176,72 +179,53 @@ def span_masks(
             ids,
         ),
     )
+    change = xp.where(real, new_ids - ids, 0)
+    flat_ids = _scatter_add(xp, flat_ids, xp.reshape(source, (-1,)), xp.reshape(change, (-1,)))
 
-    m = np.arange(M, dtype=np.int32)[None, :]
-    real = m < budget  # [B, M]
-    source = xp.where(real, filled + m, _size(xp, place))
+    row_start = length * (_cumsum(xp, xp.ones_like(count), axis=0) - 1)  # [B, 1]
 
-    def spread(x):
-        padded = xp.concatenate([x, np.zeros(1, np.int32)], axis=0)
-        return xp.take(padded, source)
+    def in_row(x):
+        # A span at a sequence's very edge has no neighbour and no target.
+        return xp.where(real, xp.minimum(xp.maximum(x - row_start, 0), length - 1), 0)
 
     return SpanMasks(
-        token_ids=xp.reshape(
-            flat_ids + _scatter_add(xp, place, new_ids - ids, _size(xp, token_ids)),
-            (-1, length),
-        ),
-        mask_positions=spread(place % length),
-        mask_ids=spread(ids),
+        token_ids=xp.reshape(flat_ids, (-1, length)),
+        mask_positions=in_row(place),
+        mask_ids=xp.where(real, ids, 0),
         mask_weights=xp.asarray(real, dtype=np.float32),
-        # A span at a sequence's very edge has no neighbour and no target.
-        span_left=spread(xp.maximum(start - 1 - row * length, 0)),
-        span_right=spread(xp.minimum(stop - row * length, length - 1)),
-        span_offsets=spread(offset),
-        span_weights=xp.asarray(spread(_int32(xp, has_target)), dtype=np.float32),
+        span_left=in_row(start - 1),
+        span_right=in_row(stop),
+        span_offsets=xp.where(real, offset, 0),
+        span_weights=xp.asarray(has_target, dtype=np.float32),
     )
 
 
-def _candidates(
-    xp,
-    position,
-    continuation,
-    length,
-    first,
-    last,
-    anchor_draws,
-    length_draws,
-    length_probabilities,
-):
+def _candidates(xp, word_start, block_start, first, last, anchor_draws, lengths):
     """Anchors `[B, K]` and spans `[B, K + 2]` as starts and stops in 0..N.
 
     The last two are not drawn: from a random word to the sequence's end, and
     the whole sequence. They take up what the others leave of the budget.
     """
-    previous = xp.concatenate([np.full(1, -2, np.int32), position[:-1]], axis=0)
-    # A block is a stretch of maskable tokens; no word or span leaves its block.
-    block_start = (position != previous + 1) | (position % length == 0)
-    word_start = block_start | ~continuation
-    end = xp.reshape(_size(xp, position), (1,))
+    end = xp.reshape(_size(xp, word_start), (1,))
     word_starts = xp.concatenate([_true_indices(xp, word_start), end], axis=0)
     block_starts = xp.concatenate([_true_indices(xp, block_start), end], axis=0)
 
+    # Words and blocks are counted at once: cumulative sums are dear.
+    counted = xp.cumsum(
+        xp.asarray(word_start, dtype=np.int64) + xp.asarray(block_start, dtype=np.int64) * _BLOCK
+    )
     # A sequence without maskable tokens draws from a neighbour; its budget of 0
-    # leaves that without effect. The appended 0 is there for an empty batch.
-    word_of = _cumsum(xp, word_start) - 1
-    word_of = xp.concatenate([word_of, np.zeros(1, np.int32)], axis=0)
-    block_of = _cumsum(xp, block_start) - 1
-    block_of = xp.concatenate([block_of, np.zeros(1, np.int32)], axis=0)
+    # leaves that without effect. The appended count is there for an empty batch.
+    counted = xp.concatenate([counted, np.full(1, 1 + _BLOCK)], axis=0)
     anchors = first + _draw_below(xp, anchor_draws, last - first)  # [B, K + 1]
-    words = xp.take(word_of, anchors)
+    counted = xp.take(counted, anchors)
+    words = _int32(xp, counted % _BLOCK) - 1
     starts = xp.take(word_starts, words)
-    anchors, words = anchors[:, :-1], words[:, :-1]
-
-    lengths = span_lengths(xp, length_draws, length_probabilities)
-    stop_words = xp.minimum(words + lengths, _size(xp, word_starts) - 1)
-    next_blocks = xp.minimum(xp.take(block_of, anchors) + 1, _size(xp, block_starts) - 1)
+    stop_words = xp.minimum(words[:, :-1] + lengths, _size(xp, word_starts) - 1)
+    next_blocks = xp.minimum(_int32(xp, counted[:, :-1] // _BLOCK), _size(xp, block_starts) - 1)
     stops = xp.minimum(xp.take(word_starts, stop_words), xp.take(block_starts, next_blocks))
     return (
-        anchors,
+        anchors[:, :-1],
         xp.concatenate([starts, first], axis=1),
         xp.concatenate([stops, last, last], axis=1),
     )
@@ -250,53 +234,56 @@ def _candidates(
 def _accept(xp, anchors, starts, stops):
     """Which candidates count `[B, K + 2]`: those whose anchor is not masked."""
     K = anchors.shape[1]
-    # [B, K (covers), K (is covered)]
-    covers = (starts[:, :K, None] <= anchors[:, None, :]) & (
-        anchors[:, None, :] < stops[:, :K, None]
-    )
-    covered = covers[:, 0, :]
+    starts, stops = (xp.transpose(x)[:K, :, None] for x in (starts, stops))
+    # [K (covers), B, K (is covered)]: slices along the first axis cost nothing.
+    covers = (starts <= anchors[None]) & (anchors[None] < stops)
+    covered = covers[0]
     accepted = [xp.ones_like(covered[:, :1])]
     for k in range(1, K):
         accept = ~covered[:, k : k + 1]
-        covered = covered | (accept & covers[:, k, :])
+        covered = covered | (accept & covers[k])
         accepted.append(accept)
-    always = xp.ones_like(covered[:, :1])
+    always = accepted[0]
     return xp.concatenate([*accepted, always, always], axis=1)
 
 
-def _spend(xp, starts, stops, accepted, budget, size):
-    """Masks accepted candidates in turn until the budget is spent: bool `[N]`."""
+def _spend(xp, starts, stops, accepted, max_predictions):
+    """The tokens that accepted candidates mask in turn: `[B, M]` out of 0..N-1."""
     # All ends of a sequence's candidates cut it into pieces. Each piece belongs
-    # to the first candidate that covers it.
-    bounds = xp.sort(xp.concatenate([starts, stops], axis=1), axis=1)
-    widths = xp.concatenate([bounds[:, 1:] - bounds[:, :-1], xp.zeros_like(bounds[:, :1])], axis=1)
-    covers = (
-        accepted[:, None, :]
-        & (starts[:, None, :] <= bounds[:, :, None])
-        & (bounds[:, :, None] < stops[:, None, :])
+    # to the first candidate that covers it, and is masked with it.
+    bounds = xp.sort(xp.concatenate([starts, stops], axis=1), axis=1)  # [B, pieces]
+    stops = xp.where(accepted, stops, 0)  # The others cover nothing.
+    covers = (starts[:, None, :] <= bounds[:, :-1, None]) & (
+        bounds[:, :-1, None] < stops[:, None, :]
     )  # [B, pieces, K + 2]
     owner = _int32(xp, xp.argmax(covers, axis=2))
-    pieces = bounds.shape[1]
+    pieces = owner.shape[1]
     order = xp.argsort(owner * pieces + np.arange(pieces, dtype=np.int32), axis=1)
+    widths = xp.take_along_axis(bounds[:, 1:] - bounds[:, :-1], order, axis=1)
     bounds = xp.take_along_axis(bounds, order, axis=1)
-    widths = xp.take_along_axis(widths, order, axis=1)
-    spent = _cumsum(xp, widths, axis=1) - widths
-    taken = xp.minimum(xp.maximum(budget - spent, 0), widths)
-    ones = xp.ones_like(bounds)
-    edges = _scatter_add(
-        xp,
-        xp.reshape(xp.concatenate([bounds, bounds + taken], axis=1), (-1,)),
-        xp.reshape(xp.concatenate([ones, -ones], axis=1), (-1,)),
-        size + 1,
+    slots = _cumsum(xp, widths, axis=1) - widths  # A piece's first in the row's order.
+
+    # Token m is m plus what its piece's start is ahead of its first slot. What
+    # that changes from piece to piece is added up along the slots; the last
+    # column takes what lies beyond the budget.
+    ahead = bounds - slots
+    changes = xp.concatenate([ahead[:, :1], ahead[:, 1:] - ahead[:, :-1]], axis=1)
+    columns = max_predictions + 1
+    row = _cumsum(xp, xp.ones_like(slots[:, :1]), axis=0) - 1
+    slots = row * columns + xp.minimum(slots, max_predictions)
+    zeros = xp.zeros_like(xp.take(row, np.zeros(columns, np.int32), axis=1))
+    changes = _scatter_add(
+        xp, xp.reshape(zeros, (-1,)), xp.reshape(slots, (-1,)), xp.reshape(changes, (-1,))
     )
-    return _cumsum(xp, edges)[:-1] > 0
+    changes = xp.reshape(changes, (-1, columns))[:, :-1]
+    return _cumsum(xp, changes, axis=1) + np.arange(max_predictions, dtype=np.int32)
 
 
-def _runs(xp, place, length):
-    """Start, stop and number of the first token of each token's run: `[T]` each."""
-    previous = xp.concatenate([np.full(1, -2, np.int32), place[:-1]], axis=0)
-    starts_run = (place != previous + 1) | (place % length == 0)
-    run = _cumsum(xp, starts_run) - 1
+def _runs(xp, place):
+    """Start, stop and first slot of each token's run of neighbours: `[B, M]` each."""
+    before = xp.concatenate([xp.full_like(place[:, :1], -2), place[:, :-1]], axis=1)
+    starts_run = xp.reshape(place != before + 1, (-1,))
+    run = xp.reshape(_cumsum(xp, starts_run) - 1, (-1, place.shape[1]))
     heads = _true_indices(xp, starts_run)
     tails = xp.concatenate([heads[1:], xp.reshape(_size(xp, place), (1,))], axis=0) - 1
     head, tail = xp.take(heads, run), xp.take(tails, run)
@@ -325,10 +312,12 @@ def _true_indices(xp, x):
     return _int32(xp, xp.nonzero(x)[0])
 
 
-def _scatter_add(xp, indices, values, size):
+def _scatter_add(xp, array, indices, values):
     # The one operation that the two namespaces do not share.
     if xp is np:
-        return np.bincount(indices, values, size).astype(np.int32)
+        array = array.copy()
+        np.add.at(array, indices, values)
+        return array
     import tensorflow as tf
 
-    return tf.scatter_nd(indices[:, None], values, xp.reshape(size, (1,)))
+    return tf.tensor_scatter_nd_add(array, indices[:, None], values)

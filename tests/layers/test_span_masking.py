@@ -157,8 +157,8 @@ def test_masks_are_the_same_on_every_backend():
     assert masks["token_ids"].tolist() == EXPECTED_TOKEN_IDS
 
 
-EXPECTED_POSITIONS = [[0, 10, 11]]
-EXPECTED_TOKEN_IDS = [[4, 2, 3, 4, 5, 6, 7, 8, 9, 10, 4, 4, 13, 14, 15, 16, 17, 18, 19, 20]]
+EXPECTED_POSITIONS = [[0, 1, 10]]
+EXPECTED_TOKEN_IDS = [[4, 4, 3, 4, 5, 6, 7, 8, 9, 10, 4, 12, 13, 14, 15, 16, 17, 18, 19, 20]]
 
 
 def test_one_sequence_is_a_batch_of_one():
