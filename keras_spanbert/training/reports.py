@@ -102,7 +102,7 @@ def unigram_entropies(counts, dataset):
             weight = np.asarray(sample_weight[name])
             sums[name] -= float(np.sum(weight * log_probabilities[np.asarray(y[name])]))
             weights[name] += float(np.sum(weight))
-    return {name: sums[name] / weights[name] for name in sums}
+    return {name: sums[name] / max(weights[name], 1.0) for name in sums}
 
 
 def fill_examples(pretrainer, texts, num_examples=4, seed=0):

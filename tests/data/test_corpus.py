@@ -136,7 +136,7 @@ def test_line_ends_of_other_systems_equal_newlines(tmp_path, small_parts, bounda
     text = "ab cd\nef\n\ngh ij kl\n\n\nmn\nop qr\n"
     plain = Corpus(write(tmp_path / "a.txt", text), boundary)
     other = Corpus(write(tmp_path / "b.txt", text.replace("\n", line_end)), boundary)
-    assert texts_of(other) == texts_of(plain)
+    assert words_of(other) == words_of(plain)
 
 
 def test_gzip_equals_plain_text(tmp_path):
@@ -240,10 +240,14 @@ def test_a_long_documents_pieces_stay_in_one_split(tmp_path, small_parts):
     assert words_of(corpus, split="held_out") == [line.split() for line in text.split("\n")[1::2]]
 
 
-@pytest.mark.parametrize("held_out", [0.001, 0.3, 0.6, 0.7, 0.99])
-def test_both_splits_hold_documents_whatever_the_share(tmp_path, held_out):
+@pytest.mark.parametrize("held_out", [0.001, 0.3, 0.5, 0.6, 0.7, 0.99])
+def test_no_split_is_empty_whatever_the_share(tmp_path, held_out):
     path = write(tmp_path / "a.txt", "".join(f"doc{i}\n" for i in range(10)))
-    corpus = Corpus(path, "line", held_out=held_out)
+    try:
+        corpus = Corpus(path, "line", held_out=held_out)
+    except ValueError:  # Each n-th document cannot be more than a half.
+        assert held_out > 0.5
+        return
     assert texts_of(corpus, "train") and texts_of(corpus, "held_out")
 
 
