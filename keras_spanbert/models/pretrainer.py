@@ -79,6 +79,18 @@ class SpanBertPretrainer(keras_hub.models.Task):
                 f"The vocabulary must fit the backbone's {backbone.vocabulary_size} embeddings. "
                 f"Received: {vocabulary_size} tokens"
             )
+        if getattr(preprocessor, "sequence_length", 0) > backbone.max_sequence_length:
+            raise ValueError(
+                "The preprocessor's `sequence_length` must be at most the backbone's "
+                f"`max_sequence_length`. Received: {preprocessor.sequence_length} and "
+                f"{backbone.max_sequence_length}"
+            )
+        masking_config = getattr(preprocessor, "masking_config", {})
+        if masking_config.get("max_span_tokens", max_span_tokens) > max_span_tokens:
+            raise ValueError(
+                "The preprocessor's `max_span_tokens` must be at most the model's. Received: "
+                f"{masking_config['max_span_tokens']} and {max_span_tokens}"
+            )
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -361,11 +373,14 @@ class SpanBertPretrainer(keras_hub.models.Task):
     def _candidates(self, mlm, sbo, top_k, score):
         """The best fillings of one blank, from log-probabilities `[tokens, V]`."""
         total = {"both": mlm + sbo, "mlm": mlm.copy(), "sbo": sbo.copy()}[score]
-        total[:, self.preprocessor.tokenizer.special_token_ids] = -np.inf
+        tokenizer = self.preprocessor.tokenizer
+        total[:, tokenizer.special_token_ids] = -np.inf
+        total[:, tokenizer.vocabulary_size() :] = -np.inf  # Padding of the embedding.
         # Tokens are scored on their own, so the best k prefixes suffice.
         best = [(0.0, ())]
         for row in total:
             tokens = np.argpartition(-row, min(top_k, len(row) - 1))[:top_k]
+            tokens = tokens[np.isfinite(row[tokens])]
             best = [(s + row[t], (*ids, int(t))) for s, ids in best for t in tokens]
             best = sorted(best, key=lambda item: (-item[0], item[1]))[:top_k]
         positions = np.arange(len(total))

@@ -14,7 +14,8 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         total_steps: int. Number of steps of rise and fall together.
 
     Raises:
-        ValueError: where `warmup_steps` is negative or exceeds `total_steps`.
+        ValueError: where `peak` is negative or not finite, or `warmup_steps` is
+            negative or exceeds `total_steps`.
 
     Example:
     ```python
@@ -26,6 +27,8 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak, warmup_steps, total_steps):
+        if not 0.0 <= peak < float("inf"):
+            raise ValueError(f"`peak` must be in [0, inf). Received: peak={peak}")
         if not 0 <= warmup_steps <= total_steps:
             raise ValueError(
                 "`warmup_steps` must be in [0, total_steps]. Received: "

@@ -31,7 +31,6 @@ class TrainingReport(keras.callbacks.Callback):
         self.tokens_per_step = tokens_per_step
         self.step = 0
         self.rows = []
-        self._training_seconds = 0.0
         self._started = None
 
     def on_train_begin(self, logs=None):
@@ -125,12 +124,14 @@ def fill_examples(pretrainer, texts, num_examples=4, seed=0):
         sentences = re.findall(r"[A-Z][^.!?\n]{40,200}[.!?]", text)
         for i in generator.permutation(len(sentences))[:1]:
             words = sentences[i].split()
+            if len(words) < 5:
+                continue  # Nothing would be left around the blank.
             start = int(generator.integers(1, len(words) - 3))
             truth = " ".join(words[start : start + 2]).rstrip(",;:.")
             num_masks = len(tokenizer(truth))
             blank = " ".join(["[MASK]"] * num_masks)
             text = " ".join([*words[:start], blank, *words[start + 2 :]])
-            if len(tokenizer(sentences[i])) <= most_tokens:
+            if num_masks and len(tokenizer(sentences[i])) <= most_tokens:
                 examples.append((text, truth))
         if len(examples) == num_examples:
             break
