@@ -13,7 +13,7 @@ class SpanBertPretrainerPreprocessor(keras_hub.models.Preprocessor):
     """Tokenises, packs and masks strings for pretraining.
 
     Text beyond `sequence_length - 2` tokens is cut: for long documents see
-    `keras_spanbert.data.corpus`, which drops nothing.
+    `keras_spanbert.data.corpus`, which makes blocks of them.
 
     Args:
         tokenizer: `SpanBertTokenizer`.
