@@ -79,18 +79,6 @@ class SpanBertPretrainer(keras_hub.models.Task):
                 f"The vocabulary must fit the backbone's {backbone.vocabulary_size} embeddings. "
                 f"Received: {vocabulary_size} tokens"
             )
-        if getattr(preprocessor, "sequence_length", 0) > backbone.max_sequence_length:
-            raise ValueError(
-                "The preprocessor's `sequence_length` must be at most the backbone's "
-                f"`max_sequence_length`. Received: {preprocessor.sequence_length} and "
-                f"{backbone.max_sequence_length}"
-            )
-        masking_config = getattr(preprocessor, "masking_config", {})
-        if masking_config.get("max_span_tokens", max_span_tokens) > max_span_tokens:
-            raise ValueError(
-                "The preprocessor's `max_span_tokens` must be at most the model's. Received: "
-                f"{masking_config['max_span_tokens']} and {max_span_tokens}"
-            )
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -240,6 +228,25 @@ class SpanBertPretrainer(keras_hub.models.Task):
     def _masked_dataset(self, x, batch_size=None, is_training=False):
         import tensorflow as tf
 
+        # Here and not in the constructor: a backbone's preset brings a
+        # preprocessor with defaults of its own.
+        for name, value, most in [
+            (
+                "sequence_length",
+                self.preprocessor.sequence_length,
+                self.backbone.max_sequence_length,
+            ),
+            (
+                "max_span_tokens",
+                self.preprocessor.masking_config["max_span_tokens"],
+                self.max_span_tokens,
+            ),
+        ]:
+            if value > most:
+                raise ValueError(
+                    f"The preprocessor's `{name}` must be at most the model's {most}. "
+                    f"Received: {name}={value}"
+                )
         if not isinstance(x, tf.data.Dataset):
             x = tf.data.Dataset.from_tensor_slices(x).batch(batch_size or 32)
         base_seed = self.preprocessor.masking.base_seed

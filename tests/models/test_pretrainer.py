@@ -265,6 +265,17 @@ def test_vocabulary_must_fit_the_embedding():
         ks.SpanBertPretrainer(backbone, preprocessor)
 
 
+@pytest.mark.parametrize("arguments", [{"sequence_length": L + 1}, {"max_span_tokens": 16}])
+def test_fit_names_a_preprocessor_that_exceeds_the_model(arguments):
+    model = build()
+    model.preprocessor = ks.SpanBertPretrainerPreprocessor(
+        model.preprocessor.tokenizer, **{"sequence_length": L, **arguments}
+    )
+    ((name, value),) = arguments.items()
+    with pytest.raises(ValueError, match=f"{name}={value}"):
+        model.fit(texts(), verbose=0)
+
+
 SCRIPT = """
 import numpy as np, tensorflow as tf
 import keras_spanbert as ks
