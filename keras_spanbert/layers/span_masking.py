@@ -267,7 +267,7 @@ class SpanMasking(keras.layers.Layer):
 
     def _masks(self, xp, token_ids, seed):
         length = token_ids.shape[1]
-        kinds = xp.take(self._kinds, token_ids)
+        kinds = span_masks.take(xp, self._kinds, token_ids)
         masks = span_masks.span_masks(
             xp,
             token_ids,

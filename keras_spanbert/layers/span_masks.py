@@ -24,8 +24,8 @@ import numpy as np
 # 0.8 sqrt(its mean): with these to spare, less than one sequence in 10,000 falls
 # short of its budget. Two more candidates then fill it up.
 _SPARE_ROOTS = 3.5
-# Counts of words stay below, counts of blocks above.
-_BLOCK = 1 << 32
+# Spans whose set is one int64.
+_BITS = 62
 
 SpanMasks = collections.namedtuple(
     "SpanMasks",
@@ -125,7 +125,7 @@ def span_masks(
 
     # Maskable tokens are numbered 0..N-1 through the batch. `position` leads
     # from these numbers to places in `flat_ids`.
-    position = _true_indices(xp, xp.reshape(maskable, (-1,)))  # [N]
+    position = _true_indices(xp, maskable)  # [N]
     count = xp.sum(maskable, axis=1, keepdims=True, dtype=np.int32)  # [B, 1]
     last = _cumsum(xp, count, axis=0)  # [B, 1], one past a sequence's tokens
     first = last - count  # [B, 1]
@@ -133,54 +133,57 @@ def span_masks(
         _int32(xp, xp.ceil(mask_rate * xp.asarray(count, dtype=np.float64))), M
     )  # [B, 1]
 
-    # A block is a stretch of maskable tokens; no word or span leaves its block.
-    nothing = xp.zeros_like(maskable[:, :1])
-    block_start = maskable & ~xp.concatenate([nothing, maskable[:, :-1]], axis=1)
-    word_start = block_start | (maskable & ~continuation)
-    anchors, starts, stops = _candidates(
+    anchors = first + _draw_below(xp, draws[:, : K + 1], last - first)  # [B, K + 1]
+    position = _append_end(xp, position, _size(xp, token_ids))
+    starts, stops = _spans(
         xp,
-        xp.take(xp.reshape(word_start, (-1,)), position),
-        xp.take(xp.reshape(block_start, (-1,)), position),
-        first,
-        last,
-        draws[:, : K + 1],
+        maskable,
+        continuation,
+        anchors,
+        take(xp, position, anchors),
         span_lengths(xp, draws[:, K + 1 : 2 * K + 1], length_probabilities),
     )
-    accepted = _accept(xp, anchors, starts, stops)
+    # A sequence without tokens draws from its neighbour.
+    stops = xp.minimum(stops, last)
+    # What the drawn spans leave of the budget goes to two more: from a random
+    # word to the sequence's end, and the whole sequence.
+    starts = xp.concatenate([starts, first], axis=1)  # [B, K + 2]
+    stops = xp.concatenate([stops, last, last], axis=1)
+    number = _spend(xp, anchors[:, :K], starts, stops, first, budget, M)
     m = np.arange(M, dtype=np.int32)[None, :]
     real = m < budget  # [B, M]
-    number = xp.sort(xp.where(real, _spend(xp, starts, stops, accepted, M), last), axis=1)
 
     # Slots without a token stand apart from one another and from the text.
     apart = _size(xp, token_ids) + 2 * m
-    position = xp.concatenate([position, np.zeros(1, np.int32)], axis=0)
-    place = xp.where(real, xp.take(position, number), apart)  # [B, M], out of 0..B*L-1
+    number = xp.where(real, number, last)
+    place = xp.where(real, take(xp, position, number), apart)  # [B, M], out of 0..B*L-1
     start, stop, head = _runs(xp, place)
     offset = place - start
     has_target = (
         real
         & (offset < max_span_tokens)
-        & (start > xp.take(position, first))
-        & (stop <= xp.take(position, xp.maximum(last - 1, 0)))
+        & (start > take(xp, position, first))
+        & (stop <= take(xp, position, xp.maximum(last - 1, 0)))
     )
 
     choice = draws[:, 2 * K + 1 : 2 * K + 1 + M]
     if replacement == "span":
-        choice = xp.take(choice, head)
-    random_number = _draw_below(xp, draws[:, 2 * K + 1 + M :], _size(xp, position) - 1)
+        choice = take(xp, xp.reshape(choice, (-1,)), head)
+    num_tokens = _size(xp, position) - 1
+    random_number = _draw_below(xp, draws[:, 2 * K + 1 + M :], num_tokens)
+    random_place = xp.minimum(take(xp, position, random_number), _size(xp, token_ids) - 1)
     source = xp.where(real, place, 0)
-    ids = xp.take(flat_ids, source)
+    ids = take(xp, flat_ids, source)
     new_ids = xp.where(
         choice < mask_token_rate,
         xp.full_like(ids, mask_token_id),
         xp.where(
             choice < mask_token_rate + random_token_rate,
-            xp.take(flat_ids, xp.take(position, random_number)),
+            take(xp, flat_ids, random_place),
             ids,
         ),
     )
     change = xp.where(real, new_ids - ids, 0)
-    flat_ids = _scatter_add(xp, flat_ids, xp.reshape(source, (-1,)), xp.reshape(change, (-1,)))
 
     row_start = length * (_cumsum(xp, xp.ones_like(count), axis=0) - 1)  # [B, 1]
 
@@ -189,7 +192,7 @@ def span_masks(
         return xp.where(real, xp.minimum(xp.maximum(x - row_start, 0), length - 1), 0)
 
     return SpanMasks(
-        token_ids=xp.reshape(flat_ids, (-1, length)),
+        token_ids=_scatter_add(xp, token_ids, source, change),
         mask_positions=in_row(place),
         mask_ids=xp.where(real, ids, 0),
         mask_weights=xp.asarray(real, dtype=np.float32),
@@ -200,83 +203,110 @@ def span_masks(
     )
 
 
-def _candidates(xp, word_start, block_start, first, last, anchor_draws, lengths):
-    """Anchors `[B, K]` and spans `[B, K + 2]` as starts and stops in 0..N.
+def _spans(xp, maskable, continuation, anchors, places, lengths):
+    """Starts `[B, K + 1]` and stops `[B, K]` of drawn spans, in 0..N.
 
-    The last two are not drawn: from a random word to the sequence's end, and
-    the whole sequence. They take up what the others leave of the budget.
+    `anchors` `[B, K + 1]` in 0..N are at `places` in the flat batch; `lengths`
+    `[B, K]` are in words.
     """
-    end = xp.reshape(_size(xp, word_start), (1,))
-    word_starts = xp.concatenate([_true_indices(xp, word_start), end], axis=0)
-    block_starts = xp.concatenate([_true_indices(xp, block_start), end], axis=0)
+    # A block is a stretch of maskable tokens; no word or span leaves its block.
+    nothing = xp.zeros_like(maskable[:, :1])
+    block_start = maskable & ~xp.concatenate([nothing, maskable[:, :-1]], axis=1)
+    block_last = maskable & ~xp.concatenate([maskable[:, 1:], nothing], axis=1)
+    end = _size(xp, maskable)
+    words = _append_end(xp, _true_indices(xp, (maskable & ~continuation) | block_start), end)
+    lasts = _append_end(xp, _true_indices(xp, block_last), end)
 
-    # Words and blocks are counted at once: cumulative sums are dear.
-    counted = xp.cumsum(
-        xp.asarray(word_start, dtype=np.int64) + xp.asarray(block_start, dtype=np.int64) * _BLOCK
-    )
-    # A sequence without maskable tokens draws from a neighbour; its budget of 0
-    # leaves that without effect. The appended count is there for an empty batch.
-    counted = xp.concatenate([counted, np.full(1, 1 + _BLOCK)], axis=0)
-    anchors = first + _draw_below(xp, anchor_draws, last - first)  # [B, K + 1]
-    counted = xp.take(counted, anchors)
-    words = _int32(xp, counted % _BLOCK) - 1
-    starts = xp.take(word_starts, words)
-    stop_words = xp.minimum(words[:, :-1] + lengths, _size(xp, word_starts) - 1)
-    next_blocks = xp.minimum(_int32(xp, counted[:, :-1] // _BLOCK), _size(xp, block_starts) - 1)
-    stops = xp.minimum(xp.take(word_starts, stop_words), xp.take(block_starts, next_blocks))
-    return (
-        anchors[:, :-1],
-        xp.concatenate([starts, first], axis=1),
-        xp.concatenate([stops, last, last], axis=1),
-    )
+    word = xp.maximum(_num_at_most(xp, words, places) - 1, 0)  # [B, K + 1]
+    stop_word = xp.minimum(word[:, :-1] + lengths, _size(xp, words) - 1)
+    block = xp.minimum(_num_at_most(xp, lasts, places[:, :-1] - 1), _size(xp, lasts) - 1)
+    stop_places = xp.minimum(take(xp, words, stop_word), take(xp, lasts, block) + 1)
+    # Inside a block, numbers and places go in step.
+    starts = anchors + take(xp, words, word) - places
+    stops = anchors[:, :-1] + stop_places - places[:, :-1]
+    return starts, stops
 
 
-def _accept(xp, anchors, starts, stops):
-    """Which candidates count `[B, K + 2]`: those whose anchor is not masked."""
-    K = anchors.shape[1]
-    starts, stops = (xp.transpose(x)[:K, :, None] for x in (starts, stops))
-    # [K (covers), B, K (is covered)]: slices along the first axis cost nothing.
-    covers = (starts <= anchors[None]) & (anchors[None] < stops)
-    covered = covers[0]
-    accepted = [xp.ones_like(covered[:, :1])]
-    for k in range(1, K):
-        accept = ~covered[:, k : k + 1]
-        covered = covered | (accept & covers[k])
-        accepted.append(accept)
-    always = accepted[0]
-    return xp.concatenate([*accepted, always, always], axis=1)
+def _spend(xp, anchors, starts, stops, first, budget, max_predictions):
+    """The tokens that spans mask in turn until the budget is spent, ascending.
 
+    A span whose anchor is masked already is passed over; the last two have no
+    anchor. `[B, M]`, of which a sequence's first `budget` hold.
+    """
+    # The ends of all spans cut the sequence into pieces. Each is sorted with its
+    # number, which says whose it is.
+    num_spans = starts.shape[1]  # K + 2
+    num_ends = 2 * num_spans
+    ends = xp.concatenate([starts, stops], axis=1) - first
+    ends = xp.sort(ends * num_ends + np.arange(num_ends, dtype=np.int32), axis=1)
+    bounds, end = first + ends // num_ends, ends % num_ends
 
-def _spend(xp, starts, stops, accepted, max_predictions):
-    """The tokens that accepted candidates mask in turn: `[B, M]` out of 0..N-1."""
-    # All ends of a sequence's candidates cut it into pieces. Each piece belongs
-    # to the first candidate that covers it, and is masked with it.
-    bounds = xp.sort(xp.concatenate([starts, stops], axis=1), axis=1)  # [B, pieces]
-    stops = xp.where(accepted, stops, 0)  # The others cover nothing.
-    covers = (starts[:, None, :] <= bounds[:, :-1, None]) & (
-        bounds[:, :-1, None] < stops[:, None, :]
-    )  # [B, pieces, K + 2]
-    owner = _int32(xp, xp.argmax(covers, axis=2))
-    pieces = owner.shape[1]
-    order = xp.argsort(owner * pieces + np.arange(pieces, dtype=np.int32), axis=1)
-    widths = xp.take_along_axis(bounds[:, 1:] - bounds[:, :-1], order, axis=1)
-    bounds = xp.take_along_axis(bounds, order, axis=1)
-    slots = _cumsum(xp, widths, axis=1) - widths  # A piece's first in the row's order.
+    # The spans over a piece are a set, a bit for each: every end up to the piece
+    # adds its span or takes it away. The bounds rise from sequence to sequence,
+    # so that one search finds the pieces of all anchors.
+    piece = _num_at_most(xp, xp.reshape(bounds, (-1,)), anchors) - 1  # [B, K]
+    over_pieces, over_anchors = [], []
+    for bits in _bits(num_spans):
+        over = xp.cumsum(take(xp, np.append(bits, -bits), end), axis=1)
+        over_pieces.append(over)
+        over_anchors.append(xp.transpose(take(xp, xp.reshape(over, (-1,)), piece)))
+    owner = _owner(xp, over_pieces, _accept(xp, over_anchors, num_spans))
+
+    # Each piece goes to the first accepted span over it. Spans before `cut` mask
+    # all of theirs, `cut` as many tokens as are left then.
+    widths = xp.concatenate([bounds[:, 1:], bounds[:, -1:]], axis=1) - bounds
+    row = _cumsum(xp, xp.ones_like(first), axis=0) - 1  # [B, 1]
+    totals = _scatter_add(xp, xp.zeros_like(starts), row * num_spans + owner, widths)
+    spent = _cumsum(xp, totals, axis=1)
+    within = spent <= budget
+    cut = xp.sum(within, axis=1, keepdims=True, dtype=np.int32)
+    left = budget - xp.sum(xp.where(within, totals, 0), axis=1, keepdims=True, dtype=np.int32)
+    cut_widths = xp.where(owner == cut, widths, 0)
+    left = xp.maximum(left + cut_widths - _cumsum(xp, cut_widths, axis=1), 0)
+    widths = xp.where(owner < cut, widths, xp.minimum(cut_widths, left))
 
     # Token m is m plus what its piece's start is ahead of its first slot. What
-    # that changes from piece to piece is added up along the slots; the last
-    # column takes what lies beyond the budget.
+    # that changes from piece to piece is added up along the slots.
+    slots = _cumsum(xp, widths, axis=1) - widths
     ahead = bounds - slots
     changes = xp.concatenate([ahead[:, :1], ahead[:, 1:] - ahead[:, :-1]], axis=1)
-    columns = max_predictions + 1
-    row = _cumsum(xp, xp.ones_like(slots[:, :1]), axis=0) - 1
-    slots = row * columns + xp.minimum(slots, max_predictions)
-    zeros = xp.zeros_like(xp.take(row, np.zeros(columns, np.int32), axis=1))
-    changes = _scatter_add(
-        xp, xp.reshape(zeros, (-1,)), xp.reshape(slots, (-1,)), xp.reshape(changes, (-1,))
-    )
-    changes = xp.reshape(changes, (-1, columns))[:, :-1]
-    return _cumsum(xp, changes, axis=1) + np.arange(max_predictions, dtype=np.int32)
+    m = np.arange(max_predictions + 1, dtype=np.int32)
+    changes = _scatter_add(xp, xp.zeros_like(row + m), row * len(m) + slots, changes)
+    return (_cumsum(xp, changes, axis=1) + m)[:, :-1]
+
+
+def _bits(num_spans):
+    """int64 arrays `[num_spans]`: in each, some spans have a bit, the others 0."""
+    spans = np.arange(num_spans)
+    for first in range(0, num_spans, _BITS):
+        mine = (first <= spans) & (spans < first + _BITS)
+        yield np.where(mine, np.int64(1) << (spans % _BITS), 0)
+
+
+def _accept(xp, over_anchors, num_spans):
+    """The spans whose anchor is not masked yet, as sets `[B, 1]`.
+
+    `over_anchors` has the spans over each anchor, as sets `[K, B]`.
+    """
+    accepted = [xp.zeros_like(over[0]) for over in over_anchors]
+    for k in range(num_spans):
+        bit = np.int64(1 << k % _BITS)
+        if k < over_anchors[0].shape[0]:
+            masked = sum(over[k] & mine for over, mine in zip(over_anchors, accepted))
+            bit = xp.where(masked == 0, bit, np.int64(0))
+        accepted[k // _BITS] = accepted[k // _BITS] | bit
+    return [mine[:, None] for mine in accepted]
+
+
+def _owner(xp, over_pieces, accepted):
+    """The first accepted span over each piece, int32 `[B, pieces]`."""
+    owner = 0
+    for n in reversed(range(len(accepted))):
+        over = over_pieces[n] & accepted[n]
+        lowest = xp.asarray(xp.maximum(over & -over, 1), dtype=np.float64)
+        first = n * _BITS + _int32(xp, xp.log2(lowest) + 0.5)
+        owner = xp.where(over != 0, first, owner)
+    return owner
 
 
 def _runs(xp, place):
@@ -286,8 +316,9 @@ def _runs(xp, place):
     run = xp.reshape(_cumsum(xp, starts_run) - 1, (-1, place.shape[1]))
     heads = _true_indices(xp, starts_run)
     tails = xp.concatenate([heads[1:], xp.reshape(_size(xp, place), (1,))], axis=0) - 1
-    head, tail = xp.take(heads, run), xp.take(tails, run)
-    return xp.take(place, head), xp.take(place, tail) + 1, head
+    head, tail = take(xp, heads, run), take(xp, tails, run)
+    flat_place = xp.reshape(place, (-1,))
+    return take(xp, flat_place, head), take(xp, flat_place, tail) + 1, head
 
 
 def _draw_below(xp, draws, stop):
@@ -303,21 +334,49 @@ def _size(xp, x):
     return _int32(xp, xp.size(x))
 
 
+def _append_end(xp, x, end):
+    return xp.concatenate([x, xp.reshape(end, (1,))], axis=0)
+
+
 def _cumsum(xp, x, axis=None):
     # NumPy would widen to 64 bits.
     return xp.cumsum(_int32(xp, x), axis=axis, dtype=np.int32)
 
 
 def _true_indices(xp, x):
-    return _int32(xp, xp.nonzero(x)[0])
+    return _int32(xp, xp.nonzero(xp.reshape(x, (-1,)))[0])
 
 
-def _scatter_add(xp, array, indices, values):
-    # The one operation that the two namespaces do not share.
+# What the two namespaces do not share, or TensorFlow's does in a dear way.
+
+
+def take(xp, x, indices):
     if xp is np:
-        array = array.copy()
-        np.add.at(array, indices, values)
-        return array
+        return x[indices]
     import tensorflow as tf
 
-    return tf.tensor_scatter_nd_add(array, indices[:, None], values)
+    return tf.gather(x, indices)
+
+
+def _num_at_most(xp, ascending, x):
+    """How many of `ascending` `[n]` are at most `x`, int32 of its shape `[B, C]`."""
+    if xp is np:
+        return np.searchsorted(ascending, x, side="right").astype(np.int32)
+    import tensorflow as tf
+
+    found = tf.searchsorted(ascending, tf.reshape(x, (-1,)), side="right")
+    return tf.reshape(found, (-1, x.shape[1]))
+
+
+def _scatter_add(xp, x, indices, values):
+    """`x` `[B, C]` with `values` added at `indices` into its flat view."""
+    if xp is np:
+        x = x.copy()
+        np.add.at(x.reshape(-1), indices, values)
+        return x
+    import tensorflow as tf
+
+    flat = tf.tensor_scatter_nd_add(
+        tf.reshape(x, (-1,)), tf.reshape(indices, (-1, 1)), tf.reshape(values, (-1,))
+    )
+    return tf.reshape(flat, (-1, x.shape[1]))
