@@ -1,5 +1,6 @@
 """SpanBERT in Keras 3: pretraining, fine-tuning and serving."""
 
+from keras_spanbert import checkpoints
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.backbone import SpanBertBackbone
@@ -19,4 +20,5 @@ __all__ = [
     "SpanBertTokenizer",
     "SpanBoundaryHead",
     "SpanMasking",
+    "checkpoints",
 ]

@@ -9,6 +9,12 @@ def kernel_initializer():
     return keras.initializers.TruncatedNormal(stddev=0.02)
 
 
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+def gelu_tanh(x):
+    """GELU by its tanh approximation, as in Google's first BERT."""
+    return keras.activations.gelu(x, approximate=True)
+
+
 class _TransformerEncoder(keras_hub.layers.TransformerEncoder):
     """keras-hub's encoder with a dropout rate of its own in the attention."""
 
@@ -44,6 +50,9 @@ class SpanBertBackbone(keras_hub.models.Backbone):
             take its fused attention. Defaults to `None`, the same as `dropout`.
         max_sequence_length: int. Longest input, in tokens. Defaults to `512`.
         num_segments: int. Number of segment ids. Defaults to `2`.
+        activation: activation of the feedforward networks. Defaults to
+            `"gelu"`, the exact (erf) GELU.
+        layer_norm_epsilon: float. Defaults to `1e-12`.
         dtype: string or `keras.DTypePolicy`, of computations and weights;
             softmax and layer normalisation always compute in float32.
 
@@ -98,6 +107,8 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         attention_dropout=None,
         max_sequence_length=512,
         num_segments=2,
+        activation="gelu",
+        layer_norm_epsilon=1e-12,
         dtype=None,
         **kwargs,
     ):
@@ -129,7 +140,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         )
         self.embeddings_add = keras.layers.Add(dtype=dtype, name="embeddings_add")
         self.embeddings_layer_norm = keras.layers.LayerNormalization(
-            epsilon=1e-12, dtype=dtype, name="embeddings_layer_norm"
+            epsilon=layer_norm_epsilon, dtype=dtype, name="embeddings_layer_norm"
         )
         self.embeddings_dropout = keras.layers.Dropout(
             dropout, dtype=dtype, name="embeddings_dropout"
@@ -140,8 +151,8 @@ class SpanBertBackbone(keras_hub.models.Backbone):
                 num_heads=num_heads,
                 dropout=dropout,
                 attention_dropout=(dropout if attention_dropout is None else attention_dropout),
-                activation="gelu",
-                layer_norm_epsilon=1e-12,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
                 kernel_initializer=kernel_initializer(),
                 dtype=dtype,
                 name=f"transformer_layer_{i}",
@@ -174,6 +185,37 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         self.attention_dropout = attention_dropout
         self.max_sequence_length = max_sequence_length
         self.num_segments = num_segments
+        self.activation = keras.activations.get(activation)
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Loads the encoder of a preset or of another library's checkpoint.
+
+        Args:
+            preset: string. A keras-hub preset, a checkpoint of Hugging Face,
+                fairseq or Google's BERT, an archive of one, or
+                `hf://owner/name`. See `keras_spanbert.checkpoints`.
+            load_weights: bool. Defaults to `True`.
+            **kwargs: arguments of the class in place of the preset's.
+
+        Returns:
+            `SpanBertBackbone`.
+
+        Raises:
+            ValueError: where `preset` is none of these or damaged.
+
+        Example:
+        ```python
+        backbone = keras_spanbert.SpanBertBackbone.from_preset("spanbert_hf_base.tar.gz")
+        ```
+        """
+        from keras_spanbert.checkpoints import sources
+
+        source = sources.open_source(preset)
+        if isinstance(source, str):
+            return super().from_preset(source, load_weights, **kwargs)
+        return source.backbone(load_weights, **kwargs)
 
     def get_config(self):
         config = super().get_config()
@@ -188,6 +230,8 @@ class SpanBertBackbone(keras_hub.models.Backbone):
                 "attention_dropout": self.attention_dropout,
                 "max_sequence_length": self.max_sequence_length,
                 "num_segments": self.num_segments,
+                "activation": keras.activations.serialize(self.activation),
+                "layer_norm_epsilon": self.layer_norm_epsilon,
             }
         )
         return config

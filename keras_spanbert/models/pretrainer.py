@@ -84,8 +84,8 @@ class SpanBertPretrainer(keras_hub.models.Task):
         self.preprocessor = preprocessor
         self.mlm_head = keras_hub.layers.MaskedLMHead(
             token_embedding=backbone.token_embedding,
-            intermediate_activation="gelu",
-            layer_norm_epsilon=1e-12,
+            intermediate_activation=backbone.activation,
+            layer_norm_epsilon=backbone.layer_norm_epsilon,
             kernel_initializer=kernel_initializer(),
             dtype=backbone.dtype_policy,
             name="mlm_head",
@@ -125,6 +125,36 @@ class SpanBertPretrainer(keras_hub.models.Task):
         self.max_span_tokens = max_span_tokens
         self.position_dim = position_dim
         self._num_epochs = None
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Loads a preset or another library's checkpoint.
+
+        Heads that it lacks start fresh, and the log says so.
+
+        Args:
+            preset: string. See `SpanBertBackbone.from_preset`.
+            load_weights: bool. Defaults to `True`.
+            **kwargs: arguments of the class in place of the preset's, and
+                `dtype`.
+
+        Returns:
+            `SpanBertPretrainer`.
+
+        Raises:
+            ValueError: where `preset` is none of these or damaged.
+
+        Example:
+        ```python
+        pretrainer = keras_spanbert.SpanBertPretrainer.from_preset("saved_models/pretrain")
+        ```
+        """
+        from keras_spanbert.checkpoints import sources
+
+        source = sources.open_source(preset)
+        if isinstance(source, str):
+            return super().from_preset(source, load_weights, **kwargs)
+        return source.task(cls, load_weights, **kwargs)
 
     def compile(
         self,

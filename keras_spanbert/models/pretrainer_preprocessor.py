@@ -88,6 +88,35 @@ class SpanBertPretrainerPreprocessor(keras_hub.models.Preprocessor):
         if tokenizer.vocabulary is not None:
             self.build(None)
 
+    @classmethod
+    def from_preset(cls, preset, **kwargs):
+        """Loads a preset's preprocessor, or one for a checkpoint's vocabulary.
+
+        Args:
+            preset: string. See `SpanBertBackbone.from_preset`.
+            **kwargs: arguments of the class in place of the preset's.
+
+        Returns:
+            `SpanBertPretrainerPreprocessor`.
+
+        Raises:
+            ValueError: where `preset` is none of these, damaged or without
+                vocabulary.
+
+        Example:
+        ```python
+        preprocessor = keras_spanbert.SpanBertPretrainerPreprocessor.from_preset(
+            "spanbert_hf_base.tar.gz", sequence_length=128
+        )
+        ```
+        """
+        from keras_spanbert.checkpoints import sources
+
+        source = sources.open_source(preset)
+        if isinstance(source, str):
+            return super().from_preset(source, **kwargs)
+        return source.preprocessor(cls, **kwargs)
+
     def build(self, input_shape):
         # From a preset, the vocabulary comes after construction.
         if self._masking is None:

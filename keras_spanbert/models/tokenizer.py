@@ -71,6 +71,33 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
             **{**kwargs, "strip_accents": lowercase},
         )
 
+    @classmethod
+    def from_preset(cls, preset, **kwargs):
+        """Loads the tokenizer of a preset or of another library's checkpoint.
+
+        Args:
+            preset: string. See `SpanBertBackbone.from_preset`.
+            **kwargs: arguments of the class in place of the preset's.
+
+        Returns:
+            `SpanBertTokenizer`.
+
+        Raises:
+            ValueError: where `preset` is none of these, damaged or without
+                vocabulary.
+
+        Example:
+        ```python
+        tokenizer = keras_spanbert.SpanBertTokenizer.from_preset("spanbert_hf_base.tar.gz")
+        ```
+        """
+        from keras_spanbert.checkpoints import sources
+
+        source = sources.open_source(preset)
+        if isinstance(source, str):
+            return super().from_preset(source, **kwargs)
+        return source.tokenizer(**kwargs)
+
     def set_vocabulary(self, vocabulary):
         self._reference = None
         self._fast_bert = None

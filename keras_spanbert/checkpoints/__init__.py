@@ -1,0 +1,11 @@
+"""Checkpoints of other libraries, in and out."""
+
+from keras_spanbert.checkpoints.convert import (
+    convert,
+    from_fairseq,
+    from_google,
+    from_huggingface,
+    to_huggingface,
+)
+
+__all__ = ["convert", "from_fairseq", "from_google", "from_huggingface", "to_huggingface"]

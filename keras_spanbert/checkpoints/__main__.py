@@ -1,0 +1,43 @@
+"""Converts checkpoints: `python -m keras_spanbert.checkpoints SOURCE DESTINATION`.
+
+SOURCE is a folder of Hugging Face's or of Google's BERT, a fairseq .pt file, a
+tar archive of these or an hf://owner/name handle, and DESTINATION becomes a
+keras-hub preset; or SOURCE is such a preset, and DESTINATION becomes a Hugging
+Face folder. Prints what was loaded, left unused or started fresh.
+"""
+
+import argparse
+import logging
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m keras_spanbert.checkpoints",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", metavar="SOURCE")
+    parser.add_argument("destination", metavar="DESTINATION", help="a new or empty folder")
+    parser.add_argument("--num_heads", type=int, help="attention heads, for fairseq's .pt")
+    parser.add_argument("--vocabulary", help="vocabulary file, for fairseq's .pt")
+    args = parser.parse_args(arguments)
+
+    from keras_spanbert.checkpoints.convert import convert
+
+    logging.getLogger("keras_spanbert").setLevel(logging.ERROR)  # The report says it all.
+    try:
+        report = convert(args.source, args.destination, args.num_heads, args.vocabulary)
+    except (ValueError, OSError) as error:
+        print(f"keras_spanbert.checkpoints: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(report)
+    print(f"Wrote {args.destination}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

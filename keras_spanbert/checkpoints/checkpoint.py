@@ -1,0 +1,259 @@
+"""A checkpoint of another library: checked, then made into Keras models."""
+
+import collections
+import logging
+
+import numpy as np
+
+from keras_spanbert.checkpoints import names
+from keras_spanbert.models.backbone import SpanBertBackbone, gelu_tanh
+from keras_spanbert.models.pretrainer import SpanBertPretrainer
+from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
+from keras_spanbert.models.tokenizer import SpanBertTokenizer
+
+LOADED, UNUSED, FRESH = "loaded", "left unused", "started fresh"
+
+_SIZES = [
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+]
+# Values of `hidden_act` by what they compute.
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": gelu_tanh,
+    "gelu_fast": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+_HEADS = {
+    "cls.predictions.": names.mlm_entries,
+    "cls.pair_target_predictions.": names.sbo_entries,
+}
+
+Row = collections.namedtuple("Row", ["status", "name", "shape"])
+
+
+class Checkpoint:
+    """A checkpoint whose tensors all fit its settings; nothing is loaded yet.
+
+    Args:
+        source: string. Where it is from, for messages.
+        config: dict. The settings of `transformers.BertConfig`.
+        tensors: dict of name to `files.Tensor`, with Hugging Face's names,
+            with or without the prefix `bert.`, LayerNorm's with `weight` and
+            `bias` or `gamma` and `beta`.
+        vocabulary: list of strings. Defaults to `None`, not known.
+        lowercase: bool. Whether the tokenizer lower-cases. Defaults to `False`.
+        notes: list of strings, what was decided and from what. Defaults to
+            `()`.
+        folder: what must live as long as the tensors. Defaults to `None`.
+
+    Attributes:
+        rows: list of `Row`, what became of each tensor and of each weight
+            without one. Filled as models are made.
+
+    Raises:
+        ValueError: where a setting is missing or unknown, a tensor of the
+            encoder or of a head is missing or has another shape, or the
+            vocabulary has another size.
+    """
+
+    def __init__(
+        self, source, config, tensors, vocabulary=None, lowercase=False, notes=(), folder=None
+    ):
+        self.source = source
+        self.tensors = {_canonical(name): tensor for name, tensor in tensors.items()}
+        self.config = self._checked_config(config)
+        self.vocabulary = vocabulary
+        self.lowercase = lowercase
+        self.notes = list(notes)
+        self.rows = []
+        self._folder = folder
+        self._entries = list(self._checked(names.encoder_entries, self.config))
+        for prefix, entries in _HEADS.items():
+            if any(name.startswith(prefix) for name in self.tensors):
+                self._entries += self._checked(entries, self.config)
+        self._check_ties()
+        if vocabulary is not None and len(vocabulary) != self.config["vocab_size"]:
+            raise ValueError(
+                f"{source}: the vocabulary must have as many tokens as the embeddings, "
+                f"{self.config['vocab_size']}. Received: {len(vocabulary)}"
+            )
+
+    def _checked_config(self, config):
+        for name in _SIZES:
+            value = config.get(name)
+            if type(value) is not int or value < 1:
+                raise ValueError(
+                    f"{self.source}: the setting `{name}` must be a positive integer. "
+                    f"Received: {value!r}"
+                )
+        config = {
+            "hidden_act": "gelu",
+            "type_vocab_size": 2,
+            "hidden_dropout_prob": 0.1,
+            "attention_probs_dropout_prob": 0.1,
+            "layer_norm_eps": 1e-12,
+            **config,
+        }
+        for name, known in [
+            ("model_type", [None, "bert"]),
+            ("position_embedding_type", [None, "absolute"]),
+            ("is_decoder", [None, False]),
+            ("hidden_act", list(_ACTIVATIONS)),
+        ]:
+            if config.get(name) not in known:
+                raise ValueError(
+                    f"{self.source}: the setting `{name}` must be one of {known}. "
+                    f"Received: {config[name]!r}"
+                )
+        position = self.tensors.get("cls.pair_target_predictions.position_embeddings.weight")
+        if position is not None and len(position.shape) == 2:
+            config["max_span_tokens"], config["position_dim"] = position.shape
+        return config
+
+    def _checked(self, entries, config):
+        if entries is names.sbo_entries and "position_dim" not in config:
+            raise ValueError(
+                f"{self.source} lacks cls.pair_target_predictions.position_embeddings.weight"
+            )
+        for entry in entries(config):
+            tensor = self.tensors.get(entry.name)
+            if tensor is None:
+                raise ValueError(f"{self.source} lacks the tensor {entry.name} {entry.shape}")
+            if tensor.shape != entry.shape:
+                raise ValueError(
+                    f"{self.source}: the tensor {entry.name} must have the shape {entry.shape} "
+                    f"by the settings. Received: {tensor.shape}"
+                )
+            yield entry
+
+    def _check_ties(self):
+        for name, tied in names.TIES.items():
+            if name not in self.tensors or tied not in self.tensors:
+                continue
+            if not np.array_equal(self.tensors[name].read(), self.tensors[tied].read()):
+                raise ValueError(
+                    f"{self.source}: the tensor {name} must be the same as {tied}, as the head "
+                    "is tied to the embedding. Received: other values"
+                )
+
+    def backbone(self, load_weights=True, **kwargs):
+        """The encoder, as a `SpanBertBackbone`.
+
+        Args:
+            load_weights: bool. Defaults to `True`.
+            **kwargs: arguments of `SpanBertBackbone` that take the place of the
+                checkpoint's.
+        """
+        config = self.config
+        backbone = SpanBertBackbone(
+            **{
+                "vocabulary_size": config["vocab_size"],
+                "num_layers": config["num_hidden_layers"],
+                "num_heads": config["num_attention_heads"],
+                "hidden_dim": config["hidden_size"],
+                "intermediate_dim": config["intermediate_size"],
+                "dropout": config["hidden_dropout_prob"],
+                "attention_dropout": config["attention_probs_dropout_prob"],
+                "max_sequence_length": config["max_position_embeddings"],
+                "num_segments": config["type_vocab_size"],
+                "activation": _ACTIVATIONS[config["hidden_act"]],
+                "layer_norm_epsilon": config["layer_norm_eps"],
+                **kwargs,
+            }
+        )
+        if load_weights:
+            self.load(backbone)
+        return backbone
+
+    def task(self, cls, load_weights=True, dtype=None, **kwargs):
+        """The encoder and what the checkpoint has of a task's head.
+
+        Args:
+            cls: a task, such as `SpanBertPretrainer`.
+            load_weights: bool. Defaults to `True`.
+            dtype: string or `keras.DTypePolicy`. Defaults to `None`, Keras's.
+            **kwargs: arguments of the task.
+        """
+        if "backbone" not in kwargs:
+            kwargs["backbone"] = self.backbone(load_weights=False, dtype=dtype)
+        if "preprocessor" not in kwargs and self.vocabulary is not None:
+            kwargs["preprocessor"] = self.preprocessor(cls.preprocessor_cls)
+        if cls is SpanBertPretrainer and "position_dim" in self.config:
+            for name in ["max_span_tokens", "position_dim"]:
+                kwargs.setdefault(name, self.config[name])
+        task = cls(**kwargs)
+        if load_weights:
+            self.load(task)
+        return task
+
+    def tokenizer(self, **kwargs):
+        """The `SpanBertTokenizer`, with `kwargs` in place of what was read."""
+        if self.vocabulary is None:
+            raise ValueError(f"{self.source} must hold vocab.txt or tokenizer.json for a tokenizer")
+        try:
+            return SpanBertTokenizer(
+                **{"vocabulary": self.vocabulary, "lowercase": self.lowercase, **kwargs}
+            )
+        except ValueError as error:
+            raise ValueError(f"{self.source}: {error}") from None
+
+    def preprocessor(self, cls, **kwargs):
+        """A task's preprocessor, with sequences no longer than the model's."""
+        longest = self.config["max_position_embeddings"]
+        kwargs.setdefault("sequence_length", min(512, longest))
+        if cls is SpanBertPretrainerPreprocessor and "max_span_tokens" in self.config:
+            kwargs.setdefault("max_span_tokens", self.config["max_span_tokens"])
+        if "tokenizer" not in kwargs:
+            kwargs["tokenizer"] = self.tokenizer()
+        return cls(**kwargs)
+
+    def load(self, model):
+        """Copies tensors into a model's weights, and fills `rows`."""
+        weights = {weight.path: weight for weight in model.weights}
+        used = set()
+        for entry in self._entries:
+            weight = weights.pop(entry.path, None)
+            if weight is None:  # Of a head that this model has not.
+                continue
+            array = self.tensors[entry.name].read()
+            if entry.path.endswith("/kernel"):
+                array = array.T
+            weight.assign(array.reshape(weight.shape))
+            used.add(entry.name)
+        used |= {name for name, tied in names.TIES.items() if tied in used}
+        self.rows = [
+            Row(LOADED if name in used else UNUSED, name, tensor.shape)
+            for name, tensor in self.tensors.items()
+        ]
+        self.rows += [Row(FRESH, path, tuple(weight.shape)) for path, weight in weights.items()]
+        if weights:
+            heads = sorted({path.split("/")[0] for path in weights})
+            logging.getLogger("keras_spanbert").warning(
+                "%s has no weights for %s, which start fresh", self.source, " and ".join(heads)
+            )
+
+    def report(self):
+        """What became of each tensor, as a table, and what was decided."""
+        width = max(len(row.name) for row in self.rows)
+        lines = [f"{row.status:<14}{row.name:<{width + 2}}{row.shape}" for row in self.rows]
+        counts = collections.Counter(row.status for row in self.rows)
+        summary = ", ".join(f"{counts[status]} {status}" for status in [LOADED, UNUSED, FRESH])
+        return "\n".join([*lines, summary, *self.notes])
+
+
+def _canonical(name):
+    name = name.removeprefix("bert.")
+    for old, new in [(".gamma", ".weight"), (".beta", ".bias")]:
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    return name

@@ -1,0 +1,211 @@
+"""Tensors, archives and settings in files of strangers: read as data alone.
+
+Tensors are read one at a time, so that loading takes the memory of the model
+and not of the file too.
+"""
+
+import argparse
+import collections
+import json
+import os
+import tarfile
+import tempfile
+import zlib
+
+import numpy as np
+
+# `read()` gives a NumPy array of `shape`.
+Tensor = collections.namedtuple("Tensor", ["shape", "read"])
+
+# A mapped file's pages count as memory until it is closed: it is opened anew
+# after so many bytes.
+_REOPEN_BYTES = 1 << 28
+_ARCHIVED = (".json", ".txt", ".bin", ".safetensors", ".pt", ".index", ".meta")
+
+
+def read_json(path):
+    """The object in a JSON file, as a dict."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            value = json.load(file)
+    except ValueError as error:
+        raise ValueError(f"{path} must be JSON in UTF-8. Received: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object. Received: {type(value).__name__}")
+    return value
+
+
+def find_tensor_files(folder):
+    """The weight files of a Hugging Face folder, shards in full, or none."""
+    for stem in ["model.safetensors", "pytorch_model.bin"]:
+        path = os.path.join(folder, stem)
+        if os.path.isfile(path):
+            return [path]
+        if os.path.isfile(f"{path}.index.json"):
+            return _shards(folder, f"{path}.index.json")
+    return []
+
+
+def _shards(folder, index):
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ValueError(f"{index} must hold a `weight_map`. Received: {weight_map!r}")
+    paths = []
+    for name in sorted({str(name) for name in weight_map.values()}):
+        if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
+            raise ValueError(f"{index} must name files beside it. Received: {name!r}, not found")
+        paths.append(os.path.join(folder, name))
+    return paths
+
+
+def open_tensors(paths):
+    """Tensors by name, of safetensors and PyTorch files."""
+    tensors = {}
+    for path in paths:
+        is_safetensors = path.endswith(".safetensors")
+        tensors.update(_open_safetensors(path) if is_safetensors else open_torch(path)[0])
+    return tensors
+
+
+def _open_safetensors(path):
+    import ml_dtypes  # noqa: F401, for bfloat16 in NumPy
+    from safetensors import SafetensorError, safe_open
+
+    def read(name):
+        with safe_open(path, framework="numpy") as file:
+            return file.get_tensor(name)
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {
+                name: Tensor(tuple(file.get_slice(name).get_shape()), _bind(read, name))
+                for name in file.keys()
+            }
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} is no whole safetensors file: {error}") from None
+
+
+def open_torch(path, allow_settings=False):
+    """Tensors by name, and the rest, of a file that `torch.save` wrote.
+
+    Args:
+        path: string.
+        allow_settings: bool. Whether the file may hold an `argparse.Namespace`,
+            as fairseq's do: plain values, no code. Defaults to `False`.
+
+    Returns:
+        `(tensors, rest)`, the latter fairseq's dict without its `model`.
+
+    Raises:
+        ValueError: where the file is damaged or holds more than data.
+    """
+    file = _TorchFile(path, allow_settings)
+    tensors = {
+        name: Tensor(tuple(value.shape), _bind(file.read, name))
+        for name, value in file.tensors().items()
+    }
+    return tensors, file.rest
+
+
+class _TorchFile:
+    def __init__(self, path, allow_settings):
+        self.path = path
+        self.allow_settings = allow_settings
+        self.rest = {}
+        self._tensors = None
+        self._is_mapped = True
+        self._bytes_read = 0
+
+    def tensors(self):
+        if self._tensors is None:
+            content = self._load()
+            if isinstance(content, dict) and isinstance(content.get("model"), dict):
+                self.rest = {k: v for k, v in content.items() if k != "model"}
+                content = content["model"]
+            import torch
+
+            odd = not isinstance(content, dict) or [
+                str(name) for name, value in content.items() if not torch.is_tensor(value)
+            ]
+            if odd:
+                what = type(content).__name__ if odd is True else f"no tensor for {odd[0]}"
+                raise ValueError(f"{self.path} must hold tensors by name. Received: {what}")
+            self._tensors = content
+        return self._tensors
+
+    def read(self, name):
+        import torch
+
+        if self._is_mapped and self._bytes_read > _REOPEN_BYTES:
+            self._tensors, self._bytes_read = None, 0
+        tensor = self.tensors()[name]
+        self._bytes_read += tensor.nbytes
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+    def _load(self):
+        try:
+            import torch
+        except ImportError:
+            raise ValueError(
+                f"Reading {self.path} takes PyTorch: pip install keras-spanbert[torch]"
+            ) from None
+        self._is_mapped = _is_zip(self.path)  # What torch.save wrote until 2020 is not.
+        safe = [argparse.Namespace] if self.allow_settings else []
+        try:
+            with torch.serialization.safe_globals(safe):
+                return torch.load(
+                    self.path, map_location="cpu", weights_only=True, mmap=self._is_mapped
+                )
+        except Exception as error:  # Of many classes, down to struct.error.
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise ValueError(
+                f"{self.path} must be a whole PyTorch file of nothing but tensors and plain "
+                f"values. Received: {reason[0]}"
+            ) from None
+
+
+def open_tensorflow(prefix):
+    """Tensors by name of a TensorFlow checkpoint."""
+    import tensorflow as tf
+
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        shapes = reader.get_variable_to_shape_map()
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"{prefix} is no whole TensorFlow checkpoint: {reason}") from None
+    return {name: Tensor(tuple(s), _bind(reader.get_tensor, name)) for name, s in shapes.items()}
+
+
+def extract(path):
+    """Extracts an archive's model files; returns a `tempfile.TemporaryDirectory`."""
+    folder = tempfile.TemporaryDirectory(prefix="keras_spanbert-")
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                parts = member.name.replace("\\", "/").split("/")
+                inside = not member.name.startswith(("/", "\\")) and ".." not in parts
+                if not inside or not (member.isfile() or member.isdir()):
+                    raise ValueError(
+                        f"{path} must hold plain files and folders inside itself. Received: "
+                        f"{member.name!r}"
+                    )
+                if member.isfile() and (
+                    member.name.endswith(_ARCHIVED) or ".ckpt.data-" in member.name
+                ):
+                    archive.extract(member, folder.name, filter="data")
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
+        folder.cleanup()
+        if isinstance(error, ValueError):
+            raise
+        raise ValueError(f"{path} is no whole tar archive: {error}") from None
+    return folder
+
+
+def _is_zip(path):
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK"
+
+
+def _bind(read, name):
+    return lambda: np.asarray(read(name))

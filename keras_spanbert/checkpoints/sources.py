@@ -1,0 +1,102 @@
+"""Tells what a path or handle is."""
+
+import glob
+import os
+import re
+
+from keras_spanbert.checkpoints import fairseq, files, google, huggingface
+from keras_spanbert.checkpoints.checkpoint import Checkpoint
+
+_ARCHIVES = (".tar.gz", ".tgz", ".tar")
+_TORCH = (".pt", ".pth")
+_HANDLE = re.compile(r"hf://([\w.-]+/[\w.-]+)")
+
+
+def open_source(source, num_heads=None, vocabulary=None):
+    """Opens a checkpoint of whatever kind.
+
+    Args:
+        source: string: a folder of Hugging Face's, of Google's BERT, or with a
+            fairseq checkpoint; a fairseq `.pt` file; a tar archive of one of
+            these; or an `hf://owner/name` handle.
+        num_heads: int. See `open_fairseq`. Defaults to `None`.
+        vocabulary: string. See `open_fairseq`. Defaults to `None`.
+
+    Returns:
+        A `Checkpoint`; or, for a keras-hub preset, the string to load it by.
+
+    Raises:
+        ValueError: where the source is none of these, or does not fit itself.
+    """
+    source = os.fspath(source)
+    if source.startswith("hf://"):
+        return _open_folder(_download(source), source)
+    if os.path.isdir(source):
+        return _open_folder(source, source, num_heads, vocabulary)
+    if not os.path.exists(source):
+        return source  # A name or handle of keras-hub's, which knows what is wrong with it.
+    if source.endswith(_ARCHIVES):
+        archive = files.extract(source)
+        return _open_folder(_only_folder(archive.name), source, num_heads, vocabulary, archive)
+    if source.endswith(_TORCH):
+        return fairseq.open_fairseq(source, num_heads, vocabulary)
+    raise ValueError(
+        "A checkpoint file must be a fairseq .pt file or a tar archive. Received: "
+        f"{source}; of Hugging Face's and Google's, pass the folder"
+    )
+
+
+def open_checkpoint(source, **kwargs):
+    """`open_source`, where a keras-hub preset will not do."""
+    checkpoint = open_source(source, **kwargs)
+    if isinstance(checkpoint, Checkpoint):
+        return checkpoint
+    what = "a keras-hub preset" if os.path.exists(checkpoint) else "nothing there"
+    raise ValueError(f"`path` must lead to a checkpoint. Received: {source}, {what}")
+
+
+def _open_folder(folder, source, num_heads=None, vocabulary=None, keep=None):
+    def has(name):
+        return os.path.isfile(os.path.join(folder, name))
+
+    if has("config.json") and "class_name" in files.read_json(os.path.join(folder, "config.json")):
+        return folder
+    if has("config.json") and files.find_tensor_files(folder):
+        return huggingface.open_huggingface(folder, source, keep)
+    if has("bert_config.json") and google.find_prefixes(folder):
+        return google.open_google(folder, source, keep)
+    torch_files = [p for end in _TORCH for p in glob.glob(f"{glob.escape(folder)}/*{end}")]
+    if len(torch_files) == 1:
+        return fairseq.open_fairseq(torch_files[0], num_heads, vocabulary, source, keep)
+    raise ValueError(
+        f"{source} must be a keras-hub preset (config.json with a class name), a Hugging Face "
+        "folder (config.json and model.safetensors or pytorch_model.bin, or their shards), a "
+        "Google BERT folder (bert_config.json and bert_model.ckpt.*), or hold one fairseq "
+        f"checkpoint (*.pt). Received: {', '.join(sorted(os.listdir(folder))[:20]) or 'nothing'}"
+    )
+
+
+def _only_folder(folder):
+    """`folder`, or the one folder that is all it holds."""
+    inside = os.listdir(folder)
+    only = os.path.join(folder, inside[0]) if len(inside) == 1 else folder
+    return only if os.path.isdir(only) else folder
+
+
+def _download(handle):
+    import huggingface_hub
+
+    match = _HANDLE.fullmatch(handle)
+    if not match:
+        raise ValueError(f"A Hugging Face handle must be hf://owner/name. Received: {handle}")
+
+    def download(*patterns):
+        return huggingface_hub.snapshot_download(match[1], allow_patterns=list(patterns))
+
+    try:
+        folder = download("*.json", "*.txt", "*.h5", "*.safetensors", "assets/*")
+        weights = files.find_tensor_files(folder) or glob.glob(f"{glob.escape(folder)}/*.h5")
+        return folder if weights else download("*.json", "*.txt", "*.bin")
+    except Exception as error:  # Of the hub's, the network's and the file system's classes.
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"{handle} could not be downloaded: {reason[0]}") from None

@@ -1,0 +1,114 @@
+import argparse
+
+import keras
+import numpy as np
+import pytest
+import torch
+
+import keras_spanbert as ks
+
+
+@pytest.fixture(scope="module")
+def reference(shared_data):
+    return shared_data / "reference" / "pretrained"
+
+
+@pytest.fixture(scope="module")
+def forward(reference):
+    with np.load(reference / "forward.npz") as file:
+        return dict(file)
+
+
+def cross_entropy_sum(logits, targets):
+    logits = logits.astype("float64")
+    log_z = np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)) + logits.max(-1)
+    chosen = np.take_along_axis(logits, targets[..., None], -1)[..., 0]
+    return ((log_z - chosen) * (targets != 0)).sum()
+
+
+def test_outputs_of_both_heads_are_the_references(reference, forward):
+    pretrainer = ks.checkpoints.from_fairseq(reference / "checkpoint.pt", num_heads=4)
+    token_ids = forward["token_ids"]
+    B, L = token_ids.shape
+    _, P, S = forward["pair_targets"].shape
+    encoder = {
+        "token_ids": token_ids,
+        "segment_ids": np.zeros_like(token_ids),
+        "padding_mask": forward["padding_mask"],
+    }
+    sequence_output = keras.ops.convert_to_numpy(pretrainer.backbone(encoder))
+    np.testing.assert_allclose(sequence_output, forward["sequence_output"], atol=1e-5)
+
+    # MLM at each position; SBO at each slot of each pair.
+    positions = np.broadcast_to(np.arange(L, dtype="int32"), (B, L))
+    left, right = (np.repeat(forward["pairs"][:, :, i], S, axis=1) for i in [0, 1])
+    offsets = np.tile(np.arange(S, dtype="int32"), (B, P))
+    logits = pretrainer(
+        {
+            **encoder,
+            "mask_positions": positions,
+            "span_left": left,
+            "span_right": right,
+            "span_offsets": offsets,
+        }
+    )
+    logits = {name: keras.ops.convert_to_numpy(value) for name, value in logits.items()}
+    sbo = logits["sbo"].reshape(forward["sbo_logits"].shape)
+    np.testing.assert_allclose(logits["mlm"], forward["mlm_logits"], atol=5e-5)
+    np.testing.assert_allclose(sbo, forward["sbo_logits"], atol=5e-5)
+    for name, value, targets in [
+        ("mlm", logits["mlm"], "mlm_targets"),
+        ("sbo", sbo, "pair_targets"),
+    ]:
+        loss = cross_entropy_sum(value, forward[targets])
+        assert loss == pytest.approx(float(forward[f"{name}_loss_sum"]), abs=1e-4 * 256)
+
+
+def test_headless_folder_has_the_same_encoder(reference, forward):
+    backbone = ks.checkpoints.from_huggingface(reference / "hf")
+    x = {
+        "token_ids": forward["token_ids"],
+        "segment_ids": np.zeros_like(forward["token_ids"]),
+        "padding_mask": forward["padding_mask"],
+    }
+    sequence_output = keras.ops.convert_to_numpy(backbone(x))
+    np.testing.assert_allclose(sequence_output, forward["sequence_output"], atol=1e-5)
+
+
+def test_settings_in_a_namespace_are_read_past(reference, tmp_path):
+    # As fairseq writes them: real checkpoints hold an `argparse.Namespace`.
+    content = torch.load(reference / "checkpoint.pt", weights_only=True)
+    content["args"] = argparse.Namespace(arch="bert_base", lr=[1e-4])
+    torch.save(content, tmp_path / "checkpoint.pt")
+    pretrainer = ks.checkpoints.from_fairseq(tmp_path / "checkpoint.pt", num_heads=4)
+    assert pretrainer.max_span_tokens == 15 and pretrainer.position_dim == 200
+    assert pretrainer.preprocessor is None
+
+
+def test_legacy_file_format_gives_the_same_weights(reference, tmp_path):
+    content = torch.load(reference / "checkpoint.pt", weights_only=True)
+    torch.save(content, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    old = ks.checkpoints.from_fairseq(tmp_path / "old.pt", num_heads=4)
+    new = ks.checkpoints.from_fairseq(reference / "checkpoint.pt", num_heads=4)
+    for a, b in zip(old.weights, new.weights):
+        np.testing.assert_array_equal(
+            keras.ops.convert_to_numpy(a), keras.ops.convert_to_numpy(b), err_msg=a.path
+        )
+
+
+def test_vocabulary_beside_the_checkpoint_gives_the_preprocessor(reference, tmp_path):
+    (tmp_path / "checkpoint.pt").write_bytes((reference / "checkpoint.pt").read_bytes())
+    (tmp_path / "vocab.txt").write_bytes((reference / "hf" / "vocab.txt").read_bytes())
+    pretrainer = ks.checkpoints.from_fairseq(tmp_path / "checkpoint.pt", num_heads=4)
+    assert pretrainer.preprocessor.tokenizer.vocabulary_size() == 211
+    assert pretrainer.preprocessor.sequence_length == 64
+    (candidates,) = pretrainer.fill("[MASK] [MASK]", top_k=3)
+    assert len(candidates) == 3
+    assert all(c["score"] == pytest.approx(c["mlm"] + c["sbo"], abs=1e-4) for c in candidates)
+
+
+def test_number_of_heads_must_be_given_where_no_rule_gives_it(reference):
+    with pytest.raises(ValueError, match="`num_heads` must be given.*48"):
+        ks.checkpoints.from_fairseq(reference / "checkpoint.pt")
+    with pytest.raises(ValueError, match="`num_heads` must divide the hidden size 48.*=7"):
+        ks.checkpoints.from_fairseq(reference / "checkpoint.pt", num_heads=7)

