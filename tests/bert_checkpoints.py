@@ -2,6 +2,7 @@
 
 import os
 
+import keras
 import numpy as np
 import torch
 
@@ -73,3 +74,17 @@ def as_torch(x):
         "token_type_ids": x["segment_ids"],
         "attention_mask": x["padding_mask"],
     }
+
+
+def encode(backbone, x):
+    return keras.ops.convert_to_numpy(backbone(x, training=False))
+
+
+def mlm_logits(pretrainer, x):
+    """The MLM head's logits at every position."""
+    rows, length = x["token_ids"].shape
+    zeros = np.zeros((rows, length), "int32")
+    masks = {name: zeros for name in ["span_left", "span_right", "span_offsets"]}
+    positions = zeros + np.arange(length, dtype="int32")
+    logits = pretrainer({**x, **masks, "mask_positions": positions}, training=False)
+    return keras.ops.convert_to_numpy(logits["mlm"])

@@ -54,7 +54,6 @@ class Checkpoint:
         lowercase: bool. Whether the tokenizer lower-cases. Defaults to `False`.
         notes: list of strings, what was decided and from what. Defaults to
             `()`.
-        folder: what must live as long as the tensors. Defaults to `None`.
 
     Attributes:
         rows: list of `Row`, what became of each tensor and of each weight
@@ -66,9 +65,7 @@ class Checkpoint:
             vocabulary has another size.
     """
 
-    def __init__(
-        self, source, config, tensors, vocabulary=None, lowercase=False, notes=(), folder=None
-    ):
+    def __init__(self, source, config, tensors, vocabulary=None, lowercase=False, notes=()):
         self.source = source
         self.tensors = {_canonical(name): tensor for name, tensor in tensors.items()}
         self.config = self._checked_config(config)
@@ -76,7 +73,6 @@ class Checkpoint:
         self.lowercase = lowercase
         self.notes = list(notes)
         self.rows = []
-        self._folder = folder
         self._entries = list(self._checked(names.encoder_entries, self.config))
         for prefix, entries in _HEADS.items():
             if any(name.startswith(prefix) for name in self.tensors):
@@ -245,7 +241,7 @@ class Checkpoint:
     def report(self):
         """What became of each tensor, as a table, and what was decided."""
         width = max(len(row.name) for row in self.rows)
-        lines = [f"{row.status:<14}{row.name:<{width + 2}}{row.shape}" for row in self.rows]
+        lines = [f"{row.status:<15}{row.name:<{width + 2}}{row.shape}" for row in self.rows]
         counts = collections.Counter(row.status for row in self.rows)
         summary = ", ".join(f"{counts[status]} {status}" for status in [LOADED, UNUSED, FRESH])
         return "\n".join([*lines, summary, *self.notes])

@@ -137,7 +137,7 @@ def convert(source, destination, num_heads=None, vocabulary=None):
         to_huggingface(model, destination, tokenizer)
         kind = "BertForMaskedLM and SBO head" if is_task else "BertModel without pooler"
         rows = [
-            f"{'written':<14}{weight.path:<70}{tuple(weight.shape)}" for weight in model.weights
+            f"{'written':<15}{weight.path:<70}{tuple(weight.shape)}" for weight in model.weights
         ]
         return "\n".join([*rows, f"{len(rows)} written as {kind}"])
     model = opened.task(SpanBertPretrainer)

@@ -10,7 +10,7 @@ _PREFIX = "decoder."
 _HEAD_DIM = 64  # Of every BERT that was released.
 
 
-def open_fairseq(path, num_heads=None, vocabulary=None, source=None, keep=None):
+def open_fairseq(path, num_heads=None, vocabulary=None, source=None):
     """A fairseq checkpoint as a `Checkpoint`, sizes read off its tensors.
 
     Args:
@@ -21,7 +21,6 @@ def open_fairseq(path, num_heads=None, vocabulary=None, source=None, keep=None):
             `vocab.txt` or `tokenizer.json` beside the checkpoint, if there is
             one.
         source: string, how messages name it. Defaults to `None`, `path`.
-        keep: what must live as long as the checkpoint. Defaults to `None`.
 
     Raises:
         ValueError: where the file is none, a tensor is missing or does not fit,
@@ -76,4 +75,4 @@ def open_fairseq(path, num_heads=None, vocabulary=None, source=None, keep=None):
         "type_vocab_size": size("embeddings.token_type_embeddings", 0),
     }
     tokens, lowercase, more = vocabulary_of(os.path.dirname(path) or ".", vocabulary)
-    return Checkpoint(source, config, tensors, tokens, lowercase, notes + more, keep)
+    return Checkpoint(source, config, tensors, tokens, lowercase, notes + more)

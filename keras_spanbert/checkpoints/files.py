@@ -9,7 +9,6 @@ import collections
 import json
 import os
 import tarfile
-import tempfile
 import zlib
 
 import numpy as np
@@ -177,14 +176,18 @@ def open_tensorflow(prefix):
     return {name: Tensor(tuple(s), _bind(reader.get_tensor, name)) for name, s in shapes.items()}
 
 
-def extract(path):
-    """Extracts an archive's model files; returns a `tempfile.TemporaryDirectory`."""
-    folder = tempfile.TemporaryDirectory(prefix="keras_spanbert-")
+def extract(path, folder):
+    """Extracts an archive's model files into a folder.
+
+    Raises:
+        ValueError: where a member leads outside, is a link or a device, or the
+            archive is damaged.
+    """
     try:
         with tarfile.open(path) as archive:
             for member in archive:
                 parts = member.name.replace("\\", "/").split("/")
-                inside = not member.name.startswith(("/", "\\")) and ".." not in parts
+                inside = parts[0] != "" and ".." not in parts
                 if not inside or not (member.isfile() or member.isdir()):
                     raise ValueError(
                         f"{path} must hold plain files and folders inside itself. Received: "
@@ -193,13 +196,9 @@ def extract(path):
                 if member.isfile() and (
                     member.name.endswith(_ARCHIVED) or ".ckpt.data-" in member.name
                 ):
-                    archive.extract(member, folder.name, filter="data")
-    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
-        folder.cleanup()
-        if isinstance(error, ValueError):
-            raise
+                    archive.extract(member, folder, filter="data")
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise ValueError(f"{path} is no whole tar archive: {error}") from None
-    return folder
 
 
 def _is_zip(path):

@@ -14,13 +14,12 @@ def find_prefixes(folder):
     return sorted(path.removesuffix(".index") for path in glob.glob(pattern))
 
 
-def open_google(folder, source=None, keep=None):
+def open_google(folder, source=None):
     """A folder of `bert_config.json`, `bert_model.ckpt.*` and `vocab.txt` as a `Checkpoint`.
 
     Args:
         folder: string.
         source: string, how messages name it. Defaults to `None`, `folder`.
-        keep: what must live as long as the checkpoint. Defaults to `None`.
 
     Raises:
         ValueError: where there are several checkpoints, or see `Checkpoint`.
@@ -34,7 +33,7 @@ def open_google(folder, source=None, keep=None):
     tensors = files.open_tensorflow(prefixes[0])
     tensors = dict(_as_pytorch(name, tensor) for name, tensor in tensors.items())
     config = files.read_json(os.path.join(folder, "bert_config.json"))
-    return Checkpoint(source, config, tensors, *vocabulary_of(folder), folder=keep)
+    return Checkpoint(source, config, tensors, *vocabulary_of(folder))
 
 
 def _as_pytorch(name, tensor):

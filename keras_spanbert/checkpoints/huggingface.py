@@ -18,13 +18,12 @@ SBO_FILE = "span_boundary_head.safetensors"
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 
 
-def open_huggingface(folder, source=None, keep=None):
+def open_huggingface(folder, source=None):
     """A Hugging Face folder as a `Checkpoint`.
 
     Args:
         folder: string.
         source: string, how messages name it. Defaults to `None`, `folder`.
-        keep: what must live as long as the checkpoint. Defaults to `None`.
 
     Raises:
         ValueError: see `Checkpoint`.
@@ -34,7 +33,7 @@ def open_huggingface(folder, source=None, keep=None):
     if os.path.isfile(os.path.join(folder, SBO_FILE)):
         tensors.update(files.open_tensors([os.path.join(folder, SBO_FILE)]))
     config = files.read_json(os.path.join(folder, "config.json"))
-    return Checkpoint(source, config, tensors, *vocabulary_of(folder), folder=keep)
+    return Checkpoint(source, config, tensors, *vocabulary_of(folder))
 
 
 def vocabulary_of(folder, vocabulary=None):

@@ -3,6 +3,9 @@
 import glob
 import os
 import re
+import shutil
+import tempfile
+import weakref
 
 from keras_spanbert.checkpoints import fairseq, files, google, huggingface
 from keras_spanbert.checkpoints.checkpoint import Checkpoint
@@ -36,8 +39,7 @@ def open_source(source, num_heads=None, vocabulary=None):
     if not os.path.exists(source):
         return source  # A name or handle of keras-hub's, which knows what is wrong with it.
     if source.endswith(_ARCHIVES):
-        archive = files.extract(source)
-        return _open_folder(_only_folder(archive.name), source, num_heads, vocabulary, archive)
+        return _open_archive(source, num_heads, vocabulary)
     if source.endswith(_TORCH):
         return fairseq.open_fairseq(source, num_heads, vocabulary)
     raise ValueError(
@@ -55,19 +57,19 @@ def open_checkpoint(source, **kwargs):
     raise ValueError(f"`path` must lead to a checkpoint. Received: {source}, {what}")
 
 
-def _open_folder(folder, source, num_heads=None, vocabulary=None, keep=None):
+def _open_folder(folder, source, num_heads=None, vocabulary=None):
     def has(name):
         return os.path.isfile(os.path.join(folder, name))
 
     if has("config.json") and "class_name" in files.read_json(os.path.join(folder, "config.json")):
         return folder
     if has("config.json") and files.find_tensor_files(folder):
-        return huggingface.open_huggingface(folder, source, keep)
+        return huggingface.open_huggingface(folder, source)
     if has("bert_config.json") and google.find_prefixes(folder):
-        return google.open_google(folder, source, keep)
+        return google.open_google(folder, source)
     torch_files = [p for end in _TORCH for p in glob.glob(f"{glob.escape(folder)}/*{end}")]
     if len(torch_files) == 1:
-        return fairseq.open_fairseq(torch_files[0], num_heads, vocabulary, source, keep)
+        return fairseq.open_fairseq(torch_files[0], num_heads, vocabulary, source)
     raise ValueError(
         f"{source} must be a keras-hub preset (config.json with a class name), a Hugging Face "
         "folder (config.json and model.safetensors or pytorch_model.bin, or their shards), a "
@@ -76,11 +78,22 @@ def _open_folder(folder, source, num_heads=None, vocabulary=None, keep=None):
     )
 
 
-def _only_folder(folder):
-    """`folder`, or the one folder that is all it holds."""
-    inside = os.listdir(folder)
-    only = os.path.join(folder, inside[0]) if len(inside) == 1 else folder
-    return only if os.path.isdir(only) else folder
+def _open_archive(source, num_heads, vocabulary):
+    folder = tempfile.mkdtemp(prefix="keras_spanbert-")
+    try:
+        files.extract(source, folder)
+        inside = os.listdir(folder)
+        only = os.path.join(folder, inside[0]) if len(inside) == 1 else folder
+        model = only if os.path.isdir(only) else folder
+        checkpoint = _open_folder(model, source, num_heads, vocabulary)
+        if isinstance(checkpoint, str):
+            raise ValueError(f"A keras-hub preset must be unpacked first. Received: {source}")
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    # Tensors are read from there as long as the checkpoint lives.
+    weakref.finalize(checkpoint, shutil.rmtree, folder)
+    return checkpoint
 
 
 def _download(handle):
