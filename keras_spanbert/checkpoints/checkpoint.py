@@ -1,12 +1,13 @@
 """A checkpoint of another library: checked, then made into Keras models."""
 
 import collections
+import contextlib
 import logging
 
 import numpy as np
 
 from keras_spanbert.checkpoints import names
-from keras_spanbert.models.backbone import SpanBertBackbone, gelu_tanh
+from keras_spanbert.models.backbone import SpanBertBackbone, gelu_tanh, weights_are_coming
 from keras_spanbert.models.pretrainer import SpanBertPretrainer
 from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
@@ -150,8 +151,16 @@ class Checkpoint:
             **kwargs: arguments of `SpanBertBackbone` that take the place of the
                 checkpoint's.
         """
+        if load_weights:
+            with weights_are_coming():
+                backbone = self._new_backbone(kwargs)
+            self.load(backbone)
+            return backbone
+        return self._new_backbone(kwargs)
+
+    def _new_backbone(self, kwargs):
         config = self.config
-        backbone = SpanBertBackbone(
+        return SpanBertBackbone(
             **{
                 "vocabulary_size": config["vocab_size"],
                 "num_layers": config["num_hidden_layers"],
@@ -167,9 +176,6 @@ class Checkpoint:
                 **kwargs,
             }
         )
-        if load_weights:
-            self.load(backbone)
-        return backbone
 
     def task(self, cls, load_weights=True, dtype=None, **kwargs):
         """The encoder and what the checkpoint has of a task's head.
@@ -181,7 +187,8 @@ class Checkpoint:
             **kwargs: arguments of the task.
         """
         if "backbone" not in kwargs:
-            kwargs["backbone"] = self.backbone(load_weights=False, dtype=dtype)
+            with weights_are_coming() if load_weights else contextlib.nullcontext():
+                kwargs["backbone"] = self._new_backbone({"dtype": dtype})
         if "preprocessor" not in kwargs and self.vocabulary is not None:
             kwargs["preprocessor"] = self.preprocessor(cls.preprocessor_cls)
         if cls is SpanBertPretrainer and "position_dim" in self.config:
@@ -233,18 +240,28 @@ class Checkpoint:
         ]
         self.rows += [Row(FRESH, path, tuple(weight.shape)) for path, weight in weights.items()]
         if weights:
-            heads = sorted({path.split("/")[0] for path in weights})
             logging.getLogger("keras_spanbert").warning(
-                "%s has no weights for %s, which start fresh", self.source, " and ".join(heads)
+                "%s has no weights for %s, which start fresh",
+                self.source,
+                " and ".join(self._fresh_layers()),
             )
 
+    def _fresh_layers(self):
+        return sorted({row.name.split("/")[0] for row in self.rows if row.status == FRESH})
+
+    def summary(self):
+        """How many tensors were loaded, left unused, started fresh, and what was decided."""
+        counts = collections.Counter(row.status for row in self.rows)
+        line = ", ".join(f"{counts[status]} {status}" for status in [LOADED, UNUSED, FRESH])
+        if counts[FRESH]:
+            line += f" ({', '.join(self._fresh_layers())})"
+        return "\n".join([line, *self.notes])
+
     def report(self):
-        """What became of each tensor, as a table, and what was decided."""
+        """What became of each tensor, as a table, and `summary`."""
         width = max(len(row.name) for row in self.rows)
         lines = [f"{row.status:<15}{row.name:<{width + 2}}{row.shape}" for row in self.rows]
-        counts = collections.Counter(row.status for row in self.rows)
-        summary = ", ".join(f"{counts[status]} {status}" for status in [LOADED, UNUSED, FRESH])
-        return "\n".join([*lines, summary, *self.notes])
+        return "\n".join([*lines, self.summary()])
 
 
 def _canonical(name):

@@ -115,7 +115,8 @@ def convert(source, destination, num_heads=None, vocabulary=None):
         source: string. What `from_preset` takes.
         destination: string. A new or empty folder.
         num_heads: int. See `from_fairseq`. Defaults to `None`.
-        vocabulary: string. See `from_fairseq`. Defaults to `None`.
+        vocabulary: string. A `vocab.txt` or `tokenizer.json` in place of the
+            source's. Defaults to `None`.
 
     Returns:
         string, the report: what was loaded, left unused, started fresh.

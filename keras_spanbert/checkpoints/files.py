@@ -18,7 +18,7 @@ Tensor = collections.namedtuple("Tensor", ["shape", "read"])
 
 # A mapped file's pages count as memory until it is closed: it is opened anew
 # after so many bytes.
-_REOPEN_BYTES = 1 << 28
+_REOPEN_BYTES = 1 << 26
 _ARCHIVED = (".json", ".txt", ".bin", ".safetensors", ".pt", ".index", ".meta")
 
 
@@ -139,7 +139,8 @@ class _TorchFile:
             self._tensors, self._bytes_read = None, 0
         tensor = self.tensors()[name]
         self._bytes_read += tensor.nbytes
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+        # A copy, as JAX would keep the mapped file itself.
+        return np.array(tensor.float() if tensor.dtype == torch.bfloat16 else tensor)
 
     def _load(self):
         try:

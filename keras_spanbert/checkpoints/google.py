@@ -14,11 +14,12 @@ def find_prefixes(folder):
     return sorted(path.removesuffix(".index") for path in glob.glob(pattern))
 
 
-def open_google(folder, source=None):
+def open_google(folder, vocabulary=None, source=None):
     """A folder of `bert_config.json`, `bert_model.ckpt.*` and `vocab.txt` as a `Checkpoint`.
 
     Args:
         folder: string.
+        vocabulary: string, a vocabulary file. Defaults to `None`, the folder's.
         source: string, how messages name it. Defaults to `None`, `folder`.
 
     Raises:
@@ -33,7 +34,7 @@ def open_google(folder, source=None):
     tensors = files.open_tensorflow(prefixes[0])
     tensors = dict(_as_pytorch(name, tensor) for name, tensor in tensors.items())
     config = files.read_json(os.path.join(folder, "bert_config.json"))
-    return Checkpoint(source, config, tensors, *vocabulary_of(folder))
+    return Checkpoint(source, config, tensors, *vocabulary_of(folder, vocabulary))
 
 
 def _as_pytorch(name, tensor):

@@ -18,11 +18,12 @@ SBO_FILE = "span_boundary_head.safetensors"
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 
 
-def open_huggingface(folder, source=None):
+def open_huggingface(folder, vocabulary=None, source=None):
     """A Hugging Face folder as a `Checkpoint`.
 
     Args:
         folder: string.
+        vocabulary: string, a vocabulary file. Defaults to `None`, the folder's.
         source: string, how messages name it. Defaults to `None`, `folder`.
 
     Raises:
@@ -33,7 +34,7 @@ def open_huggingface(folder, source=None):
     if os.path.isfile(os.path.join(folder, SBO_FILE)):
         tensors.update(files.open_tensors([os.path.join(folder, SBO_FILE)]))
     config = files.read_json(os.path.join(folder, "config.json"))
-    return Checkpoint(source, config, tensors, *vocabulary_of(folder))
+    return Checkpoint(source, config, tensors, *vocabulary_of(folder, vocabulary))
 
 
 def vocabulary_of(folder, vocabulary=None):

@@ -23,7 +23,8 @@ def open_source(source, num_heads=None, vocabulary=None):
             fairseq checkpoint; a fairseq `.pt` file; a tar archive of one of
             these; or an `hf://owner/name` handle.
         num_heads: int. See `open_fairseq`. Defaults to `None`.
-        vocabulary: string. See `open_fairseq`. Defaults to `None`.
+        vocabulary: string, a `vocab.txt` or `tokenizer.json`. Defaults to
+            `None`, that beside the checkpoint.
 
     Returns:
         A `Checkpoint`; or, for a keras-hub preset, the string to load it by.
@@ -33,7 +34,7 @@ def open_source(source, num_heads=None, vocabulary=None):
     """
     source = os.fspath(source)
     if source.startswith("hf://"):
-        return _open_folder(_download(source), source)
+        return _open_folder(_download(source), source, num_heads, vocabulary)
     if os.path.isdir(source):
         return _open_folder(source, source, num_heads, vocabulary)
     if not os.path.exists(source):
@@ -57,16 +58,16 @@ def open_checkpoint(source, **kwargs):
     raise ValueError(f"`path` must lead to a checkpoint. Received: {source}, {what}")
 
 
-def _open_folder(folder, source, num_heads=None, vocabulary=None):
+def _open_folder(folder, source, num_heads, vocabulary):
     def has(name):
         return os.path.isfile(os.path.join(folder, name))
 
     if has("config.json") and "class_name" in files.read_json(os.path.join(folder, "config.json")):
         return folder
     if has("config.json") and files.find_tensor_files(folder):
-        return huggingface.open_huggingface(folder, source)
+        return huggingface.open_huggingface(folder, vocabulary, source)
     if has("bert_config.json") and google.find_prefixes(folder):
-        return google.open_google(folder, source)
+        return google.open_google(folder, vocabulary, source)
     torch_files = [p for end in _TORCH for p in glob.glob(f"{glob.escape(folder)}/*{end}")]
     if len(torch_files) == 1:
         return fairseq.open_fairseq(torch_files[0], num_heads, vocabulary, source)

@@ -1,12 +1,29 @@
 """The SpanBERT encoder."""
 
+import contextlib
+import contextvars
+
 import keras
 import keras_hub
+
+_ARE_WEIGHTS_COMING = contextvars.ContextVar("are_weights_coming", default=False)
 
 
 def kernel_initializer():
     """BERT's initializer, for every embedding and kernel."""
+    if _ARE_WEIGHTS_COMING.get():
+        return keras.initializers.Zeros()
     return keras.initializers.TruncatedNormal(stddev=0.02)
+
+
+@contextlib.contextmanager
+def weights_are_coming():
+    """Saves the random draws for models whose every weight is loaded next."""
+    token = _ARE_WEIGHTS_COMING.set(True)
+    try:
+        yield
+    finally:
+        _ARE_WEIGHTS_COMING.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+import math
 import os
 import platform
 import re
@@ -32,6 +33,12 @@ class TrainingReport(keras.callbacks.Callback):
         self.step = 0
         self.rows = []
         self._started = None
+
+    def record_start(self, logs):
+        """Records an evaluation before the first step."""
+        row = {"step": 0, "seconds": 0.0, "tokens_per_second": ""}
+        row.update((f"val_{name}", float(value)) for name, value in logs.items())
+        self._record(row, "before training")
 
     def on_train_begin(self, logs=None):
         self._began = time.perf_counter()
@@ -63,15 +70,20 @@ class TrainingReport(keras.callbacks.Callback):
             else "",
         }
         row.update((k, float(v)) for k, v in logs.items() if k != "tokens_per_second")
-        self.rows.append(row)
-        write_csv(self.path, self.rows)
         left = seconds / self.step * (self.total_steps - self.step)
-        print(
-            f"step {self.step:,}/{self.total_steps:,}  "
-            f"held-out MLM {row['val_mlm_cross_entropy']:.3f}  "
-            f"SBO {row['val_sbo_cross_entropy']:.3f} nats a token  "
+        self._record(
+            row,
             f"{row['tokens_per_second'] or 0:,} tokens/s  "
             f"{int(left // 60)}:{int(left % 60):02d} left",
+        )
+
+    def _record(self, row, progress):
+        self.rows.append(row)
+        write_csv(self.path, self.rows)
+        print(
+            f"step {row['step']:,}/{self.total_steps:,}  "
+            f"held-out MLM {row['val_mlm_cross_entropy']:.3f}  "
+            f"SBO {row['val_sbo_cross_entropy']:.3f} nats a token  {progress}",
             flush=True,
         )
 
@@ -147,7 +159,7 @@ def plot_losses(path, rows, unigram):
         label = name.upper()
         axes.plot(
             steps,
-            [r[f"{name}_cross_entropy"] for r in rows],
+            [r.get(f"{name}_cross_entropy", math.nan) for r in rows],
             f"{color}:",
             label=f"{label}, training",
         )
@@ -220,7 +232,8 @@ def write_json(path, value):
 
 def write_csv(path, rows):
     with _replacing(path) as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), restval="")
+        # A row from before training has fewer columns.
+        writer = csv.DictWriter(file, fieldnames=list(max(rows, key=len)), restval="")
         writer.writeheader()
         writer.writerows(rows)
 

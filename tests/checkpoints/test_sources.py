@@ -302,7 +302,7 @@ def test_command_converts_either_way_and_prints_a_table(hf_folder, tmp_path, cap
     lines = [re.split(r"\s{2,}", line) for line in out.splitlines()]
     assert ["loaded", "embeddings.word_embeddings.weight", f"({V}, 30)"] in lines
     assert ["started fresh", "sbo_head/dense_1/kernel", "(260, 30)"] in lines
-    assert "58 loaded, 0 left unused, 10 started fresh" in out
+    assert "58 loaded, 0 left unused, 10 started fresh (sbo_head)" in out
     assert "Cased: the vocabulary has upper-case letters, as in 'The'" in out
     assert out.endswith(f"Wrote {preset}\n")
     assert command.main([str(preset), str(back)]) == 0
