@@ -5,7 +5,8 @@ Milliseconds a step of `fit`, with the same backbone, optimizer and masks, of
     both      `SpanBertPretrainer`: MLM and SBO at the M masked positions;
     mlm       the peer: the backbone and `keras_hub.layers.MaskedLMHead`, at the M positions;
     released  as the released code computes: MLM at all L positions, SBO at 15 slots for each of
-              18 spans (of L = 512), with weight 0 where there is no target.
+              18 spans (of L = 512), with weight 0 where there is no target;
+    pytorch   the same in plain PyTorch on `transformers.BertModel`, as the released code is.
 
     python benchmarks/training_step.py
     python benchmarks/training_step.py --size tiny --batch_size 2 --length 64  # seconds
@@ -30,6 +31,7 @@ VARIANTS = {
     "both": "SpanBertPretrainer, MLM + SBO",
     "mlm": "MaskedLMHead alone (peer)",
     "released": "all positions, 15 slots a span",
+    "pytorch": "the same in plain PyTorch",
 }
 VOCABULARY_SIZE = 28996
 PAD, CLS, SEP, MASK = 0, 101, 102, 103
@@ -47,7 +49,7 @@ def main():
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.variant:
-        print(json.dumps(measure(args)))
+        print(json.dumps((measure_pytorch if args.variant == "pytorch" else measure)(args)))
         return
 
     results = {variant: [] for variant in VARIANTS}
@@ -79,6 +81,7 @@ def main():
         )
     print(f"ratio both/mlm: {seconds['both'] / seconds['mlm']:.2f} (target <= 1.1)")
     print(f"ratio released/both: {seconds['released'] / seconds['both']:.2f} (target >= 2.8)")
+    print(f"ratio pytorch/both: {seconds['pytorch'] / seconds['both']:.2f}")
 
 
 def measure(args):
@@ -107,6 +110,75 @@ def measure(args):
         "seconds": [stop - start for start, stop in zip(ends, ends[1:])],
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
         "device": "GPU" if gpus else f"{os.cpu_count()} CPU cores",
+    }
+
+
+def measure_pytorch(args):
+    """Times the steps of the released code's computation in PyTorch, in this process."""
+    import torch
+    import transformers
+    from torch.nn import functional
+
+    import keras_spanbert
+
+    sizes = keras_spanbert.SpanBertBackbone.SIZES[args.size]
+    H = sizes["hidden_dim"]
+    config = transformers.BertConfig(
+        vocab_size=VOCABULARY_SIZE,
+        hidden_size=H,
+        num_hidden_layers=sizes["num_layers"],
+        num_attention_heads=sizes["num_heads"],
+        intermediate_size=sizes["intermediate_dim"],
+        max_position_embeddings=args.length,
+        attn_implementation="eager",
+    )
+    torch.manual_seed(0)
+    bert = transformers.BertForMaskedLM(config).train()
+    embedding = bert.bert.embeddings.word_embeddings.weight
+    positions = torch.nn.Embedding(SPAN_SLOTS, 200)
+    mlp = torch.nn.Sequential(
+        *(torch.nn.Linear(2 * H + 200, H), torch.nn.GELU(), torch.nn.LayerNorm(H, 1e-12)),
+        *(torch.nn.Linear(H, H), torch.nn.GELU(), torch.nn.LayerNorm(H, 1e-12)),
+    )
+    bias = torch.nn.Parameter(torch.zeros(VOCABULARY_SIZE))
+    parameters = [*bert.parameters(), *positions.parameters(), *mlp.parameters(), bias]
+    optimizer = torch.optim.AdamW(parameters, 1e-4, weight_decay=0.01)
+    args.variant = "released"
+    x, y, weights = (
+        {name: torch.from_numpy(array) for name, array in part.items()}
+        for part in build_batch(args)
+    )
+
+    def mean_loss(logits, ids, weights):
+        losses = functional.cross_entropy(
+            logits.flatten(0, 1), ids.flatten().long(), reduction="none"
+        )
+        return (losses * weights.flatten()).sum() / weights.sum()
+
+    ends = []
+    for _ in range(1 + WARM_UP_STEPS + args.steps):
+        sequence_output = bert.bert(
+            x["token_ids"].long(), x["padding_mask"], x["segment_ids"].long()
+        ).last_hidden_state
+        mlm_logits = bert.cls(sequence_output)
+        left, right = (
+            sequence_output.gather(1, x[name].long()[:, :, None].expand(-1, -1, H))
+            for name in ["span_left", "span_right"]
+        )
+        hidden = mlp(torch.cat([left, right, positions(x["span_offsets"].long())], dim=-1))
+        sbo_logits = functional.linear(hidden, embedding, bias)
+        loss = mean_loss(mlm_logits, y["mlm"], weights["mlm"])
+        loss = loss + mean_loss(sbo_logits, y["sbo"], weights["sbo"])
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        ends.append(time.perf_counter())
+    ends = ends[WARM_UP_STEPS:]
+    return {
+        "seconds": [stop - start for start, stop in zip(ends, ends[1:])],
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "device": f"{os.cpu_count()} CPU cores",
     }
 
 
