@@ -1,6 +1,6 @@
 """SpanBERT in Keras 3: pretraining, fine-tuning and serving."""
 
-from keras_spanbert import checkpoints
+from keras_spanbert import checkpoints, metrics
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.backbone import SpanBertBackbone
@@ -21,4 +21,5 @@ __all__ = [
     "SpanBoundaryHead",
     "SpanMasking",
     "checkpoints",
+    "metrics",
 ]
