@@ -6,6 +6,10 @@ from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.pretrainer import SpanBertPretrainer
 from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
+from keras_spanbert.models.question_answerer import SpanBertQuestionAnswerer
+from keras_spanbert.models.question_answerer_preprocessor import (
+    SpanBertQuestionAnswererPreprocessor,
+)
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 
@@ -17,6 +21,8 @@ __all__ = [
     "SpanBertBackbone",
     "SpanBertPretrainer",
     "SpanBertPretrainerPreprocessor",
+    "SpanBertQuestionAnswerer",
+    "SpanBertQuestionAnswererPreprocessor",
     "SpanBertTokenizer",
     "SpanBoundaryHead",
     "SpanMasking",

@@ -37,6 +37,7 @@ _ACTIVATIONS = {
 _HEADS = {
     "cls.predictions.": names.mlm_entries,
     "cls.pair_target_predictions.": names.sbo_entries,
+    "qa_outputs.": names.qa_entries,
 }
 
 Row = collections.namedtuple("Row", ["status", "name", "shape"])

@@ -5,8 +5,11 @@ import pathlib
 import shutil
 import tempfile
 
-from keras_spanbert.checkpoints import fairseq, huggingface, sources
+from keras_spanbert.checkpoints import fairseq, files, huggingface, sources
+from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.pretrainer import SpanBertPretrainer
+from keras_spanbert.models.question_answerer import SpanBertQuestionAnswerer
+from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
 
 def from_huggingface(path):
@@ -87,11 +90,13 @@ def to_huggingface(model, path, tokenizer=None):
 
     A `SpanBertPretrainer` becomes a `BertForMaskedLM`; its SBO head, which
     `transformers` has no class for, goes to `span_boundary_head.safetensors`,
-    which `from_preset` reads again. A `SpanBertBackbone` becomes a `BertModel`
-    without pooler: load it with `add_pooling_layer=False`.
+    which `from_preset` reads again. A `SpanBertQuestionAnswerer` becomes a
+    `BertForQuestionAnswering`, a `SpanBertBackbone` a `BertModel` without
+    pooler: load that with `add_pooling_layer=False`.
 
     Args:
-        model: `SpanBertBackbone` or `SpanBertPretrainer`.
+        model: `SpanBertBackbone`, `SpanBertPretrainer` or
+            `SpanBertQuestionAnswerer`.
         path: string. A new or empty folder. It is there whole or not at all.
         tokenizer: `SpanBertTokenizer`. Defaults to `None`, that of the model's
             preprocessor; without any no vocabulary is written.
@@ -129,21 +134,34 @@ def convert(source, destination, num_heads=None, vocabulary=None):
     if isinstance(opened, str):
         if not os.path.isdir(opened):
             raise ValueError(f"SOURCE must be there. Received: {source}")
-        is_task = os.path.isfile(os.path.join(opened, "task.json"))
-        cls = SpanBertPretrainer if is_task else SpanBertPretrainer.backbone_cls
-        model = cls.from_preset(opened)
+        model = _load_preset(opened)
         tokenizer = None
-        if not is_task and os.path.isfile(os.path.join(opened, "tokenizer.json")):
-            tokenizer = SpanBertPretrainer.preprocessor_cls.tokenizer_cls.from_preset(opened)
+        if isinstance(model, SpanBertBackbone) and _has(opened, "tokenizer.json"):
+            tokenizer = SpanBertTokenizer.from_preset(opened)
         to_huggingface(model, destination, tokenizer)
-        kind = "BertForMaskedLM and SBO head" if is_task else "BertModel without pooler"
-        rows = [
-            f"{'written':<15}{weight.path:<70}{tuple(weight.shape)}" for weight in model.weights
-        ]
-        return "\n".join([*rows, f"{len(rows)} written as {kind}"])
-    model = opened.task(SpanBertPretrainer)
+        architecture, _ = huggingface.ARCHITECTURES[type(model)]
+        rows = [f"{'written':<15}{w.path:<70}{tuple(w.shape)}" for w in model.weights]
+        return "\n".join([*rows, f"{len(rows)} written, for {architecture}"])
+    is_answerer = "qa_outputs.weight" in opened.tensors
+    model = opened.task(SpanBertQuestionAnswerer if is_answerer else SpanBertPretrainer)
     write_folder(destination, model.save_to_preset)
     return opened.report()
+
+
+def _load_preset(folder):
+    """The model of a keras-hub preset, of the class that it was saved as."""
+    name = "task.json" if _has(folder, "task.json") else "config.json"
+    saved_as = files.read_json(os.path.join(folder, name)).get("class_name")
+    classes = {cls.__name__: cls for cls in huggingface.ARCHITECTURES}
+    if saved_as not in classes:
+        raise ValueError(
+            f"{folder} must be a preset of one of {', '.join(classes)}. Received: {saved_as}"
+        )
+    return classes[saved_as].from_preset(folder)
+
+
+def _has(folder, name):
+    return os.path.isfile(os.path.join(folder, name))
 
 
 def check_new(path):

@@ -11,9 +11,17 @@ from keras_spanbert.checkpoints.checkpoint import Checkpoint
 from keras_spanbert.checkpoints.vocabulary import decide_lowercase, read_vocabulary
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.pretrainer import SpanBertPretrainer
+from keras_spanbert.models.question_answerer import SpanBertQuestionAnswerer
 
 # Beside the weights that `transformers` knows, which would warn about these.
 SBO_FILE = "span_boundary_head.safetensors"
+
+# What each model becomes, and its head's tensors there.
+ARCHITECTURES = {
+    SpanBertBackbone: ("BertModel", None),
+    SpanBertPretrainer: ("BertForMaskedLM", names.mlm_entries),
+    SpanBertQuestionAnswerer: ("BertForQuestionAnswering", names.qa_entries),
+}
 
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 
@@ -49,13 +57,14 @@ def write_huggingface(model, path, tokenizer=None):
     """Writes `model` as a Hugging Face folder into the existing folder `path`."""
     from safetensors.numpy import save_file
 
+    if type(model) not in ARCHITECTURES:
+        raise ValueError(
+            f"`model` must be one of {', '.join(cls.__name__ for cls in ARCHITECTURES)}. "
+            f"Received: model={model}"
+        )
+    architecture, head_entries = ARCHITECTURES[type(model)]
     is_task = not isinstance(model, SpanBertBackbone)
     backbone = model.backbone if is_task else model
-    if not isinstance(model, (SpanBertBackbone, SpanBertPretrainer)):
-        raise ValueError(
-            "`model` must be a `SpanBertBackbone` or a `SpanBertPretrainer`. Received: "
-            f"model={model}"
-        )
     if tokenizer is None and is_task and model.preprocessor is not None:
         tokenizer = model.preprocessor.tokenizer
     if tokenizer is not None and tokenizer.vocabulary_size() != backbone.vocabulary_size:
@@ -63,7 +72,7 @@ def write_huggingface(model, path, tokenizer=None):
             f"`tokenizer` must have as many tokens as the model, {backbone.vocabulary_size}. "
             f"Received: {tokenizer.vocabulary_size()}"
         )
-    config = _config(backbone, "BertForMaskedLM" if is_task else "BertModel", tokenizer)
+    config = _config(backbone, architecture, tokenizer)
     weights = {weight.path: weight for weight in model.weights}
 
     def tensors(entries, prefix=""):
@@ -76,8 +85,9 @@ def write_huggingface(model, path, tokenizer=None):
         return found
 
     state = tensors(names.encoder_entries(config), "bert." if is_task else "")
-    if is_task:
-        state.update(tensors(names.mlm_entries(config)))
+    if head_entries:
+        state.update(tensors(head_entries(config)))
+    if isinstance(model, SpanBertPretrainer):
         sizes = {"max_span_tokens": model.max_span_tokens, "position_dim": model.position_dim}
         save_file(
             tensors(names.sbo_entries({**config, **sizes})),

@@ -71,6 +71,11 @@ def sbo_entries(config):
         yield from _layer_norm(f"{mlp}.layer_norm{i}", f"sbo_head/layer_norm_{i}", H)
 
 
+def qa_entries(config):
+    """The question-answering head's tensors."""
+    yield from _dense("qa_outputs", "qa_outputs", config["hidden_size"], 2)
+
+
 def _dense(name, path, inputs, outputs):
     yield Entry(f"{name}.weight", f"{path}/kernel", (outputs, inputs))
     yield Entry(f"{name}.bias", f"{path}/bias", (outputs,))

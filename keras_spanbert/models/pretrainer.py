@@ -8,6 +8,7 @@ from keras import ops
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.models.backbone import SpanBertBackbone, kernel_initializer
 from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
+from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.training.optimizer import AdamW
 
 _SCORES = ("both", "mlm", "sbo")
@@ -16,7 +17,7 @@ _FILL_BUCKET = 32
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertPretrainer(keras_hub.models.Task):
+class SpanBertPretrainer(SpanBertTask):
     """Pretrains SpanBERT with both of its objectives, and fills blanks with it.
 
     The loss is the mean MLM cross-entropy over masked tokens plus `sbo_weight`
@@ -126,36 +127,6 @@ class SpanBertPretrainer(keras_hub.models.Task):
         self.position_dim = position_dim
         self._num_epochs = None
 
-    @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
-        """Loads a preset or another library's checkpoint.
-
-        Heads that it lacks start fresh, and the log says so.
-
-        Args:
-            preset: string. See `SpanBertBackbone.from_preset`.
-            load_weights: bool. Defaults to `True`.
-            **kwargs: arguments of the class in place of the preset's, and
-                `dtype`.
-
-        Returns:
-            `SpanBertPretrainer`.
-
-        Raises:
-            ValueError: where `preset` is none of these or damaged.
-
-        Example:
-        ```python
-        pretrainer = keras_spanbert.SpanBertPretrainer.from_preset("saved_models/pretrain")
-        ```
-        """
-        from keras_spanbert.checkpoints import sources
-
-        source = sources.open_source(preset)
-        if isinstance(source, str):
-            return super().from_preset(source, load_weights, **kwargs)
-        return source.task(cls, load_weights, **kwargs)
-
     def compile(
         self,
         optimizer="auto",
@@ -203,8 +174,6 @@ class SpanBertPretrainer(keras_hub.models.Task):
                 ]
                 for name in ["mlm", "sbo"]
             }
-        if jit_compile == "auto" and _is_tensorflow_on_cpu():
-            jit_compile = False
         super().compile(
             optimizer=optimizer,
             loss=loss,
@@ -213,26 +182,6 @@ class SpanBertPretrainer(keras_hub.models.Task):
             jit_compile=jit_compile,
             **kwargs,
         )
-
-    def compile_from_config(self, config):
-        # Keras does so itself only where `compile` is not overridden.
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
-    def load_task_weights(self, filepath):
-        # The file also holds the optimizer's state, which Keras restores only
-        # where an optimizer with as many variables is built.
-        import h5py
-
-        with h5py.File(filepath) as file:
-            num_saved = len(file.get("optimizer/vars", ()))
-        skip = list(self.backbone._flatten_layers())
-        if self.optimizer is not None:
-            if num_saved > 2:  # More than the step and the learning rate.
-                self.optimizer.build(self.trainable_variables)
-            if num_saved != len(self.optimizer.variables):
-                skip.append(self.optimizer)
-        keras.saving.load_weights(self, filepath, objects_to_skip=skip)
 
     def fit(self, x=None, y=None, batch_size=None, validation_data=None, **kwargs):
         """Trains the model: see `keras.Model.fit` and the class."""
@@ -455,11 +404,3 @@ def _runs(flags):
     """Runs of true flags as (start, stop)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags, [0]]).astype(int)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist()))
-
-
-def _is_tensorflow_on_cpu():
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    return not (tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))

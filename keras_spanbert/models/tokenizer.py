@@ -168,12 +168,33 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
             return tokens
         return tokens.to_tensor(shape=[*tokens.shape[:-1], self.sequence_length])
 
+    def tokenize_with_offsets(self, texts):
+        """Tokenises strings eagerly, with the place of each token in its string.
+
+        Args:
+            texts: list of strings.
+
+        Returns:
+            `(token_ids, offsets)`: for each string an int32 array `[tokens]`
+            and an int32 array `[tokens, 2]` with the first character of each
+            token and the one past its last.
+        """
+        self._check_vocabulary()
+        encodings = self._get_reference().encode_batch(list(texts), add_special_tokens=False)
+        return (
+            [np.array(encoding.ids, np.int32) for encoding in encodings],
+            [np.array(encoding.offsets, np.int32).reshape(-1, 2) for encoding in encodings],
+        )
+
+    def _get_reference(self):
+        if self._reference is None:
+            self._reference = self._build_reference()
+        return self._reference
+
     def _tokenize_eagerly(self, texts):
         if not isinstance(texts, str):
             return [self._tokenize_eagerly(text) for text in texts]
-        if self._reference is None:
-            self._reference = self._build_reference()
-        encoding = self._reference.encode(texts, add_special_tokens=False)
+        encoding = self._get_reference().encode(texts, add_special_tokens=False)
         is_text = self.compute_dtype == "string"
         tokens = encoding.tokens if is_text else encoding.ids
         if self.sequence_length:

@@ -47,13 +47,25 @@ def test_hidden_act_is_honoured(transformers, tmp_path, activation):
 
 
 @pytest.mark.parametrize("file_format", ["safetensors", "bin"])
-def test_encoder_under_a_question_answering_head(transformers, tmp_path, file_format):
+def test_question_answering_gives_the_same_outputs_either_way(transformers, tmp_path, file_format):
     model = build(transformers.BertForQuestionAnswering)
     x = inputs()
     with torch.no_grad():
-        encoded = model.bert(**as_torch(x)).last_hidden_state.numpy()
-    backbone = ks.SpanBertBackbone.from_preset(write(model, tmp_path, file_format))
-    np.testing.assert_allclose(encode(backbone, x), encoded, atol=1e-5)
+        expected = model(**as_torch(x))
+    folder = write(model, tmp_path / "in", file_format)
+    answerer = ks.SpanBertQuestionAnswerer.from_preset(folder, preprocessor=None)
+    logits = answerer(x, training=False)
+    for name in ["start", "end"]:
+        ours = keras.ops.convert_to_numpy(logits[name])
+        np.testing.assert_allclose(ours, expected[f"{name}_logits"].numpy(), atol=2e-5)
+
+    ks.checkpoints.to_huggingface(answerer, tmp_path / "out")
+    again = ks.SpanBertQuestionAnswerer.from_preset(tmp_path / "out", preprocessor=None)
+    assert_same_weights(again, answerer)
+    _, info = transformers.BertForQuestionAnswering.from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    assert not any(info.values()), info
 
 
 def test_settings_become_the_backbones(hf_folder):

@@ -1,0 +1,71 @@
+"""What the tasks share."""
+
+import keras
+import keras_hub
+
+
+class SpanBertTask(keras_hub.models.Task):
+    """A backbone with a head: loading of presets and checkpoints, and compiling."""
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Loads a preset or another library's checkpoint.
+
+        Heads that it lacks start fresh, and the log says so.
+
+        Args:
+            preset: string. See `SpanBertBackbone.from_preset`.
+            load_weights: bool. Defaults to `True`.
+            **kwargs: arguments of the class in place of the preset's, and
+                `dtype`.
+
+        Returns:
+            The task.
+
+        Raises:
+            ValueError: where `preset` is none of these or damaged.
+
+        Example:
+        ```python
+        pretrainer = keras_spanbert.SpanBertPretrainer.from_preset("saved_models/pretrain")
+        ```
+        """
+        from keras_spanbert.checkpoints import sources
+
+        source = sources.open_source(preset)
+        if isinstance(source, str):
+            return super().from_preset(source, load_weights, **kwargs)
+        return source.task(cls, load_weights, **kwargs)
+
+    def compile(self, *, jit_compile="auto", **kwargs):
+        if jit_compile == "auto" and _is_tensorflow_on_cpu():
+            jit_compile = False  # XLA is slower there.
+        super().compile(jit_compile=jit_compile, **kwargs)
+
+    def compile_from_config(self, config):
+        # Keras does so itself only where `compile` is not overridden.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def load_task_weights(self, filepath):
+        # The file also holds the optimizer's state, which Keras restores only
+        # where an optimizer with as many variables is built.
+        import h5py
+
+        with h5py.File(filepath) as file:
+            num_saved = len(file.get("optimizer/vars", ()))
+        skip = list(self.backbone._flatten_layers())
+        if self.optimizer is not None:
+            if num_saved > 2:  # More than the step and the learning rate.
+                self.optimizer.build(self.trainable_variables)
+            if num_saved != len(self.optimizer.variables):
+                skip.append(self.optimizer)
+        keras.saving.load_weights(self, filepath, objects_to_skip=skip)
+
+
+def _is_tensorflow_on_cpu():
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return not (tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))

@@ -1,0 +1,157 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_spanbert as ks
+
+NAMES = ["ann", "bob", "eve", "ida", "joe", "kim"]
+VERBS = ["wrote", "read", "sold"]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NAMES, *VERBS, "who", "it", ".", "and"]
+
+
+def build(hidden_dim=32, **kwargs):
+    keras.utils.set_random_seed(3)
+    tokenizer = ks.SpanBertTokenizer(VOCABULARY)
+    preprocessor = ks.SpanBertQuestionAnswererPreprocessor(tokenizer, 24, 8, 6)
+    backbone = ks.SpanBertBackbone(
+        len(VOCABULARY), 2, 4, hidden_dim, 64, dropout=0.0, max_sequence_length=24
+    )
+    return ks.SpanBertQuestionAnswerer(backbone, preprocessor, **kwargs)
+
+
+def examples(count, words=9, seed=0):
+    """Who did it, in contexts that name one."""
+    rng = np.random.default_rng(seed)
+    contexts, answers = [], []
+    for _ in range(count):
+        context = [str(word) for word in rng.choice([*VERBS, "it", "and"], words)]
+        i, name = int(rng.integers(words)), str(rng.choice(NAMES))
+        context[i] = name
+        contexts.append(" ".join(context) + ".")
+        answers.append({"text": name, "answer_start": contexts[-1].index(name)})
+    return ["who wrote it"] * count, contexts, answers
+
+
+@pytest.fixture(scope="module")
+def trained():
+    model = build()
+    model.compile(ks.AdamW(3e-3), jit_compile=False)
+    questions, contexts, answers = examples(300)
+    model.fit(
+        {"question": questions, "context": contexts}, answers, epochs=4, batch_size=32, verbose=0
+    )
+    return model
+
+
+def test_fit_learns_to_answer(trained):
+    questions, contexts, golds = examples(100, seed=1)
+    answers = trained.answer(questions, contexts)
+    right = [a[0]["answer"] == gold["text"] for a, gold in zip(answers, golds)]
+    assert np.mean(right) > 0.9
+    for (answer,), context in zip(answers, contexts):
+        assert answer["answer"] == context[answer["start"] : answer["end"]]
+        assert 0.0 < answer["score"] <= 1.0
+
+
+def test_evaluate_on_strings_is_that_on_windows(trained):
+    questions, contexts, answers = examples(40, seed=2)
+    by_strings = trained.evaluate(
+        {"question": questions, "context": contexts}, answers, verbose=0, return_dict=True
+    )
+    windows = trained.preprocessor.windows(questions, contexts, answers)
+    logits = trained.predict({"question": questions, "context": contexts}, verbose=0)
+    losses = []
+    for name in ["start", "end"]:
+        x = np.asarray(logits[name], "float64")
+        log_z = np.log(np.exp(x).sum(axis=1))
+        losses.append(np.mean(log_z - x[np.arange(len(x)), windows[name]]))
+    assert by_strings["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
+
+
+def test_answers_do_not_depend_on_batches_or_padding(trained):
+    questions, contexts, _ = examples(30, words=3, seed=3)
+    more = examples(7, seed=4)
+    questions, contexts = questions + more[0], contexts + more[1]
+    expected = trained.answer(questions, contexts, top_k=3, batch_size=64)
+    for batch_size in [1, 8]:
+        answers = trained.answer(questions, contexts, top_k=3, batch_size=batch_size)
+        for one, other in zip(answers, expected):
+            assert one[0]["answer"] == other[0]["answer"]
+            assert one[0]["score"] == pytest.approx(other[0]["score"], abs=1e-4)
+
+
+def test_one_question_gives_one_list(trained):
+    (questions, contexts, golds) = examples(1, seed=1)
+    answers = trained.answer(questions[0], contexts[0], top_k=4)
+    assert len(answers) == 4 and answers[0]["score"] >= answers[1]["score"]
+    assert answers == trained.answer(questions, contexts, top_k=4)[0]
+
+
+def test_long_context_is_searched_to_its_end(trained):
+    context = "sold it and " * 200 + "ann wrote it."
+    (answer,) = trained.answer("who wrote it", context)
+    assert answer["answer"] == "ann" and answer["start"] == 2400
+
+
+def test_preset_and_keras_file_give_the_same_answers(trained, tmp_path):
+    questions, contexts, _ = examples(5, seed=5)
+    expected = trained.answer(questions, contexts)
+    trained.save_to_preset(tmp_path / "preset")
+    trained.save(tmp_path / "model.keras")
+    for model in [
+        ks.SpanBertQuestionAnswerer.from_preset(tmp_path / "preset"),
+        keras.models.load_model(tmp_path / "model.keras"),
+    ]:
+        assert model.preprocessor.doc_stride == 8
+        answers = model.answer(questions, contexts)
+        for one, other in zip(answers, expected):
+            assert one[0]["answer"] == other[0]["answer"]
+            assert one[0]["score"] == pytest.approx(other[0]["score"], abs=1e-5)
+
+
+def test_null_threshold_is_kept_in_the_preset(tmp_path):
+    model = build(null_threshold=-100.0)
+    assert model.answer("who sold it", "ann sold it")[0]["answer"] == ""
+    model.save_to_preset(tmp_path)
+    again = ks.SpanBertQuestionAnswerer.from_preset(tmp_path)
+    assert again.null_threshold == -100.0
+    assert again.answer("who sold it", "ann sold it")[0]["answer"] == ""
+    assert again.answer("who sold it", "ann sold it", null_threshold=100.0)[0]["answer"] != ""
+
+
+def test_blank_context_has_no_answer():
+    model = build()
+    answers = model.answer(["who", ""], [" ", "ann"])
+    assert answers[0] == [{"answer": "", "score": 0.0, "start": -1, "end": -1}]
+    assert answers[1][0]["answer"] == "ann"
+
+
+def test_encoder_of_a_pretrainers_preset(tmp_path):
+    model = build()
+    pretrainer = ks.SpanBertPretrainer(
+        model.backbone,
+        ks.SpanBertPretrainerPreprocessor(model.preprocessor.tokenizer, sequence_length=24),
+    )
+    pretrainer.save_to_preset(tmp_path)
+    answerer = ks.SpanBertQuestionAnswerer.from_preset(
+        tmp_path,
+        preprocessor=ks.SpanBertQuestionAnswererPreprocessor.from_preset(
+            tmp_path, sequence_length=24, doc_stride=8, max_question_length=6
+        ),
+    )
+    for a, b in zip(answerer.backbone.weights, model.backbone.weights):
+        np.testing.assert_array_equal(
+            keras.ops.convert_to_numpy(a), keras.ops.convert_to_numpy(b), err_msg=a.path
+        )
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        ({"top_k": 0}, "`top_k` must be at least 1. Received: top_k=0"),
+        ({"max_answer_length": 0}, "`max_answer_length` must be at least 1"),
+    ],
+)
+def test_mistake_in_an_argument_names_it(arguments, error):
+    with pytest.raises(ValueError, match=error):
+        build().answer("who", "ann", **arguments)

@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+
+import keras_spanbert as ks
+from keras_spanbert.data import squad
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "a", "b", "c", "d", "e", "##x"]
+ID = {token: i for i, token in enumerate(VOCABULARY)}
+
+
+def build(sequence_length=10, doc_stride=2, max_question_length=3):
+    return ks.SpanBertQuestionAnswererPreprocessor(
+        ks.SpanBertTokenizer(VOCABULARY), sequence_length, doc_stride, max_question_length
+    )
+
+
+def ids(text):
+    return [ID[token] for token in text.split()]
+
+
+def test_windows_worked_out_by_hand():
+    # 10 - 3 - 1 = 6 tokens of the context a window, 2 from one to the next.
+    windows = build().windows(["who", "who a b c"], ["a b c d e a b", "bx  c"])
+    np.testing.assert_array_equal(windows["example_index"], [0, 0, 1])
+    np.testing.assert_array_equal(
+        windows["token_ids"],
+        [
+            ids("[CLS] who [SEP] a b c d e a [SEP]"),
+            ids("[CLS] who [SEP] c d e a b [SEP] [PAD]"),
+            ids("[CLS] who a b [SEP] b ##x c [SEP] [PAD]"),  # A question of 3 at most.
+        ],
+    )
+    np.testing.assert_array_equal(windows["padding_mask"].sum(axis=1), [10, 9, 9])
+    np.testing.assert_array_equal(windows["segment_ids"].argmax(axis=1), [3, 3, 5])
+    np.testing.assert_array_equal(windows["segment_ids"].sum(axis=1), [7, 6, 4])
+    np.testing.assert_array_equal(windows["offsets"][1, 3:8, 0], [4, 6, 8, 10, 12])
+    np.testing.assert_array_equal(windows["offsets"][2, 5:8], [[0, 1], [1, 2], [4, 5]])
+    assert (windows["offsets"][2, :5] == -1).all() and (windows["offsets"][2, 8:] == -1).all()
+
+
+def test_token_belongs_to_the_window_with_the_most_context():
+    windows = build().windows(["who"], ["a b c d e a b"])
+    # Tokens 2 to 5 are in both: min(left, right) is 2, 2, 1, 0 of 6 in the
+    # first, 0, 1, 2, 1 of 5 in the second; sizes add 0.06 and 0.05.
+    first, second = windows["is_max_context"]
+    np.testing.assert_array_equal(np.flatnonzero(first), [3, 4, 5, 6])
+    np.testing.assert_array_equal(np.flatnonzero(second), [5, 6, 7])
+
+
+def test_max_context_is_that_of_trying_all_windows():
+    rng = np.random.default_rng(0)
+    contexts = [" ".join(rng.choice(["a", "b", "c"], n)) for n in [1, 5, 13, 29, 30, 31]]
+    preprocessor = build(sequence_length=17, doc_stride=3)
+    windows = preprocessor.windows(["who"] * len(contexts), contexts)
+    for example in range(len(contexts)):
+        rows = np.flatnonzero(windows["example_index"] == example)
+        scores = {}
+        for row in rows:
+            tokens = np.flatnonzero(windows["offsets"][row, :, 0] >= 0)
+            for k, token in enumerate(tokens):
+                score = min(k, len(tokens) - 1 - k) + 0.01 * len(tokens)
+                character = int(windows["offsets"][row, token, 0])
+                scores.setdefault(character, []).append((score, row, token))
+        expected = np.zeros_like(windows["is_max_context"])
+        for found in scores.values():
+            _, row, token = max(found, key=lambda item: (item[0], -item[1]))
+            expected[row, token] = True
+        np.testing.assert_array_equal(windows["is_max_context"][rows], expected[rows])
+
+
+@pytest.mark.parametrize(
+    "answer, at, start, end",
+    [
+        ("b", 2, [4, 0], [4, 0]),  # In the first window alone.
+        ("d", 6, [6, 4], [6, 4]),  # In both.
+        ("b c d e a", 2, [4, 0], [8, 0]),  # Whole in the first alone.
+        ("e a b", 8, [0, 5], [0, 7]),  # Straddles the first's end.
+        (None, 0, [0, 0], [0, 0]),
+    ],
+)
+def test_answer_is_in_the_windows_that_hold_it_whole(answer, at, start, end):
+    answers = [answer and {"text": answer, "answer_start": at}]
+    windows = build().windows(["who"], ["a b c d e a b"], answers)
+    np.testing.assert_array_equal(windows["start"], start)
+    np.testing.assert_array_equal(windows["end"], end)
+
+
+def test_answer_inside_a_word_is_tightened_to_its_tokens():
+    windows = build().windows(["who"] * 2, ["a bx c"] * 2, [
+        {"text": "b", "answer_start": 2},
+        {"text": "x", "answer_start": 3},  # By itself no token: the whole word.
+    ])  # fmt: skip
+    np.testing.assert_array_equal(windows["start"], [4, 4])
+    np.testing.assert_array_equal(windows["end"], [4, 5])
+
+
+def test_windows_are_those_of_the_released_script(shared_data):
+    folder = shared_data / "reference"
+    examples = squad.read(folder / "squad" / "train_subset.json")
+    preprocessor = ks.SpanBertQuestionAnswererPreprocessor(
+        ks.SpanBertTokenizer(str(folder / "vocab" / "bert_base_cased.txt")),
+        sequence_length=192,
+        doc_stride=64,
+    )
+    windows = preprocessor.windows(examples.questions, examples.contexts, examples.answers)
+    with np.load(folder / "squad" / "train_features.npz") as reference:
+        names = [examples.ids[i] for i in windows["example_index"]]
+        assert names == reference["qas_id"].tolist()
+        for name, theirs in [
+            ("token_ids", "input_ids"),
+            ("segment_ids", "segment_ids"),
+            ("start", "start"),
+            ("end", "end"),
+        ]:
+            np.testing.assert_array_equal(windows[name], reference[theirs], err_msg=name)
+
+
+def test_offsets_are_exact_whatever_the_script():
+    tokenizer = ks.SpanBertTokenizer([*VOCABULARY, "é", "日", "本", "ש", "😀"], lowercase=False)
+    preprocessor = ks.SpanBertQuestionAnswererPreprocessor(tokenizer, 40, 4, 3)
+    context = "a é e\u0301 日本 😀a\u200d ש\u05b8 b\u00a0c\u2028d"
+    windows = preprocessor.windows(["who"], [context])
+    pieces = [context[a:b] for a, b in windows["offsets"][0] if a >= 0]
+    assert [piece for piece in pieces if piece in tokenizer.get_vocabulary()] == [
+        "a", "é", "日", "本", "b", "c", "d",
+    ]  # fmt: skip
+
+
+def test_empty_context_and_question_give_one_window_without_context():
+    windows = build().windows(["", "who"], ["a", " \n"])
+    np.testing.assert_array_equal(windows["token_ids"][0, :4], ids("[CLS] [SEP] a [SEP]"))
+    np.testing.assert_array_equal(windows["token_ids"][1, :4], ids("[CLS] who [SEP] [SEP]"))
+    assert (windows["offsets"][1] == -1).all()
+    assert build().windows([], [])["token_ids"].shape == (0, 10)
+
+
+def test_context_of_a_megabyte_is_covered_in_full():
+    context = "a b c d e " * 100_000
+    windows = ks.SpanBertQuestionAnswererPreprocessor(
+        ks.SpanBertTokenizer(VOCABULARY), 512, 256
+    ).windows(["who"], [context])
+    assert windows["is_max_context"].sum() == 500_000
+    starts = windows["offsets"][windows["is_max_context"]][:, 0]
+    np.testing.assert_array_equal(np.sort(starts), np.arange(0, 1_000_000, 2))
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        ({"doc_stride": 0}, "`doc_stride` must be 1, 2, ... Received: doc_stride=0"),
+        ({"doc_stride": 5}, "must hold the question.*Received: sequence_length=10.*doc_stride=5"),
+        ({"max_question_length": 8}, "must hold the question.*max_question_length=8"),
+        ({"sequence_length": 9.5}, "`sequence_length` must be 1, 2"),
+    ],
+)
+def test_mistake_in_an_argument_names_it(arguments, error):
+    with pytest.raises(ValueError, match=error):
+        build(**arguments)
+
+
+def test_answer_that_is_not_at_its_place_is_named():
+    with pytest.raises(ValueError, match="at its place.*'b' at 0 of question 0.*has 'a'"):
+        build().windows(["who"], ["a b"], [{"text": "b", "answer_start": 0}])
+    with pytest.raises(ValueError, match="as many. Received: 1, 2"):
+        build().windows(["who"], ["a", "b"])
