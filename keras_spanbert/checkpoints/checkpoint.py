@@ -12,6 +12,8 @@ from keras_spanbert.models.pretrainer import SpanBertPretrainer
 from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
+_LOG = logging.getLogger("keras_spanbert")
+
 LOADED, UNUSED, FRESH = "loaded", "left unused", "started fresh"
 
 _SIZES = [
@@ -21,7 +23,13 @@ _SIZES = [
     "num_attention_heads",
     "intermediate_size",
     "max_position_embeddings",
+    "type_vocab_size",
 ]
+_RATES = {
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "layer_norm_eps": 1e-12,
+}
 # Values of `hidden_act` by what they compute.
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -69,7 +77,7 @@ class Checkpoint:
 
     def __init__(self, source, config, tensors, vocabulary=None, lowercase=False, notes=()):
         self.source = source
-        self.tensors = {_canonical(name): tensor for name, tensor in tensors.items()}
+        self.tensors = self._by_canonical_name(tensors)
         self.config = self._checked_config(config)
         self.vocabulary = vocabulary
         self.lowercase = lowercase
@@ -79,6 +87,7 @@ class Checkpoint:
         for prefix, entries in _HEADS.items():
             if any(name.startswith(prefix) for name in self.tensors):
                 self._entries += self._checked(entries, self.config)
+        self._check_layers()
         self._check_ties()
         if vocabulary is not None and len(vocabulary) != self.config["vocab_size"]:
             raise ValueError(
@@ -86,7 +95,20 @@ class Checkpoint:
                 f"{self.config['vocab_size']}. Received: {len(vocabulary)}"
             )
 
+    def _by_canonical_name(self, tensors):
+        by_name, names_given = {}, {}
+        for name, tensor in tensors.items():
+            canonical = _canonical(name)
+            if canonical in by_name:
+                raise ValueError(
+                    f"{self.source} must hold a tensor once. Received: "
+                    f"{names_given[canonical]} and {name}"
+                )
+            by_name[canonical], names_given[canonical] = tensor, name
+        return by_name
+
     def _checked_config(self, config):
+        config = {"type_vocab_size": 2, **config}
         for name in _SIZES:
             value = config.get(name)
             if type(value) is not int or value < 1:
@@ -94,14 +116,15 @@ class Checkpoint:
                     f"{self.source}: the setting `{name}` must be a positive integer. "
                     f"Received: {value!r}"
                 )
-        config = {
-            "hidden_act": "gelu",
-            "type_vocab_size": 2,
-            "hidden_dropout_prob": 0.1,
-            "attention_probs_dropout_prob": 0.1,
-            "layer_norm_eps": 1e-12,
-            **config,
-        }
+        for name, default in _RATES.items():
+            value = config.get(name, default)
+            if type(value) not in (int, float) or not 0.0 <= value < 1.0:
+                raise ValueError(
+                    f"{self.source}: the setting `{name}` must be in [0, 1). Received: {value!r}"
+                )
+        config = {"hidden_act": "gelu", **_RATES, **config}
+        for name in ["max_span_tokens", "position_dim"]:  # Read off the tensors alone.
+            config.pop(name, None)
         for name, known in [
             ("model_type", [None, "bert"]),
             ("position_embedding_type", [None, "absolute"]),
@@ -133,6 +156,15 @@ class Checkpoint:
                     f"by the settings. Received: {tensor.shape}"
                 )
             yield entry
+
+    def _check_layers(self):
+        used = {entry.name for entry in self._entries}
+        left = [n for n in self.tensors if n.startswith("encoder.layer.") and n not in used]
+        if left:
+            raise ValueError(
+                f"{self.source}: the settings have {self.config['num_hidden_layers']} layers of "
+                f"known tensors. Received besides: {left[0]}"
+            )
 
     def _check_ties(self):
         for name, tied in names.TIES.items():
@@ -187,27 +219,42 @@ class Checkpoint:
             dtype: string or `keras.DTypePolicy`. Defaults to `None`, Keras's.
             **kwargs: arguments of the task.
         """
-        if "backbone" not in kwargs:
+        has_backbone = "backbone" in kwargs
+        if not has_backbone:
             with weights_are_coming() if load_weights else contextlib.nullcontext():
                 kwargs["backbone"] = self._new_backbone({"dtype": dtype})
-        if "preprocessor" not in kwargs and self.vocabulary is not None:
-            kwargs["preprocessor"] = self.preprocessor(cls.preprocessor_cls)
-        if cls is SpanBertPretrainer and "position_dim" in self.config:
+        preprocessor_kwargs = {}
+        if cls is SpanBertPretrainer:
             for name in ["max_span_tokens", "position_dim"]:
-                kwargs.setdefault(name, self.config[name])
+                if name in self.config:
+                    kwargs.setdefault(name, self.config[name])
+            if "max_span_tokens" in kwargs:
+                preprocessor_kwargs["max_span_tokens"] = kwargs["max_span_tokens"]
+        if "preprocessor" not in kwargs:
+            if self.vocabulary is None:
+                _LOG.warning("%s has no vocabulary: the model has no preprocessor", self.source)
+            else:
+                kwargs["preprocessor"] = self.preprocessor(
+                    cls.preprocessor_cls, **preprocessor_kwargs
+                )
         task = cls(**kwargs)
         if load_weights:
-            self.load(task)
+            self.load(task, without_backbone=has_backbone)
         return task
 
     def tokenizer(self, **kwargs):
         """The `SpanBertTokenizer`, with `kwargs` in place of what was read."""
-        if self.vocabulary is None:
-            raise ValueError(f"{self.source} must hold vocab.txt or tokenizer.json for a tokenizer")
-        try:
-            return SpanBertTokenizer(
-                **{"vocabulary": self.vocabulary, "lowercase": self.lowercase, **kwargs}
+        kwargs = {"vocabulary": self.vocabulary, "lowercase": self.lowercase, **kwargs}
+        if kwargs["vocabulary"] is None:
+            raise ValueError(
+                f"{self.source} must hold vocab.txt or tokenizer.json, or `vocabulary` must name "
+                "one. Received: neither"
             )
+        for note in self.notes:
+            if note.startswith("Warning: "):
+                _LOG.warning("%s: %s", self.source, note.removeprefix("Warning: "))
+        try:
+            return SpanBertTokenizer(**kwargs)
         except ValueError as error:
             raise ValueError(f"{self.source}: {error}") from None
 
@@ -221,19 +268,34 @@ class Checkpoint:
             kwargs["tokenizer"] = self.tokenizer()
         return cls(**kwargs)
 
-    def load(self, model):
+    def load(self, model, without_backbone=False):
         """Copies tensors into a model's weights, and fills `rows`."""
-        weights = {weight.path: weight for weight in model.weights}
+        backbone = getattr(model, "backbone", model)
+        # A model built inside another layer has that one's name before its own.
+        first = backbone.token_embedding.embeddings.path
+        prefix = first.removesuffix("token_embedding/embeddings")
+        weights = {weight.path.removeprefix(prefix): weight for weight in model.weights}
+        encoder = {weight.path.removeprefix(prefix) for weight in backbone.weights}
+        if without_backbone:
+            weights = {path: w for path, w in weights.items() if path not in encoder}
         used = set()
         for entry in self._entries:
             weight = weights.pop(entry.path, None)
-            if weight is None:  # Of a head that this model has not.
+            if weight is None:  # Of what this model has not.
                 continue
             array = self.tensors[entry.name].read()
             if entry.path.endswith("/kernel"):
                 array = array.T
+            if array.size != np.prod(weight.shape):
+                raise ValueError(
+                    f"{self.source}: the tensor {entry.name} {entry.shape} does not fit the "
+                    f"model's {entry.path} {tuple(weight.shape)}"
+                )
             weight.assign(array.reshape(weight.shape))
             used.add(entry.name)
+        missing = sorted(encoder & weights.keys())
+        if missing:
+            raise ValueError(f"{self.source} has no tensor for the encoder's {missing[0]}")
         used |= {name for name, tied in names.TIES.items() if tied in used}
         self.rows = [
             Row(LOADED if name in used else UNUSED, name, tensor.shape)
@@ -241,7 +303,7 @@ class Checkpoint:
         ]
         self.rows += [Row(FRESH, path, tuple(weight.shape)) for path, weight in weights.items()]
         if weights:
-            logging.getLogger("keras_spanbert").warning(
+            _LOG.warning(
                 "%s has no weights for %s, which start fresh",
                 self.source,
                 " and ".join(self._fresh_layers()),
@@ -263,6 +325,17 @@ class Checkpoint:
         width = max(len(row.name) for row in self.rows)
         lines = [f"{row.status:<15}{row.name:<{width + 2}}{row.shape}" for row in self.rows]
         return "\n".join([*lines, self.summary()])
+
+
+@contextlib.contextmanager
+def without_log():
+    """Holds the log back, where a report says the same."""
+    level = _LOG.level
+    _LOG.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        _LOG.setLevel(level)
 
 
 def _canonical(name):

@@ -173,6 +173,7 @@ def write_folder(path, write):
     """Has `write` fill a folder beside `path`, which then takes its place."""
     check_new(path)
     path = pathlib.Path(path)
+    new_parents = [parent for parent in path.parents if not parent.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = pathlib.Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
@@ -181,6 +182,8 @@ def write_folder(path, write):
         os.replace(folder, path)
     except BaseException:
         shutil.rmtree(folder)
+        for parent in new_parents:
+            parent.rmdir()
         raise
 
 

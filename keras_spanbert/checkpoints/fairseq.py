@@ -27,7 +27,7 @@ def open_fairseq(path, num_heads=None, vocabulary=None, source=None):
             or the number of heads cannot be known.
     """
     source = source or path
-    tensors, _ = files.open_torch(path, allow_settings=True)
+    tensors = files.open_torch(path, is_fairseq=True)
     tensors = {
         name.removeprefix(_PREFIX): tensor
         for name, tensor in tensors.items()

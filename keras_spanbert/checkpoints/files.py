@@ -7,7 +7,9 @@ and not of the file too.
 import argparse
 import collections
 import json
+import lzma
 import os
+import re
 import tarfile
 import zlib
 
@@ -16,10 +18,16 @@ import numpy as np
 # `read()` gives a NumPy array of `shape`.
 Tensor = collections.namedtuple("Tensor", ["shape", "read"])
 
+# Of Hugging Face's folders, the better first.
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+
 # A mapped file's pages count as memory until it is closed: it is opened anew
 # after so many bytes.
 _REOPEN_BYTES = 1 << 26
-_ARCHIVED = (".json", ".txt", ".bin", ".safetensors", ".pt", ".index", ".meta")
+_ARCHIVED = re.compile(r".*(\.(json|txt|bin|safetensors|pt|index)|\.ckpt[^/]*\.data-[^/]*)")
+_MOST_ARCHIVED_BYTES = 1 << 35
+# Records of fairseq's trainer in its checkpoints: plain values once loaded.
+_FAIRSEQ_METERS = ["AverageMeter", "TimeMeter", "StopwatchMeter"]
 
 
 def read_json(path):
@@ -27,7 +35,7 @@ def read_json(path):
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be JSON in UTF-8. Received: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object. Received: {type(value).__name__}")
@@ -36,8 +44,8 @@ def read_json(path):
 
 def find_tensor_files(folder):
     """The weight files of a Hugging Face folder, shards in full, or none."""
-    for stem in ["model.safetensors", "pytorch_model.bin"]:
-        path = os.path.join(folder, stem)
+    for name in WEIGHTS:
+        path = os.path.join(folder, name)
         if os.path.isfile(path):
             return [path]
         if os.path.isfile(f"{path}.index.json"):
@@ -46,15 +54,23 @@ def find_tensor_files(folder):
 
 
 def _shards(folder, index):
+    paths = [os.path.join(folder, name) for name in shard_names(index)]
+    for path in paths:
+        if not os.path.isfile(path):
+            raise ValueError(f"{index} names {os.path.basename(path)!r}, which is not there")
+    return paths
+
+
+def shard_names(index):
+    """The files that an index of shards names, each of them beside it."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ValueError(f"{index} must hold a `weight_map`. Received: {weight_map!r}")
-    paths = []
-    for name in sorted({str(name) for name in weight_map.values()}):
-        if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
-            raise ValueError(f"{index} must name files beside it. Received: {name!r}, not found")
-        paths.append(os.path.join(folder, name))
-    return paths
+    names = sorted({str(name) for name in weight_map.values()})
+    for name in names:
+        if os.path.basename(name) != name:
+            raise ValueError(f"{index} must name files beside it. Received: {name!r}")
+    return names
 
 
 def open_tensors(paths):
@@ -62,7 +78,11 @@ def open_tensors(paths):
     tensors = {}
     for path in paths:
         is_safetensors = path.endswith(".safetensors")
-        tensors.update(_open_safetensors(path) if is_safetensors else open_torch(path)[0])
+        more = _open_safetensors(path) if is_safetensors else open_torch(path)
+        twice = next((name for name in more if name in tensors), None)
+        if twice is not None:
+            raise ValueError(f"{path} must not hold a tensor of another shard. Received: {twice}")
+        tensors.update(more)
     return tensors
 
 
@@ -77,40 +97,42 @@ def _open_safetensors(path):
     try:
         with safe_open(path, framework="numpy") as file:
             return {
-                name: Tensor(tuple(file.get_slice(name).get_shape()), _bind(read, name))
+                name: Tensor(tuple(file.get_slice(name).get_shape()), _reader(path, read, name))
                 for name in file.keys()
             }
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is no whole safetensors file: {error}") from None
 
 
-def open_torch(path, allow_settings=False):
-    """Tensors by name, and the rest, of a file that `torch.save` wrote.
+def open_torch(path, is_fairseq=False):
+    """Tensors by name of a file that `torch.save` wrote.
 
     Args:
         path: string.
-        allow_settings: bool. Whether the file may hold an `argparse.Namespace`,
-            as fairseq's do: plain values, no code. Defaults to `False`.
+        is_fairseq: bool. Whether the file may hold fairseq's settings and
+            meters too: plain values, no code. Defaults to `False`.
 
     Returns:
-        `(tensors, rest)`, the latter fairseq's dict without its `model`.
+        Dict of name to `Tensor`, of what is under `model` if that is there.
 
     Raises:
         ValueError: where the file is damaged or holds more than data.
     """
-    file = _TorchFile(path, allow_settings)
-    tensors = {
-        name: Tensor(tuple(value.shape), _bind(file.read, name))
+    file = _TorchFile(path, is_fairseq)
+    return {
+        name: Tensor(tuple(value.shape), _reader(path, file.read, name))
         for name, value in file.tensors().items()
     }
-    return tensors, file.rest
+
+
+class _Meter:
+    """Stands for a meter of fairseq's."""
 
 
 class _TorchFile:
-    def __init__(self, path, allow_settings):
+    def __init__(self, path, is_fairseq):
         self.path = path
-        self.allow_settings = allow_settings
-        self.rest = {}
+        self.is_fairseq = is_fairseq
         self._tensors = None
         self._is_mapped = True
         self._bytes_read = 0
@@ -119,12 +141,13 @@ class _TorchFile:
         if self._tensors is None:
             content = self._load()
             if isinstance(content, dict) and isinstance(content.get("model"), dict):
-                self.rest = {k: v for k, v in content.items() if k != "model"}
                 content = content["model"]
             import torch
 
             odd = not isinstance(content, dict) or [
-                str(name) for name, value in content.items() if not torch.is_tensor(value)
+                name
+                for name, value in content.items()
+                if not torch.is_tensor(value) or not isinstance(name, str)
             ]
             if odd:
                 what = type(content).__name__ if odd is True else f"no tensor for {odd[0]}"
@@ -137,7 +160,7 @@ class _TorchFile:
 
         if self._is_mapped and self._bytes_read > _REOPEN_BYTES:
             self._tensors, self._bytes_read = None, 0
-        tensor = self.tensors()[name]
+        tensor = self.tensors()[name].detach()
         self._bytes_read += tensor.nbytes
         # A copy, as JAX would keep the mapped file itself.
         return np.array(tensor.float() if tensor.dtype == torch.bfloat16 else tensor)
@@ -150,7 +173,8 @@ class _TorchFile:
                 f"Reading {self.path} takes PyTorch: pip install keras-spanbert[torch]"
             ) from None
         self._is_mapped = _is_zip(self.path)  # What torch.save wrote until 2020 is not.
-        safe = [argparse.Namespace] if self.allow_settings else []
+        safe = [argparse.Namespace] if self.is_fairseq else []
+        safe += [(_Meter, f"fairseq.meters.{name}") for name in _FAIRSEQ_METERS if self.is_fairseq]
         try:
             with torch.serialization.safe_globals(safe):
                 return torch.load(
@@ -158,9 +182,11 @@ class _TorchFile:
                 )
         except Exception as error:  # Of many classes, down to struct.error.
             reason = str(error).strip().splitlines() or [type(error).__name__]
+            # PyTorch's first line is advice to load it all the same.
+            refused = [line.strip() for line in reason if "nsupported" in line]
             raise ValueError(
                 f"{self.path} must be a whole PyTorch file of nothing but tensors and plain "
-                f"values. Received: {reason[0]}"
+                f"values. Received: {(refused or reason)[0]}"
             ) from None
 
 
@@ -174,7 +200,10 @@ def open_tensorflow(prefix):
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"{prefix} is no whole TensorFlow checkpoint: {reason}") from None
-    return {name: Tensor(tuple(s), _bind(reader.get_tensor, name)) for name, s in shapes.items()}
+    return {
+        name: Tensor(tuple(shape), _reader(prefix, reader.get_tensor, name))
+        for name, shape in shapes.items()
+    }
 
 
 def extract(path, folder):
@@ -184,6 +213,7 @@ def extract(path, folder):
         ValueError: where a member leads outside, is a link or a device, or the
             archive is damaged.
     """
+    size = 0
     try:
         with tarfile.open(path) as archive:
             for member in archive:
@@ -194,11 +224,15 @@ def extract(path, folder):
                         f"{path} must hold plain files and folders inside itself. Received: "
                         f"{member.name!r}"
                     )
-                if member.isfile() and (
-                    member.name.endswith(_ARCHIVED) or ".ckpt.data-" in member.name
-                ):
+                if member.isfile() and _ARCHIVED.fullmatch(member.name):
+                    size += member.size
+                    if size > _MOST_ARCHIVED_BYTES:
+                        raise ValueError(
+                            f"{path} must unpack to at most {_MOST_ARCHIVED_BYTES:,} bytes. "
+                            f"Received: {size:,} and more"
+                        )
                     archive.extract(member, folder, filter="data")
-    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         raise ValueError(f"{path} is no whole tar archive: {error}") from None
 
 
@@ -207,5 +241,20 @@ def _is_zip(path):
         return file.read(2) == b"PK"
 
 
-def _bind(read, name):
-    return lambda: np.asarray(read(name))
+def _reader(path, read, name):
+    """Reads a tensor of floats, whatever is wrong with it said in one line."""
+
+    def read_checked():
+        try:
+            array = np.asarray(read(name))
+        except Exception as error:  # Of the many libraries' many classes.
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise ValueError(f"{path}: the tensor {name} cannot be read: {reason[0]}") from None
+        if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+            raise ValueError(
+                f"{path}: the tensor {name} must be of float16, bfloat16, float32 or float64. "
+                f"Received: {array.dtype}"
+            )
+        return array
+
+    return read_checked

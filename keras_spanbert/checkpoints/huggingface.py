@@ -15,6 +15,9 @@ from keras_spanbert.models.question_answerer import SpanBertQuestionAnswerer
 
 # Beside the weights that `transformers` knows, which would warn about these.
 SBO_FILE = "span_boundary_head.safetensors"
+_SBO_PREFIX = "cls.pair_target_predictions."
+# The name of `config.json` before Hugging Face's library was `transformers`.
+OLD_CONFIG = "bert_config.json"
 
 # What each model becomes, and its head's tensors there.
 ARCHITECTURES = {
@@ -23,7 +26,13 @@ ARCHITECTURES = {
     SpanBertQuestionAnswerer: ("BertForQuestionAnswering", names.qa_entries),
 }
 
-_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "tanh": "tanh",
+}
 
 
 def open_huggingface(folder, vocabulary=None, source=None):
@@ -40,8 +49,10 @@ def open_huggingface(folder, vocabulary=None, source=None):
     source = source or folder
     tensors = files.open_tensors(files.find_tensor_files(folder))
     if os.path.isfile(os.path.join(folder, SBO_FILE)):
-        tensors.update(files.open_tensors([os.path.join(folder, SBO_FILE)]))
-    config = files.read_json(os.path.join(folder, "config.json"))
+        head = files.open_tensors([os.path.join(folder, SBO_FILE)])
+        tensors.update((n, t) for n, t in head.items() if n.startswith(_SBO_PREFIX))
+    name = "config.json" if os.path.isfile(os.path.join(folder, "config.json")) else OLD_CONFIG
+    config = files.read_json(os.path.join(folder, name))
     return Checkpoint(source, config, tensors, *vocabulary_of(folder, vocabulary))
 
 
@@ -74,10 +85,12 @@ def write_huggingface(model, path, tokenizer=None):
         )
     config = _config(backbone, architecture, tokenizer)
     weights = {weight.path: weight for weight in model.weights}
+    written = set()
 
     def tensors(entries, prefix=""):
         found = {}
         for entry in entries:
+            written.add(entry.path)
             array = keras.ops.convert_to_numpy(weights[entry.path])
             if entry.path.endswith("/kernel"):
                 array = array.reshape(entry.shape[::-1]).T
@@ -89,10 +102,12 @@ def write_huggingface(model, path, tokenizer=None):
         state.update(tensors(head_entries(config)))
     if isinstance(model, SpanBertPretrainer):
         sizes = {"max_span_tokens": model.max_span_tokens, "position_dim": model.position_dim}
-        save_file(
-            tensors(names.sbo_entries({**config, **sizes})),
-            os.path.join(path, SBO_FILE),
-            metadata={"format": "pt"},
+        head = tensors(names.sbo_entries({**config, **sizes}))
+        save_file(head, os.path.join(path, SBO_FILE), metadata={"format": "pt"})
+    left = sorted(weights.keys() - written)
+    if left:  # Of LoRA, for example.
+        raise ValueError(
+            f"`model` must have the weights of a BERT alone. Received besides: {left[0]}"
         )
     save_file(state, os.path.join(path, "model.safetensors"), metadata={"format": "pt"})
     _write_json(os.path.join(path, "config.json"), config)
@@ -101,13 +116,18 @@ def write_huggingface(model, path, tokenizer=None):
 
 
 def _config(backbone, architecture, tokenizer):
-    activation = keras.activations.get(backbone.activation).__name__
+    activation = backbone.activation.__name__
+    if activation not in _ACTIVATIONS:
+        raise ValueError(
+            f"The activation must be one of {', '.join(_ACTIVATIONS)} for Hugging Face. "
+            f"Received: {activation}"
+        )
     dropout = backbone.dropout
     attention_dropout = backbone.attention_dropout
     return {
         "architectures": [architecture],
         "attention_probs_dropout_prob": dropout if attention_dropout is None else attention_dropout,
-        "hidden_act": _ACTIVATIONS.get(activation, activation),
+        "hidden_act": _ACTIVATIONS[activation],
         "hidden_dropout_prob": dropout,
         "hidden_size": backbone.hidden_dim,
         "initializer_range": 0.02,

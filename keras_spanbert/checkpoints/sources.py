@@ -12,6 +12,18 @@ from keras_spanbert.checkpoints.checkpoint import Checkpoint
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _TORCH = (".pt", ".pth")
+_SETTINGS = [
+    "config.json",
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "model.safetensors.index.json",
+    "pytorch_model.bin.index.json",
+    # Of keras-hub's presets.
+    "metadata.json",
+    "task.json",
+    "preprocessor.json",
+]
 _HANDLE = re.compile(r"hf://([\w.-]+/[\w.-]+)")
 
 
@@ -49,6 +61,11 @@ def open_source(source, num_heads=None, vocabulary=None):
     )
 
 
+def pop_options(kwargs):
+    """Takes `open_source`'s options out of the arguments of a `from_preset`."""
+    return {name: kwargs.pop(name) for name in ["num_heads", "vocabulary"] if name in kwargs}
+
+
 def open_checkpoint(source, **kwargs):
     """`open_source`, where a keras-hub preset will not do."""
     checkpoint = open_source(source, **kwargs)
@@ -63,11 +80,24 @@ def _open_folder(folder, source, num_heads, vocabulary):
         return os.path.isfile(os.path.join(folder, name))
 
     if has("config.json") and "class_name" in files.read_json(os.path.join(folder, "config.json")):
+        if num_heads is not None or vocabulary is not None:
+            raise ValueError(
+                "`num_heads` and `vocabulary` are for other libraries' checkpoints. Received: "
+                f"{num_heads}, {vocabulary} with the keras-hub preset {source}"
+            )
         return folder
-    if has("config.json") and files.find_tensor_files(folder):
-        return huggingface.open_huggingface(folder, vocabulary, source)
-    if has("bert_config.json") and google.find_prefixes(folder):
-        return google.open_google(folder, vocabulary, source)
+    open_folder = None
+    if (has("config.json") or has(huggingface.OLD_CONFIG)) and files.find_tensor_files(folder):
+        open_folder = huggingface.open_huggingface
+    elif has("bert_config.json") and google.find_prefixes(folder):
+        open_folder = google.open_google
+    if open_folder is not None:
+        if num_heads is not None:
+            raise ValueError(
+                "`num_heads` is for fairseq checkpoints, which lack it. Received: "
+                f"num_heads={num_heads} with {source}"
+            )
+        return open_folder(folder, vocabulary, source)
     torch_files = [p for end in _TORCH for p in glob.glob(f"{glob.escape(folder)}/*{end}")]
     if len(torch_files) == 1:
         return fairseq.open_fairseq(torch_files[0], num_heads, vocabulary, source)
@@ -104,13 +134,27 @@ def _download(handle):
     if not match:
         raise ValueError(f"A Hugging Face handle must be hf://owner/name. Received: {handle}")
 
-    def download(*patterns):
-        return huggingface_hub.snapshot_download(match[1], allow_patterns=list(patterns))
+    def download(*names):
+        return huggingface_hub.snapshot_download(match[1], allow_patterns=list(names))
+
+    def is_there(name):
+        return os.path.isfile(os.path.join(folder, name))
 
     try:
-        folder = download("*.json", "*.txt", "*.h5", "*.safetensors", "assets/*")
-        weights = files.find_tensor_files(folder) or glob.glob(f"{glob.escape(folder)}/*.h5")
-        return folder if weights else download("*.json", "*.txt", "*.bin")
+        folder = download(*_SETTINGS)
+        if is_there("config.json") and "class_name" in files.read_json(
+            os.path.join(folder, "config.json")
+        ):
+            return download(*_SETTINGS, "*.weights.h5", "assets/*")
+        # One set of weights, and nothing else of what may be gigabytes.
+        for weights in files.WEIGHTS:
+            index = f"{weights}.index.json"
+            shards = files.shard_names(os.path.join(folder, index)) if is_there(index) else []
+            folder = download(weights, *shards)
+            if is_there(weights) or shards:
+                break
+        download(huggingface.SBO_FILE)
     except Exception as error:  # Of the hub's, the network's and the file system's classes.
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{handle} could not be downloaded: {reason[0]}") from None
+    return folder

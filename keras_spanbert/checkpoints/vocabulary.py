@@ -65,11 +65,15 @@ def decide_lowercase(folder, tokens):
         normalizer = files.read_json(os.path.join(folder, name)).get("normalizer")
         settings = normalizer if isinstance(normalizer, dict) else {}
         lowercase = settings.get("lowercase")
+    if lowercase not in (None, True, False):
+        raise ValueError(
+            f"{os.path.join(folder, name)}: lower-casing must be true or false. "
+            f"Received: {lowercase!r}"
+        )
     if lowercase is None:
         if upper is None:
             return True, ["Uncased: no token of the vocabulary has an upper-case letter"]
         return False, [f"Cased: the vocabulary has upper-case letters, as in {upper!r}"]
-    lowercase = bool(lowercase)
     notes = [f"{'Uncased' if lowercase else 'Cased'}: so says {name}"]
     if lowercase and upper is not None:
         notes.append(

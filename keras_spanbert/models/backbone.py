@@ -214,7 +214,9 @@ class SpanBertBackbone(keras_hub.models.Backbone):
                 fairseq or Google's BERT, an archive of one, or
                 `hf://owner/name`. See `keras_spanbert.checkpoints`.
             load_weights: bool. Defaults to `True`.
-            **kwargs: arguments of the class in place of the preset's.
+            **kwargs: arguments of the class in place of the preset's; for
+                checkpoints also `vocabulary`, a file, and for fairseq's
+                `num_heads`.
 
         Returns:
             `SpanBertBackbone`.
@@ -229,7 +231,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         """
         from keras_spanbert.checkpoints import sources
 
-        source = sources.open_source(preset)
+        source = sources.open_source(preset, **sources.pop_options(kwargs))
         if isinstance(source, str):
             return super().from_preset(source, load_weights, **kwargs)
         return source.backbone(load_weights, **kwargs)

@@ -94,7 +94,9 @@ class SpanBertPretrainerPreprocessor(keras_hub.models.Preprocessor):
 
         Args:
             preset: string. See `SpanBertBackbone.from_preset`.
-            **kwargs: arguments of the class in place of the preset's.
+            **kwargs: arguments of the class in place of the preset's; for
+                checkpoints also `vocabulary`, a file, and for fairseq's
+                `num_heads`.
 
         Returns:
             `SpanBertPretrainerPreprocessor`.
@@ -112,7 +114,7 @@ class SpanBertPretrainerPreprocessor(keras_hub.models.Preprocessor):
         """
         from keras_spanbert.checkpoints import sources
 
-        source = sources.open_source(preset)
+        source = sources.open_source(preset, **sources.pop_options(kwargs))
         if isinstance(source, str):
             return super().from_preset(source, **kwargs)
         return source.preprocessor(cls, **kwargs)

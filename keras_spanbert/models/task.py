@@ -1,5 +1,9 @@
 """What the tasks share."""
 
+import json
+import logging
+import os
+
 import keras
 import keras_hub
 
@@ -17,7 +21,8 @@ class SpanBertTask(keras_hub.models.Task):
             preset: string. See `SpanBertBackbone.from_preset`.
             load_weights: bool. Defaults to `True`.
             **kwargs: arguments of the class in place of the preset's, and
-                `dtype`.
+                `dtype`; for checkpoints also `vocabulary`, a file, and for
+                fairseq's `num_heads`.
 
         Returns:
             The task.
@@ -32,10 +37,14 @@ class SpanBertTask(keras_hub.models.Task):
         """
         from keras_spanbert.checkpoints import sources
 
-        source = sources.open_source(preset)
-        if isinstance(source, str):
-            return super().from_preset(source, load_weights, **kwargs)
-        return source.task(cls, load_weights, **kwargs)
+        source = sources.open_source(preset, **sources.pop_options(kwargs))
+        if not isinstance(source, str):
+            return source.task(cls, load_weights, **kwargs)
+        if load_weights and os.path.isdir(source) and not _is_of(cls, source):
+            logging.getLogger("keras_spanbert").warning(
+                "%s has no weights for the head of %s, which starts fresh", preset, cls.__name__
+            )
+        return super().from_preset(source, load_weights, **kwargs)
 
     def compile(self, *, jit_compile="auto", **kwargs):
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
@@ -61,6 +70,15 @@ class SpanBertTask(keras_hub.models.Task):
             if num_saved != len(self.optimizer.variables):
                 skip.append(self.optimizer)
         keras.saving.load_weights(self, filepath, objects_to_skip=skip)
+
+
+def _is_of(cls, folder):
+    """Whether a preset is one of the task `cls`."""
+    path = os.path.join(folder, "task.json")
+    if not os.path.isfile(path):
+        return False
+    with open(path, encoding="utf-8") as file:
+        return json.load(file).get("class_name") == cls.__name__
 
 
 def _is_tensorflow_on_cpu():

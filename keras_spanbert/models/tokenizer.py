@@ -77,7 +77,9 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
 
         Args:
             preset: string. See `SpanBertBackbone.from_preset`.
-            **kwargs: arguments of the class in place of the preset's.
+            **kwargs: arguments of the class in place of the preset's; for
+                checkpoints also `vocabulary`, a file, and for fairseq's
+                `num_heads`.
 
         Returns:
             `SpanBertTokenizer`.
@@ -93,7 +95,7 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
         """
         from keras_spanbert.checkpoints import sources
 
-        source = sources.open_source(preset)
+        source = sources.open_source(preset, **sources.pop_options(kwargs))
         if isinstance(source, str):
             return super().from_preset(source, **kwargs)
         return source.tokenizer(**kwargs)

@@ -1,4 +1,7 @@
 import argparse
+import collections
+import sys
+import types
 
 import keras
 import numpy as np
@@ -75,14 +78,25 @@ def test_headless_folder_has_the_same_encoder(reference, forward):
     np.testing.assert_allclose(sequence_output, forward["sequence_output"], atol=1e-5)
 
 
-def test_settings_in_a_namespace_are_read_past(reference, tmp_path):
-    # As fairseq writes them: real checkpoints hold an `argparse.Namespace`.
+def test_settings_and_meters_are_read_past(reference, tmp_path, monkeypatch):
+    # As fairseq's trainer writes them.
+    fairseq, meters = types.ModuleType("fairseq"), types.ModuleType("fairseq.meters")
+    meter = type("AverageMeter", (), {"__module__": "fairseq.meters"})
+    fairseq.meters, meters.AverageMeter = meters, meter
     content = torch.load(reference / "checkpoint.pt", weights_only=True)
     content["args"] = argparse.Namespace(arch="bert_base", lr=[1e-4])
-    torch.save(content, tmp_path / "checkpoint.pt")
+    value = meter()
+    value.avg, value.count = 2.5, 7
+    content["extra_state"] = {"train_meters": collections.OrderedDict(train_loss=value)}
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "fairseq", fairseq)
+        patch.setitem(sys.modules, "fairseq.meters", meters)
+        torch.save(content, tmp_path / "checkpoint.pt")
     pretrainer = ks.checkpoints.from_fairseq(tmp_path / "checkpoint.pt", num_heads=4)
     assert pretrainer.max_span_tokens == 15 and pretrainer.position_dim == 200
     assert pretrainer.preprocessor is None
+    again = ks.SpanBertPretrainer.from_preset(tmp_path / "checkpoint.pt", num_heads=4)
+    assert again.backbone.num_heads == 4
 
 
 def test_legacy_file_format_gives_the_same_weights(reference, tmp_path):

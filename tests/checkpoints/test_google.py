@@ -58,9 +58,16 @@ def test_outputs_are_those_of_the_same_weights_in_transformers(transformers, tmp
     assert not pretrainer.preprocessor.tokenizer.lowercase
 
 
-def test_damaged_checkpoint_is_named(transformers, tmp_path):
+@pytest.mark.parametrize(
+    "file, error",
+    [
+        ("index", "bert_model.ckpt is no whole TensorFlow checkpoint"),
+        ("data-00000-of-00001", "bert_model.ckpt: the tensor .* cannot be read"),
+    ],
+)
+def test_truncated_checkpoint_is_named(transformers, tmp_path, file, error):
     folder = write_google(build(transformers.BertForMaskedLM), tmp_path)
-    index = folder / "bert_model.ckpt.index"
-    index.write_bytes(index.read_bytes()[:-60])
-    with pytest.raises(ValueError, match="bert_model.ckpt is no whole TensorFlow checkpoint"):
+    path = folder / f"bert_model.ckpt.{file}"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(ValueError, match=error):
         ks.checkpoints.from_google(folder)

@@ -1,5 +1,7 @@
 import json
+import os
 import re
+import shutil
 
 import keras
 import numpy as np
@@ -43,7 +45,9 @@ def test_hidden_act_is_honoured(transformers, tmp_path, activation):
     again = ks.SpanBertPretrainer.from_preset(tmp_path / "b")
     np.testing.assert_allclose(mlm_logits(again, x), logits, atol=2e-5)
     ks.checkpoints.to_huggingface(again, tmp_path / "c")
-    assert_same_weights(ks.SpanBertPretrainer.from_preset(tmp_path / "c"), again)
+    back = ks.SpanBertPretrainer.from_preset(tmp_path / "c")
+    assert_same_weights(back, again)
+    np.testing.assert_allclose(mlm_logits(back, x), logits, atol=2e-5)
 
 
 @pytest.mark.parametrize("file_format", ["safetensors", "bin"])
@@ -165,6 +169,83 @@ def test_tokenizer_of_another_size_writes_nothing(hf_folder, tmp_path):
     with pytest.raises(ValueError, match=f"as many tokens as the model, {V}.*Received: 6"):
         ks.checkpoints.to_huggingface(backbone, tmp_path / "out", tokenizer)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_hugging_face_has_not_are_refused(hf_folder, tmp_path):
+    backbone = ks.SpanBertBackbone.from_preset(hf_folder)
+    backbone.enable_lora(2)
+    with pytest.raises(ValueError, match="weights of a BERT alone. Received besides: .*lora"):
+        ks.checkpoints.to_huggingface(backbone, tmp_path / "p" / "q" / "out")
+    backbone = ks.SpanBertBackbone(5, 1, 1, 4, 4, activation="mish")
+    with pytest.raises(ValueError, match="The activation must be one of gelu.*Received: mish"):
+        ks.checkpoints.to_huggingface(backbone, tmp_path / "p" / "q" / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_model_built_inside_a_layer_is_loaded_in_full(hf_folder):
+    class Outer(keras.layers.Layer):
+        def build(self, shape):
+            self.backbone = ks.SpanBertBackbone.from_preset(hf_folder)
+
+    outer = Outer()
+    outer.build(None)
+    alone = ks.SpanBertBackbone.from_preset(hf_folder)
+    for a, b in zip(outer.backbone.weights, alone.weights):
+        np.testing.assert_array_equal(
+            keras.ops.convert_to_numpy(a), keras.ops.convert_to_numpy(b), err_msg=b.path
+        )
+
+
+def test_sizes_other_than_the_checkpoints_are_refused(hf_folder):
+    with pytest.raises(ValueError, match="no tensor for the encoder's transformer_layer_3"):
+        ks.SpanBertBackbone.from_preset(hf_folder, num_layers=4)
+    with pytest.raises(ValueError, match=r"position_embeddings.weight \(23, 30\) does not fit"):
+        ks.SpanBertBackbone.from_preset(hf_folder, max_sequence_length=8)
+
+
+def test_arguments_of_a_task_reach_its_preprocessor(hf_folder):
+    pretrainer = ks.SpanBertPretrainer.from_preset(hf_folder, max_span_tokens=7)
+    assert pretrainer.max_span_tokens == 7
+    assert pretrainer.preprocessor.masking_config["max_span_tokens"] == 7
+
+
+def test_backbone_that_is_given_keeps_its_weights(hf_folder):
+    backbone = ks.SpanBertBackbone.from_preset(hf_folder)
+    changed = keras.ops.convert_to_numpy(backbone.token_embedding.embeddings) + 1.0
+    backbone.token_embedding.embeddings.assign(changed)
+    pretrainer = ks.SpanBertPretrainer.from_preset(hf_folder, backbone=backbone)
+    np.testing.assert_array_equal(
+        keras.ops.convert_to_numpy(pretrainer.backbone.token_embedding.embeddings), changed
+    )
+
+
+def test_preset_of_a_backbone_alone_starts_the_heads_fresh_and_the_log_says_so(
+    hf_folder, tmp_path, caplog
+):
+    ks.SpanBertBackbone.from_preset(hf_folder).save_to_preset(tmp_path)
+    ks.SpanBertPretrainer.from_preset(tmp_path, preprocessor=None)
+    (record,) = caplog.records
+    assert "no weights for the head of SpanBertPretrainer" in record.getMessage()
+
+
+def test_lower_casing_of_a_cased_vocabulary_is_logged(hf_folder, tmp_path, caplog):
+    folder = shutil.copytree(hf_folder, tmp_path / "source")
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert ks.SpanBertTokenizer.from_preset(folder).lowercase
+    (record,) = caplog.records
+    assert "the vocabulary has upper-case letters, as in 'The'" in record.getMessage()
+
+
+def test_vocabulary_may_be_given_beside_the_checkpoint(hf_folder, tmp_path):
+    folder = shutil.copytree(hf_folder, tmp_path / "source")
+    vocabulary = shutil.move(folder / "vocab.txt", tmp_path / "words.txt")
+    with pytest.raises(ValueError, match="must hold vocab.txt or tokenizer.json"):
+        ks.SpanBertTokenizer.from_preset(folder)
+    for cls in [ks.SpanBertTokenizer, ks.SpanBertPretrainerPreprocessor, ks.SpanBertPretrainer]:
+        assert cls.from_preset(folder, vocabulary=str(vocabulary)) is not None
+    # As folders were before `transformers`.
+    os.rename(folder / "config.json", folder / "bert_config.json")
+    assert ks.SpanBertBackbone.from_preset(folder).hidden_dim == 30
 
 
 def test_real_minilm_weights_agree_with_transformers(transformers):
