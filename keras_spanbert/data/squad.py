@@ -3,19 +3,22 @@
 import collections
 import json
 import logging
+import os
 
 Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])
 
 
-def read(path, strict=False):
-    """Reads and checks a SQuAD file.
+def read(paths, strict=False, for_training=True):
+    """Reads and checks SQuAD files.
 
     A question whose first answer is not at its place in the context is left
-    out, and the log names the first and counts them.
+    out of training, and the log names the first and counts them.
 
     Args:
-        path: string. A JSON file of SQuAD 1.1 or 2.0.
+        paths: string or list of strings. JSON files of SQuAD 1.1 or 2.0.
         strict: bool. Whether such an answer is an error. Defaults to `False`.
+        for_training: bool. Whether to leave such questions out; to score, all
+            are needed, and the place of none is. Defaults to `True`.
 
     Returns:
         `Examples` of lists, one item a question: `ids`, `questions`,
@@ -38,7 +41,8 @@ def read(path, strict=False):
     """
     examples = Examples([], [], [], [], [])
     seen, misplaced = set(), []
-    for place, context, question in _questions(path, _load(path)):
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    for place, context, question in (q for p in paths for q in _questions(p, _load(p))):
         name, text = (_string(question, key, place) for key in ["id", "question"])
         place = f"{place} (id {name})"
         if name in seen:
@@ -54,16 +58,19 @@ def read(path, strict=False):
                     f"{place}: `answer_start` must be an integer. "
                     f"Received: {answer.get('answer_start')!r}"
                 )
-        first = answers[0] if answers and not question.get("is_impossible") else None
-        if first is not None:
+        if question.get("is_impossible"):
+            answers = []
+        first = answers[0] if answers else None
+        if first is not None and for_training:
             at, length = first["answer_start"], len(first["text"])
             if at < 0 or not length or context[at : at + length] != first["text"]:
                 misplaced.append(f"{place}: {first['text']!r} is not at {at}")
                 if strict:
                     raise ValueError(f"An answer must be at its place. Received: {misplaced[0]}")
                 continue
-            first = {"text": first["text"], "answer_start": at}
-        golds = [] if first is None else [answer["text"] for answer in answers]
+        if first is not None:
+            first = {name: first[name] for name in ["text", "answer_start"]}
+        golds = [answer["text"] for answer in answers]
         for values, value in zip(examples, [name, text, context, first, golds]):
             values.append(value)
     if misplaced:
@@ -73,8 +80,17 @@ def read(path, strict=False):
             misplaced[0],
         )
     if not examples.ids:
-        raise ValueError(f"{path} must hold questions. Received: none")
+        raise ValueError(f"{', '.join(map(str, paths))} must hold questions. Received: none")
     return examples
+
+
+def to_dataset(examples):
+    """The examples in the form of a SQuAD file, as `keras_spanbert.metrics.squad` takes it."""
+    questions = [
+        {"id": name, "answers": [{"text": text} for text in golds]}
+        for name, golds in zip(examples.ids, examples.golds)
+    ]
+    return {"data": [{"paragraphs": [{"qas": questions}]}]}
 
 
 def _load(path):

@@ -138,6 +138,8 @@ def _best_threshold(values, scores, has_answer, is_empty):
     order = np.argsort(scores, kind="stable")
     changes = np.where(has_answer, values, np.where(is_empty, 0.0, -1.0))[order]
     totals = np.sum(~has_answer) + np.concatenate([[0.0], np.cumsum(changes)])
-    thresholds = np.concatenate([[0.0], scores[order]])
+    # The official script's first threshold is 0, right for probabilities alone.
+    lowest = 0.0 if scores.min() > 0.0 else np.nextafter(scores.min(), -np.inf)
+    thresholds = np.concatenate([[lowest], scores[order]])
     best = int(np.argmax(totals))
     return 100.0 * float(totals[best]) / len(values), float(thresholds[best])

@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from keras_spanbert.data.squad import to_dataset as squad_dataset
+from keras_spanbert.metrics.squad import squad
 from keras_spanbert.models.answer_decoding import decode
 from keras_spanbert.models.backbone import SpanBertBackbone, kernel_initializer
 from keras_spanbert.models.question_answerer_preprocessor import (
@@ -23,9 +25,9 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     ends, both at `[CLS]` for no answer. Compiled by default with AdamW
     (learning rate 2e-5), the mean of both cross-entropies, and accuracies.
 
-    With a preprocessor, `fit`, `evaluate` and `predict` take `x={"question", "context"}`
-    and `y`, a list of answers as `windows` takes them; without, `windows`'
-    arrays.
+    `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists of
+    strings, and `y`, a list of answers as `windows` takes them; or the arrays
+    that `windows` gives, or a `tf.data` dataset of their batches.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -107,26 +109,25 @@ class SpanBertQuestionAnswerer(SpanBertTask):
 
     def fit(self, x=None, y=None, validation_data=None, **kwargs):
         """Trains the model: see `keras.Model.fit` and the class."""
-        if self.preprocessor is not None:
-            x, y = self._windows_with_labels(x, y)
-            if validation_data is not None:
-                validation_data = self._windows_with_labels(*validation_data)
+        x, y = self._windows_with_labels(x, y)
+        if isinstance(validation_data, tuple):
+            validation_data = self._windows_with_labels(*validation_data)
         return keras.Model.fit(self, x, y, validation_data=validation_data, **kwargs)
 
     def evaluate(self, x=None, y=None, **kwargs):
         """Evaluates losses and accuracies: see `keras.Model.evaluate` and the class."""
-        is_inside_fit = kwargs.get("_use_cached_eval_dataset", False)
-        if self.preprocessor is not None and not is_inside_fit:
-            x, y = self._windows_with_labels(x, y)
+        x, y = self._windows_with_labels(x, y)
         return keras.Model.evaluate(self, x, y, **kwargs)
 
     def predict(self, x, **kwargs):
         """Logits of each window: see `keras.Model.predict` and the class."""
-        if self.preprocessor is not None:
+        if _are_strings(x):
             x = _inputs(self.preprocessor.windows(x["question"], x["context"]))
         return keras.Model.predict(self, x, **kwargs)
 
     def _windows_with_labels(self, x, y):
+        if not _are_strings(x):
+            return x, y
         windows = self.preprocessor.windows(x["question"], x["context"], y)
         return _inputs(windows), {name: windows[name] for name in ["start", "end"]}
 
@@ -179,6 +180,45 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         )
         return [candidates[:top_k] for candidates in answers]
 
+    def evaluate_squad(self, examples, max_answer_length=30, batch_size=32):
+        """Scores the answers to the questions of a data set.
+
+        Where some have no answer, finds the threshold that maximises F1, keeps
+        it as the model's `null_threshold`, and scores with it.
+
+        Args:
+            examples: `keras_spanbert.data.squad.Examples`.
+            max_answer_length: int, in tokens. Defaults to `30`.
+            batch_size: int, windows at once. Defaults to `32`.
+
+        Returns:
+            Dict of the official scores: see `keras_spanbert.metrics.squad`.
+
+        Raises:
+            ValueError: see `answer`.
+
+        Example:
+        ```python
+        scores = answerer.evaluate_squad(keras_spanbert.data.squad.read("dev-v2.0.json"))
+        ```
+        """
+        has_all_answers = all(examples.golds)
+        answers, null_scores = self._decoded(
+            examples.questions,
+            examples.contexts,
+            max_answer_length,
+            None if has_all_answers else np.inf,  # The best answer, come what may.
+            batch_size,
+        )
+        predictions = {name: found[0]["answer"] for name, found in zip(examples.ids, answers)}
+        dataset = squad_dataset(examples)
+        if has_all_answers:
+            return squad(dataset, predictions)
+        null_scores = dict(zip(examples.ids, null_scores))
+        best = squad(dataset, predictions, null_scores)
+        self.null_threshold = best["best_f1_thresh"]
+        return {**best, **squad(dataset, predictions, null_scores, self.null_threshold)}
+
     def _decoded(self, questions, contexts, max_answer_length, null_threshold, batch_size):
         if self.preprocessor is None:
             raise ValueError("`answer` needs a preprocessor. Received: preprocessor=None")
@@ -218,6 +258,10 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         config = super().get_config()
         config["null_threshold"] = self.null_threshold
         return config
+
+
+def _are_strings(x):
+    return isinstance(x, dict) and "question" in x
 
 
 def _inputs(windows):

@@ -80,16 +80,56 @@ class TrainingReport(keras.callbacks.Callback):
     def _record(self, row, progress):
         self.rows.append(row)
         write_csv(self.path, self.rows)
-        print(
-            f"step {row['step']:,}/{self.total_steps:,}  "
+        step = f"step {row['step']:,}/{self.total_steps:,}"
+        print(f"{step}  {self._figures(row)}  {progress}", flush=True)
+
+    def _figures(self, row):
+        return (
             f"held-out MLM {row['val_mlm_cross_entropy']:.3f}  "
-            f"SBO {row['val_sbo_cross_entropy']:.3f} nats a token  {progress}",
-            flush=True,
+            f"SBO {row['val_sbo_cross_entropy']:.3f} nats a token"
         )
 
     def _speed(self):
         seconds = time.perf_counter() - self._started
         return (self.step - self._first) * self.tokens_per_step / max(seconds, 1e-9)
+
+
+class SquadReport(TrainingReport):
+    """Scores answers at each evaluation and has the best model saved.
+
+    Args:
+        path: string. The CSV file.
+        total_steps: int. Training stops there.
+        tokens_per_step: int. Batch size times sequence length.
+        evaluate: function that returns the scores as a dict with `exact` and
+            `f1`. Defaults to `None`, none.
+        save: function that saves the model, called where `f1` is the best yet.
+            Defaults to `None`.
+
+    Attributes:
+        best: dict, the scores of the model that was saved.
+    """
+
+    def __init__(self, path, total_steps, tokens_per_step, evaluate=None, save=None):
+        super().__init__(path, total_steps, tokens_per_step)
+        self.evaluate = evaluate
+        self.save = save
+        self.best = {}
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.on_test_begin()  # Scoring does not count as training time.
+        scores = self.evaluate() if self.evaluate else {}
+        super().on_epoch_end(epoch, {**logs, **scores})
+        if scores and scores["f1"] > self.best.get("f1", -1.0):
+            self.best = scores
+            if self.save:
+                self.save()
+
+    def _figures(self, row):
+        figures = f"loss {row['loss']:.3f}"
+        if "f1" in row:
+            figures += f"  exact match {row['exact']:.2f}  F1 {row['f1']:.2f}"
+        return figures
 
 
 def unigram_entropies(counts, dataset):
@@ -175,6 +215,24 @@ def plot_losses(path, rows, unigram):
     axes.set_ylabel("cross-entropy (nats a token)")
     axes.set_title("Pretraining")
     axes.legend()
+    _save(figure, path)
+
+
+def plot_scores(path, rows):
+    """Plots the training loss, and exact match and F1 where there are any, as PNG."""
+    figure, axes = _figure()
+    steps = [row["step"] for row in rows]
+    axes.plot(steps, [row["loss"] for row in rows], "C0:", marker=".", label="training loss")
+    axes.set_xlabel("steps")
+    axes.set_ylabel("cross-entropy (nats)")
+    axes.set_title("Question answering")
+    if "f1" in rows[0]:
+        scores = axes.twinx()
+        for name, label, color in [("exact", "exact match", "C1"), ("f1", "F1", "C2")]:
+            scores.plot(steps, [row[name] for row in rows], color, marker=".", label=label)
+        scores.set_ylabel("percent")
+        scores.legend(loc="center right")
+    axes.legend(loc="upper center")
     _save(figure, path)
 
 

@@ -71,6 +71,17 @@ def test_best_threshold_is_that_of_trying_all():
     assert tried[-10.0] == 40.0 and tried[4.0] == pytest.approx(scores["f1"])
 
 
+@pytest.mark.parametrize("scores, threshold", [([0.2, 0.3], 0.0), ([-5.0, 3.0], -5.0)])
+def test_best_threshold_may_be_to_answer_none(scores, threshold):
+    dataset, predictions = data(a=["cat"], b=[]), {"a": "dog", "b": "x"}
+    no_answer = dict(zip("ab", scores))
+    best = metrics.squad(dataset, predictions, no_answer)
+    assert best["best_f1"] == 50.0
+    assert best["best_f1_thresh"] == pytest.approx(threshold)
+    found = metrics.squad(dataset, predictions, no_answer, best["best_f1_thresh"])
+    assert found["f1"] == 50.0 and found["NoAns_f1"] == 100.0
+
+
 def test_answers_of_nothing_but_articles():
     # Version 1.1 compares what is left of them, version 2.0 leaves them out.
     assert metrics.squad(data(a=["the"]), {"a": "an"})["exact"] == 100.0

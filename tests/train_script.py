@@ -1,0 +1,60 @@
+"""Runs of train.py, for tests."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import keras
+from absl.testing import flagsaver
+
+ROOT = pathlib.Path(__file__).parent.parent
+TIMEOUT = 180  # Seconds; a run takes some 15.
+# Of TensorFlow's C++ code, before it heeds any setting.
+LOG_LINE = re.compile(r"[IWE]\d{4} |WARNING: All log messages before absl")
+
+
+def start(*arguments):
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    environment["PYTHONPATH"] = str(ROOT)
+    return subprocess.Popen(
+        [sys.executable, "train.py", *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A job in the background hands on that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def run(*arguments):
+    with start(*arguments) as process:
+        out, err = process.communicate(timeout=TIMEOUT)
+    return process.returncode, out, without_log(err)
+
+
+def without_log(err):
+    lines = [line for line in err.splitlines(keepends=True) if not LOG_LINE.match(line)]
+    return "".join(lines)
+
+
+def in_process(train, *arguments):
+    """Runs train.py as a script would, in this process."""
+    policy = keras.config.dtype_policy()
+    try:
+        with flagsaver.flagsaver():
+            train.main(train.parse_flags(["train.py", *arguments]))
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+def check_mistake(code, err, *values):
+    assert code == 2
+    assert len(err.splitlines()) == 1 and "Traceback" not in err
+    assert err.startswith("train.py: ")
+    for value in values:
+        assert str(value) in err
