@@ -129,11 +129,27 @@ integer("eval_steps", 100, "Most batches an evaluation.", lower_bound=1)
 def main(argv):
     with user_input():
         if argv[1:]:
-            raise ValueError(f"Flags must start with --. Received: {argv[1]}")
-    for name, value in DEFAULTS[FLAGS.task].items():
-        if FLAGS[name].value is None:
-            FLAGS[name].value = value
-    {"pretrain": pretrain, "question_answering": question_answering}[FLAGS.task]()
+            raise ValueError(
+                f"Flags must start with --, and globs be in quotes. Received: {argv[1]}"
+            )
+    resolve(**{n: v for n, v in DEFAULTS[FLAGS.task].items() if FLAGS[n].value is None})
+    handler = signal.signal(signal.SIGINT, stop_before_training)
+    try:
+        {"pretrain": pretrain, "question_answering": question_answering}[FLAGS.task]()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def stop_before_training(signum, frame):
+    # At once: libraries swallow a KeyboardInterrupt while they are imported.
+    os.write(2, b"train.py: interrupted before training, nothing was saved\n")
+    os._exit(130)
+
+
+def resolve(**values):
+    """Sets flags to the values that are used, for `run.json`."""
+    for name, value in values.items():
+        FLAGS[name].value = value
 
 
 def pretrain():
@@ -153,6 +169,7 @@ def pretrain():
     with user_input():
         keras.config.set_dtype_policy(FLAGS.dtype)
         keras.utils.set_random_seed(FLAGS.seed)
+        check_flags()
         output = new_output()
         train_corpus, eval_corpus, split = open_corpora()
         model, preprocessor = build_model(train_corpus)
@@ -167,10 +184,11 @@ def pretrain():
             )
         steps = number_of_steps(num_blocks)
         warmup_steps = steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps
-        learning_rate = FLAGS.learning_rate
-        if learning_rate is None:
-            learning_rate = 1e-4 if FLAGS.preset else 3e-3
-        schedule = LinearWarmupDecay(learning_rate, warmup_steps, steps)
+        if FLAGS.learning_rate is None:
+            resolve(learning_rate=1e-4 if FLAGS.preset else 3e-3)
+        eval_every = min(steps, FLAGS.eval_every or -(-steps // 10))
+        resolve(steps=steps, warmup_steps=warmup_steps, eval_every=eval_every)
+        schedule = LinearWarmupDecay(FLAGS.learning_rate, warmup_steps, steps)
     train_dataset = train_corpus.training_dataset(
         preprocessor,
         FLAGS.batch_size,
@@ -197,15 +215,17 @@ def pretrain():
         f"{counts.sum():,} tokens in {num_blocks:,} blocks, {model.count_params():,} parameters, "
         f"{steps:,} steps; unigram entropy {unigram['mlm']:.3f} (MLM), {unigram['sbo']:.3f} (SBO)"
     )
+    if not unigram["sbo"]:
+        say("Warning: no span of the evaluation has a token on either side, so SBO learns nothing")
 
     # === Fit ===
     model.compile(adamw(schedule))
     report = reports.TrainingReport(
         in_output("history.csv"), steps, FLAGS.batch_size * FLAGS.sequence_length
     )
-    eval_every = min(steps, FLAGS.eval_every or -(-steps // 10))
     started = time.perf_counter()
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         if FLAGS.preset:
             report.record_start(model.evaluate(eval_dataset, verbose=0, return_dict=True))
         model.fit(
@@ -232,6 +252,7 @@ def pretrain():
             metrics[f"{head}_cross_entropy"] = last[f"val_{head}_cross_entropy"]
             metrics[f"{head}_accuracy"] = last[f"val_{head}_accuracy"]
             metrics[f"{head}_unigram_entropy"] = unigram[head]
+        metrics["evaluated_at_step"] = last["step"]
         if last["step"]:
             metrics["tokens_per_second"] = last["tokens_per_second"]
     reports.write_json(in_output("metrics.json"), metrics)
@@ -286,6 +307,7 @@ def question_answering():
                 "--predict_data and --predictions go together. Received: "
                 f"--predict_data={FLAGS.predict_data} --predictions={FLAGS.predictions}"
             )
+        check_flags()
         output = new_output()
         train, evaluation, prediction = (
             files and read_squad(files, for_training)
@@ -303,7 +325,11 @@ def question_answering():
             steps_per_epoch = -(-num_windows // FLAGS.batch_size)
             steps = number_of_steps(num_windows, ANSWERING_EPOCHS * steps_per_epoch)
             warmup_steps = steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps
-            schedule = LinearWarmupDecay(FLAGS.learning_rate or 2e-5, warmup_steps, steps)
+            if FLAGS.learning_rate is None:
+                resolve(learning_rate=2e-5)
+            eval_every = min(steps, FLAGS.eval_every or steps_per_epoch)
+            resolve(steps=steps, warmup_steps=warmup_steps, eval_every=eval_every)
+            schedule = LinearWarmupDecay(FLAGS.learning_rate, warmup_steps, steps)
         os.makedirs(output, exist_ok=True)
         in_output = functools.partial(os.path.join, output)
         reports.write_json(in_output("run.json"), reports.run_record(run_flags()))
@@ -329,7 +355,6 @@ def question_answering():
             evaluate=evaluate if evaluation else None,
             save=functools.partial(save_preset, answerer, output),
         )
-        eval_every = min(steps, FLAGS.eval_every or steps_per_epoch)
         examples = (
             {name: windows[name] for name in ["token_ids", "segment_ids", "padding_mask"]},
             {name: windows[name] for name in ["start", "end"]},
@@ -338,6 +363,7 @@ def question_answering():
         dataset = dataset.shuffle(num_windows, FLAGS.seed).repeat().batch(FLAGS.batch_size)
         started = time.perf_counter()
         try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             answerer.fit(
                 dataset.prefetch(tf.data.AUTOTUNE),
                 epochs=-(-steps // eval_every),
@@ -438,6 +464,37 @@ def plot(reports, in_output, report, unigram, masking):
     reports.plot_span_lengths(in_output("span_lengths.png"), lengths, masking.length_probabilities)
 
 
+def check_flags():
+    """What can be told to be wrong before hours of data are read."""
+    import keras_spanbert as ks
+
+    if FLAGS.steps and FLAGS.epochs:
+        raise ValueError(
+            "`--steps` and `--epochs` exclude each other. Received: "
+            f"--steps={FLAGS.steps} --epochs={FLAGS.epochs}"
+        )
+    new_model_flags = ["size", "dropout", "vocabulary_size", "lowercase"]
+    for name in new_model_flags if FLAGS.preset else []:
+        if FLAGS[name].present:
+            raise ValueError(
+                f"`--{name}` is for new models. Received: --{name}={FLAGS[name].value} with "
+                f"--preset={FLAGS.preset}"
+            )
+        resolve(**{name: None})
+    if not FLAGS.preset and FLAGS.size not in ks.SpanBertBackbone.SIZES:
+        raise ValueError(
+            f"`--size` must be one of {', '.join(ks.SpanBertBackbone.SIZES)}. "
+            f"Received: {FLAGS.size}"
+        )
+    if FLAGS.preset and "://" not in FLAGS.preset and not os.path.exists(FLAGS.preset):
+        raise ValueError(
+            f"`--preset` must be a preset or a checkpoint. Received: {FLAGS.preset}, nothing there"
+        )
+    if FLAGS.vocabulary and not os.path.isfile(FLAGS.vocabulary):
+        raise ValueError(f"`--vocabulary` must be a file. Received: {FLAGS.vocabulary}")
+    ks.SpanMasking(2, mask_token_id=1, mask_rate=FLAGS.mask_rate)
+
+
 def open_corpora():
     """Training corpus, evaluation corpus, and the latter's split to evaluate on."""
     from keras_spanbert.data.corpus import Corpus
@@ -485,11 +542,6 @@ def build_model(corpus):
     if FLAGS.preset:
         model, tokenizer = load_preset()
         return model, preprocessor_for(tokenizer, model.max_span_tokens)
-    if FLAGS.size not in ks.SpanBertBackbone.SIZES:
-        raise ValueError(
-            f"`--size` must be one of {', '.join(ks.SpanBertBackbone.SIZES)}. "
-            f"Received: {FLAGS.size}"
-        )
     vocabulary = FLAGS.vocabulary
     if vocabulary is None:
         say(f"Training a vocabulary of {FLAGS.vocabulary_size:,} tokens")
@@ -510,19 +562,8 @@ def load_preset():
     from keras_spanbert.checkpoints import sources
     from keras_spanbert.checkpoints.checkpoint import without_log
 
-    for name in ["size", "dropout", "vocabulary_size", "lowercase"]:
-        if FLAGS[name].present:
-            raise ValueError(
-                f"`--{name}` is for new models. Received: --{name}={FLAGS[name].value} with "
-                f"--preset={FLAGS.preset}"
-            )
     source = sources.open_source(FLAGS.preset)
     if isinstance(source, str):
-        if "://" not in source and not os.path.isdir(source):
-            raise ValueError(
-                f"`--preset` must be a preset or a checkpoint. Received: {FLAGS.preset}, "
-                "nothing there"
-            )
         tokenizer = ks.SpanBertTokenizer.from_preset(source)
         if FLAGS.vocabulary:
             tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
@@ -551,11 +592,6 @@ def load_preset():
 
 
 def number_of_steps(num_examples, default=PRETRAINING_STEPS):
-    if FLAGS.steps and FLAGS.epochs:
-        raise ValueError(
-            "`--steps` and `--epochs` exclude each other. Received: "
-            f"--steps={FLAGS.steps} --epochs={FLAGS.epochs}"
-        )
     if FLAGS.epochs:
         return max(1, FLAGS.epochs * num_examples // FLAGS.batch_size)
     return FLAGS.steps or default

@@ -8,7 +8,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from train_script import TIMEOUT, check_mistake, in_process, run, start
+from train_script import TIMEOUT, check_mistake, in_process, run, start, without_log
 
 import keras_spanbert as ks
 from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
@@ -181,6 +181,19 @@ def test_ctrl_c_saves_a_preset_and_exits_130(texts, tmp_path):
     metrics = json.loads((output / "metrics.json").read_text())
     assert 2 <= metrics["steps"] < 100_000
     assert all(np.isfinite(value) for value in evaluate(output, texts).values())
+
+
+def test_ctrl_c_while_data_are_read_stops_at_once(texts, tmp_path):
+    with start(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY) as process:
+        try:
+            assert process.stdout.readline().startswith("Reading")
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=TIMEOUT)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert without_log(err) == "train.py: interrupted before training, nothing was saved\n"
+    assert not (tmp_path / "run").exists()
 
 
 def test_ctrl_c_before_the_first_step_saves_too(texts, tmp_path, train, monkeypatch, capsys):

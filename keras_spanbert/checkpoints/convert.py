@@ -177,8 +177,11 @@ def write_folder(path, write):
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = pathlib.Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
-        os.chmod(folder, 0o777 & ~_umask())
         write(str(folder))
+        # As the user's other files are: libraries make theirs private.
+        os.chmod(folder, 0o777 & ~_umask())
+        for file in folder.rglob("*"):
+            os.chmod(file, (0o777 if file.is_dir() else 0o666) & ~_umask())
         os.replace(folder, path)
     except BaseException:
         shutil.rmtree(folder)

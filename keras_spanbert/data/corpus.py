@@ -9,6 +9,7 @@ import codecs
 import glob
 import gzip
 import io
+import os
 import re
 import zlib
 
@@ -295,6 +296,11 @@ def find_files(patterns):
         found = glob.glob(pattern, recursive=True)
         if not found:
             raise ValueError(f"Files must exist. Received: {pattern}, which no file matches")
+        folder = next((path for path in found if os.path.isdir(path)), None)
+        if folder is not None:
+            raise ValueError(
+                f"Files must be named, as by '{folder}/*'. Received: {folder}, a folder"
+            )
         files.update(found)
     return sorted(files)
 

@@ -222,12 +222,14 @@ class SpanMasking(keras.layers.Layer):
             xp = np
             token_ids = _to_numpy(token_ids)
             is_integer = np.issubdtype(token_ids.dtype, np.integer)
-            self._check_in_vocabulary(token_ids)
-            token_ids = token_ids.astype(np.int32) if is_integer else token_ids
+            if is_integer:
+                self._check_in_vocabulary(token_ids)
+                token_ids = token_ids.astype(np.int32)
         rank = len(token_ids.shape)
         if not is_integer or rank not in (1, 2) or not token_ids.shape[-1]:
             raise ValueError(
-                "`token_ids` must be integers of shape [B, L] or [L], with L static, above 0. "
+                "`token_ids` must be integers of shape [B, L] or [L], with L above 0 and static: "
+                "with `padded_batch`, give `padded_shapes=[L]`. "
                 f"Received: dtype={token_ids.dtype}, shape={token_ids.shape}"
             )
         if rank == 1:

@@ -28,7 +28,8 @@ class SpanBertPretrainer(SpanBertTask):
     With a preprocessor, `fit` and `evaluate` take strings: lists, or
     `tf.data` datasets of batches. `fit` masks afresh in each epoch, `evaluate`
     always the same, both fixed by the preprocessor's `seed` whatever the
-    parallelism. Without a preprocessor they take what it returns.
+    parallelism. Both also take what the preprocessor returns, and datasets of
+    that.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -185,11 +186,12 @@ class SpanBertPretrainer(SpanBertTask):
 
     def fit(self, x=None, y=None, batch_size=None, validation_data=None, **kwargs):
         """Trains the model: see `keras.Model.fit` and the class."""
-        if self.preprocessor is not None:
+        if self.preprocessor is not None and not _is_masked(x):
             x, batch_size = self._masked_dataset(x, batch_size, is_training=True), None
-            if validation_data is not None:
+            if validation_data is not None and not _is_masked(validation_data):
                 validation_data = self._masked_dataset(validation_data)
             kwargs["callbacks"] = [*(kwargs.get("callbacks") or []), _CountEpochs()]
+        if hasattr(x, "element_spec"):
             kwargs["shuffle"] = False  # Keras warns about it for datasets.
         # Not keras-hub's `fit`: its preprocessing knows no seeds, and without a
         # preprocessor it still demands tf.data or grain.
@@ -199,8 +201,7 @@ class SpanBertPretrainer(SpanBertTask):
 
     def evaluate(self, x=None, y=None, batch_size=None, **kwargs):
         """Evaluates the model: see `keras.Model.evaluate` and the class."""
-        is_masked = kwargs.get("_use_cached_eval_dataset", False)  # From within `fit`.
-        if self.preprocessor is not None and not is_masked:
+        if self.preprocessor is not None and not _is_masked(x):
             x, batch_size = self._masked_dataset(x, batch_size), None
         return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
 
@@ -398,6 +399,12 @@ class _CountEpochs(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.model._num_epochs.assign_add(1)
+
+
+def _is_masked(x):
+    """Whether `x` is what the preprocessor returns, or a dataset of that."""
+    x = getattr(x, "element_spec", x)
+    return isinstance(x, dict) or (isinstance(x, tuple) and isinstance(x[0], dict))
 
 
 def _runs(flags):

@@ -51,6 +51,8 @@ class TrainingReport(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
+        if self.step == 1:
+            self._first_ended = time.perf_counter()
         if self.step == self.total_steps and batch + 1 < self.params["steps"]:
             self.model.stop_training = True  # Within the last interval.
         if logs is not None and batch > 0:
@@ -70,12 +72,11 @@ class TrainingReport(keras.callbacks.Callback):
             else "",
         }
         row.update((k, float(v)) for k, v in logs.items() if k != "tokens_per_second")
-        left = seconds / self.step * (self.total_steps - self.step)
-        self._record(
-            row,
-            f"{row['tokens_per_second'] or 0:,} tokens/s  "
-            f"{int(left // 60)}:{int(left % 60):02d} left",
-        )
+        # The first step compiles.
+        since_first = (time.perf_counter() - self._first_ended) / max(1, self.step - 1)
+        left = since_first * (self.total_steps - self.step)
+        speed = row["tokens_per_second"] and f"{row['tokens_per_second']:,} tokens/s  "
+        self._record(row, f"{speed}{int(left // 60)}:{int(left % 60):02d} left")
 
     def _record(self, row, progress):
         self.rows.append(row)
@@ -144,8 +145,9 @@ def unigram_entropies(counts, dataset):
     Returns:
         Dict with `mlm` and `sbo`.
     """
-    # One more of each, so that tokens unseen in training have a probability.
-    log_probabilities = np.log((counts + 1.0) / (counts.sum() + len(counts)))
+    # One more in all, shared by the vocabulary, so that tokens unseen in training
+    # have a probability.
+    log_probabilities = np.log((counts + 1.0 / len(counts)) / (counts.sum() + 1.0))
     sums = {"mlm": 0.0, "sbo": 0.0}
     weights = {"mlm": 0.0, "sbo": 0.0}
     for _, y, sample_weight in dataset:

@@ -312,3 +312,20 @@ def test_a_users_script_gives_the_same_losses_on_every_backend():
         losses[backend] = [float(x) for x in line.split()[1:]]
     np.testing.assert_allclose(losses["jax"], losses["tensorflow"], atol=1e-3)
     np.testing.assert_allclose(losses["torch"], losses["tensorflow"], atol=1e-3)
+
+
+def test_masked_dataset_is_taken_as_it_is_with_a_preprocessor_too():
+    import tensorflow as tf
+
+    losses = []
+    for is_detached in [True, False]:
+        keras.utils.set_random_seed(4)
+        model = build()
+        dataset = tf.data.Dataset.from_tensors(arrays(model)).repeat(3)
+        if is_detached:
+            model.preprocessor = None
+        history = model.fit(dataset, validation_data=dataset, verbose=0).history
+        x, y, sample_weight = arrays(build())
+        evaluated = model.evaluate(x, y, sample_weight=sample_weight, verbose=0, return_dict=True)
+        losses.append([history["loss"][0], history["val_loss"][0], evaluated["loss"]])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)

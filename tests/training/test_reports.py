@@ -27,7 +27,7 @@ def png_size(path):
 
 
 def test_unigram_entropies_are_those_worked_out_by_hand():
-    # One more of each: 4/10, 3/10, 2/10, 1/10.
+    # A quarter more of each: 13/28, 9/28, 5/28, 1/28.
     counts = np.array([3, 2, 1, 0])
     dataset = [
         batch([0, 1, 3], [1.0, 1.0, 0.0], [2, 0, 0], [1.0, 0.0, 0.0]),
@@ -35,8 +35,8 @@ def test_unigram_entropies_are_those_worked_out_by_hand():
     ]
     entropies = reports.unigram_entropies(counts, dataset)
     assert entropies == {
-        "mlm": pytest.approx(-np.log(0.4 * 0.3 * 0.1) / 3),
-        "sbo": pytest.approx(-np.log(0.2 * 0.1 * 0.3) / 3),
+        "mlm": pytest.approx(-np.log(13 * 9 * 1 / 28**3) / 3),
+        "sbo": pytest.approx(-np.log(5 * 1 * 9 / 28**3) / 3),
     }
 
 
