@@ -10,6 +10,9 @@ from keras_spanbert.checkpoints import names
 from keras_spanbert.models.backbone import SpanBertBackbone, gelu_tanh, weights_are_coming
 from keras_spanbert.models.pretrainer import SpanBertPretrainer
 from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
+from keras_spanbert.models.question_answerer_preprocessor import (
+    SpanBertQuestionAnswererPreprocessor,
+)
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -264,6 +267,9 @@ class Checkpoint:
         kwargs.setdefault("sequence_length", min(512, longest))
         if cls is SpanBertPretrainerPreprocessor and "max_span_tokens" in self.config:
             kwargs.setdefault("max_span_tokens", self.config["max_span_tokens"])
+        if cls is SpanBertQuestionAnswererPreprocessor:
+            kwargs.setdefault("doc_stride", min(128, max(1, longest // 4)))
+            kwargs.setdefault("max_question_length", min(64, max(1, longest // 8)))
         if "tokenizer" not in kwargs:
             kwargs["tokenizer"] = self.tokenizer()
         return cls(**kwargs)

@@ -122,13 +122,24 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     def predict(self, x, **kwargs):
         """Logits of each window: see `keras.Model.predict` and the class."""
         if _are_strings(x):
-            x = _inputs(self.preprocessor.windows(x["question"], x["context"]))
+            x = _inputs(self._windows(x["question"], x["context"]))
         return keras.Model.predict(self, x, **kwargs)
+
+    def _windows(self, *args):
+        if self.preprocessor is None:
+            raise ValueError("Strings need a preprocessor. Received: preprocessor=None")
+        longest = self.backbone.max_sequence_length
+        if self.preprocessor.sequence_length > longest:
+            raise ValueError(
+                f"The preprocessor's `sequence_length` must be at most the model's {longest}. "
+                f"Received: sequence_length={self.preprocessor.sequence_length}"
+            )
+        return self.preprocessor.windows(*args)
 
     def _windows_with_labels(self, x, y):
         if not _are_strings(x):
             return x, y
-        windows = self.preprocessor.windows(x["question"], x["context"], y)
+        windows = self._windows(x["question"], x["context"], y)
         return _inputs(windows), {name: windows[name] for name in ["start", "end"]}
 
     def answer(
@@ -220,9 +231,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         return {**best, **squad(dataset, predictions, null_scores, self.null_threshold)}
 
     def _decoded(self, questions, contexts, max_answer_length, null_threshold, batch_size):
-        if self.preprocessor is None:
-            raise ValueError("`answer` needs a preprocessor. Received: preprocessor=None")
-        windows = self.preprocessor.windows(questions, contexts)
+        windows = self._windows(questions, contexts)
         start, end = self._logits(windows, batch_size)
         if null_threshold is None:
             null_threshold = self.null_threshold

@@ -155,3 +155,15 @@ def test_encoder_of_a_pretrainers_preset(tmp_path):
 def test_mistake_in_an_argument_names_it(arguments, error):
     with pytest.raises(ValueError, match=error):
         build().answer("who", "ann", **arguments)
+
+
+def test_windows_longer_than_the_model_are_refused():
+    model = build()
+    model.preprocessor = ks.SpanBertQuestionAnswererPreprocessor(
+        model.preprocessor.tokenizer, 25, 8, 6
+    )
+    with pytest.raises(ValueError, match="at most the model's 24. Received: sequence_length=25"):
+        model.answer("who", "ann")
+    model.preprocessor = None
+    with pytest.raises(ValueError, match="Strings need a preprocessor"):
+        model.answer("who", "ann")
