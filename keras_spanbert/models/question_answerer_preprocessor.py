@@ -149,7 +149,7 @@ class SpanBertQuestionAnswererPreprocessor(keras_hub.models.Preprocessor):
             )
         unique = {}
         context_of = np.array([unique.setdefault(c, len(unique)) for c in contexts], np.int64)
-        texts = _Tokens(self.tokenizer, list(unique))
+        texts = _Tokens(self.tokenizer, list(unique), with_offsets=True)
         heads = _Tokens(self.tokenizer, questions)
         question_sizes = np.minimum(heads.sizes, self.max_question_length)
 
@@ -217,8 +217,10 @@ class SpanBertQuestionAnswererPreprocessor(keras_hub.models.Preprocessor):
         out["segment_ids"][:] = (token >= 0) & (token <= count)
         out["offsets"][:] = np.where(in_context[:, :, None], texts.offsets[from_context], -1)
         room = self.sequence_length - 3 - head_size
-        out["is_max_context"][:] = in_context & self._is_max_context(
-            room, size, first, count, token
+        out["is_max_context"][:] = in_context
+        several = np.flatnonzero(size > room)  # Of others this is the only window.
+        out["is_max_context"][several] &= self._is_max_context(
+            *(x[several] for x in (room, size, first, count, token))
         )
 
     def _is_max_context(self, room, size, first, count, token):
@@ -247,7 +249,7 @@ class SpanBertQuestionAnswererPreprocessor(keras_hub.models.Preprocessor):
         """First and last token of each answer in its context; -1, -1 for none."""
         bounds = np.full((len(answers), 2), -1, np.int64)
         given = [i for i, answer in enumerate(answers) if answer is not None]
-        answer_ids, _ = self.tokenizer.tokenize_with_offsets([answers[i]["text"] for i in given])
+        answer_ids = self.tokenizer.tokenize_batch([answers[i]["text"] for i in given])
         for i, ids in zip(given, answer_ids):
             text, at = answers[i]["text"], answers[i]["answer_start"]
             if not text or contexts[i][at : at + len(text)] != text or at < 0:
@@ -290,12 +292,12 @@ class SpanBertQuestionAnswererPreprocessor(keras_hub.models.Preprocessor):
 class _Tokens:
     """The tokens of many texts, one after another."""
 
-    def __init__(self, tokenizer, texts):
+    def __init__(self, tokenizer, texts, with_offsets=False):
         ids, offsets = [], []
         for begin in range(0, len(texts), _TOKENIZE_BATCH):
-            batch = tokenizer.tokenize_with_offsets(texts[begin : begin + _TOKENIZE_BATCH])
-            ids += batch[0]
-            offsets += batch[1]
+            batch = tokenizer.tokenize_batch(texts[begin : begin + _TOKENIZE_BATCH], with_offsets)
+            ids += batch[0] if with_offsets else batch
+            offsets += batch[1] if with_offsets else []
         self.sizes = np.array([len(x) for x in ids], np.int64)
         self.starts = np.cumsum(self.sizes) - self.sizes
         # One more, so that an index for nothing leads somewhere.

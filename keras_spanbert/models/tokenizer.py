@@ -170,23 +170,26 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
             return tokens
         return tokens.to_tensor(shape=[*tokens.shape[:-1], self.sequence_length])
 
-    def tokenize_with_offsets(self, texts):
-        """Tokenises strings eagerly, with the place of each token in its string.
+    def tokenize_batch(self, texts, with_offsets=False):
+        """Tokenises many strings eagerly, on all cores.
 
         Args:
             texts: list of strings.
+            with_offsets: bool. Whether to return where each token is in its
+                string. Defaults to `False`.
 
         Returns:
-            `(token_ids, offsets)`: for each string an int32 array `[tokens]`
-            and an int32 array `[tokens, 2]` with the first character of each
-            token and the one past its last.
+            For each string an int32 array `[tokens]`; with offsets a tuple of
+            that and, for each string, an int32 array `[tokens, 2]` with the
+            first character of each token and the one past its last.
         """
         self._check_vocabulary()
         encodings = self._get_reference().encode_batch(list(texts), add_special_tokens=False)
-        return (
-            [np.array(encoding.ids, np.int32) for encoding in encodings],
-            [np.array(encoding.offsets, np.int32).reshape(-1, 2) for encoding in encodings],
-        )
+        token_ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
+        if not with_offsets:
+            return token_ids
+        offsets = [np.array(encoding.offsets, np.int32).reshape(-1, 2) for encoding in encodings]
+        return token_ids, offsets
 
     def _get_reference(self):
         if self._reference is None:
