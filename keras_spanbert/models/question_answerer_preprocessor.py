@@ -12,9 +12,9 @@ from keras_spanbert.models.tokenizer import SpanBertTokenizer
 # What the released script splits words at.
 _BLANKS = " \t\r\n\u202f"
 _WORD = re.compile(f"[^{_BLANKS}]+")
-# Contexts tokenised at once, and windows laid out at once: bounds on memory.
+# Contexts tokenised at once, a bound on memory, and windows laid out at once, in the cache.
 _TOKENIZE_BATCH = 1024
-_LAYOUT_BATCH = 4096
+_LAYOUT_BATCH = 256
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
