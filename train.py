@@ -122,8 +122,13 @@ number(
     upper_bound=1.0,
 )
 number("clip_norm", 1.0, "Largest norm of the gradients; 0 for no limit.", lower_bound=0.0)
-integer("eval_every", None, "Steps between evaluations. Default: a tenth of all.", lower_bound=1)
-integer("eval_steps", 100, "Most batches an evaluation.", lower_bound=1)
+integer(
+    "eval_every",
+    None,
+    "Steps between evaluations. Default: a tenth of all; question answering an epoch.",
+    lower_bound=1,
+)
+integer("eval_steps", 100, "Most batches an evaluation when pretraining.", lower_bound=1)
 
 
 def main(argv):
@@ -135,6 +140,7 @@ def main(argv):
     resolve(**{n: v for n, v in DEFAULTS[FLAGS.task].items() if FLAGS[n].value is None})
     handler = signal.signal(signal.SIGINT, stop_before_training)
     try:
+        set_up()
         {"pretrain": pretrain, "question_answering": question_answering}[FLAGS.task]()
     finally:
         signal.signal(signal.SIGINT, handler)
@@ -146,6 +152,21 @@ def stop_before_training(signum, frame):
     os._exit(130)
 
 
+def set_up():
+    with quiet():
+        import keras
+        import tensorflow as tf
+
+        import keras_spanbert  # noqa: F401
+
+        tf.config.list_physical_devices()
+    if keras.backend.backend() != "tensorflow":
+        tf.config.set_visible_devices([], "GPU")  # TensorFlow only feeds data.
+    with user_input():
+        keras.config.set_dtype_policy(FLAGS.dtype)
+        keras.utils.set_random_seed(FLAGS.seed)
+
+
 def resolve(**values):
     """Sets flags to the values that are used, for `run.json`."""
     for name, value in values.items():
@@ -153,22 +174,12 @@ def resolve(**values):
 
 
 def pretrain():
-    with quiet():
-        import keras
-        import tensorflow as tf
+    import tensorflow as tf
 
-        from keras_spanbert.training import reports
-        from keras_spanbert.training.optimizer import LinearWarmupDecay
-
-        tf.config.list_physical_devices()
-
-    if keras.backend.backend() != "tensorflow":
-        tf.config.set_visible_devices([], "GPU")  # TensorFlow only feeds data.
+    from keras_spanbert.training import reports
 
     # === Data and model ===
     with user_input():
-        keras.config.set_dtype_policy(FLAGS.dtype)
-        keras.utils.set_random_seed(FLAGS.seed)
         check_flags()
         output = new_output()
         train_corpus, eval_corpus, split = open_corpora()
@@ -183,12 +194,8 @@ def pretrain():
                 "(--min_block_tokens). Received: none"
             )
         steps = number_of_steps(num_blocks)
-        warmup_steps = steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps
-        if FLAGS.learning_rate is None:
-            resolve(learning_rate=1e-4 if FLAGS.preset else 3e-3)
         eval_every = min(steps, FLAGS.eval_every or -(-steps // 10))
-        resolve(steps=steps, warmup_steps=warmup_steps, eval_every=eval_every)
-        schedule = LinearWarmupDecay(FLAGS.learning_rate, warmup_steps, steps)
+        optimizer = adamw(steps, eval_every, learning_rate=1e-4 if FLAGS.preset else 3e-3)
     train_dataset = train_corpus.training_dataset(
         preprocessor,
         FLAGS.batch_size,
@@ -219,7 +226,7 @@ def pretrain():
         say("Warning: no span of the evaluation has a token on either side, so SBO learns nothing")
 
     # === Fit ===
-    model.compile(adamw(schedule))
+    model.compile(optimizer)
     report = reports.TrainingReport(
         in_output("history.csv"), steps, FLAGS.batch_size * FLAGS.sequence_length
     )
@@ -281,22 +288,12 @@ def pretrain():
 
 
 def question_answering():
-    with quiet():
-        import keras
-        import tensorflow as tf
+    import tensorflow as tf
 
-        from keras_spanbert.training import reports
-        from keras_spanbert.training.optimizer import LinearWarmupDecay
-
-        tf.config.list_physical_devices()
-
-    if keras.backend.backend() != "tensorflow":
-        tf.config.set_visible_devices([], "GPU")  # TensorFlow only feeds data.
+    from keras_spanbert.training import reports
 
     # === Data and model ===
     with user_input():
-        keras.config.set_dtype_policy(FLAGS.dtype)
-        keras.utils.set_random_seed(FLAGS.seed)
         if not FLAGS.preset or not (FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data):
             raise ValueError(
                 "--task=question_answering takes --preset, and one of --train_data, --eval_data "
@@ -324,12 +321,8 @@ def question_answering():
             num_windows = len(windows["token_ids"])
             steps_per_epoch = -(-num_windows // FLAGS.batch_size)
             steps = number_of_steps(num_windows, ANSWERING_EPOCHS * steps_per_epoch)
-            warmup_steps = steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps
-            if FLAGS.learning_rate is None:
-                resolve(learning_rate=2e-5)
             eval_every = min(steps, FLAGS.eval_every or steps_per_epoch)
-            resolve(steps=steps, warmup_steps=warmup_steps, eval_every=eval_every)
-            schedule = LinearWarmupDecay(FLAGS.learning_rate, warmup_steps, steps)
+            optimizer = adamw(steps, eval_every, learning_rate=2e-5)
         os.makedirs(output, exist_ok=True)
         in_output = functools.partial(os.path.join, output)
         reports.write_json(in_output("run.json"), reports.run_record(run_flags()))
@@ -347,7 +340,7 @@ def question_answering():
             f"{num_windows:,} windows of {FLAGS.sequence_length} tokens, "
             f"{answerer.count_params():,} parameters, {steps:,} steps"
         )
-        answerer.compile(adamw(schedule))
+        answerer.compile(optimizer)
         report = reports.SquadReport(
             in_output("history.csv"),
             steps,
@@ -443,11 +436,18 @@ def build_answerer(preset=None):
     return answerer
 
 
-def adamw(schedule):
-    from keras_spanbert.training.optimizer import AdamW
+def adamw(steps, eval_every, learning_rate):
+    """The optimizer by the flags, those without a value set to what is used."""
+    from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 
+    resolve(
+        steps=steps,
+        eval_every=eval_every,
+        warmup_steps=steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps,
+        learning_rate=learning_rate if FLAGS.learning_rate is None else FLAGS.learning_rate,
+    )
     return AdamW(
-        schedule,
+        LinearWarmupDecay(FLAGS.learning_rate, FLAGS.warmup_steps, steps),
         weight_decay=FLAGS.weight_decay,
         beta_2=FLAGS.beta_2,
         global_clipnorm=FLAGS.clip_norm or None,

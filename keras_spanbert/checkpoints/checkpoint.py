@@ -8,11 +8,6 @@ import numpy as np
 
 from keras_spanbert.checkpoints import names
 from keras_spanbert.models.backbone import SpanBertBackbone, gelu_tanh, weights_are_coming
-from keras_spanbert.models.pretrainer import SpanBertPretrainer
-from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
-from keras_spanbert.models.question_answerer_preprocessor import (
-    SpanBertQuestionAnswererPreprocessor,
-)
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -226,20 +221,14 @@ class Checkpoint:
         if not has_backbone:
             with weights_are_coming() if load_weights else contextlib.nullcontext():
                 kwargs["backbone"] = self._new_backbone({"dtype": dtype})
-        preprocessor_kwargs = {}
-        if cls is SpanBertPretrainer:
-            for name in ["max_span_tokens", "position_dim"]:
-                if name in self.config:
-                    kwargs.setdefault(name, self.config[name])
-            if "max_span_tokens" in kwargs:
-                preprocessor_kwargs["max_span_tokens"] = kwargs["max_span_tokens"]
+        kwargs = {**cls.arguments_for(self.config), **kwargs}
         if "preprocessor" not in kwargs:
             if self.vocabulary is None:
                 _LOG.warning("%s has no vocabulary: the model has no preprocessor", self.source)
             else:
-                kwargs["preprocessor"] = self.preprocessor(
-                    cls.preprocessor_cls, **preprocessor_kwargs
-                )
+                # By the task's own arguments where they differ from the checkpoint's.
+                arguments = cls.preprocessor_cls.arguments_for({**self.config, **kwargs})
+                kwargs["preprocessor"] = self.preprocessor(cls.preprocessor_cls, **arguments)
         task = cls(**kwargs)
         if load_weights:
             self.load(task, without_backbone=has_backbone)
@@ -263,13 +252,7 @@ class Checkpoint:
 
     def preprocessor(self, cls, **kwargs):
         """A task's preprocessor, with sequences no longer than the model's."""
-        longest = self.config["max_position_embeddings"]
-        kwargs.setdefault("sequence_length", min(512, longest))
-        if cls is SpanBertPretrainerPreprocessor and "max_span_tokens" in self.config:
-            kwargs.setdefault("max_span_tokens", self.config["max_span_tokens"])
-        if cls is SpanBertQuestionAnswererPreprocessor:
-            kwargs.setdefault("doc_stride", min(128, max(1, longest // 4)))
-            kwargs.setdefault("max_question_length", min(64, max(1, longest // 8)))
+        kwargs = {**cls.arguments_for(self.config), **kwargs}
         if "tokenizer" not in kwargs:
             kwargs["tokenizer"] = self.tokenizer()
         return cls(**kwargs)

@@ -128,6 +128,11 @@ class SpanBertPretrainer(SpanBertTask):
         self.position_dim = position_dim
         self._num_epochs = None
 
+    @classmethod
+    def arguments_for(cls, config):
+        names = ["max_span_tokens", "position_dim"]
+        return {name: config[name] for name in names if name in config}
+
     def compile(
         self,
         optimizer="auto",

@@ -4,12 +4,11 @@ import keras
 import keras_hub
 
 from keras_spanbert.layers.span_masking import SpanMasking
-from keras_spanbert.models.backbone import SpanBertBackbone
-from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertPretrainerPreprocessor(keras_hub.models.Preprocessor):
+class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
     """Tokenises, packs and masks strings for pretraining.
 
     Text beyond `sequence_length - 2` tokens is cut: for long documents see
@@ -43,9 +42,6 @@ class SpanBertPretrainerPreprocessor(keras_hub.models.Preprocessor):
     Reference:
         [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 3.
     """
-
-    backbone_cls = SpanBertBackbone
-    tokenizer_cls = SpanBertTokenizer
 
     def __init__(
         self,
@@ -89,35 +85,9 @@ class SpanBertPretrainerPreprocessor(keras_hub.models.Preprocessor):
             self.build(None)
 
     @classmethod
-    def from_preset(cls, preset, **kwargs):
-        """Loads a preset's preprocessor, or one for a checkpoint's vocabulary.
-
-        Args:
-            preset: string. See `SpanBertBackbone.from_preset`.
-            **kwargs: arguments of the class in place of the preset's; for
-                checkpoints also `vocabulary`, a file, and for fairseq's
-                `num_heads`.
-
-        Returns:
-            `SpanBertPretrainerPreprocessor`.
-
-        Raises:
-            ValueError: where `preset` is none of these, damaged or without
-                vocabulary.
-
-        Example:
-        ```python
-        preprocessor = keras_spanbert.SpanBertPretrainerPreprocessor.from_preset(
-            "spanbert_hf_base.tar.gz", sequence_length=128
-        )
-        ```
-        """
-        from keras_spanbert.checkpoints import sources
-
-        source = sources.open_source(preset, **sources.pop_options(kwargs))
-        if isinstance(source, str):
-            return super().from_preset(source, **kwargs)
-        return source.preprocessor(cls, **kwargs)
+    def arguments_for(cls, config):
+        found = {name: config[name] for name in ["max_span_tokens"] if name in config}
+        return {**super().arguments_for(config), **found}
 
     def build(self, input_shape):
         # From a preset, the vocabulary comes after construction.

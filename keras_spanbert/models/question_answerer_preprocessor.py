@@ -3,11 +3,9 @@
 import re
 
 import keras
-import keras_hub
 import numpy as np
 
-from keras_spanbert.models.backbone import SpanBertBackbone
-from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 
 # What the released script splits words at.
 _BLANKS = " \t\r\n\u202f"
@@ -18,7 +16,7 @@ _LAYOUT_BATCH = 256
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertQuestionAnswererPreprocessor(keras_hub.models.Preprocessor):
+class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
     """Cuts questions with their contexts into windows.
 
     A window is `[CLS] question [SEP] part of the context [SEP]`, segment 0 up
@@ -50,9 +48,6 @@ class SpanBertQuestionAnswererPreprocessor(keras_hub.models.Preprocessor):
         appendix B; windows are those of the released script.
     """
 
-    backbone_cls = SpanBertBackbone
-    tokenizer_cls = SpanBertTokenizer
-
     def __init__(
         self, tokenizer, sequence_length=512, doc_stride=128, max_question_length=64, **kwargs
     ):
@@ -77,35 +72,13 @@ class SpanBertQuestionAnswererPreprocessor(keras_hub.models.Preprocessor):
         self.built = True
 
     @classmethod
-    def from_preset(cls, preset, **kwargs):
-        """Loads a preset's preprocessor, or one for a checkpoint's vocabulary.
-
-        Args:
-            preset: string. See `SpanBertBackbone.from_preset`.
-            **kwargs: arguments of the class in place of the preset's; for
-                checkpoints also `vocabulary`, a file, and for fairseq's
-                `num_heads`.
-
-        Returns:
-            `SpanBertQuestionAnswererPreprocessor`.
-
-        Raises:
-            ValueError: where `preset` is no checkpoint, damaged or without
-                vocabulary.
-
-        Example:
-        ```python
-        preprocessor = keras_spanbert.SpanBertQuestionAnswererPreprocessor.from_preset(
-            "spanbert_hf_base.tar.gz", sequence_length=384
-        )
-        ```
-        """
-        from keras_spanbert.checkpoints import sources
-
-        source = sources.open_source(preset, **sources.pop_options(kwargs))
-        if isinstance(source, str):
-            return super().from_preset(source, **kwargs)
-        return source.preprocessor(cls, **kwargs)
+    def arguments_for(cls, config):
+        longest = config["max_position_embeddings"]
+        return {
+            **super().arguments_for(config),
+            "doc_stride": min(128, max(1, longest // 4)),
+            "max_question_length": min(64, max(1, longest // 8)),
+        }
 
     def call(self, x, y=None, sample_weight=None):
         """Windows of `{"question", "context"}`; `windows` gives their places too."""

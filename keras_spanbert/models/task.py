@@ -46,6 +46,11 @@ class SpanBertTask(keras_hub.models.Task):
             )
         return super().from_preset(source, load_weights, **kwargs)
 
+    @classmethod
+    def arguments_for(cls, config):
+        """Arguments that fit a checkpoint's settings: see `SpanBertPreprocessor`."""
+        return {}
+
     def compile(self, *, jit_compile="auto", **kwargs):
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower there.
