@@ -614,11 +614,14 @@ def new_output():
 
 
 def save_preset(model, output):
-    # Complete before any of it stands in the output folder.
+    # Complete before any of it stands in the output folder, where an earlier one may be.
     with tempfile.TemporaryDirectory(dir=output) as folder:
         model.save_to_preset(folder)
-        for name in os.listdir(folder):
-            os.replace(os.path.join(folder, name), os.path.join(output, name))
+        for path, _, names in os.walk(folder):
+            target = os.path.join(output, os.path.relpath(path, folder))
+            os.makedirs(target, exist_ok=True)
+            for name in names:
+                os.replace(os.path.join(path, name), os.path.join(target, name))
 
 
 def run_flags():

@@ -101,6 +101,23 @@ def test_saved_preset_is_the_best_of_the_run(trained, tmp_path, train, capsys):
     assert not (tmp_path / "again" / "task.json").exists()
 
 
+def test_better_preset_takes_the_place_of_the_one_before(preset, tmp_path, train):
+    # As where F1 rises from one evaluation to the next.
+    for threshold in [1.0, 2.0]:
+        answerer = ks.SpanBertQuestionAnswerer.from_preset(
+            preset,
+            preprocessor=ks.SpanBertQuestionAnswererPreprocessor.from_preset(
+                preset, sequence_length=24, doc_stride=8, max_question_length=6
+            ),
+        )
+        answerer.null_threshold = threshold
+        train.save_preset(answerer, tmp_path)
+    again = ks.SpanBertQuestionAnswerer.from_preset(tmp_path)
+    assert again.null_threshold == 2.0
+    assert again.preprocessor.tokenizer.get_vocabulary() == VOCABULARY
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("tmp")]
+
+
 def test_questions_without_answer_set_the_threshold_of_the_preset(preset, tmp_path, train):
     write_squad(tmp_path / "train.json", 60, seed=3, unanswerable=30)
     in_process(
