@@ -138,18 +138,24 @@ def main(argv):
                 f"Flags must start with --, and globs be in quotes. Received: {argv[1]}"
             )
     resolve(**{n: v for n, v in DEFAULTS[FLAGS.task].items() if FLAGS[n].value is None})
-    handler = signal.signal(signal.SIGINT, stop_before_training)
+    handlers = {number: signal.getsignal(number) for number in [signal.SIGINT, signal.SIGTERM]}
     try:
+        stop_on_signals("before training, nothing was saved")
         set_up()
         {"pretrain": pretrain, "question_answering": question_answering}[FLAGS.task]()
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
-def stop_before_training(signum, frame):
-    # At once: libraries swallow a KeyboardInterrupt while they are imported.
-    os.write(2, b"train.py: interrupted before training, nothing was saved\n")
-    os._exit(130)
+def stop_on_signals(when):
+    def stop(number, frame):
+        # At once: libraries swallow a KeyboardInterrupt while they are imported.
+        os.write(2, f"train.py: interrupted {when}\n".encode())
+        os._exit(128 + number)
+
+    for number in [signal.SIGINT, signal.SIGTERM]:
+        signal.signal(number, stop)
 
 
 def set_up():
@@ -177,6 +183,7 @@ def pretrain():
     import tensorflow as tf
 
     from keras_spanbert.training import reports
+    from keras_spanbert.training.interruption import Interruption
 
     # === Data and model ===
     with user_input():
@@ -231,22 +238,22 @@ def pretrain():
         in_output("history.csv"), steps, FLAGS.batch_size * FLAGS.sequence_length
     )
     started = time.perf_counter()
-    try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    with Interruption() as interruption:
         if FLAGS.preset:
-            report.record_start(model.evaluate(eval_dataset, verbose=0, return_dict=True))
+            logs = model.evaluate(
+                eval_dataset, callbacks=[interruption], verbose=0, return_dict=True
+            )
+            report.record_start(logs)
         model.fit(
             train_dataset,
             epochs=-(-steps // eval_every),
             steps_per_epoch=eval_every,
             validation_data=eval_dataset,
-            callbacks=[report],
+            callbacks=[report, interruption],
             shuffle=False,  # The dataset is shuffled.
             verbose=1 if sys.stdout.isatty() else 0,
         )
-    except KeyboardInterrupt:
-        # A second Ctrl-C must not spoil what is being saved.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if interruption.signal:
         say(f"Interrupted at step {report.step:,} of {steps:,}: saving what there is")
 
     # === Save and show ===
@@ -267,9 +274,10 @@ def pretrain():
         say("No plots: matplotlib is not installed (pip install keras-spanbert[demo])")
     else:
         plot(reports, in_output, report, unigram, preprocessor.masking)
-    if report.step < steps:
+    if interruption.signal:
         say(f"Saved step {report.step:,} to {output}; --preset={output} continues from it")
-        sys.exit(130)
+        sys.exit(128 + interruption.signal)
+    stop_on_signals(f"after training, the preset is in {output}")
     texts = (text for text, _ in eval_corpus.documents(split))
     for text, truth, candidates in reports.fill_examples(model, texts):
         answers = ", ".join(f"{c['text']} ({c['score']:.1f})" for c in candidates)
@@ -291,6 +299,7 @@ def question_answering():
     import tensorflow as tf
 
     from keras_spanbert.training import reports
+    from keras_spanbert.training.interruption import Interruption
 
     # === Data and model ===
     with user_input():
@@ -341,12 +350,13 @@ def question_answering():
             f"{answerer.count_params():,} parameters, {steps:,} steps"
         )
         answerer.compile(optimizer)
+        interruption = Interruption()
         report = reports.SquadReport(
             in_output("history.csv"),
             steps,
             FLAGS.batch_size * FLAGS.sequence_length,
             evaluate=evaluate if evaluation else None,
-            save=functools.partial(save_preset, answerer, output),
+            save=interruption.held()(functools.partial(save_preset, answerer, output)),
         )
         examples = (
             {name: windows[name] for name in ["token_ids", "segment_ids", "padding_mask"]},
@@ -355,19 +365,16 @@ def question_answering():
         dataset = tf.data.Dataset.from_tensor_slices(examples)
         dataset = dataset.shuffle(num_windows, FLAGS.seed).repeat().batch(FLAGS.batch_size)
         started = time.perf_counter()
-        try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        with interruption:
             answerer.fit(
                 dataset.prefetch(tf.data.AUTOTUNE),
                 epochs=-(-steps // eval_every),
                 steps_per_epoch=eval_every,
-                callbacks=[report],
+                callbacks=[report, interruption],
                 shuffle=False,  # The dataset is shuffled.
                 verbose=1 if sys.stdout.isatty() else 0,
             )
-        except KeyboardInterrupt:
-            # A second Ctrl-C must not spoil what is being saved.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if interruption.signal:
             say(f"Interrupted at step {report.step:,} of {steps:,}")
         metrics = {"steps": report.step, "seconds": round(time.perf_counter() - started, 1)}
         metrics.update(report.best)
@@ -375,10 +382,11 @@ def question_answering():
             save_preset(answerer, output)
         if importlib.util.find_spec("matplotlib") is not None and report.rows:
             reports.plot_scores(in_output("loss.png"), report.rows)
-        if report.step < steps:
+        if interruption.signal:
             reports.write_json(in_output("metrics.json"), metrics)
             say(f"Saved to {output}; --preset={output} continues from it")
-            sys.exit(130)
+            sys.exit(128 + interruption.signal)
+        stop_on_signals(f"after training, the preset is in {output}")
         if evaluation:
             answerer = build_answerer(output)  # The best of all evaluations.
     elif evaluation:
