@@ -1,6 +1,6 @@
 """SpanBERT in Keras 3: pretraining, fine-tuning and serving."""
 
-from keras_spanbert import checkpoints, metrics
+from keras_spanbert import checkpoints, metrics, serving
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.backbone import SpanBertBackbone
@@ -28,4 +28,5 @@ __all__ = [
     "SpanMasking",
     "checkpoints",
     "metrics",
+    "serving",
 ]

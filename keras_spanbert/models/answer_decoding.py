@@ -1,9 +1,26 @@
 """From start and end logits of windows to answers.
 
+What needs no strings keeps to the part of the NumPy API that `numpy` and
+`tensorflow.experimental.numpy` share: a SavedModel has the same candidates.
+
 Legend: W = windows, L = tokens a window, n = `n_best`.
 """
 
+import collections
+
 import numpy as np
+
+from keras_spanbert.models.answer_windows import take
+
+Candidates = collections.namedtuple(
+    "Candidates",
+    [
+        "window",
+        "start",  # token in the window
+        "end",
+        "logit",  # float64, sum of both
+    ],
+)
 
 
 def decode(
@@ -49,38 +66,31 @@ def decode(
     """
     num_questions = len(contexts)
     example = windows["example_index"]
-    candidates = _candidates(start_logits, end_logits, windows, n_best, max_answer_length)
-    has_none = np.bincount(candidates["example"], minlength=num_questions)[example] == 0
-    if has_none.any():
-        in_context = windows["offsets"][:, :, 0] >= 0
-        may_start = windows["is_max_context"] | ~has_none[:, None]
-        may_end = in_context | ~has_none[:, None]
-        candidates = _candidates(
-            np.where(may_start, start_logits, -np.inf),
-            np.where(may_end, end_logits, -np.inf),
-            windows,
-            n_best,
-            max_answer_length,
-        )
+    candidates = candidate_spans(
+        np, start_logits, end_logits, windows, num_questions, n_best, max_answer_length
+    )
     null_logits = np.full(num_questions, np.inf)
     np.minimum.at(null_logits, example, start_logits[:, 0] + end_logits[:, 0])
 
     answers, null_scores = [], np.empty(num_questions)
-    bounds = np.searchsorted(candidates["example"], np.arange(num_questions + 1))
+    first, last = windows["offsets"][:, :, 0], windows["offsets"][:, :, 1]
+    starts = first[candidates.window, candidates.start]
+    ends = last[candidates.window, candidates.end]
+    bounds = np.searchsorted(example[candidates.window], np.arange(num_questions + 1))
     for i in range(num_questions):
         found, seen = [], set()
         for c in range(bounds[i], bounds[i + 1]):
             if len(found) == n_best:
                 break
-            start, end = int(candidates["start"][c]), int(candidates["end"][c])
+            start, end = int(starts[c]), int(ends[c])
             text = contexts[i][start:end]
             if text in seen:
                 continue
             seen.add(text)
-            found.append((float(candidates["logit"][c]), text, start, end))
+            found.append((float(candidates.logit[c]), text, start, end))
         best = found[0][0] if found else -np.inf
         null_scores[i] = null_logits[i] - best
-        if not found and null_threshold is None:
+        if not found:
             answers.append([{"answer": "", "score": 0.0, "start": -1, "end": -1}])
             continue
         if null_threshold is not None:
@@ -101,26 +111,65 @@ def decode(
     return answers, null_scores
 
 
-def _candidates(start_logits, end_logits, windows, n_best, max_answer_length):
-    """Pairs of start and end of all windows, by question and then by their logits."""
-    n = min(n_best, start_logits.shape[1])
-    starts = np.argsort(-start_logits, axis=1, kind="stable")[:, :n]  # [W, n]
-    ends = np.argsort(-end_logits, axis=1, kind="stable")[:, :n]
-    first, last = windows["offsets"][:, :, 0], windows["offsets"][:, :, 1]
-    may_start = windows["is_max_context"] & (first >= 0)
-    may_start = np.take_along_axis(may_start, starts, axis=1)
-    may_end = np.take_along_axis(first >= 0, ends, axis=1)
+def candidate_spans(xp, start_logits, end_logits, windows, num_questions, n_best, max_length):
+    """Pairs of start and end of all windows, by question and then by their logits.
+
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        start_logits: float `[W, L]`.
+        end_logits: float `[W, L]`.
+        windows: see `decode`.
+        num_questions: int.
+        n_best: int.
+        max_length: int, in tokens.
+
+    Returns:
+        `Candidates`. Of a question without tokens, none.
+    """
+    # The second segment begins behind [CLS] question [SEP].
+    may = (windows["offsets"][:, :, 0] >= 0) & (windows["segment_ids"][:, 2:3] == 0)
+    sizes = (n_best, max_length)
+    found = _pairs(xp, start_logits, end_logits, windows["is_max_context"] & may, may, sizes)
+    example = windows["example_index"]
+    num_found = _counts(xp, take(xp, example, found.window), num_questions)
+    lacks = (take(xp, num_found, example) == 0)[:, None]
+    if xp is not np or lacks.any():
+        # All windows again: those of other questions as before.
+        may_start, may_end = windows["is_max_context"] & may | ~lacks, may | ~lacks
+        low = np.float32(-np.inf)
+        start_logits = xp.where(may_start, start_logits, low)
+        end_logits = xp.where(may_end, end_logits, low)
+        found = _pairs(xp, start_logits, end_logits, windows["is_max_context"] & may, may, sizes)
+    order = xp.argsort(-found.logit, kind="stable")
+    by_logit = take(xp, example, take(xp, found.window, order))
+    order = take(xp, order, xp.argsort(by_logit, kind="stable"))
+    return Candidates(*(take(xp, x, order) for x in found))
+
+
+def _pairs(xp, start_logits, end_logits, may_start, may_end, sizes):
+    n_best, max_length = sizes
+    starts = xp.argsort(-start_logits, axis=1, kind="stable")[:, :n_best]  # [W, n]
+    ends = xp.argsort(-end_logits, axis=1, kind="stable")[:, :n_best]
+    may_start = xp.take_along_axis(may_start, starts, axis=1)
+    may_end = xp.take_along_axis(may_end, ends, axis=1)
     length = ends[:, None, :] - starts[:, :, None] + 1  # [W, n, n]
-    is_valid = may_start[:, :, None] & may_end[:, None, :]
-    is_valid &= (length >= 1) & (length <= max_answer_length)
-    window, i, j = np.nonzero(is_valid)  # [candidates]
-    start, end = starts[window, i], ends[window, j]
-    logit = start_logits[window, start].astype("float64") + end_logits[window, end]
-    example = windows["example_index"][window]
-    order = np.lexsort((-logit, example))  # Stable.
-    return {
-        "example": example[order],
-        "logit": logit[order],
-        "start": first[window, start][order],
-        "end": last[window, end][order],
-    }
+    is_valid = may_start[:, :, None] & may_end[:, None, :] & (length >= 1) & (length <= max_length)
+    window, i, j = xp.nonzero(is_valid)  # [candidates]
+    start, end = _pick(xp, starts, window, i), _pick(xp, ends, window, j)
+    logits = [
+        xp.asarray(_pick(xp, x, window, token), dtype=np.float64)
+        for x, token in [(start_logits, start), (end_logits, end)]
+    ]
+    return Candidates(window, start, end, logits[0] + logits[1])
+
+
+def _pick(xp, x, rows, columns):
+    return take(xp, xp.reshape(x, (-1,)), rows * xp.shape(x)[1] + columns)
+
+
+def _counts(xp, x, num_values):
+    if xp is np:
+        return np.bincount(x, minlength=num_values)
+    import tensorflow as tf
+
+    return tf.math.unsorted_segment_sum(tf.ones_like(x), x, num_values)

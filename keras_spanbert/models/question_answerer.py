@@ -166,7 +166,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             For each question a list of up to `top_k` `{"answer", "score",
             "start", "end"}`, best first: the exact slice `context[start:end]`,
             and its probability among the 20 best candidates. No answer is `""`
-            with -1, -1, and for a context without tokens score 0.
+            with -1, -1; where question or context have no tokens its score is 0.
 
         Raises:
             ValueError: where the model has no preprocessor, the lists differ in
@@ -261,7 +261,9 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             outputs = keras.Model.predict_on_batch(self, batch)  # Not keras-hub's.
             for name, array in logits.items():
                 array[rows, :length] = np.asarray(outputs[name])[: len(rows), : shape[1]]
-        return logits["start"], logits["end"]
+        # Else what is in the padding would depend on the other windows of the batch.
+        is_token = inputs["padding_mask"] > 0
+        return [np.where(is_token, logits[name], -np.inf) for name in ["start", "end"]]
 
     def get_config(self):
         config = super().get_config()

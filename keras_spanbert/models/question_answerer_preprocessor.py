@@ -5,6 +5,7 @@ import re
 import keras
 import numpy as np
 
+from keras_spanbert.models import answer_windows
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 
 # What the released script splits words at.
@@ -125,16 +126,10 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         texts = _Tokens(self.tokenizer, list(unique), with_offsets=True)
         heads = _Tokens(self.tokenizer, questions)
         question_sizes = np.minimum(heads.sizes, self.max_question_length)
-
-        # Parts of contexts: n for each question, and which of them a window is.
-        room = self.sequence_length - 3 - question_sizes  # [Q]
-        sizes = texts.sizes[context_of]
-        num_parts = 1 + np.maximum(0, -(-(sizes - room) // self.doc_stride))
-        example = np.repeat(np.arange(len(questions)), num_parts)  # [W]
-        part = np.arange(len(example)) - np.repeat(np.cumsum(num_parts) - num_parts, num_parts)
-        first = part * self.doc_stride  # Of the part, in the context's tokens.
-        count = np.minimum(room[example], sizes[example] - first)
-
+        parts = answer_windows.parts(
+            np, question_sizes, texts.sizes[context_of], self.sequence_length, self.doc_stride
+        )
+        example = parts.example
         L, W = self.sequence_length, len(example)
         windows = {
             "token_ids": np.empty((W, L), np.int32),
@@ -146,77 +141,49 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         }
         for begin in range(0, W, _LAYOUT_BATCH):
             rows = slice(begin, begin + _LAYOUT_BATCH)
-            e = example[rows]
             self._lay_out(
                 {name: array[rows] for name, array in windows.items()},
+                answer_windows.Parts(*(x[rows] for x in parts)),
                 heads,
-                heads.starts[e],
-                question_sizes[e],
                 texts,
-                texts.starts[context_of[e]],
-                sizes[e],
-                first[rows],
-                count[rows],
+                context_of,
             )
         if answers is not None:
             start, end = self._answer_tokens(contexts, answers, texts, context_of)
-            shift = 2 + question_sizes[example] - first
-            inside = (start[example] >= first) & (end[example] < first + count)
+            shift = 2 + parts.head_size - parts.first
+            inside = (start[example] >= parts.first) & (end[example] < parts.first + parts.count)
             for name, token in [("start", start), ("end", end)]:
                 windows[name] = np.where(inside, token[example] + shift, 0).astype(np.int32)
         return windows
 
-    def _lay_out(self, out, heads, head_start, head_size, texts, start, size, first, count):
+    def _lay_out(self, out, parts, heads, texts, context_of):
         """Fills rows of windows: gathers from all tokens, one after another."""
-        tokenizer = self.tokenizer
-        columns = [x[:, None] for x in (head_start, head_size, start, size, first, count)]
-        head_start, head_size, start, size, first, count = columns
-        place = np.arange(self.sequence_length)[None, :]
-        in_question = (place >= 1) & (place <= head_size)
-        token = place - head_size - 2  # Of the part.
-        in_context = (token >= 0) & (token < count)
-        is_separator = (place == head_size + 1) | (token == count)
-
-        from_question = np.where(in_question, head_start + place - 1, 0)
-        from_context = np.where(in_context, start + first + token, 0)
+        tokenizer, length = self.tokenizer, self.sequence_length
+        places = answer_windows.places(np, parts, length)
+        from_question = heads.starts[parts.example][:, None] + places.question_token
+        from_context = texts.starts[context_of[parts.example]][:, None] + places.context_token
         ids = np.where(
-            in_question,
+            places.in_question,
             heads.ids[from_question],
-            np.where(in_context, texts.ids[from_context], tokenizer.pad_token_id),
+            np.where(places.in_context, texts.ids[from_context], tokenizer.pad_token_id),
         )
-        ids = np.where(is_separator, tokenizer.sep_token_id, ids)
-        out["token_ids"][:] = np.where(place == 0, tokenizer.cls_token_id, ids)
-        out["padding_mask"][:] = token <= count
-        out["segment_ids"][:] = (token >= 0) & (token <= count)
-        out["offsets"][:] = np.where(in_context[:, :, None], texts.offsets[from_context], -1)
-        room = self.sequence_length - 3 - head_size
-        out["is_max_context"][:] = in_context
-        several = np.flatnonzero(size > room)  # Of others this is the only window.
-        out["is_max_context"][several] &= self._is_max_context(
-            *(x[several] for x in (room, size, first, count, token))
-        )
-
-    def _is_max_context(self, room, size, first, count, token):
-        # A token's score in a part is its smaller context, left or right, and a
-        # hundredth of the part's size. The first part with the best score has it.
-        def score(token, count):
-            return np.minimum(token, count - 1 - token) + 0.01 * count
-
-        mine = score(token, count)
-        is_best = np.ones(mine.shape, bool)
-        most = -(-max(0, int(np.max(size - room, initial=0))) // self.doc_stride)
-        reach = min((int(np.max(room, initial=1)) - 1) // self.doc_stride, most)
-        for parts_on in range(-reach, reach + 1):
-            shift = parts_on * self.doc_stride
-            exists = (first + shift >= 0) & (first + shift - self.doc_stride + room < size)
-            other_count = np.minimum(room, size - first - shift)
-            other = token - shift
-            is_in = exists & (other >= 0) & (other < other_count)
-            if parts_on < 0:
-                is_best &= ~(is_in & (score(other, other_count) >= mine))
-            elif parts_on > 0:
-                is_best &= ~(is_in & (score(other, other_count) > mine))
-        return is_best
+        out["token_ids"][:] = np.where(places.is_separator, tokenizer.sep_token_id, ids)
+        out["token_ids"][:, 0] = tokenizer.cls_token_id
+        out["padding_mask"][:] = places.padding_mask
+        out["segment_ids"][:] = places.segment_ids
+        out["offsets"][:] = np.where(places.in_context[:, :, None], texts.offsets[from_context], -1)
+        out["is_max_context"][:] = places.in_context
+        # The rest are their contexts' only windows.
+        several = np.flatnonzero(parts.size > length - 3 - parts.head_size)
+        if several.size:
+            several_parts = answer_windows.Parts(*(x[several] for x in parts))
+            beyond = np.max(several_parts.size + 3 + several_parts.head_size - length)
+            reach = min(
+                answer_windows.most_reach(length, self.doc_stride), -(-beyond // self.doc_stride)
+            )
+            out["is_max_context"][several] = answer_windows.is_max_context(
+                np, several_parts, length, self.doc_stride, reach
+            )
 
     def _answer_tokens(self, contexts, answers, texts, context_of):
         """First and last token of each answer in its context; -1, -1 for none."""

@@ -8,13 +8,13 @@ import tokenizers
 from keras_spanbert.models.backbone import SpanBertBackbone
 
 # The reference maps words of more than 100 characters to [UNK].
-_MAX_WORD_CHARACTERS = 100
+MAX_WORD_CHARACTERS = 100
 # What the reference drops from the text: control and format characters other
 # than tab and line ends, private-use characters, the replacement character.
 _DROPPED = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\p{Cf}\p{Co}\x{fffd}]"
-_LONG_WORD = rf"[0-9A-Za-z]{{{_MAX_WORD_CHARACTERS + 1},}}"
+_LONG_WORD = rf"[0-9A-Za-z]{{{MAX_WORD_CHARACTERS + 1},}}"
 # A noncharacter: in no vocabulary, hence [UNK], with the word around it.
-_UNKNOWN_CHARACTER = "\U0010ffff"
+UNKNOWN_CHARACTER = "\U0010ffff"
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -24,7 +24,7 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
     A `keras_hub.models.BertTokenizer` that differs where that one strays from
     the reference (Unicode spaces, control characters, `lowercase` that leaves
     accents) and is faster. Graph code (`tf.data`) runs
-    `tensorflow_text.FastBertTokenizer`; eager calls run the `tokenizers`
+    `tensorflow_text.FastWordpieceTokenizer`; eager calls run the `tokenizers`
     library, which needs no TensorFlow. Both give the same ids, but for non-ASCII
     words of over 100 characters, which only the latter maps to [UNK] as the
     reference does, and for punctuation that Unicode added or reclassified lately.
@@ -64,7 +64,7 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
 
     def __init__(self, vocabulary=None, lowercase=False, **kwargs):
         self._reference = None
-        self._fast_bert = None
+        self._splitting_wordpiece = None
         super().__init__(
             vocabulary=vocabulary,
             lowercase=lowercase,
@@ -102,7 +102,7 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
 
     def set_vocabulary(self, vocabulary):
         self._reference = None
-        self._fast_bert = None
+        self._splitting_wordpiece = None
         super().set_vocabulary(vocabulary)
         if self.vocabulary is not None:
             self._check_unique()
@@ -138,37 +138,56 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
         import tensorflow_text as tf_text
 
         with tf.device("cpu"):
-            self._fast_bert = tf_text.FastBertTokenizer(
+            self._splitting_wordpiece = tf_text.FastWordpieceTokenizer(
                 self.vocabulary,
                 suffix_indicator=self.suffix_indicator,
                 # UTF-8 has up to 4 bytes a character.
-                max_bytes_per_word=4 * _MAX_WORD_CHARACTERS,
+                max_bytes_per_word=4 * MAX_WORD_CHARACTERS,
                 token_out_type=self.compute_dtype,
                 unknown_token=self.oov_token,
-                # Done below: this one's tables stray from the reference's.
-                lower_case_nfd_strip_accents=False,
             )
 
     def _tokenize_in_graph(self, inputs):
         import tensorflow as tf
 
-        if inputs.shape.rank == 0:  # FastBertTokenizer takes no scalars.
+        if inputs.shape.rank == 0:  # FastWordpieceTokenizer takes no scalars.
             tokens = self._tokenize_in_graph(inputs[None])
             return tokens[0] if self.sequence_length else tokens.values
-        text = tf.strings.regex_replace(inputs, _DROPPED, "")
-        if self.lowercase:
-            import tensorflow_text as tf_text
-
-            text = tf_text.normalize_utf8(text, "NFD")
-            text = tf.strings.regex_replace(text, r"\p{Mn}", "")
-            # TensorFlow would make it a final sigma by its place in the word.
-            text = tf.strings.regex_replace(text, "Σ", "σ")
-            text = tf.strings.lower(text, encoding="utf-8")
-        text = tf.strings.regex_replace(text, _LONG_WORD, _UNKNOWN_CHARACTER)
-        tokens = self._fast_bert.tokenize(text)
+        text = tf.strings.regex_replace(self.normalize(inputs), _LONG_WORD, UNKNOWN_CHARACTER)
+        tokens = self._splitting_wordpiece.tokenize(text)
         if not self.sequence_length:
             return tokens
         return tokens.to_tensor(shape=[*tokens.shape[:-1], self.sequence_length])
+
+    def normalize(self, texts):
+        """What graph code takes words from: without control characters, lower-cased if so set.
+
+        TensorFlow Text's own normalisation strays from the reference's.
+
+        Args:
+            texts: string tensor.
+
+        Returns:
+            String tensor of its shape.
+        """
+        import tensorflow as tf
+
+        texts = tf.strings.regex_replace(texts, _DROPPED, "")
+        if self.lowercase:
+            import tensorflow_text as tf_text
+
+            texts = tf_text.normalize_utf8(texts, "NFD")
+            texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
+            # TensorFlow would make it a final sigma by its place in the word.
+            texts = tf.strings.regex_replace(texts, "Σ", "σ")
+            texts = tf.strings.lower(texts, encoding="utf-8")
+        return texts
+
+    @property
+    def fast_wordpiece(self):
+        """The `tensorflow_text.FastWordpieceTokenizer`, which takes normalised texts."""
+        self._check_vocabulary()
+        return self._splitting_wordpiece
 
     def tokenize_batch(self, texts, with_offsets=False):
         """Tokenises many strings eagerly, on all cores.
@@ -212,7 +231,7 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
             tokenizers.models.WordPiece(
                 self._token_to_id_map,
                 unk_token=self.oov_token,
-                max_input_chars_per_word=_MAX_WORD_CHARACTERS,
+                max_input_chars_per_word=MAX_WORD_CHARACTERS,
                 continuing_subword_prefix=self.suffix_indicator,
             )
         )

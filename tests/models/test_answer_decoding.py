@@ -15,6 +15,7 @@ def windows(num_windows=1, is_max_context=True):
     offsets = np.full((num_windows, 7, 2), -1)
     offsets[:, 3:6] = [[0, 1], [2, 4], [5, 6]]
     return {
+        "segment_ids": np.zeros((num_windows, 7), int),
         "offsets": offsets,
         "example_index": np.zeros(num_windows, int),
         "is_max_context": (offsets[:, :, 0] >= 0) & is_max_context,

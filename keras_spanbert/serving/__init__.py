@@ -1,0 +1,5 @@
+"""Export for TF Serving."""
+
+from keras_spanbert.serving.saved_model import export_saved_model
+
+__all__ = ["export_saved_model"]

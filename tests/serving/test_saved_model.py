@@ -1,0 +1,271 @@
+"""SavedModels, loaded where there is TensorFlow and nothing of this library."""
+
+import json
+import random
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_answerer import VOCABULARY, build, examples, train
+
+import keras_spanbert as ks
+from keras_spanbert.serving import export_saved_model
+
+SERVE = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+assert not {"keras_hub", "keras_spanbert"} & set(sys.modules)
+decode = lambda x: x.decode() if isinstance(x, bytes) else x
+for line in sys.stdin:
+    path, batches = json.loads(line)
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    results = []
+    for batch in batches:
+        batch = {k: [bytes.fromhex(t) for t in v] for k, v in batch.items()}
+        outputs = serve(**{k: tf.constant(v, tf.string) for k, v in batch.items()})
+        results.append({k: [decode(x) for x in v.numpy().tolist()] for k, v in outputs.items()})
+    print(json.dumps(results), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def serve():
+    """Calls a SavedModel, batch by batch, in a process of its own."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", SERVE], text=True, **pipes) as process:
+
+        def call(path, *batches):
+            batches = [
+                {k: [_bytes(t).hex() for t in texts] for k, texts in batch.items()}
+                for batch in batches
+            ]
+            process.stdin.write(json.dumps([str(path), batches]) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+            assert line, "the process ended"
+            return json.loads(line)
+
+        yield call
+        process.stdin.close()
+
+
+def _bytes(text):
+    return text.encode() if isinstance(text, str) else text
+
+
+@pytest.fixture(scope="module")
+def answerer():
+    return train()
+
+
+@pytest.fixture(scope="module")
+def exported(answerer, tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "answers" / "1"
+    export_saved_model(answerer, path)
+    assert [p.name for p in path.parent.iterdir()] == ["1"]
+    return path
+
+
+def check(served, answers, contexts):
+    """Both the same answers, and each the exact slice of its offsets."""
+    for i, (found, context) in enumerate(zip(answers, contexts)):
+        best = found[0]
+        start, end = served["start"][i], served["end"][i]
+        assert served["answer"][i] == (context[start:end] if start >= 0 else "")
+        assert (served["answer"][i], start, end) == (best["answer"], best["start"], best["end"])
+        assert served["score"][i] == pytest.approx(best["score"], abs=1e-4)
+
+
+# === Answers ===
+
+
+def test_answers_are_those_of_the_model(answerer, exported, serve):
+    questions, contexts, golds = examples(60, seed=7)
+    contexts += ["sold it and " * 200 + "ann wrote it.", "bob\u0301 wr\u00adote it 😀 \u200f.", "é"]
+    questions += ["who wrote it"] * 3
+    served, one = serve(
+        exported,
+        {"question": questions, "context": contexts},
+        {"question": questions[:1], "context": contexts[:1]},
+    )
+    check(served, answerer.answer(questions, contexts), contexts)
+    check(one, answerer.answer(questions[:1], contexts[:1]), contexts[:1])
+    right = [a == gold["text"] for a, gold in zip(served["answer"], golds)]
+    assert np.mean(right) > 0.9
+    assert served["answer"][60] == "ann" and served["start"][60] == 2400
+
+
+def test_nothing_to_answer_gives_an_empty_answer_with_score_0(exported, serve):
+    questions = ["who", "who", "", "\u200b", "who wrote it"]
+    contexts = ["", " \n\u3000", "ann wrote it", "ann wrote it", "ann wrote it"]
+    served, none = serve(
+        exported, {"question": questions, "context": contexts}, {"question": [], "context": []}
+    )
+    assert served["answer"] == [""] * 4 + ["ann"]
+    assert served["score"][:4] == [0.0] * 4
+    assert served["start"][:4] == served["end"][:4] == [-1] * 4
+    assert none == {"answer": [], "score": [], "start": [], "end": []}
+
+
+def test_bytes_that_are_not_text_and_a_context_of_1_mb(exported, serve):
+    long = f"it {'x' * 60} " * 16_000 + "ann wrote it."
+    batches = [
+        {"question": ["who wrote it"], "context": [b"\xff\xfe ann wrote \xc3"]},
+        {"question": ["who wrote it"], "context": [long]},
+    ]
+    broken, served = serve(exported, *batches)
+    assert broken["answer"] == ["ann"] and broken["start"] == [3]
+    start, end = served["start"][0], served["end"][0]
+    assert served["answer"][0] == long[start:end] == "ann"
+
+
+def test_null_threshold_is_the_models_and_max_answer_length_the_callers(answerer, serve, tmp_path):
+    questions, contexts, _ = examples(20, seed=8)
+    null_scores = answerer._decoded(questions, contexts, 1, None, 32)[1]
+    answerer.null_threshold = float(np.median(null_scores))
+    try:
+        export_saved_model(answerer, tmp_path / "model", max_answer_length=1)
+        answers = answerer.answer(questions, contexts, max_answer_length=1)
+    finally:
+        answerer.null_threshold = None
+    (served,) = serve(tmp_path / "model", {"question": questions, "context": contexts})
+    check(served, answers, contexts)
+    assert 5 < served["answer"].count("") < 15
+    assert not any(" " in answer for answer in served["answer"])
+
+
+def test_answers_to_random_unicode_are_exact_slices(serve, tmp_path):
+    generator = random.Random(0)
+    ranges = [(32, 127), (32, 127), (160, 0x250), (0x300, 0x370), (0x370, 0x600), (0x600, 0x2000)]
+    ranges += [(0x2000, 0x2070), (0x3040, 0x30FF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3)]
+    ranges += [(0x1F300, 0x1FA00), (0xE000, 0x10000), (0x10000, 0x11000), (1, 32)]
+
+    def text(size):
+        few = generator.sample(ranges, 4)
+        words = ["ann", " ", "wrote it", "e\u0301", "x" * 101]
+        return "".join(
+            generator.choice(words)
+            if generator.random() < 0.3
+            else chr(generator.randrange(*generator.choice(few)))
+            for _ in range(size)
+        )
+
+    contexts = [text(generator.choice([1, 5, 20, 60, 200])) for _ in range(2000)]
+    questions = [text(generator.choice([3, 10])) for _ in range(2000)]
+    # The others' exports are made by TensorFlow too.
+    for lowercase in [False, True] if keras.backend.backend() == "tensorflow" else [False]:
+        keras.utils.set_random_seed(0)
+        letters = [chr(c) for a, b in ranges[1:8] for c in range(a, b) if chr(c).isalpha()]
+        letters = sorted({*letters, *"".join(letters).lower()} - set(VOCABULARY))
+        tokenizer = ks.SpanBertTokenizer(
+            VOCABULARY + letters + [f"##{c}" for c in letters], lowercase=lowercase
+        )
+        model = ks.SpanBertQuestionAnswerer(
+            ks.SpanBertBackbone(
+                tokenizer.vocabulary_size(), 1, 2, 16, 32, dropout=0.0, max_sequence_length=48
+            ),
+            ks.SpanBertQuestionAnswererPreprocessor(tokenizer, 48, 16, 12),
+        )
+        answers = model.answer(questions, contexts)
+        export_saved_model(model, tmp_path / str(lowercase))
+        (served,) = serve(tmp_path / str(lowercase), {"question": questions, "context": contexts})
+        same = []
+        for i, ((best,), context) in enumerate(zip(answers, contexts)):
+            for start, end, answer in [
+                (best["start"], best["end"], best["answer"]),
+                (served["start"][i], served["end"][i], served["answer"][i]),
+            ]:
+                assert answer == (context[start:end] if start >= 0 else "")
+            same.append(best["answer"] == served["answer"][i])
+        assert sum(bool(a[0]["answer"]) for a in answers) > 1500
+        # TensorFlow Text and tokenizers know different versions of Unicode.
+        in_graph = tf.function(tokenizer.tokenize)
+        same_ids = np.ones(2000, bool)
+        for texts in [questions, contexts]:
+            same_ids &= [
+                np.array_equal(one, other)
+                for one, other in zip(in_graph(tf.constant(texts)), tokenizer.tokenize_batch(texts))
+            ]
+        assert np.mean(same_ids) > 0.96
+        assert np.mean(np.array(same)[same_ids]) > 0.998
+
+
+# === Embeddings ===
+
+
+def check_embeddings(served, backbone, tokenizer, texts, longest):
+    for i, text in enumerate(texts):
+        ids = tokenizer(text)[: longest - 2].tolist()
+        size = len(ids) + 2
+        ids = [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
+        assert served["token_ids"][i][:size] == ids
+        assert served["padding_mask"][i] == [1] * size + [0] * (
+            len(served["padding_mask"][i]) - size
+        )
+        inputs = {
+            "token_ids": np.array([ids]),
+            "segment_ids": np.zeros((1, size), int),
+            "padding_mask": np.ones((1, size), int),
+        }
+        expected = keras.ops.convert_to_numpy(backbone(inputs))[0]
+        np.testing.assert_allclose(served["embeddings"][i][:size], expected, atol=1e-5)
+        offsets = tokenizer.tokenize_batch([text], with_offsets=True)[1][0][: longest - 2]
+        assert served["offsets"][i][1 : size - 1] == offsets.tolist()
+        assert served["offsets"][i][0] == served["offsets"][i][size - 1] == [-1, -1]
+
+
+TEXTS = ["ann wrote it.", "", "é", "bob and eve sold it. " * 10]
+
+
+def test_embeddings_of_a_backbone(serve, tmp_path):
+    model = build()
+    tokenizer = model.preprocessor.tokenizer
+    export_saved_model(model.backbone, tmp_path / "model", tokenizer=tokenizer)
+    (served,) = serve(tmp_path / "model", {"text": TEXTS})
+    check_embeddings(served, model.backbone, tokenizer, TEXTS, longest=24)
+
+
+def test_embeddings_of_a_pretrainer(serve, tmp_path):
+    model = build()
+    tokenizer = model.preprocessor.tokenizer
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=16)
+    export_saved_model(ks.SpanBertPretrainer(model.backbone, preprocessor), tmp_path / "model")
+    (served,) = serve(tmp_path / "model", {"text": TEXTS})
+    check_embeddings(served, model.backbone, tokenizer, TEXTS, longest=16)
+
+
+# === Mistakes ===
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m: keras.Sequential(), "must be a SpanBertQuestionAnswerer"),
+        (lambda m: m.backbone, "for a backbone a `tokenizer`. Received: .*tokenizer=None"),
+        (lambda m: ks.SpanBertQuestionAnswerer(m.backbone), "Strings need a preprocessor"),
+    ],
+)
+def test_error_for_what_cannot_be_exported(make, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        export_saved_model(make(build()), tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_error_for_a_path_that_is_taken(answerer, tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    for taken in [tmp_path, tmp_path / "kept"]:
+        with pytest.raises(ValueError, match=f"`path` must be new. Received: {taken}"):
+            export_saved_model(answerer, taken)
+    assert (tmp_path / "kept").read_text() == "kept"
+
+
+def test_error_for_tokens_that_text_could_forge(tmp_path):
+    tokenizer = ks.SpanBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
+    with pytest.raises(ValueError, match="`special_tokens_in_strings` must be False"):
+        export_saved_model(build().backbone, tmp_path / "model", tokenizer=tokenizer)
