@@ -39,6 +39,11 @@ string, integer, number, boolean, strings, choice = _flags("Task")
 choice("task", "pretrain", list(DEFAULTS), "What to train.")
 integer("seed", 0, "Fixes weights, order, masks and dropout.", lower_bound=0)
 string("output", None, "New folder for preset and reports. Default: one in saved_models/.")
+string(
+    "export",
+    None,
+    "Folder of a model for TF Serving: a SavedModel is written there, as the next version.",
+)
 
 string, integer, number, boolean, strings, choice = _flags("Data")
 strings(
@@ -291,6 +296,8 @@ def pretrain():
             f"held-out {head.upper()} cross-entropy {value:.3f} nats a token, {base - value:.3f} "
             f"under the unigram entropy of {base:.3f}; accuracy {metrics[f'{head}_accuracy']:.3f}"
         )
+    if FLAGS.export:
+        export(model)
     written = [name for name in reports.FILES if os.path.exists(in_output(name))]
     say(f"Wrote the preset and {', '.join(written)} to {output}")
 
@@ -303,10 +310,12 @@ def question_answering():
 
     # === Data and model ===
     with user_input():
-        if not FLAGS.preset or not (FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data):
+        if not FLAGS.preset or not (
+            FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data or FLAGS.export
+        ):
             raise ValueError(
-                "--task=question_answering takes --preset, and one of --train_data, --eval_data "
-                f"and --predict_data. Received: --preset={FLAGS.preset}"
+                "--task=question_answering takes --preset, and one of --train_data, --eval_data, "
+                f"--predict_data and --export. Received: --preset={FLAGS.preset}"
             )
         if bool(FLAGS.predict_data) != bool(FLAGS.predictions):
             raise ValueError(
@@ -408,6 +417,8 @@ def question_answering():
             n_best = os.path.splitext(FLAGS.predictions)[0] + ".nbest.json"
             reports.write_json(n_best, dict(zip(prediction.ids, answers)))
         say(f"Wrote {len(answers):,} answers to {FLAGS.predictions}, the 20 best to {n_best}")
+    if FLAGS.export:
+        export(answerer, max_answer_length=FLAGS.max_answer_length)
     if evaluation:
         say(f"exact match {metrics['exact']:.2f}, F1 {metrics['f1']:.2f} of {metrics['total']:,}")
     written = [name for name in reports.FILES if os.path.exists(in_output(name))]
@@ -498,6 +509,8 @@ def check_flags():
         raise ValueError(
             f"`--preset` must be a preset or a checkpoint. Received: {FLAGS.preset}, nothing there"
         )
+    if FLAGS.export and os.path.exists(FLAGS.export) and not os.path.isdir(FLAGS.export):
+        raise ValueError(f"`--export` must be a folder. Received: {FLAGS.export}")
     if FLAGS.vocabulary and not os.path.isfile(FLAGS.vocabulary):
         raise ValueError(f"`--vocabulary` must be a file. Received: {FLAGS.vocabulary}")
     ks.SpanMasking(2, mask_token_id=1, mask_rate=FLAGS.mask_rate)
@@ -630,6 +643,17 @@ def save_preset(model, output):
             os.makedirs(target, exist_ok=True)
             for name in names:
                 os.replace(os.path.join(path, name), os.path.join(target, name))
+
+
+def export(model, **kwargs):
+    from keras_spanbert.serving import export_saved_model
+
+    with user_input():
+        os.makedirs(FLAGS.export, exist_ok=True)
+        versions = [int(name) for name in os.listdir(FLAGS.export) if name.isdecimal()]
+        path = os.path.join(FLAGS.export, str(1 + max(versions, default=0)))
+        export_saved_model(model, path, **kwargs)
+    say(f"Wrote the SavedModel {path}")
 
 
 def run_flags():

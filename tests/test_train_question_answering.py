@@ -6,10 +6,12 @@ import json
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from train_script import check_mistake, in_process, run
 
 import keras_spanbert as ks
 from keras_spanbert import metrics
+from keras_spanbert.data import squad
 
 NAMES = ["ann", "bob", "eve", "ida"]
 WORDS = ["wrote", "read", "sold", "it", "and"]
@@ -58,7 +60,7 @@ def trained(preset, tmp_path_factory):
         "--task=question_answering", f"--preset={preset}", f"--output={folder / 'run'}",
         f"--train_data={folder / 'train.json'}", f"--eval_data={folder / 'dev.json'}",
         f"--predict_data={folder / 'dev.json'}", f"--predictions={folder / 'answers.json'}",
-        "--epochs=6", "--learning_rate=5e-3", *SIZES,
+        f"--export={folder / 'served'}", "--epochs=6", "--learning_rate=5e-3", *SIZES,
     )  # fmt: skip
     assert code == 0, err
     return folder, out, err
@@ -87,6 +89,31 @@ def test_run_learns_and_its_files_agree(trained):
     assert {"metrics.json", "history.csv", "run.json", "loss.png", "task.json"} <= written
     record = json.loads((folder / "run" / "run.json").read_text())
     assert record["flags"]["sequence_length"] == 24 and record["flags"]["beta_2"] == 0.999
+
+
+def test_exported_model_gives_the_predictions(trained):
+    folder, out, _ = trained
+    assert f"Wrote the SavedModel {folder / 'served' / '1'}" in out
+    served = tf.saved_model.load(str(folder / "served" / "1")).signatures["serving_default"]
+    examples = squad.read([folder / "dev.json"])
+    outputs = served(
+        question=tf.constant(examples.questions), context=tf.constant(examples.contexts)
+    )
+    predictions = json.loads((folder / "answers.json").read_text())
+    answers = [answer.decode() for answer in outputs["answer"].numpy()]
+    assert answers == [predictions[name] for name in examples.ids]
+
+
+def test_export_writes_the_next_version_of_a_preset_as_it_is(trained, tmp_path, train, capsys):
+    folder, *_ = trained
+    for name in ["1", "9", "10", "notes"]:
+        (tmp_path / "served" / name).mkdir(parents=True)
+    in_process(
+        train, "--task=question_answering", f"--preset={folder / 'run'}",
+        f"--export={tmp_path / 'served'}", f"--output={tmp_path / 'again'}", *SIZES,
+    )  # fmt: skip
+    assert (tmp_path / "served" / "11" / "saved_model.pb").is_file()
+    assert len(list((tmp_path / "served").iterdir())) == 5
 
 
 def test_saved_preset_is_the_best_of_the_run(trained, tmp_path, train, capsys):
