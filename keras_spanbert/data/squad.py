@@ -1,11 +1,53 @@
 """Files of SQuAD 1.1 and 2.0."""
 
-import collections
 import json
-import logging
-import os
 
-Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])
+from keras_spanbert.data import examples as examples_module
+from keras_spanbert.data.examples import ExamplesReader, as_list, field
+
+_URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
+FILES = {
+    name: (_URL + name, checksum)
+    for name, checksum in [
+        (
+            "train-v1.1.json",
+            "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
+        ),
+        (
+            "dev-v1.1.json",
+            "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
+        ),
+        (
+            "train-v2.0.json",
+            "68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002",
+        ),
+        (
+            "dev-v2.0.json",
+            "80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8",
+        ),
+    ]
+}
+
+
+def download(name):
+    """Fetches an official file, unless it is in Keras's cache.
+
+    Args:
+        name: string. `"train-v1.1.json"`, `"dev-v1.1.json"`,
+            `"train-v2.0.json"` or `"dev-v2.0.json"`.
+
+    Returns:
+        Path of the file.
+
+    Raises:
+        ValueError: where there is no such file, or what came is another one.
+
+    Example:
+    ```python
+    examples = keras_spanbert.data.squad.read(keras_spanbert.data.squad.download("dev-v1.1.json"))
+    ```
+    """
+    return examples_module.download(name, FILES, "squad")
 
 
 def read(paths, strict=False, for_training=True):
@@ -39,20 +81,12 @@ def read(paths, strict=False, for_training=True):
     Reference:
         [Rajpurkar et al. 2018](https://arxiv.org/abs/1806.03822).
     """
-    examples = Examples([], [], [], [], [])
-    seen, misplaced = set(), []
-    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    reader, paths = ExamplesReader(strict, for_training), as_list(paths)
     for place, context, question in (q for p in paths for q in _questions(p, _load(p))):
-        name, text = (_string(question, key, place) for key in ["id", "question"])
-        place = f"{place} (id {name})"
-        if name in seen:
-            raise ValueError(f"{place}: an id may stand once. Received: {name!r} again")
-        seen.add(name)
-        if not text.strip() or not context.strip():
-            raise ValueError(f"{place}: question and context must not be empty. Received: {text!r}")
-        answers = _list(question, "answers", place)
+        name, text = (field(question, key, place, str) for key in ["id", "question"])
+        answers = field(question, "answers", place, list)
         for answer in answers:
-            _string(answer, "text", place)
+            field(answer, "text", place, str)
             if type(answer.get("answer_start")) is not int:
                 raise ValueError(
                     f"{place}: `answer_start` must be an integer. "
@@ -60,28 +94,9 @@ def read(paths, strict=False, for_training=True):
                 )
         if question.get("is_impossible"):
             answers = []
-        first = answers[0] if answers else None
-        if first is not None and for_training:
-            at, length = first["answer_start"], len(first["text"])
-            if at < 0 or not length or context[at : at + length] != first["text"]:
-                misplaced.append(f"{place}: {first['text']!r} is not at {at}")
-                if strict:
-                    raise ValueError(f"An answer must be at its place. Received: {misplaced[0]}")
-                continue
-        if first is not None:
-            first = {name: first[name] for name in ["text", "answer_start"]}
-        golds = [answer["text"] for answer in answers]
-        for values, value in zip(examples, [name, text, context, first, golds]):
-            values.append(value)
-    if misplaced:
-        logging.getLogger("keras_spanbert").warning(
-            "Left out %d questions whose answers are not at their places, the first %s",
-            len(misplaced),
-            misplaced[0],
-        )
-    if not examples.ids:
-        raise ValueError(f"{', '.join(map(str, paths))} must hold questions. Received: none")
-    return examples
+        first = {n: answers[0][n] for n in ["text", "answer_start"]} if answers else None
+        reader.add(place, name, text, context, first, [answer["text"] for answer in answers])
+    return reader.finish(paths)
 
 
 def to_dataset(examples):
@@ -108,25 +123,10 @@ def _load(path):
 
 def _questions(path, content):
     """Each question with its context and its place in the file, for messages."""
-    for a, article in enumerate(_list(content, "data", path)):
+    for a, article in enumerate(field(content, "data", path, list)):
         place = f"{path}, article {a}"
-        for p, paragraph in enumerate(_list(article, "paragraphs", place)):
+        for p, paragraph in enumerate(field(article, "paragraphs", place, list)):
             place = f"{path}, article {a}, paragraph {p}"
-            context = _string(paragraph, "context", place)
-            for q, question in enumerate(_list(paragraph, "qas", place)):
+            context = field(paragraph, "context", place, str)
+            for q, question in enumerate(field(paragraph, "qas", place, list)):
                 yield f"{place}, question {q}", context, question
-
-
-def _list(value, key, place):
-    return _item(value, key, place, list)
-
-
-def _string(value, key, place):
-    return _item(value, key, place, str)
-
-
-def _item(value, key, place, kind):
-    item = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(item, kind):
-        raise ValueError(f"{place}: `{key}` must be a {kind.__name__}. Received: {item!r:.80}")
-    return item

@@ -198,7 +198,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         it as the model's `null_threshold`, and scores with it.
 
         Args:
-            examples: `keras_spanbert.data.squad.Examples`.
+            examples: `keras_spanbert.data.examples.Examples`.
             max_answer_length: int, in tokens. Defaults to `30`.
             batch_size: int, windows at once. Defaults to `32`.
 
