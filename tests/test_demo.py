@@ -1,0 +1,121 @@
+"""The web page, asked by its API and in a browser."""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tiny_answerer
+
+from keras_spanbert import demo
+
+pytest.importorskip("gradio", reason="gradio is not installed (extra [demo])")
+ROOT = pathlib.Path(__file__).parent.parent
+PASSAGE = "sold it and ann wrote it and sold it. eve read it."
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    answerer = tiny_answerer.train()
+    folder = tmp_path_factory.mktemp("demo") / "preset"
+    answerer.save_to_preset(folder)
+    return answerer, folder
+
+
+@pytest.fixture(scope="module")
+def address(model):
+    """The page of a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "keras_spanbert.demo", model[1]],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with process:
+        try:
+            found = None
+            while found is None:
+                line = process.stdout.readline()
+                assert line, "the page did not start"
+                found = re.search(r"http://127\.0\.0\.1:\d+", line)
+            yield found.group()
+        finally:
+            process.kill()
+
+
+def test_api_gives_the_models_answers(model, address):
+    from gradio_client import Client
+
+    with contextlib.closing(Client(address, verbose=False)) as client:
+        highlighted, best = client.predict(PASSAGE, "who wrote it", api_name="/ask")
+        with pytest.raises(Exception, match="A passage and a question are needed"):
+            client.predict(" ", "who wrote it", api_name="/ask")
+    expected = model[0].answer("who wrote it", PASSAGE, top_k=demo.NUM_ANSWERS)
+    assert [row[0] for row in best["data"]] == [a["answer"] for a in expected]
+    assert best["data"][0] == ["ann", f"{expected[0]['score']:.1%}", "12 to 15"]
+    assert "".join(piece["token"] for piece in highlighted) == PASSAGE
+    shown = {piece["token"]: piece["class_or_confidence"] for piece in highlighted}
+    assert shown["ann"] == best["data"][0][1]
+
+
+def test_page_answers_in_a_browser(model, address, tmp_path):
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        pytest.skip("Chromium is not installed")
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for argument in [
+        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        f"--user-data-dir={tmp_path / 'profile'}", "--window-size=390,1400",  # A phone's width.
+    ]:  # fmt: skip
+        options.add_argument(argument)
+    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+    with webdriver.Chrome(options=options, service=service) as browser:
+        browser.get(address)
+        wait = WebDriverWait(browser, 60)
+        boxes = wait.until(
+            lambda b: len(found := b.find_elements(By.TAG_NAME, "textarea")) >= 2 and found
+        )
+        for box, text in zip(boxes, [PASSAGE, "who wrote it"]):
+            box.clear()
+            box.send_keys(text)
+        browser.find_element(By.XPATH, "//button[normalize-space()='Ask']").click()
+        best = model[0].answer("who wrote it", PASSAGE)[0]
+        wait.until(lambda b: f"{best['score']:.1%}" in b.find_element(By.TAG_NAME, "body").text)
+        text = browser.find_element(By.TAG_NAME, "body").text
+        browser.save_screenshot(os.environ.get("SCREENSHOT", str(tmp_path / "page.png")))
+        assert browser.execute_script(
+            "return document.documentElement.scrollWidth <= window.innerWidth"
+        )
+    assert "ann" in text and "12 to 15" in text
+
+
+def test_better_of_two_overlapping_answers_is_highlighted():
+    answers = [
+        {"answer": "cd", "score": 0.5, "start": 2, "end": 4},
+        {"answer": "abc", "score": 0.25, "start": 0, "end": 3},
+        {"answer": "", "score": 0.125, "start": -1, "end": -1},
+        {"answer": "f", "score": 0.0625, "start": 5, "end": 6},
+    ]
+    assert demo.highlight("abcdef", answers) == [
+        ("ab", None), ("cd", "50.0%"), ("e", None), ("f", "6.2%")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("preset", ["nothing", "empty"])
+def test_mistake_is_one_line_and_code_2(preset, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert demo.main([str(tmp_path / preset)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("keras_spanbert.demo: ") and str(tmp_path / preset) in err
+    assert len(err.splitlines()) == 1
