@@ -4,7 +4,7 @@ The body keeps to the part of the NumPy API that `numpy` and
 `tensorflow.experimental.numpy` share, so that `windows` and a SavedModel cut
 the same ones.
 
-Legend: Q = questions, W = windows, L = tokens a window. All integers are int64.
+Legend: Q = questions, W = windows, L = tokens a window. All integers are int32.
 """
 
 import collections
@@ -50,7 +50,7 @@ def parts(xp, head_sizes, sizes, length, stride):
     """
     room = length - 3 - head_sizes
     num_parts = 1 + xp.maximum(-(-(sizes - room) // stride), 0)
-    ends = xp.cumsum(num_parts)
+    ends = xp.cumsum(num_parts, dtype=np.int32)
     example = xp.repeat(_range_like(xp, sizes), num_parts)
     part = _range_like(xp, example) - take(xp, ends - num_parts, example)
     first = part * stride
@@ -62,11 +62,11 @@ def parts(xp, head_sizes, sizes, length, stride):
 def places(xp, parts, length):
     """What stands where in the windows: `[CLS] question [SEP] part [SEP]`."""
     head_size, count = parts.head_size[:, None], parts.count[:, None]
-    place = xp.arange(length, dtype=np.int64)[None, :]
+    place = xp.arange(length, dtype=np.int32)[None, :]
     token = place - head_size - 2  # Of the part.
     in_question = (place >= 1) & (place <= head_size)
     in_context = (token >= 0) & (token < count)
-    nothing = np.int64(0)
+    nothing = np.int32(0)
     return Places(
         in_question,
         xp.where(in_question, place - 1, nothing),
@@ -90,7 +90,7 @@ def is_max_context(xp, parts, length, stride, reach):
     """
     first, size = parts.first[:, None], parts.size[:, None]
     room = length - 3 - parts.head_size[:, None]
-    token = xp.arange(length, dtype=np.int64)[None, :] - parts.head_size[:, None] - 2
+    token = xp.arange(length, dtype=np.int32)[None, :] - parts.head_size[:, None] - 2
 
     # A token's score in a part is its smaller context, left or right, and a
     # hundredth of the part's size. The first part with the best score has it.
@@ -119,7 +119,7 @@ def most_reach(length, stride):
 
 
 def _range_like(xp, x):
-    return xp.cumsum(xp.ones_like(x)) - 1
+    return xp.cumsum(xp.ones_like(x), dtype=np.int32) - 1
 
 
 def take(xp, x, indices):

@@ -165,9 +165,10 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         ids = np.where(
             places.in_question,
             heads.ids[from_question],
-            np.where(places.in_context, texts.ids[from_context], tokenizer.pad_token_id),
+            np.where(places.in_context, texts.ids[from_context], np.int32(tokenizer.pad_token_id)),
         )
-        out["token_ids"][:] = np.where(places.is_separator, tokenizer.sep_token_id, ids)
+        sep = np.int32(tokenizer.sep_token_id)
+        out["token_ids"][:] = np.where(places.is_separator, sep, ids)
         out["token_ids"][:, 0] = tokenizer.cls_token_id
         out["padding_mask"][:] = places.padding_mask
         out["segment_ids"][:] = places.segment_ids
@@ -238,8 +239,8 @@ class _Tokens:
             batch = tokenizer.tokenize_batch(texts[begin : begin + _TOKENIZE_BATCH], with_offsets)
             ids += batch[0] if with_offsets else batch
             offsets += batch[1] if with_offsets else []
-        self.sizes = np.array([len(x) for x in ids], np.int64)
-        self.starts = np.cumsum(self.sizes) - self.sizes
+        self.sizes = np.array([len(x) for x in ids], np.int32)
+        self.starts = np.cumsum(self.sizes, dtype=np.int32) - self.sizes
         # One more, so that an index for nothing leads somewhere.
         self.ids = np.concatenate([*ids, np.zeros(1, np.int32)])
         self.offsets = np.concatenate([*offsets, np.zeros((1, 2), np.int32)])

@@ -203,7 +203,9 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
             first character of each token and the one past its last.
         """
         self._check_vocabulary()
-        encodings = self._get_reference().encode_batch(list(texts), add_special_tokens=False)
+        reference = self._get_reference()
+        encode = reference.encode_batch if with_offsets else reference.encode_batch_fast
+        encodings = encode(list(texts), add_special_tokens=False)
         token_ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
         if not with_offsets:
             return token_ids

@@ -293,7 +293,7 @@ def _keys(characters, example, start, end):
     terms = tf.cast(characters.values, tf.int64) * powers[1:]
     sums = tf.cumsum(tf.concat([[np.int64(0)], terms], axis=0))
     value = (tf.gather(sums, end) - tf.gather(sums, start)) * tf.gather(inverse_powers, start)
-    return (value * _ODD + end - start) * _ODD + example
+    return (value * _ODD + end - start) * _ODD + tf.cast(example, tf.int64)
 
 
 def _is_first(keys):

@@ -14,7 +14,7 @@ Tokens = collections.namedtuple(
     "Tokens",
     [
         "ids",  # int32 [T]
-        "sizes",  # int64 [B], tokens of each text
+        "sizes",  # int32 [B], tokens of each text
         "offsets",  # int64 [T, 2], characters within the text
         "characters",  # int32 [B, (characters)], of the texts as they are
     ],
@@ -74,7 +74,7 @@ class GraphTokenizer:
         text_start = tf.gather(characters.row_starts(), token_text)
         return Tokens(
             tf.cast(ids.values, tf.int32),
-            ids.row_lengths(),
+            tf.cast(ids.row_lengths(), tf.int32),
             tf.stack([first - text_start, last + 1 - text_start], axis=1),
             characters,
         )
