@@ -153,10 +153,12 @@ def main(argv):
             signal.signal(number, handler)
 
 
-def stop_on_signals(when):
+def stop_on_signals(when, clean_up=False):
     def stop(number, frame):
-        # At once: libraries swallow a KeyboardInterrupt while they are imported.
         os.write(2, f"train.py: interrupted {when}\n".encode())
+        if clean_up:
+            sys.exit(128 + number)
+        # At once: libraries swallow exceptions while they are imported.
         os._exit(128 + number)
 
     for number in [signal.SIGINT, signal.SIGTERM]:
@@ -364,7 +366,7 @@ def question_answering():
             in_output("history.csv"),
             steps,
             FLAGS.batch_size * FLAGS.sequence_length,
-            evaluate=evaluate if evaluation else None,
+            evaluate=interruption.held()(evaluate) if evaluation else None,
             save=interruption.held()(functools.partial(save_preset, answerer, output)),
         )
         examples = (
@@ -398,8 +400,9 @@ def question_answering():
         stop_on_signals(f"after training, the preset is in {output}")
         if evaluation:
             answerer = build_answerer(output)  # The best of all evaluations.
-    elif evaluation:
-        metrics = evaluate()
+    else:
+        stop_on_signals(f"while answering, what there is stands in {output}")
+        metrics = evaluate() if evaluation else {}
     reports.write_json(in_output("metrics.json"), metrics)
 
     # === Predict and tell ===
@@ -444,12 +447,11 @@ def build_answerer(preset=None):
     import keras_spanbert as ks
 
     preset = preset or FLAGS.preset
-    preprocessor = ks.SpanBertQuestionAnswererPreprocessor.from_preset(
-        preset,
-        sequence_length=FLAGS.sequence_length,
-        doc_stride=FLAGS.doc_stride,
-        max_question_length=FLAGS.max_question_length,
-    )
+    names = ["sequence_length", "doc_stride", "max_question_length"]
+    # A model that is not trained here keeps its windows.
+    given = {n: FLAGS[n].value for n in names if FLAGS.train_data or FLAGS[n].present}
+    preprocessor = ks.SpanBertQuestionAnswererPreprocessor.from_preset(preset, **given)
+    resolve(**{n: getattr(preprocessor, n) for n in names})
     answerer = ks.SpanBertQuestionAnswerer.from_preset(
         preset, preprocessor=preprocessor, dtype=FLAGS.dtype
     )
@@ -516,8 +518,10 @@ def check_flags():
         raise ValueError(
             f"`--preset` must be a preset or a checkpoint. Received: {FLAGS.preset}, nothing there"
         )
-    if FLAGS.export and os.path.exists(FLAGS.export) and not os.path.isdir(FLAGS.export):
-        raise ValueError(f"`--export` must be a folder. Received: {FLAGS.export}")
+    if FLAGS.export:
+        os.makedirs(FLAGS.export, exist_ok=True)
+        if not os.access(FLAGS.export, os.W_OK):
+            raise ValueError(f"`--export` must be writable. Received: {FLAGS.export}")
     if FLAGS.vocabulary and not os.path.isfile(FLAGS.vocabulary):
         raise ValueError(f"`--vocabulary` must be a file. Received: {FLAGS.vocabulary}")
     ks.SpanMasking(2, mask_token_id=1, mask_rate=FLAGS.mask_rate)
@@ -655,11 +659,10 @@ def save_preset(model, output):
 def export(model, **kwargs):
     from keras_spanbert.serving import export_saved_model
 
-    with user_input():
-        os.makedirs(FLAGS.export, exist_ok=True)
-        versions = [int(name) for name in os.listdir(FLAGS.export) if name.isdecimal()]
-        path = os.path.join(FLAGS.export, str(1 + max(versions, default=0)))
-        export_saved_model(model, path, **kwargs)
+    versions = [int(name) for name in os.listdir(FLAGS.export) if name.isdecimal()]
+    path = os.path.join(FLAGS.export, str(1 + max(versions, default=0)))
+    stop_on_signals("before the SavedModel was written", clean_up=True)
+    export_saved_model(model, path, **kwargs)
     say(f"Wrote the SavedModel {path}")
 
 

@@ -110,8 +110,11 @@ def test_export_writes_the_next_version_of_a_preset_as_it_is(trained, tmp_path, 
         (tmp_path / "served" / name).mkdir(parents=True)
     in_process(
         train, "--task=question_answering", f"--preset={folder / 'run'}",
-        f"--export={tmp_path / 'served'}", f"--output={tmp_path / 'again'}", *SIZES,
+        f"--export={tmp_path / 'served'}", f"--output={tmp_path / 'again'}",
     )  # fmt: skip
+    # With the preset's own windows, not the flags' defaults.
+    record = json.loads((tmp_path / "again" / "run.json").read_text())
+    assert record["flags"]["sequence_length"] == 24 and record["flags"]["doc_stride"] == 8
     assert (tmp_path / "served" / "11" / "saved_model.pb").is_file()
     assert len(list((tmp_path / "served").iterdir())) == 5
 
@@ -188,6 +191,7 @@ def test_mrqa_is_scored_on_all_of_its_answers(trained, tmp_path, train, capsys):
         (["--preset={preset}"], ["--train_data", "--eval_data", "--predict_data"]),
         (["--preset={preset}", "--predict_data=dev.json"], ["--predictions"]),
         (["--preset={preset}", "--train_data=none.json"], ["none.json"]),
+        (["--preset={preset}", "--export=bad.json/answers"], ["bad.json/answers"]),
         (["--preset={preset}", "--train_data=dev.json,other.jsonl"], ["dev.json", "other.jsonl"]),
         (["--preset={preset}", "--train_data=bad.json"], ["bad.json, line 1"]),
         (["--preset={preset}", "--train_data=dev.json", "--doc_stride=500"], ["doc_stride=500"]),

@@ -38,7 +38,7 @@ def decode(
     the context, the end not before the start nor `max_answer_length` tokens or
     more behind, the start in the window that shows it with the most context.
     Where that leaves a question without any, its highest inside the context
-    are taken.
+    are taken. Where those starts all lie behind those ends, it has no answer.
     Windows are merged by the sum of both logits; of equal texts the best stays.
     A candidate's score is its softmax probability among the `n_best` of its
     question, no answer being one of them where there is a threshold.
@@ -124,7 +124,7 @@ def candidate_spans(xp, start_logits, end_logits, windows, num_questions, n_best
         max_length: int, in tokens.
 
     Returns:
-        `Candidates`. Of a question without tokens, none.
+        `Candidates`. Of a question without tokens, none: see also `decode`.
     """
     # The second segment begins behind [CLS] question [SEP].
     may = (windows["offsets"][:, :, 0] >= 0) & (windows["segment_ids"][:, 2:3] == 0)

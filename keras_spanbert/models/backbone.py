@@ -233,6 +233,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
 
         source = sources.open_source(preset, **sources.pop_options(kwargs))
         if isinstance(source, str):
+            kwargs.setdefault("dtype", keras.config.dtype_policy().name)  # As of tasks.
             return super().from_preset(source, load_weights, **kwargs)
         return source.backbone(load_weights, **kwargs)
 

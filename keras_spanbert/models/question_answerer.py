@@ -125,7 +125,8 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             x = _inputs(self._windows(x["question"], x["context"]))
         return keras.Model.predict(self, x, **kwargs)
 
-    def _windows(self, *args):
+    def check_preprocessor(self):
+        """Raises a ValueError where strings cannot become windows of the model."""
         if self.preprocessor is None:
             raise ValueError("Strings need a preprocessor. Received: preprocessor=None")
         longest = self.backbone.max_sequence_length
@@ -134,6 +135,9 @@ class SpanBertQuestionAnswerer(SpanBertTask):
                 f"The preprocessor's `sequence_length` must be at most the model's {longest}. "
                 f"Received: sequence_length={self.preprocessor.sequence_length}"
             )
+
+    def _windows(self, *args):
+        self.check_preprocessor()
         return self.preprocessor.windows(*args)
 
     def _windows_with_labels(self, x, y):

@@ -21,8 +21,8 @@ class SpanBertTask(keras_hub.models.Task):
             preset: string. See `SpanBertBackbone.from_preset`.
             load_weights: bool. Defaults to `True`.
             **kwargs: arguments of the class in place of the preset's, and
-                `dtype`; for checkpoints also `vocabulary`, a file, and for
-                fairseq's `num_heads`.
+                `dtype`, by default Keras's dtype policy; for checkpoints also
+                `vocabulary`, a file, and for fairseq's `num_heads`.
 
         Returns:
             The task.
@@ -44,6 +44,8 @@ class SpanBertTask(keras_hub.models.Task):
             logging.getLogger("keras_spanbert").warning(
                 "%s has no weights for the head of %s, which starts fresh", preset, cls.__name__
             )
+        # keras-hub's own default fails on what was saved with a mixed policy.
+        kwargs.setdefault("dtype", keras.config.dtype_policy().name)
         return super().from_preset(source, load_weights, **kwargs)
 
     @classmethod

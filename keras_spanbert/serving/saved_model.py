@@ -18,6 +18,7 @@ from keras_spanbert.models.question_answerer import SpanBertQuestionAnswerer
 # Windows that the model sees at once: of like length, so that little is padding.
 _WINDOWS_AT_ONCE = 16
 _N_BEST = 20
+_CLASSES = (SpanBertQuestionAnswerer, SpanBertPretrainer, SpanBertBackbone)
 _ODD = 0x2545F4914F6CDD1D  # Any large odd number.
 
 
@@ -30,7 +31,8 @@ def export_saved_model(model, path, tokenizer=None, max_answer_length=30):
 
     Of a `SpanBertQuestionAnswerer`, `serving_default` takes `question` and
     `context`, strings `[B]`, contexts of any length, and gives what `answer`
-    does, with the model's `null_threshold`: `answer` string `[B]`, `score`
+    does (but see `SpanBertTokenizer` on graph code), with the model's
+    `null_threshold`: `answer` string `[B]`, `score`
     float32 `[B]`, `start` and `end` int32 `[B]`, in characters of the context,
     -1 for no answer.
 
@@ -43,15 +45,15 @@ def export_saved_model(model, path, tokenizer=None, max_answer_length=30):
     Args:
         model: `SpanBertQuestionAnswerer`, `SpanBertPretrainer` with
             preprocessor, or `SpanBertBackbone`.
-        path: string. New folder. TF Serving looks for versions in numbered
+        path: string. New folder on a local disk. TF Serving looks for versions in numbered
             folders of the model's: `answers/1`, `answers/2`, ...
-        tokenizer: `SpanBertTokenizer`, for a backbone. Defaults to `None`, the
-            preprocessor's.
+        tokenizer: `SpanBertTokenizer`, of a backbone. Defaults to `None`, the
+            preprocessor's of a task.
         max_answer_length: int, in tokens. Defaults to `30`.
 
     Raises:
-        ValueError: where there is something at `path`, the model has no
-            tokenizer, or is none of these.
+        ValueError: where there is something at `path`, the model is none of
+            these, has no tokenizer or windows longer than itself.
 
     Example:
     ```python
@@ -60,23 +62,30 @@ def export_saved_model(model, path, tokenizer=None, max_answer_length=30):
     served(question=tf.constant(["Who wrote it?"]), context=tf.constant(["Bob wrote it."]))
     ```
     """
+    if "://" in os.fspath(path):
+        raise ValueError(f"`path` must be on a local disk. Received: {path}")
     path = os.path.abspath(os.fspath(path))
     if os.path.lexists(path):
         raise ValueError(f"`path` must be new. Received: {path}")
-    if not isinstance(model, (SpanBertQuestionAnswerer, SpanBertPretrainer, SpanBertBackbone)):
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    if not (isinstance(model, _CLASSES) if is_tensorflow else type(model) in _CLASSES):
         raise ValueError(
-            "`model` must be a SpanBertQuestionAnswerer, SpanBertPretrainer or SpanBertBackbone. "
-            f"Received: {model!r}"
+            f"`model` must be a {', '.join(c.__name__ for c in _CLASSES[:2])} or "
+            f"{_CLASSES[2].__name__}, or of a subclass on TensorFlow. Received: {model!r}"
         )
     if max_answer_length < 1:
         raise ValueError(f"`max_answer_length` must be at least 1. Received: {max_answer_length}")
-    preprocessor = getattr(model, "preprocessor", None)
-    tokenizer = tokenizer or getattr(preprocessor, "tokenizer", None)
-    if tokenizer is None or (preprocessor is None and not isinstance(model, SpanBertBackbone)):
+    if isinstance(model, SpanBertBackbone) != (tokenizer is not None):
         raise ValueError(
-            "Strings need a preprocessor, or for a backbone a `tokenizer`. Received: "
-            f"preprocessor={preprocessor}, tokenizer={tokenizer}"
+            "`tokenizer` is for a backbone, which takes one; tasks have their own. "
+            f"Received: tokenizer={tokenizer} with a {type(model).__name__}"
         )
+    if isinstance(model, SpanBertQuestionAnswerer):
+        model.check_preprocessor()
+    if tokenizer is None:
+        if model.preprocessor is None:
+            raise ValueError("Strings need a preprocessor. Received: preprocessor=None")
+        tokenizer = model.preprocessor.tokenizer
     if tokenizer.special_tokens_in_strings:
         raise ValueError(
             "`special_tokens_in_strings` must be False: whoever sends text could forge tokens. "
@@ -86,7 +95,7 @@ def export_saved_model(model, path, tokenizer=None, max_answer_length=30):
     # TF Serving must never see half a model: complete, then renamed.
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path), prefix=".export-") as folder:
         written = os.path.join(folder, "model")
-        if keras.backend.backend() == "tensorflow":
+        if is_tensorflow:
             _export(model, written, tokenizer, max_answer_length)
         else:
             _export_elsewhere(model, folder, written, tokenizer, max_answer_length)
@@ -99,16 +108,20 @@ def _export_elsewhere(model, folder, written, tokenizer, max_answer_length):
     model.save_to_preset(preset)
     if isinstance(model, SpanBertBackbone):
         tokenizer.save_to_preset(preset)
+    # Ours before what the path has of that name, but not the current folder.
     root = str(pathlib.Path(__file__).parents[2])
+    path = [root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     environment = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
         "CUDA_VISIBLE_DEVICES": "",  # The parent may hold the GPU's memory.
-        "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
     }
-    command = [sys.executable, "-m", "keras_spanbert.serving", type(model).__name__, preset]
+    backbone = model if isinstance(model, SpanBertBackbone) else model.backbone
+    arguments = [type(model).__name__, preset, written, max_answer_length]
+    arguments.append(backbone.dtype_policy.name)
     done = subprocess.run(
-        [*command, written, str(max_answer_length)],
+        [sys.executable, "-P", "-m", "keras_spanbert.serving", *map(str, arguments)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -281,7 +294,9 @@ def _keys(characters, example, start, end):
     """Numbers int64 `[n]`, equal for spans of equal text of one context.
 
     A polynomial's value modulo 2^64 stands for a text: a SavedModel that cut
-    out the candidates' texts would copy a long context for each.
+    out the candidates' texts would copy a long context for each. Whoever wants
+    two texts of one number can make them (a thousand letters each), and so
+    have one of his own answers left out.
     """
     import tensorflow as tf
 
@@ -355,15 +370,10 @@ def _embeddings(model, tokenizer):
     return serve
 
 
-def main(class_name, preset, path, max_answer_length):
+def main(class_name, preset, path, max_answer_length, dtype):
     """Exports a preset, for `export_saved_model` on another backend."""
     from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
-    classes = [SpanBertQuestionAnswerer, SpanBertPretrainer, SpanBertBackbone]
-    cls = next(c for c in classes if c.__name__ == class_name)
-    _export(
-        cls.from_preset(preset),
-        path,
-        SpanBertTokenizer.from_preset(preset),
-        int(max_answer_length),
-    )
+    cls = next(c for c in _CLASSES if c.__name__ == class_name)
+    model = cls.from_preset(preset, dtype=dtype)
+    _export(model, path, SpanBertTokenizer.from_preset(preset), int(max_answer_length))

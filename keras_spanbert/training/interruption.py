@@ -11,8 +11,8 @@ class Interruption(keras.callbacks.Callback):
     """Lets Ctrl-C and SIGTERM end training between two steps, never within one.
 
     Within a step the weights are unusable: JAX has given their memory away. A
-    signal then waits for the step's end; a second one ends the process at
-    once. Raises `KeyboardInterrupt` inside `fit` and catches it as a context
+    signal then waits for the step's end, as it does within `held`; a second one
+    ends the process at once. Raises `KeyboardInterrupt` inside `fit` and catches it as a context
     manager, after which both signals are ignored until the caller has saved and
     sets them. Must be the last of the callbacks, and entered in the main thread.
 
@@ -40,11 +40,13 @@ class Interruption(keras.callbacks.Callback):
         return self
 
     def __exit__(self, error_type, error, traceback):
+        self._held = True  # From here on a signal is only noted.
         for number in [signal.SIGINT, signal.SIGTERM]:
             signal.signal(number, signal.SIG_IGN)
-        if hasattr(self.model, "jax_state_sync"):  # Of `fit` and `evaluate`, only `fit` does.
-            self.model.jax_state_sync()
-        return self.signal is not None and error_type is KeyboardInterrupt
+        is_interrupted = self.signal is not None and error_type is KeyboardInterrupt
+        if is_interrupted and hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()  # Of `fit` and `evaluate`, only `fit` does.
+        return is_interrupted
 
     @contextlib.contextmanager
     def held(self):
@@ -60,6 +62,7 @@ class Interruption(keras.callbacks.Callback):
         if self.signal is not None:
             os.write(2, b"Interrupted twice: stopped at once\n")
             os._exit(128 + number)
+        os.write(2, b"Interrupted: stopping after this step; once more to stop at once\n")
         self.signal = number
         if not self._held:
             raise KeyboardInterrupt
@@ -73,4 +76,4 @@ class Interruption(keras.callbacks.Callback):
         self._held = True
 
     on_train_batch_begin = on_test_batch_begin = _hold
-    on_train_batch_end = on_test_batch_end = _release
+    on_train_batch_end = on_test_batch_end = on_epoch_end = _release

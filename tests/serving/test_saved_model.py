@@ -140,6 +140,24 @@ def test_null_threshold_is_the_models_and_max_answer_length_the_callers(answerer
     assert not any(" " in answer for answer in served["answer"])
 
 
+def test_mixed_precision_is_kept(serve, tmp_path):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = build()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    export_saved_model(model, tmp_path / "model")
+    questions, contexts, _ = examples(8, seed=10)
+    (served,) = serve(tmp_path / "model", {"question": questions, "context": contexts})
+    for i, (found, context) in enumerate(zip(model.answer(questions, contexts, top_k=5), contexts)):
+        assert served["answer"][i] == context[served["start"][i] : served["end"][i]] != ""
+        # bfloat16 keeps 8 bits: ties are broken elsewhere.
+        assert served["score"][i] == pytest.approx(found[0]["score"], abs=0.02)
+    model.save_to_preset(tmp_path / "preset")
+    again = ks.SpanBertQuestionAnswerer.from_preset(tmp_path / "preset")
+    assert again.backbone.dtype_policy.name == "float32"
+
+
 def test_answers_to_random_unicode_are_exact_slices(serve, tmp_path):
     generator = random.Random(0)
     ranges = [(32, 127), (32, 127), (160, 0x250), (0x300, 0x370), (0x370, 0x600), (0x600, 0x2000)]
@@ -243,18 +261,48 @@ def test_embeddings_of_a_pretrainer(serve, tmp_path):
 # === Mistakes ===
 
 
+class Subclass(ks.SpanBertQuestionAnswerer):
+    pass
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda m: keras.Sequential(), "must be a SpanBertQuestionAnswerer"),
-        (lambda m: m.backbone, "for a backbone a `tokenizer`. Received: .*tokenizer=None"),
-        (lambda m: ks.SpanBertQuestionAnswerer(m.backbone), "Strings need a preprocessor"),
+        (lambda m: {"model": keras.Sequential()}, "must be a SpanBertQuestionAnswerer"),
+        (lambda m: {"model": m.backbone}, "Received: tokenizer=None with a SpanBertBackbone"),
+        (
+            lambda m: {"model": m, "tokenizer": m.preprocessor.tokenizer},
+            "with a SpanBertQuestionAnswerer",
+        ),
+        (
+            lambda m: {"model": ks.SpanBertQuestionAnswerer(m.backbone)},
+            "Strings need a preprocessor",
+        ),
+        (lambda m: {"model": ks.SpanBertPretrainer(m.backbone)}, "Strings need a preprocessor"),
+        (lambda m: {"model": m, "max_answer_length": 0}, "max_answer_length. must be at least 1"),
+        (lambda m: {"model": m, "path": "gs://bucket/model"}, "must be on a local disk"),
+        (
+            lambda m: {
+                "model": ks.SpanBertQuestionAnswerer(
+                    m.backbone,
+                    ks.SpanBertQuestionAnswererPreprocessor(m.preprocessor.tokenizer, 48, 8, 6),
+                )
+            },
+            "at most the model's 24. Received: sequence_length=48",
+        ),
     ],
 )
 def test_error_for_what_cannot_be_exported(make, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        export_saved_model(make(build()), tmp_path / "model")
+        export_saved_model(**{"path": tmp_path / "model", **make(build())})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="exported by this process")
+def test_error_for_a_subclass_that_another_process_does_not_know(tmp_path):
+    model = build()
+    with pytest.raises(ValueError, match="or of a subclass on TensorFlow. Received: <Subclass"):
+        export_saved_model(Subclass(model.backbone, model.preprocessor), tmp_path / "model")
 
 
 def test_error_for_a_path_that_is_taken(answerer, tmp_path):

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -65,6 +67,37 @@ def test_evaluation_ends_and_the_weights_are_as_before(model, method):
         model.evaluate(X, Y, 4, callbacks=[interruption, Interrupter(method)], verbose=0)
     assert interruption.signal == signal.SIGINT
     np.testing.assert_array_equal(model.get_weights()[0], before[0])
+
+
+def test_signal_while_an_epochs_end_is_held_stops_behind_it(model):
+    done = []
+    interruption = Interruption()
+
+    @interruption.held()
+    def score():
+        os.kill(os.getpid(), signal.SIGTERM)
+        model.predict_on_batch(X[:4])
+        done.append("scored")
+
+    scoring = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: score())
+    with interruption:
+        model.fit(X, Y, 4, epochs=5, callbacks=[scoring, interruption], verbose=0)
+    assert done == ["scored"] and int(model.optimizer.iterations) == 10
+    assert np.isfinite(model.get_weights()[0]).all()
+
+
+def test_second_signal_ends_the_process_at_once():
+    code = (
+        "import os, signal\n"
+        "from keras_spanbert.training.interruption import Interruption\n"
+        "with Interruption() as interruption, interruption.held():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    print('not reached')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 143 and done.stdout == ""
+    assert "Interrupted twice: stopped at once" in done.stderr
 
 
 def test_signal_waits_for_what_is_held():
