@@ -4,10 +4,11 @@ F1 and exact match on SQuAD 1.1 dev of MiniLM, fine-tuned on the first questions
 library against a plain PyTorch loop over `BertForQuestionAnswering`. The same windows in the same
 batches, the same optimizer, schedule and seeds, and the same decoding.
 
-    KERAS_SPANBERT_DATA=... python benchmarks/question_answering.py results.jsonl \
+    KERAS_SPANBERT_DATA=... python benchmarks/question_answering.py \
         --library=keras_spanbert --seed=0
 
-runs one of them and adds it to the file; without --library the file's runs are shown as a table.
+runs one of them and adds it to benchmarks/question_answering.jsonl; without --library the runs in
+that file are shown as a table.
 """
 
 import argparse
@@ -30,7 +31,9 @@ INPUTS = ["token_ids", "segment_ids", "padding_mask"]
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results")
+    parser.add_argument(
+        "--results", default=os.path.join(os.path.dirname(__file__), "question_answering.jsonl")
+    )
     parser.add_argument("--library", choices=["keras_spanbert", "transformers"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", default=os.path.join(FOLDER, "data/squad"))
@@ -45,7 +48,9 @@ def main():
     if args.library:
         scores = run(args)
         with open(args.results, "a", encoding="utf-8") as file:
-            file.write(json.dumps({**vars(args), **scores}) + "\n")
+            settings = {k: v for k, v in vars(args).items() if isinstance(v, (int, float))}
+            run_of = {"library": args.library, **settings, **scores}
+            file.write(json.dumps(run_of) + "\n")
     show(args.results)
 
 
