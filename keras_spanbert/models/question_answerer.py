@@ -14,7 +14,7 @@ from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.training.optimizer import AdamW
 
 # `answer` cuts padding to multiples of this, so that few shapes are compiled.
-_LENGTH_BUCKET = 64
+_LENGTH_BUCKET = 32
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
