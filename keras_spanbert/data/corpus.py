@@ -9,12 +9,15 @@ import codecs
 import glob
 import gzip
 import io
+import itertools
 import os
 import re
 import zlib
 
 import numpy as np
 import tokenizers
+
+from keras_spanbert.data.training_stream import ShuffleBuffer, TrainingStream
 
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
 # Evaluation is the same whatever the run's seed, which is never this one.
@@ -160,21 +163,42 @@ class Corpus:
             split, file_order: see `documents`.
             min_tokens: int. Defaults to `8`.
         """
+        parts = self.parts_of_blocks(tokenizer, sequence_length, split, min_tokens, file_order)
+        return (blocks for blocks, _ in parts if len(blocks))
+
+    def parts_of_blocks(
+        self,
+        tokenizer,
+        sequence_length,
+        split="train",
+        min_tokens=8,
+        file_order=None,
+        skip=0,
+        rest=(),
+    ):
+        """Yields the blocks of a part of the text, and the tokens left of its last document.
+
+        Args:
+            tokenizer, sequence_length, split, min_tokens, file_order: see
+                `blocks`.
+            skip: int. Parts not to tokenise. Defaults to `0`.
+            rest: int32 `[tokens]`, what was left of the last of these.
+        """
         import tensorflow as tf
 
         # In a graph the tokenizer is several times as fast.
         tokenize = tf.function(
             tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)]
         )
-        rest = np.zeros(0, np.int32)
-        for texts, ends in _batches(self.documents(split, file_order)):
+        rest = np.asarray(rest, np.int32)
+        parts = _batches(self.documents(split, file_order))
+        for texts, ends in itertools.islice(parts, skip, None):
             tokens = tokenize(tf.constant(texts))
             values = np.concatenate([rest, tokens.flat_values.numpy()])
             lengths = tokens.row_lengths().numpy()
             lengths[0] += len(rest)
             blocks, rest = _cut(values, lengths, ends, sequence_length - 2, min_tokens)
-            if len(blocks):
-                yield _pack(blocks, tokenizer)
+            yield _pack(blocks, tokenizer), rest
 
     def token_counts(self, tokenizer, sequence_length, min_tokens=8):
         """Tokenises the training documents and counts.
@@ -205,9 +229,7 @@ class Corpus:
     ):
         """A `tf.data` dataset of masked batches that `seed` fixes altogether.
 
-        Files come in an order drawn anew in each epoch, blocks through a
-        shuffle buffer, masks from the batch's number, so that neither the
-        parallelism nor the machine matters.
+        See `TrainingStream` for its order, and for starting within it.
 
         Args:
             preprocessor: `SpanBertPretrainerPreprocessor`.
@@ -220,24 +242,9 @@ class Corpus:
         Returns:
             `tf.data.Dataset` of `(x, y, sample_weight)`.
         """
-        import tensorflow as tf
-
-        def epoch_blocks(epoch):
-            generator = np.random.default_rng([seed, int(epoch)])
-            blocks = self.blocks(
-                preprocessor.tokenizer,
-                preprocessor.sequence_length,
-                min_tokens=min_tokens,
-                file_order=generator.permutation(len(self.files)),
-            )
-            return _shuffled(blocks, shuffle_blocks, generator)
-
-        blocks = tf.data.Dataset.range(np.iinfo(np.int64).max if epochs is None else epochs)
-        blocks = blocks.flat_map(
-            lambda epoch: self._blocks_dataset(epoch_blocks, preprocessor, (epoch,))
-        )
-        batches = blocks.batch(batch_size, drop_remainder=True)
-        return _masked(batches, preprocessor, seed).prefetch(tf.data.AUTOTUNE)
+        return TrainingStream(
+            self, preprocessor, batch_size, seed, epochs, min_tokens, shuffle_blocks
+        ).dataset()
 
     def evaluation_dataset(
         self, preprocessor, batch_size, split="held_out", steps=None, min_tokens=8
@@ -259,10 +266,11 @@ class Corpus:
         import tensorflow as tf
 
         def blocks():
-            blocks = self.blocks(
-                preprocessor.tokenizer, preprocessor.sequence_length, split, min_tokens
-            )
-            return _shuffled(blocks, 10_000, np.random.default_rng(_EVALUATION_SEED))
+            shuffle = ShuffleBuffer(10_000, np.random.default_rng(_EVALUATION_SEED))
+            length = preprocessor.sequence_length
+            for blocks in self.blocks(preprocessor.tokenizer, length, split, min_tokens):
+                yield from shuffle.push(blocks)
+            yield from shuffle.flush()
 
         def fill_up(batch):
             missing = batch_size - tf.shape(batch)[0]
@@ -270,15 +278,12 @@ class Corpus:
             batch = tf.pad(batch, [[0, missing], [0, 0]], constant_values=pad_id)
             return tf.ensure_shape(batch, [batch_size, preprocessor.sequence_length])
 
-        dataset = self._blocks_dataset(blocks, preprocessor).batch(batch_size)
-        dataset = dataset.map(fill_up).take(-1 if steps is None else steps)
-        return _masked(dataset, preprocessor, _EVALUATION_SEED).cache()
-
-    def _blocks_dataset(self, blocks, preprocessor, args=()):
-        import tensorflow as tf
-
         spec = tf.TensorSpec([None, preprocessor.sequence_length], tf.int32)
-        return tf.data.Dataset.from_generator(blocks, args=args, output_signature=spec).unbatch()
+        dataset = tf.data.Dataset.from_generator(blocks, output_signature=spec)
+        dataset = (
+            dataset.unbatch().batch(batch_size).map(fill_up).take(-1 if steps is None else steps)
+        )
+        return masked(dataset, preprocessor, _EVALUATION_SEED).cache()
 
     def _is_held_out(self, document):
         every = self._held_out_every
@@ -424,26 +429,6 @@ def _cut(values, lengths, ends, block_length, min_tokens):
     return np.where(column < size[:, None], blocks, -1), rest
 
 
-def _shuffled(arrays, size, generator):
-    """Shuffles the rows of arrays through a buffer of `size` rows."""
-    buffer = None
-    filled = 0
-    for array in arrays:
-        for start in range(0, len(array), size):
-            rows = array[start : start + size]
-            if buffer is None:
-                buffer = np.zeros((size, *rows.shape[1:]), rows.dtype)
-            first, rows = rows[: size - filled], rows[size - filled :]
-            buffer[filled : filled + len(first)] = first
-            filled += len(first)
-            if len(rows):
-                places = generator.permutation(size)[: len(rows)]
-                yield buffer[places]
-                buffer[places] = rows
-    if filled:
-        yield buffer[generator.permutation(filled)]
-
-
 def _pack(blocks, tokenizer):
     """`[CLS]` tokens `[SEP]` and padding, from blocks padded with -1."""
     packed = np.full((len(blocks), blocks.shape[1] + 2), tokenizer.pad_token_id, np.int32)
@@ -453,10 +438,11 @@ def _pack(blocks, tokenizer):
     return packed
 
 
-def _masked(batches, preprocessor, seed):
+def masked(batches, preprocessor, seed, first_step=0):
+    """Batches of blocks as the preprocessor masks them, the number of a batch its seed."""
     import tensorflow as tf
 
-    return batches.enumerate().map(
+    return batches.enumerate(first_step).map(
         lambda i, batch: preprocessor.mask(batch, seed=tf.stack([np.int64(seed), i])),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,

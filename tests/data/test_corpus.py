@@ -378,16 +378,6 @@ def test_epoch_holds_each_block_once(tmp_path, tokenizer, preprocessor):
     assert first != second and list(map(tuple, blocks.tolist())) not in (first, second)
 
 
-@pytest.mark.parametrize("size", [1, 4, 33, 34])
-def test_shuffle_buffer_keeps_each_row(size):
-    arrays = [np.arange(s, e)[:, None] for s, e in [(0, 10), (10, 11), (11, 33)]]
-    rows = np.concatenate(
-        [a.copy() for a in corpus_module._shuffled(arrays, size, np.random.default_rng(0))]
-    )
-    assert sorted(rows[:, 0].tolist()) == list(range(33))
-    assert (rows[:, 0].tolist() == list(range(33))) == (size == 1)
-
-
 def test_seed_fixes_the_training_stream_whatever_the_parallelism(tmp_path, preprocessor):
     files, _ = numbered_files(tmp_path, [40, 45, 30, 50])
     corpus = Corpus(files)

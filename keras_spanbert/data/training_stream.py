@@ -1,0 +1,202 @@
+"""Masked batches of a corpus without end, from any step on."""
+
+import collections
+
+import numpy as np
+
+# Where in the stream its generator was, between two parts of the text.
+_State = collections.namedtuple(
+    "_State",
+    [
+        "rows",  # int, given out so far
+        "epoch",  # int
+        "parts",  # int, of the epoch's text read so far
+        "rest",  # int32 [tokens], of an unfinished document
+        "buffer",  # int32 [filled, L], what waits in the shuffle buffer
+        "generator",  # dict, state of NumPy's generator
+    ],
+)
+# Copying the buffer must cost little beside filling it.
+_BUFFERS_BETWEEN_STATES = 4
+
+
+class TrainingStream:
+    """Batches of shuffled blocks, masked, fixed by `seed` altogether.
+
+    Files come in an order drawn anew in each epoch, blocks through a shuffle
+    buffer, masks from the batch's number, so that neither the parallelism nor
+    the machine matters. Epochs run into one another.
+
+    Args:
+        corpus: `Corpus`.
+        preprocessor: `SpanBertPretrainerPreprocessor`.
+        batch_size: int.
+        seed: int.
+        epochs: int. Defaults to `None`, without end.
+        min_tokens: see `Corpus.blocks`.
+        shuffle_blocks: int. Size of the shuffle buffer.
+        first_step: int. Number of the first batch. Defaults to `0`.
+        state: dict from `state`, at `first_step` or before, of a stream with
+            the same arguments. Without it, all that comes before `first_step`
+            is tokenised for nothing. Defaults to `None`.
+
+    Example:
+    ```python
+    stream = TrainingStream(corpus, preprocessor, batch_size=32, seed=1)
+    model.fit(stream.dataset(), steps_per_epoch=1000)
+    later = TrainingStream(
+        corpus, preprocessor, batch_size=32, seed=1, first_step=1000, state=stream.state(1000)
+    )
+    ```
+    """
+
+    def __init__(
+        self,
+        corpus,
+        preprocessor,
+        batch_size,
+        seed,
+        epochs=None,
+        min_tokens=8,
+        shuffle_blocks=10_000,
+        first_step=0,
+        state=None,
+    ):
+        self.corpus = corpus
+        self.preprocessor = preprocessor
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epochs = epochs
+        self.min_tokens = min_tokens
+        self.shuffle_blocks = shuffle_blocks
+        self.first_step = first_step
+        length = preprocessor.sequence_length
+        start = _State(0, 0, 0, np.zeros(0, np.int32), np.zeros((0, length), np.int32), None)
+        if state is not None:
+            start = _State(**state)
+        if start.rows > first_step * batch_size:
+            raise ValueError(
+                "`state` must be of `first_step` or before. Received: state of row "
+                f"{start.rows:,}, first_step={first_step} with batch_size={batch_size}"
+            )
+        self._start = start
+        self._states = [start]
+
+    def dataset(self):
+        """`tf.data.Dataset` of `(x, y, sample_weight)`."""
+        import tensorflow as tf
+
+        from keras_spanbert.data.corpus import masked
+
+        spec = tf.TensorSpec([None, self.preprocessor.sequence_length], tf.int32)
+        rows = tf.data.Dataset.from_generator(self._rows, output_signature=spec).unbatch()
+        batches = rows.batch(self.batch_size, drop_remainder=True)
+        return masked(batches, self.preprocessor, self.seed, self.first_step).prefetch(
+            tf.data.AUTOTUNE
+        )
+
+    def consumed(self, step):
+        """Notes that the batches before `step` were trained on: older states are let go."""
+        states = self._states  # The generator's thread appends to it.
+        while len(states) > 1 and states[1].rows <= step * self.batch_size:
+            del states[0]
+
+    def state(self, step):
+        """What a stream takes to start at `step`, soon: a dict of numbers and arrays."""
+        self.consumed(step)
+        return self._states[0]._asdict()
+
+    def _rows(self):
+        """Arrays `[rows, L]` from `first_step` on."""
+        start = self._start
+        self._states = [start]
+        skip = self.first_step * self.batch_size - start.rows
+        for rows in self._all_rows(start):
+            if skip < len(rows):
+                yield rows[skip:]
+            skip = max(0, skip - len(rows))
+
+    def _all_rows(self, start):
+        rows = start.rows
+        epoch = start.epoch
+        while self.epochs is None or epoch < self.epochs:
+            generator = np.random.default_rng([self.seed, epoch])
+            order = generator.permutation(len(self.corpus.files))
+            if start.generator is not None:
+                generator.bit_generator.state = start.generator
+            shuffle = ShuffleBuffer(self.shuffle_blocks, generator, start.buffer)
+            parts = self.corpus.parts_of_blocks(
+                self.preprocessor.tokenizer,
+                self.preprocessor.sequence_length,
+                min_tokens=self.min_tokens,
+                file_order=order,
+                skip=start.parts,
+                rest=start.rest,
+            )
+            for number, (blocks, rest) in enumerate(parts, start=start.parts + 1):
+                for shuffled in shuffle.push(blocks):
+                    rows += len(shuffled)
+                    yield shuffled
+                if rows - self._states[-1].rows >= _BUFFERS_BETWEEN_STATES * self.shuffle_blocks:
+                    self._states.append(
+                        _State(
+                            rows,
+                            epoch,
+                            number,
+                            rest,
+                            shuffle.waiting(),
+                            generator.bit_generator.state,
+                        )
+                    )
+            for shuffled in shuffle.flush():
+                rows += len(shuffled)
+                yield shuffled
+            epoch += 1
+            start = start._replace(
+                parts=0, rest=start.rest[:0], buffer=start.buffer[:0], generator=None
+            )
+
+
+class ShuffleBuffer:
+    """Shuffles the rows of arrays through a buffer of `size` rows.
+
+    Args:
+        size: int.
+        generator: `numpy.random.Generator`.
+        waiting: array `[rows, ...]`, what `waiting` gave. Defaults to `None`.
+    """
+
+    def __init__(self, size, generator, waiting=None):
+        self.size = size
+        self.generator = generator
+        self._buffer = None
+        self._filled = 0
+        if waiting is not None and len(waiting):
+            self._fill(waiting)
+
+    def push(self, array):
+        """Takes rows, and yields as many others once the buffer is full."""
+        for start in range(0, len(array), self.size):
+            rows = self._fill(array[start : start + self.size])
+            if len(rows):
+                places = self.generator.permutation(self.size)[: len(rows)]
+                yield self._buffer[places]
+                self._buffer[places] = rows
+
+    def flush(self):
+        """Yields what is left."""
+        if self._filled:
+            yield self._buffer[self.generator.permutation(self._filled)]
+            self._filled = 0
+
+    def waiting(self):
+        return self._buffer[: self._filled].copy()
+
+    def _fill(self, rows):
+        """Rows for which there is no room."""
+        if self._buffer is None:
+            self._buffer = np.zeros((self.size, *rows.shape[1:]), rows.dtype)
+        first, rows = np.split(rows, [self.size - self._filled])
+        self._buffer[self._filled : self._filled + len(first)] = first
+        self._filled += len(first)
+        return rows

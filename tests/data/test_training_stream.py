@@ -1,0 +1,110 @@
+"""Streams that start where another one was."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+import keras_spanbert as ks
+from keras_spanbert.data import corpus as corpus_module
+from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
+from keras_spanbert.data.training_stream import ShuffleBuffer, TrainingStream
+
+WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
+BATCH_SIZE = 3
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """Documents that stretch over many parts of the text, and short ones."""
+    monkeypatch.setattr(corpus_module, "_READ_BYTES", 5)
+    monkeypatch.setattr(corpus_module, "_PIECE_CHARACTERS", 16)
+    monkeypatch.setattr(corpus_module, "_TOKENIZE_CHARACTERS", 24)
+    generator = np.random.default_rng(0)
+    for i, size in enumerate([70, 5, 41, 3, 90]):
+        (tmp_path / f"{i}.txt").write_text(" ".join(generator.choice(WORDS, size)))
+    return Corpus(str(tmp_path / "*.txt"))
+
+
+@pytest.fixture(scope="module")
+def preprocessor():
+    tokenizer = ks.SpanBertTokenizer([*SPECIAL_TOKENS, *WORDS])
+    return ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=7, mask_rate=0.4)
+
+
+def batches(dataset, count):
+    return [
+        (x["token_ids"].tolist(), x["mask_positions"].tolist(), y["mlm"].tolist())
+        for x, y, _ in dataset.take(count).as_numpy_iterator()
+    ]
+
+
+def stored(state):
+    """The state as a checkpoint would hold it: arrays in an archive, the rest as JSON."""
+    file = io.BytesIO()
+    np.savez(file, rest=state["rest"], buffer=state["buffer"])
+    arrays = np.load(io.BytesIO(file.getvalue()))
+    others = {k: v for k, v in state.items() if k not in arrays}
+    return {**json.loads(json.dumps(others)), **arrays}
+
+
+@pytest.mark.parametrize("shuffle_blocks", [1, 5, 1000])
+def test_stream_from_a_state_goes_on_as_the_one_before(corpus, preprocessor, shuffle_blocks):
+    arguments = dict(batch_size=BATCH_SIZE, seed=7, min_tokens=1, shuffle_blocks=shuffle_blocks)
+    steps = 60  # Some 4 epochs.
+    first = TrainingStream(corpus, preprocessor, **arguments)
+    whole = batches(first.dataset(), steps + 10)
+    assert whole[:15] != whole[15:30]
+    used_states = set()
+    for step in range(0, steps, 7):
+        # Prefetching runs ahead of what was trained on: the states are older or as old.
+        running = TrainingStream(corpus, preprocessor, **arguments)
+        iterator = running.dataset().as_numpy_iterator()
+        for done in range(step):
+            next(iterator)
+            running.consumed(done + 1)
+        state = stored(running.state(step))
+        used_states.add(state["rows"])
+        later = TrainingStream(corpus, preprocessor, first_step=step, state=state, **arguments)
+        assert batches(later.dataset(), 10) == whole[step : step + 10]
+        # A second pass over the same dataset too.
+        assert batches(later.dataset(), 2) == whole[step : step + 2]
+    assert len(used_states) > (3 if shuffle_blocks < 1000 else 0)
+
+
+def test_stream_without_a_state_starts_at_its_first_step(corpus, preprocessor):
+    whole = batches(TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1).dataset(), 30)
+    later = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1, first_step=23)
+    assert batches(later.dataset(), 7) == whole[23:]
+
+
+def test_only_the_states_that_may_be_asked_for_are_kept(corpus, preprocessor):
+    stream = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1, shuffle_blocks=2)
+    iterator = stream.dataset().as_numpy_iterator()
+    for step in range(200):
+        next(iterator)
+        stream.consumed(step + 1)
+    ahead = stream._states[-1].rows // BATCH_SIZE - 200
+    # At most one state before the step, and those of what was prefetched.
+    assert stream._states[0].rows <= 200 * BATCH_SIZE
+    assert len(stream._states) <= 2 + max(0, ahead)
+
+
+def test_error_for_a_state_of_a_later_step(corpus, preprocessor):
+    state = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1).state(0)
+    with pytest.raises(ValueError, match="`state` must be of `first_step` or before. .* row 99"):
+        TrainingStream(
+            corpus, preprocessor, BATCH_SIZE, 1, first_step=2, state={**state, "rows": 99}
+        )
+
+
+@pytest.mark.parametrize("size", [1, 4, 33, 34])
+def test_shuffle_buffer_keeps_each_row(size):
+    shuffle = ShuffleBuffer(size, np.random.default_rng(0))
+    rows = []
+    for start, stop in [(0, 10), (10, 11), (11, 33)]:
+        rows += [a.copy() for a in shuffle.push(np.arange(start, stop)[:, None])]
+    rows = np.concatenate([*rows, *shuffle.flush()])
+    assert sorted(rows[:, 0].tolist()) == list(range(33))
+    assert (rows[:, 0].tolist() == list(range(33))) == (size == 1)
