@@ -9,6 +9,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from train_script import TIMEOUT, check_mistake, in_process, run, start, without_log
 
 import keras_spanbert as ks
@@ -36,7 +37,7 @@ def trained(texts, tmp_path_factory):
     output = tmp_path_factory.mktemp("trained") / "run"
     code, out, err = run(
         f"--train_data={texts}", f"--output={output}", "--steps=6", "--eval_every=4",
-        "--eval_steps=2", *TINY,
+        "--eval_steps=2", f"--export={output}-served", *TINY,
     )  # fmt: skip
     assert code == 0, err
     return output, out, err
@@ -71,6 +72,17 @@ def test_run_writes_all_its_files_and_nothing_else(trained):
     for name in ["loss.png", "span_lengths.png"]:
         assert (output / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert str(output) in out.splitlines()[-1]
+
+
+def test_exported_model_gives_embeddings_of_strings(trained):
+    output, out, _ = trained
+    path = f"{output}-served/1"
+    assert f"Wrote the SavedModel {path}" in out
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    embeddings = serve(text=tf.constant(["Some words.", ""]))["embeddings"].numpy()
+    backbone = ks.SpanBertBackbone.from_preset(str(output))
+    assert embeddings.shape[0] == 2 and embeddings.shape[2] == backbone.hidden_dim
+    assert np.isfinite(embeddings).all()
 
 
 def test_run_writes_no_warnings(trained):
