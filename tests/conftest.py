@@ -28,3 +28,11 @@ def train():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def trained_answerer():
+    """A model that answers questions; tests leave it as it is."""
+    import tiny_answerer
+
+    return tiny_answerer.train()

@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-import tiny_answerer
 
 from keras_spanbert import demo
 
@@ -19,11 +18,10 @@ PASSAGE = "sold it and ann wrote it and sold it. eve read it."
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    answerer = tiny_answerer.train()
+def model(trained_answerer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo") / "preset"
-    answerer.save_to_preset(folder)
-    return answerer, folder
+    trained_answerer.save_to_preset(folder)
+    return trained_answerer, folder
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,14 @@
 import keras
 import numpy as np
 import pytest
-from tiny_answerer import build, examples, train
+from tiny_answerer import build, examples
 
 import keras_spanbert as ks
 
 
-@pytest.fixture(scope="module")
-def trained():
-    return train()
+@pytest.fixture
+def trained(trained_answerer):
+    return trained_answerer
 
 
 def test_fit_learns_to_answer(trained):

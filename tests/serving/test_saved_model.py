@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_answerer import VOCABULARY, build, examples, train
+from tiny_answerer import VOCABULARY, build, examples
 
 import keras_spanbert as ks
 from keras_spanbert.serving import export_saved_model
@@ -60,8 +60,8 @@ def _bytes(text):
 
 
 @pytest.fixture(scope="module")
-def answerer():
-    return train()
+def answerer(trained_answerer):
+    return trained_answerer
 
 
 @pytest.fixture(scope="module")
