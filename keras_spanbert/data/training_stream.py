@@ -1,6 +1,7 @@
 """Masked batches of a corpus without end, from any step on."""
 
 import collections
+import copy
 
 import numpy as np
 
@@ -35,18 +36,13 @@ class TrainingStream:
         epochs: int. Defaults to `None`, without end.
         min_tokens: see `Corpus.blocks`.
         shuffle_blocks: int. Size of the shuffle buffer.
-        first_step: int. Number of the first batch. Defaults to `0`.
-        state: dict from `state`, at `first_step` or before, of a stream with
-            the same arguments. Without it, all that comes before `first_step`
-            is tokenised for nothing. Defaults to `None`.
 
     Example:
     ```python
     stream = TrainingStream(corpus, preprocessor, batch_size=32, seed=1)
     model.fit(stream.dataset(), steps_per_epoch=1000)
-    later = TrainingStream(
-        corpus, preprocessor, batch_size=32, seed=1, first_step=1000, state=stream.state(1000)
-    )
+    stream.start_at(1000, stream.state(1000))  # Here or in another process.
+    model.fit(stream.dataset(), steps_per_epoch=1000)
     ```
     """
 
@@ -59,8 +55,6 @@ class TrainingStream:
         epochs=None,
         min_tokens=8,
         shuffle_blocks=10_000,
-        first_step=0,
-        state=None,
     ):
         self.corpus = corpus
         self.preprocessor = preprocessor
@@ -69,16 +63,25 @@ class TrainingStream:
         self.epochs = epochs
         self.min_tokens = min_tokens
         self.shuffle_blocks = shuffle_blocks
-        self.first_step = first_step
         length = preprocessor.sequence_length
         start = _State(0, 0, 0, np.zeros(0, np.int32), np.zeros((0, length), np.int32), None)
-        if state is not None:
-            start = _State(**state)
-        if start.rows > first_step * batch_size:
+        self.start_at(0, start._asdict())
+
+    def start_at(self, step, state):
+        """Has datasets made from now on start at batch `step`.
+
+        Args:
+            step: int.
+            state: dict from `state`, at `step` or before, of a stream with the
+                same arguments.
+        """
+        start = _State(**state)
+        if start.rows > step * self.batch_size:
             raise ValueError(
-                "`state` must be of `first_step` or before. Received: state of row "
-                f"{start.rows:,}, first_step={first_step} with batch_size={batch_size}"
+                f"`state` must be of `step` or before. Received: state of row {start.rows:,}, "
+                f"step={step} with batch_size={self.batch_size}"
             )
+        self.first_step = step
         self._start = start
         self._states = [start]
 
@@ -106,17 +109,24 @@ class TrainingStream:
         self.consumed(step)
         return self._states[0]._asdict()
 
+    def batch(self, step):
+        """The batch `step`, the last one trained on or a later one."""
+        stream = copy.copy(self)
+        stream.start_at(step, self.state(step))
+        return next(iter(stream.dataset()))
+
     def _rows(self):
         """Arrays `[rows, L]` from `first_step` on."""
         start = self._start
-        self._states = [start]
+        # An iterator that is not used any more may still be filling its own list.
+        states = self._states = [start]
         skip = self.first_step * self.batch_size - start.rows
-        for rows in self._all_rows(start):
+        for rows in self._all_rows(start, states):
             if skip < len(rows):
                 yield rows[skip:]
             skip = max(0, skip - len(rows))
 
-    def _all_rows(self, start):
+    def _all_rows(self, start, states):
         rows = start.rows
         epoch = start.epoch
         while self.epochs is None or epoch < self.epochs:
@@ -137,8 +147,8 @@ class TrainingStream:
                 for shuffled in shuffle.push(blocks):
                     rows += len(shuffled)
                     yield shuffled
-                if rows - self._states[-1].rows >= _BUFFERS_BETWEEN_STATES * self.shuffle_blocks:
-                    self._states.append(
+                if rows - states[-1].rows >= _BUFFERS_BETWEEN_STATES * self.shuffle_blocks:
+                    states.append(
                         _State(
                             rows,
                             epoch,

@@ -1,6 +1,8 @@
 """From questions and contexts to windows for `SpanBertQuestionAnswerer`."""
 
+import concurrent.futures
 import re
+import string
 
 import keras
 import numpy as np
@@ -11,9 +13,13 @@ from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 # What the released script splits words at.
 _BLANKS = " \t\r\n\u202f"
 _WORD = re.compile(f"[^{_BLANKS}]+")
+# Where a text can be cut without changing the tokens of what is left.
+_BREAKS = frozenset(" \t\r\n" + string.punctuation)
 # Contexts tokenised at once, a bound on memory, and windows laid out at once, in the cache.
 _TOKENIZE_BATCH = 1024
 _LAYOUT_BATCH = 256
+# NumPy and the tokenizer let one another run.
+_THREADS = 2
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -139,7 +145,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             "offsets": np.empty((W, L, 2), np.int32),
             "is_max_context": np.empty((W, L), bool),
         }
-        for begin in range(0, W, _LAYOUT_BATCH):
+
+        def lay_out(begin):
             rows = slice(begin, begin + _LAYOUT_BATCH)
             self._lay_out(
                 {name: array[rows] for name, array in windows.items()},
@@ -148,6 +155,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
                 texts,
                 context_of,
             )
+
+        _in_threads(lay_out, range(0, W, _LAYOUT_BATCH))
         if answers is not None:
             start, end = self._answer_tokens(contexts, answers, texts, context_of)
             shift = 2 + parts.head_size - parts.first
@@ -189,20 +198,28 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
     def _answer_tokens(self, contexts, answers, texts, context_of):
         """First and last token of each answer in its context; -1, -1 for none."""
         bounds = np.full((len(answers), 2), -1, np.int64)
-        given = [i for i, answer in enumerate(answers) if answer is not None]
-        answer_ids = self.tokenizer.tokenize_batch([answers[i]["text"] for i in given])
-        for i, ids in zip(given, answer_ids):
-            text, at = answers[i]["text"], answers[i]["answer_start"]
+        alone = {}  # Answers to tokenise on their own.
+        for i, answer in enumerate(answers):
+            if answer is None:
+                continue
+            text, at = answer["text"], answer["answer_start"]
             if not text or contexts[i][at : at + len(text)] != text or at < 0:
                 raise ValueError(
                     f"An answer must be at its place in the context. Received: {text!r} at {at} "
                     f"of question {i}, where the context has {contexts[i][at : at + len(text)]!r}"
                 )
-            bounds[i] = self._tokens_of(contexts[i], at, at + len(text), ids, texts, context_of[i])
+            tokens = texts.of(context_of[i])
+            ids = _tokens_between(contexts[i], at, at + len(text), *tokens)
+            if ids is None:
+                alone[i] = text
+            else:
+                bounds[i] = self._tokens_of(contexts[i], at, at + len(text), ids, *tokens)
+        for i, ids in zip(alone, self.tokenizer.tokenize_batch(list(alone.values()))):
+            at, stop = answers[i]["answer_start"], answers[i]["answer_start"] + len(alone[i])
+            bounds[i] = self._tokens_of(contexts[i], at, stop, ids, *texts.of(context_of[i]))
         return bounds[:, 0], bounds[:, 1]
 
-    def _tokens_of(self, context, at, stop, answer_ids, texts, number):
-        ids, offsets = texts.of(number)
+    def _tokens_of(self, context, at, stop, answer_ids, ids, offsets):
         # The whole words that hold the answer, then within their tokens those
         # that the answer alone would have, if they are there.
         at = 1 + max(context.rfind(blank, 0, at) for blank in _BLANKS)
@@ -230,13 +247,33 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         return config
 
 
+def _tokens_between(context, at, stop, ids, offsets):
+    """The tokens that `context[at:stop]` alone would have, where the context's show them."""
+    for before, after in [(at - 1, at), (stop - 1, stop)]:
+        is_inside = 0 <= before and after < len(context)
+        if is_inside and context[before] not in _BREAKS and context[after] not in _BREAKS:
+            return None
+    first = int(np.searchsorted(offsets[:, 0], at))
+    last = int(np.searchsorted(offsets[:, 1], stop))
+    is_whole = first <= last < len(ids) and (offsets[first, 0], offsets[last, 1]) == (at, stop)
+    return ids[first : last + 1] if is_whole else None
+
+
+def _in_threads(function, items):
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(function, items))
+
+
 class _Tokens:
     """The tokens of many texts, one after another."""
 
     def __init__(self, tokenizer, texts, with_offsets=False):
         ids, offsets = [], []
-        for begin in range(0, len(texts), _TOKENIZE_BATCH):
-            batch = tokenizer.tokenize_batch(texts[begin : begin + _TOKENIZE_BATCH], with_offsets)
+
+        def tokenize(begin):
+            return tokenizer.tokenize_batch(texts[begin : begin + _TOKENIZE_BATCH], with_offsets)
+
+        for batch in _in_threads(tokenize, range(0, len(texts), _TOKENIZE_BATCH)):
             ids += batch[0] if with_offsets else batch
             offsets += batch[1] if with_offsets else []
         self.sizes = np.array([len(x) for x in ids], np.int32)

@@ -66,17 +66,31 @@ def test_stream_from_a_state_goes_on_as_the_one_before(corpus, preprocessor, shu
             running.consumed(done + 1)
         state = stored(running.state(step))
         used_states.add(state["rows"])
-        later = TrainingStream(corpus, preprocessor, first_step=step, state=state, **arguments)
+        later = TrainingStream(corpus, preprocessor, **arguments)
+        later.start_at(step, state)
         assert batches(later.dataset(), 10) == whole[step : step + 10]
         # A second pass over the same dataset too.
         assert batches(later.dataset(), 2) == whole[step : step + 2]
     assert len(used_states) > (3 if shuffle_blocks < 1000 else 0)
 
 
-def test_stream_without_a_state_starts_at_its_first_step(corpus, preprocessor):
-    whole = batches(TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1).dataset(), 30)
-    later = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1, first_step=23)
-    assert batches(later.dataset(), 7) == whole[23:]
+def test_stream_starts_at_a_step_far_behind_the_state(corpus, preprocessor):
+    stream = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1)
+    state = stream.state(0)
+    whole = batches(stream.dataset(), 30)
+    stream.start_at(23, state)
+    assert batches(stream.dataset(), 7) == whole[23:]
+
+
+def test_batch_is_the_one_that_was_trained_on(corpus, preprocessor):
+    stream = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1, shuffle_blocks=2)
+    iterator = stream.dataset().as_numpy_iterator()
+    for step in range(50):
+        x, _, _ = next(iterator)
+    stream.consumed(49)
+    np.testing.assert_array_equal(stream.batch(49)[0]["token_ids"], x["token_ids"])
+    later, _, _ = next(iterator)  # The running dataset goes on.
+    np.testing.assert_array_equal(stream.batch(50)[0]["token_ids"], later["token_ids"])
 
 
 def test_only_the_states_that_may_be_asked_for_are_kept(corpus, preprocessor):
@@ -92,11 +106,9 @@ def test_only_the_states_that_may_be_asked_for_are_kept(corpus, preprocessor):
 
 
 def test_error_for_a_state_of_a_later_step(corpus, preprocessor):
-    state = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1).state(0)
-    with pytest.raises(ValueError, match="`state` must be of `first_step` or before. .* row 99"):
-        TrainingStream(
-            corpus, preprocessor, BATCH_SIZE, 1, first_step=2, state={**state, "rows": 99}
-        )
+    stream = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1)
+    with pytest.raises(ValueError, match="`state` must be of `step` or before. .* row 99"):
+        stream.start_at(2, {**stream.state(0), "rows": 99})
 
 
 @pytest.mark.parametrize("size", [1, 4, 33, 34])

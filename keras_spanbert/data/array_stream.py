@@ -1,0 +1,76 @@
+"""Shuffled batches of arrays without end, from any step on."""
+
+import numpy as np
+
+
+class ArrayStream:
+    """Batches of the rows of arrays, in an order drawn anew in each epoch.
+
+    The order depends on `seed` and the epoch alone. Epochs run into one
+    another.
+
+    Args:
+        arrays: nested tuples and dicts of arrays with as many rows each.
+        batch_size: int.
+        seed: int.
+
+    Example:
+    ```python
+    stream = ArrayStream((inputs, labels), batch_size=32, seed=1)
+    model.fit(stream.dataset(), steps_per_epoch=1000)
+    ```
+    """
+
+    def __init__(self, arrays, batch_size, seed):
+        import tensorflow as tf
+
+        self.arrays = arrays
+        self.batch_size = batch_size
+        self.seed = seed
+        self.first_step = 0
+        self._num_rows = len(tf.nest.flatten(arrays)[0])
+
+    def start_at(self, step, state=None):
+        """Has datasets made from now on start at batch `step`: see `TrainingStream`."""
+        self.first_step = step
+
+    def consumed(self, step):
+        """See `TrainingStream`."""
+
+    def state(self, step):
+        """See `TrainingStream`. The step says it all."""
+        return {}
+
+    def batch(self, step):
+        """The batch `step`."""
+        import tensorflow as tf
+
+        rows = next(self._rows(step))
+        return tf.nest.map_structure(lambda array: array[rows], self.arrays)
+
+    def dataset(self):
+        """`tf.data.Dataset` of batches."""
+        import tensorflow as tf
+
+        rows = tf.data.Dataset.from_generator(
+            lambda: self._rows(self.first_step),
+            output_signature=tf.TensorSpec([self.batch_size], tf.int64),
+        )
+        tensors = tf.nest.map_structure(tf.constant, self.arrays)
+        return rows.map(
+            lambda rows: tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
+        ).prefetch(tf.data.AUTOTUNE)
+
+    def _rows(self, step):
+        """Indices `[batch_size]` of the rows of each batch from `step` on."""
+        epoch, row = divmod(step * self.batch_size, self._num_rows)
+        waiting = self._order(epoch)[row:]
+        while True:
+            while len(waiting) < self.batch_size:
+                epoch += 1
+                waiting = np.concatenate([waiting, self._order(epoch)])
+            yield waiting[: self.batch_size]
+            waiting = waiting[self.batch_size :]
+
+    def _order(self, epoch):
+        return np.random.default_rng([self.seed, epoch]).permutation(self._num_rows)
