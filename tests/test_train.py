@@ -190,7 +190,7 @@ def test_signal_saves_a_preset_and_exits(number, texts, tmp_path):
             process.kill()
     assert process.returncode == 128 + number, err
     assert "Traceback" not in err
-    assert "Interrupted at step" in out and f"--preset={output}" in out
+    assert "Interrupted at step" in out and f"--resume --output={output}" in out
     assert len(read_history(output)) >= 1
     metrics = json.loads((output / "metrics.json").read_text())
     assert 2 <= metrics["steps"] < 100_000

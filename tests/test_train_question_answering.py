@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import shutil
 
 import keras
 import numpy as np
@@ -146,6 +148,38 @@ def test_better_preset_takes_the_place_of_the_one_before(preset, tmp_path, train
     assert again.null_threshold == 2.0
     assert again.preprocessor.tokenizer.get_vocabulary() == VOCABULARY
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("tmp")]
+
+
+def test_run_that_goes_on_ends_like_the_one_before(preset, tmp_path, train, capsys):
+    data = write_squad(tmp_path / "data.json", 40, seed=1)
+    in_process(
+        train, "--task=question_answering", f"--preset={preset}", f"--output={tmp_path / 'run'}",
+        f"--train_data={data}", f"--eval_data={data}", "--steps=8", "--eval_every=3",
+        "--checkpoint_every=2", *SIZES,
+    )  # fmt: skip
+    history, weights = read_run(tmp_path / "run")
+    # Steps 2 and 4, then 6 behind its evaluation, and 8.
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert sorted(os.listdir(checkpoints)) == [".lock", "step-4", "step-6", "step-8"]
+    shutil.rmtree(checkpoints / "step-6")
+    shutil.rmtree(checkpoints / "step-8")
+    capsys.readouterr()
+    in_process(train, f"--output={tmp_path / 'run'}", "--resume")
+    assert "Going on from step 4" in capsys.readouterr().out
+    again, weights_again = read_run(tmp_path / "run")
+    assert [row["step"] for row in again] == ["3", "6", "8"]
+    for row, before in zip(again, history):
+        assert float(row["loss"]) == pytest.approx(float(before["loss"]), abs=1e-5)
+        assert float(row["f1"]) == float(before["f1"])
+    for array, before in zip(weights_again, weights):
+        np.testing.assert_allclose(array, before, atol=1e-5)
+
+
+def read_run(output):
+    """Rows of the history, and the weights of the preset."""
+    with open(output / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return rows, ks.SpanBertQuestionAnswerer.from_preset(str(output)).get_weights()
 
 
 def test_questions_without_answer_set_the_threshold_of_the_preset(preset, tmp_path, train):

@@ -1,6 +1,5 @@
 """Stops training on Ctrl-C or SIGTERM where nothing is half done."""
 
-import contextlib
 import os
 import signal
 
@@ -11,8 +10,9 @@ class Interruption(keras.callbacks.Callback):
     """Lets Ctrl-C and SIGTERM end training between two steps, never within one.
 
     Within a step the weights are unusable: JAX has given their memory away. A
-    signal then waits for the step's end, as it does within `held`; a second one
-    ends the process at once. Raises `KeyboardInterrupt` inside `fit` and catches it as a context
+    signal then waits for the step's end, and behind an epoch's last step for
+    its evaluation and the other callbacks; a second one ends the process at
+    once. Raises `KeyboardInterrupt` inside `fit` and catches it as a context
     manager, after which both signals are ignored until the caller has saved and
     sets them. Must be the last of the callbacks, and entered in the main thread.
 
@@ -33,6 +33,7 @@ class Interruption(keras.callbacks.Callback):
         super().__init__()
         self.signal = None
         self._held = False
+        self._is_fitting = False
 
     def __enter__(self):
         for number in [signal.SIGINT, signal.SIGTERM]:
@@ -48,32 +49,38 @@ class Interruption(keras.callbacks.Callback):
             self.model.jax_state_sync()  # Of `fit` and `evaluate`, only `fit` does.
         return is_interrupted
 
-    @contextlib.contextmanager
-    def held(self):
-        """Makes a signal wait until what is within has been done."""
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-        self._release()
-
     def _receive(self, number, frame):
         if self.signal is not None:
             os.write(2, b"Interrupted twice: stopped at once\n")
             os._exit(128 + number)
-        os.write(2, b"Interrupted: stopping after this step; once more to stop at once\n")
+        os.write(2, b"Interrupted: stopping after this step or evaluation; ")
+        os.write(2, b"once more to stop at once\n")
         self.signal = number
         if not self._held:
             raise KeyboardInterrupt
 
-    def _release(self, batch=None, logs=None):
+    def _release(self):
         self._held = False
         if self.signal is not None:
             raise KeyboardInterrupt
 
-    def _hold(self, batch=None, logs=None):
+    def on_train_begin(self, logs=None):
+        self._is_fitting = True
+
+    def on_train_batch_begin(self, batch, logs=None):
         self._held = True
 
-    on_train_batch_begin = on_test_batch_begin = _hold
-    on_train_batch_end = on_test_batch_end = on_epoch_end = _release
+    def on_train_batch_end(self, batch, logs=None):
+        # `self.model` would bring JAX's state up to date at each step.
+        if batch + 1 != self.params["steps"] and not self._model.stop_training:
+            self._release()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._release()
+
+    def on_test_batch_begin(self, batch, logs=None):
+        self._held = True
+
+    def on_test_batch_end(self, batch, logs=None):
+        if not self._is_fitting:
+            self._release()

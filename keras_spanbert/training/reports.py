@@ -33,6 +33,20 @@ class TrainingReport(keras.callbacks.Callback):
         self.step = 0
         self.rows = []
         self._started = None
+        self._began = None
+        self._seconds = 0.0  # Of the run so far, where it is one that goes on.
+
+    def get_state(self):
+        """What a report of the same run goes on with: see `TrainingCheckpoint`."""
+        return {"step": self.step, "rows": self.rows, "seconds": self.seconds()}
+
+    def set_state(self, state):
+        """Goes on as the report whose state it is."""
+        self.step, self.rows, self._seconds = state["step"], state["rows"], state["seconds"]
+
+    def seconds(self):
+        """Seconds of training so far, evaluations included."""
+        return self._seconds if self._began is None else time.perf_counter() - self._began
 
     def record_start(self, logs):
         """Records an evaluation before the first step."""
@@ -41,7 +55,8 @@ class TrainingReport(keras.callbacks.Callback):
         self._record(row, "before training")
 
     def on_train_begin(self, logs=None):
-        self._began = time.perf_counter()
+        self._began = time.perf_counter() - self._seconds
+        self._first_step = self.step + 1
 
     def on_train_batch_begin(self, batch, logs=None):
         # From the interval's second step on: the first one compiles.
@@ -51,7 +66,7 @@ class TrainingReport(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
-        if self.step == 1:
+        if self.step == self._first_step:
             self._first_ended = time.perf_counter()
         if self.step == self.total_steps and batch + 1 < self.params["steps"]:
             self.model.stop_training = True  # Within the last interval.
@@ -63,17 +78,17 @@ class TrainingReport(keras.callbacks.Callback):
         self._interval_speed = self._speed() if self._started else float("nan")
 
     def on_epoch_end(self, epoch, logs=None):
-        seconds = time.perf_counter() - self._began
         row = {
             "step": self.step,
-            "seconds": round(seconds, 1),
+            "seconds": round(self.seconds(), 1),
             "tokens_per_second": round(self._interval_speed)
             if np.isfinite(self._interval_speed)
             else "",
         }
         row.update((k, float(v)) for k, v in logs.items() if k != "tokens_per_second")
         # The first step compiles.
-        since_first = (time.perf_counter() - self._first_ended) / max(1, self.step - 1)
+        steps = max(1, self.step - self._first_step)
+        since_first = (time.perf_counter() - self._first_ended) / steps
         left = since_first * (self.total_steps - self.step)
         speed = row["tokens_per_second"] and f"{row['tokens_per_second']:,} tokens/s  "
         self._record(row, f"{speed}{int(left // 60)}:{int(left % 60):02d} left")
@@ -116,6 +131,13 @@ class SquadReport(TrainingReport):
         self.evaluate = evaluate
         self.save = save
         self.best = {}
+
+    def get_state(self):
+        return {**super().get_state(), "best": self.best}
+
+    def set_state(self, state):
+        super().set_state(state)
+        self.best = state["best"]
 
     def on_epoch_end(self, epoch, logs=None):
         self.on_test_begin()  # Scoring does not count as training time.

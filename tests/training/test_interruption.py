@@ -69,20 +69,31 @@ def test_evaluation_ends_and_the_weights_are_as_before(model, method):
     np.testing.assert_array_equal(model.get_weights()[0], before[0])
 
 
-def test_signal_while_an_epochs_end_is_held_stops_behind_it(model):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_behind_an_epochs_last_step_waits_for_evaluation_and_callbacks(model, number):
     done = []
-    interruption = Interruption()
 
-    @interruption.held()
-    def score():
-        os.kill(os.getpid(), signal.SIGTERM)
-        model.predict_on_batch(X[:4])
-        done.append("scored")
+    class Score(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 9:
+                os.kill(os.getpid(), number)
 
-    scoring = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: score())
-    with interruption:
-        model.fit(X, Y, 4, epochs=5, callbacks=[scoring, interruption], verbose=0)
-    assert done == ["scored"] and int(model.optimizer.iterations) == 10
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.predict_on_batch(X[:4])
+            done.append(sorted(logs))
+
+    with Interruption() as interruption:
+        model.fit(
+            X,
+            Y,
+            4,
+            epochs=5,
+            validation_data=(X, Y),
+            callbacks=[Score(), interruption],
+            verbose=0,
+        )
+    assert interruption.signal == number
+    assert done == [["loss", "val_loss"]] and int(model.optimizer.iterations) == 10
     assert np.isfinite(model.get_weights()[0]).all()
 
 
@@ -90,7 +101,8 @@ def test_second_signal_ends_the_process_at_once():
     code = (
         "import os, signal\n"
         "from keras_spanbert.training.interruption import Interruption\n"
-        "with Interruption() as interruption, interruption.held():\n"
+        "with Interruption() as interruption:\n"
+        "    interruption.on_train_batch_begin(0)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    print('not reached')\n"
@@ -98,16 +110,6 @@ def test_second_signal_ends_the_process_at_once():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 143 and done.stdout == ""
     assert "Interrupted twice: stopped at once" in done.stderr
-
-
-def test_signal_waits_for_what_is_held():
-    done = []
-    with Interruption() as interruption:
-        with interruption.held():
-            os.kill(os.getpid(), signal.SIGINT)
-            done.append("saved")
-        done.append("not reached")
-    assert done == ["saved"]
 
 
 def test_other_errors_pass():

@@ -1,0 +1,481 @@
+"""Checkpoints of whole training runs, to go on as if nothing had happened."""
+
+import errno
+import fcntl
+import hashlib
+import itertools
+import json
+import logging
+import math
+import os
+import re
+import shutil
+import threading
+import weakref
+
+import keras
+import numpy as np
+
+_VERSION = 1
+_NAME = re.compile(r"step-(\d+)")
+_ARRAYS, _STATE, _SUMS = "arrays.npz", "state.json", "SHA256SUMS"
+
+
+class TrainingCheckpoint(keras.callbacks.Callback):
+    """Writes all that a run needs to go on exactly, and restores it.
+
+    A checkpoint is a folder `step-...`: the variables of model, optimizer and
+    metrics (seeds of dropout among them), the place in the data and the state
+    of other callbacks, with SHA-256 sums (`sha256sum -c SHA256SUMS`). It is
+    written in the background beside the others and renamed when it is whole. A
+    damaged one is set aside with a warning and the one before it used.
+
+    `fit` then starts within its epoch where the run stood, and ends as an
+    uninterrupted run would: with the same weights and the same history. At an
+    epoch's end the checkpoint is written after the evaluation.
+
+    It also stops a run whose loss is not finite, before such weights are
+    written.
+
+    Args:
+        folder: string. Where checkpoints are written; locked against other
+            runs while this object lives.
+        every: int. Steps between checkpoints.
+        keep: int. How many are kept, the newest. Defaults to `3`.
+        data: `TrainingStream` or `ArrayStream`, where the dataset of `fit`
+            comes from. It is set to the place where the run stood: make the
+            dataset after this object. Defaults to `None`: no place is kept, and
+            an epoch's metrics start anew.
+        parts: dict of objects with `get_state()`, which returns a dict of JSON
+            values, and `set_state(state)`, to keep along: callbacks, which must
+            come before this one. Defaults to `None`.
+        identity: dict of JSON values that must be those of the run to go on
+            with, for example a hash of the vocabulary. Defaults to `None`.
+
+    Attributes:
+        step: int, the steps done so far.
+        newest: string, path of the newest whole checkpoint, or `None`.
+
+    Raises:
+        ValueError: where another process uses `folder`, its checkpoints are all
+            damaged, or are of another model or `identity`.
+        OSError: in `fit`, where a checkpoint cannot be written.
+        FloatingPointError: in `fit`, where the loss is not finite.
+
+    Example:
+    ```python
+    stream = TrainingStream(corpus, preprocessor, batch_size=32, seed=1)
+    checkpoint = keras_spanbert.TrainingCheckpoint("run/checkpoints", every=500, data=stream)
+    model.fit(stream.dataset(), epochs=10, steps_per_epoch=1000, callbacks=[checkpoint])
+    # Killed? The same script goes on.
+    ```
+    """
+
+    def __init__(self, folder, every, keep=3, data=None, parts=None, identity=None):
+        super().__init__()
+        for name, value in [("every", every), ("keep", keep)]:
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+        self.folder = folder
+        self.every = every
+        self.keep = keep
+        self.data = data
+        self.parts = parts or {}
+        self.identity = identity or {}
+        self.step = 0
+        os.makedirs(folder, exist_ok=True)
+        self._lock = lock(folder)
+        weakref.finalize(self, self._lock.close)
+        self.newest = None
+        self._restored = None  # Arrays and state until `fit` begins.
+        self._epoch = 0
+        self._batches_before = 0  # Of the epoch, in an earlier process.
+        self._batches = 0  # Of the epoch, in all.
+        self._is_cut = False
+        self._writer = None
+        self._error = None
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        self._written = self.step
+
+    # === Restoring ===
+    def on_train_begin(self, logs=None):
+        steps = self.params["steps"]
+        if steps is None:
+            raise CheckpointError(
+                "`fit` must be given `steps_per_epoch` with a TrainingCheckpoint. Received: None"
+            )
+        if self._restored is None:
+            return
+        arrays, state = self._restored
+        self._build()
+        variables = self._variables()
+        for group in variables:
+            described = _described(variables[group]), state["variables"][group]
+            for mine, theirs in itertools.zip_longest(*described):
+                if group == "metrics" and self.data is None:
+                    break
+                if mine is None or theirs is None or mine[1:] != theirs[1:]:
+                    raise CheckpointError(
+                        f"A checkpoint must be of the same model. Received: {self.newest}, with "
+                        f"{theirs} where the {group} has {mine}"
+                    )
+            if group != "metrics":
+                _assign(variables[group], arrays, group)
+        if state["steps_per_epoch"] != steps:
+            raise CheckpointError(
+                "`steps_per_epoch` must be as it was. Received: "
+                f"{steps}, where {self.newest} has {state['steps_per_epoch']}"
+            )
+        self._epoch = state["epoch"]
+        self.model._initial_epoch = self._epoch  # As Keras's BackupAndRestore does it.
+
+    def _build(self):
+        """Makes the variables that TensorFlow would make in the first step."""
+        model = self.model
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        if self.data is None or keras.backend.backend() != "tensorflow":
+            return
+        import tensorflow as tf
+
+        zeros = tf.nest.map_structure(
+            lambda spec: tf.zeros(spec.shape, spec.dtype), self.data.dataset().element_spec
+        )
+        dataset = tf.data.Dataset.from_tensors(zeros)
+        keras.Model.evaluate(model, dataset, verbose=0)  # Not our models' own, which prepares.
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+        self._batches_before = self._batches = 0
+        if self._restored is None:
+            return
+        arrays, state = self._restored
+        self.model._initial_epoch = None
+        self._batches_before = self._batches = state["batches"]
+        if self._batches and self.data is not None:  # The epoch's metrics go on.
+            _assign(self._variables()["metrics"], arrays, "metrics")
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self._restored is not None:
+            # Here because PyTorch draws a seed when an iterator is made.
+            _set_torch_generators(self._restored[0])
+            self._restored = None
+
+    # === Saving ===
+    def on_train_batch_end(self, batch, logs=None):
+        self.step += 1
+        self._raise_error()
+        if logs and not math.isfinite(float(logs["loss"])):
+            self._stop_at(float(logs["loss"]))
+        if self.data is not None:
+            self.data.consumed(self.step)
+        self._batches = self._batches_before + batch + 1
+        ends_epoch = self._batches == self.params["steps"]
+        if ends_epoch and self._batches_before:
+            self.model.stop_training = self._is_cut = True  # This epoch only.
+        # `self.model` would bring JAX's state up to date at each step.
+        if not (ends_epoch or self._model.stop_training):
+            self._save_if_due()
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self._is_cut:
+            self.model.stop_training = self._is_cut = False
+        self._epoch, self._batches = epoch + 1, 0
+        self._save_if_due()
+
+    def on_train_end(self, logs=None):
+        self.save()
+        self.wait()
+
+    def _save_if_due(self):
+        if self.step - self._written >= self.every:
+            self.save()
+
+    def save(self):
+        """Has a checkpoint of the step just done written, if there is none.
+
+        Not between an epoch's last step and the end of its evaluation.
+        """
+        self.wait()
+        if self._written == self.step:
+            return
+        arrays = {}
+        variables = self._variables()
+        for group, members in variables.items():
+            for i, variable in enumerate(members):
+                array = keras.ops.convert_to_numpy(variable)
+                # NumPy's files know no bfloat16.
+                is_bfloat16 = array.dtype.kind == "V"
+                arrays[f"{group}/{i}"] = np.array(array, "float32" if is_bfloat16 else None)
+        arrays.update(_torch_generators())
+        state = {
+            "version": _VERSION,
+            "step": self.step,
+            "epoch": self._epoch,
+            "batches": self._batches,
+            "steps_per_epoch": self.params["steps"],
+            "identity": self.identity,
+            "variables": {group: _described(members) for group, members in variables.items()},
+            "data": {},
+            "parts": {name: part.get_state() for name, part in self.parts.items()},
+        }
+        for name, value in (self.data.state(self.step) if self.data else {}).items():
+            if isinstance(value, np.ndarray):
+                arrays[f"data/{name}"] = value
+            else:
+                state["data"][name] = value
+        self._written = self.step
+        self._writer = threading.Thread(target=self._write, args=(arrays, state))
+        self._writer.start()
+
+    def wait(self):
+        """Waits until what is being written is on the disk."""
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+        self._raise_error()
+
+    def close(self):
+        """Lets others use the folder."""
+        self._lock.close()
+
+    def _variables(self):
+        # `self.model` brings JAX's state up to date.
+        model = self.model
+        return {
+            "model": model.variables,
+            "optimizer": model.optimizer.variables,
+            "metrics": [v for metric in model.metrics for v in metric.variables],
+        }
+
+    def _write(self, arrays, state):
+        try:
+            for array in arrays.values():
+                if array.dtype.kind == "f" and not np.isfinite(array).all():
+                    raise FloatingPointError(
+                        f"Weights must be finite. Received: others after step {state['step']:,}; "
+                        f"{self._last_good()}"
+                    )
+            path = os.path.join(self.folder, f"step-{state['step']}")
+            partial = f"{path}.partial"
+            try:
+                os.mkdir(partial)
+                _write_folder(partial, arrays, state)
+                os.rename(partial, path)
+                _sync(self.folder)
+            except OSError as error:
+                shutil.rmtree(partial, ignore_errors=True)
+                # What failed may be known by no name of a file: a full disk while writing.
+                code = error.errno or errno.EIO
+                raise OSError(
+                    code, f"{error.strerror or error}; {self._last_good()}", path
+                ) from None
+            self.newest = path
+            for step in self._steps()[self.keep :]:
+                # Never half a checkpoint under its name.
+                old = os.path.join(self.folder, f"step-{step}")
+                os.rename(old, f"{old}.partial")
+                shutil.rmtree(f"{old}.partial")
+        except (OSError, FloatingPointError) as error:
+            self._error = error
+
+    def _raise_error(self):
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _last_good(self):
+        return f"the last good checkpoint is {self.newest}" if self.newest else "no checkpoint yet"
+
+    def _stop_at(self, loss):
+        self.wait()
+        text = f"The loss must be finite. Received: {loss} at step {self.step:,}"
+        if self.data is not None:
+            path = os.path.join(self.folder, f"bad-batch-step-{self.step}.npz")
+            np.savez(path, **_flat(self.data.batch(self.step - 1)))
+            text += f"; its batch is in {path}"
+        raise FloatingPointError(f"{text}; {self._last_good()}")
+
+    # === Reading ===
+    def _open(self):
+        for name in os.listdir(self.folder):
+            if name.endswith(".partial"):
+                shutil.rmtree(os.path.join(self.folder, name))
+        self._restored = self._read_newest()
+        if self._restored is None:
+            return
+        arrays, state = self._restored
+        self._check_identity(state["identity"])
+        if self.data is not None:
+            place = {k.removeprefix("data/"): v for k, v in arrays.items() if "data/" in k}
+            self.data.start_at(self.step, {**state["data"], **place})
+        for name, part in self.parts.items():
+            part.set_state(state["parts"][name])
+
+    def _steps(self):
+        names = (_NAME.fullmatch(name) for name in os.listdir(self.folder))
+        return sorted((int(match[1]) for match in names if match), reverse=True)
+
+    def _read_newest(self):
+        steps = self._steps()
+        for step in steps:
+            path = os.path.join(self.folder, f"step-{step}")
+            try:
+                _check_sums(path)
+                with open(os.path.join(path, _STATE), encoding="utf-8") as file:
+                    state = json.load(file)
+                if state["version"] != _VERSION:
+                    raise ValueError(
+                        f"A checkpoint must be of version {_VERSION}. Received: {path}, of "
+                        f"version {state['version']}"
+                    )
+                with np.load(os.path.join(path, _ARRAYS), allow_pickle=False) as file:
+                    arrays = dict(file)
+            except _DamagedError as error:
+                os.rename(path, _unused(f"{path}.damaged"))
+                logging.getLogger("keras_spanbert").warning(
+                    "Checkpoint %s is damaged (%s) and set aside", path, error
+                )
+                continue
+            self.step = state["step"]
+            self.newest = path
+            return arrays, state
+        if steps:
+            raise ValueError(
+                f"One checkpoint must be whole. Received: {self.folder}, all of them damaged"
+            )
+        return None
+
+    def _check_identity(self, theirs):
+        for name in [*self.identity, *theirs]:
+            mine = json.loads(json.dumps(self.identity.get(name)))
+            if mine != theirs.get(name):
+                raise ValueError(
+                    f"A checkpoint must be of the same run. Received: {self.newest}, where "
+                    f"{name} is {theirs.get(name)!r}, here {mine!r}"
+                )
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is not of the model that is trained, or cannot be used by `fit`."""
+
+
+class _DamagedError(Exception):
+    pass
+
+
+def lock(folder):
+    """Locks a folder until the file returned is closed or the process ends.
+
+    Raises:
+        ValueError: where another process has it.
+    """
+    path = os.path.join(folder, ".lock")
+    file = open(path, "a+", encoding="ascii")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        owner = file.read().strip()
+        file.close()
+        raise ValueError(
+            f"One run at a time may write to a folder. Received: {folder}, in use by process "
+            f"{owner or 'unknown'}"
+        ) from None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
+
+
+def _write_folder(folder, arrays, state):
+    np.savez(os.path.join(folder, _ARRAYS), **arrays)
+    with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
+        json.dump(state, file)
+    lines = [f"{_sha256(os.path.join(folder, name))}  {name}\n" for name in [_ARRAYS, _STATE]]
+    with open(os.path.join(folder, _SUMS), "w", encoding="ascii") as file:
+        file.writelines(lines)
+    for name in [_ARRAYS, _STATE, _SUMS, "."]:
+        _sync(os.path.join(folder, name))
+
+
+def _check_sums(folder):
+    try:
+        with open(os.path.join(folder, _SUMS), encoding="ascii") as file:
+            sums = dict(reversed(line.split()) for line in file)
+        for name in [_ARRAYS, _STATE]:
+            if _sha256(os.path.join(folder, name)) != sums.get(name):
+                raise _DamagedError(f"{name} does not have its SHA-256")
+    except FileNotFoundError as error:
+        raise _DamagedError(f"{os.path.basename(error.filename)} is missing") from None
+    except (NotADirectoryError, ValueError):
+        raise _DamagedError(f"{_SUMS} cannot be read") from None
+
+
+def _sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unused(path):
+    number, unused = 1, path
+    while os.path.exists(unused):
+        number += 1
+        unused = f"{path}-{number}"
+    return unused
+
+
+def _described(variables):
+    return [[v.path, list(v.shape), v.dtype] for v in variables]
+
+
+def _assign(variables, arrays, group):
+    for i, variable in enumerate(variables):
+        variable.assign(arrays[f"{group}/{i}"])
+
+
+def _torch_generators():
+    """States of PyTorch's own generators, from which dropout draws there."""
+    if keras.backend.backend() != "torch":
+        return {}
+    import torch
+
+    states = {"cpu": torch.get_rng_state()}
+    states.update((f"cuda:{i}", s) for i, s in enumerate(torch.cuda.get_rng_state_all()))
+    return {f"generator/{device}": state.numpy().copy() for device, state in states.items()}
+
+
+def _set_torch_generators(arrays):
+    if keras.backend.backend() != "torch":
+        return
+    import torch
+
+    for i in range(torch.cuda.device_count()):
+        if f"generator/cuda:{i}" in arrays:
+            torch.cuda.set_rng_state(torch.from_numpy(arrays[f"generator/cuda:{i}"]), i)
+    if "generator/cpu" in arrays:  # None in a run that began on another backend.
+        torch.set_rng_state(torch.from_numpy(arrays["generator/cpu"]))
+
+
+def _flat(batch, prefix=""):
+    """Arrays of nested tuples and dicts, by their paths."""
+    if isinstance(batch, (tuple, list)):
+        batch = dict(zip(["x", "y", "sample_weight"], batch))
+    if not isinstance(batch, dict):
+        return {prefix: np.asarray(batch)}
+    flat = {}
+    for name, value in batch.items():
+        flat.update(_flat(value, f"{prefix}.{name}" if prefix else name))
+    return flat
