@@ -11,6 +11,7 @@ from keras_spanbert.models.question_answerer_preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
 )
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.training.distribution import distribute
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 from keras_spanbert.training.resume import TrainingCheckpoint
 
@@ -29,6 +30,7 @@ __all__ = [
     "SpanMasking",
     "TrainingCheckpoint",
     "checkpoints",
+    "distribute",
     "metrics",
     "serving",
 ]

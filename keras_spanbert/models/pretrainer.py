@@ -9,6 +9,7 @@ from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.models.backbone import SpanBertBackbone, kernel_initializer
 from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.training.losses import WeightedMeanCrossentropy
 from keras_spanbert.training.optimizer import AdamW
 
 _SCORES = ("both", "mlm", "sbo")
@@ -162,12 +163,7 @@ class SpanBertPretrainer(SpanBertTask):
         if optimizer == "auto":
             optimizer = AdamW()
         if loss == "auto":
-            loss = {
-                name: keras.losses.SparseCategoricalCrossentropy(
-                    from_logits=True, reduction="mean_with_sample_weight"
-                )
-                for name in ["mlm", "sbo"]
-            }
+            loss = {name: WeightedMeanCrossentropy(from_logits=True) for name in ["mlm", "sbo"]}
         if loss_weights == "auto":
             loss_weights = {"mlm": 1.0, "sbo": self.sbo_weight}
         if weighted_metrics == "auto":

@@ -7,6 +7,8 @@ import os
 import keras
 import keras_hub
 
+from keras_spanbert.training import distribution
+
 
 class SpanBertTask(keras_hub.models.Task):
     """A backbone with a head: loading of presets and checkpoints, and compiling."""
@@ -57,6 +59,25 @@ class SpanBertTask(keras_hub.models.Task):
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower there.
         super().compile(jit_compile=jit_compile, **kwargs)
+
+    def __call__(self, *args, **kwargs):
+        if kwargs.get("training") and distribution.num_torch_processes() > 1:
+            inputs = keras.tree.flatten(args)
+            if not any(isinstance(x, keras.KerasTensor) for x in inputs):
+                return self._exchanging_module()(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def _exchanging_module(self):
+        # In a list, since a module that holds itself cannot be walked.
+        module = self.__dict__.get("_exchanging")
+        if module is None:
+            module = [distribution.with_exchanged_gradients(self, super().__call__)]
+            object.__setattr__(self, "_exchanging", module)
+        return module[0]
+
+    def get_metrics_result(self):
+        with distribution.summed_over_processes(self.metrics):
+            return super().get_metrics_result()
 
     def compile_from_config(self, config):
         # Keras does so itself only where `compile` is not overridden.

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_spanbert.training.distribution import summed_over_replicas
+
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -101,3 +103,10 @@ class AdamW(keras.optimizers.AdamW):
         )
         # By their names in Keras: "bias" covers the heads' "output_bias".
         self.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+
+    def _clip_gradients(self, grads):
+        # On TensorFlow, Keras would clip the gradients of each replica by their own norm.
+        grads, num_replicas = summed_over_replicas(grads)
+        grads = super()._clip_gradients(grads)
+        # Keras sums them once more.
+        return grads if num_replicas == 1 else [grad / num_replicas for grad in grads]

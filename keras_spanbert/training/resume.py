@@ -1,5 +1,6 @@
 """Checkpoints of whole training runs, to go on as if nothing had happened."""
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -15,6 +16,8 @@ import weakref
 
 import keras
 import numpy as np
+
+from keras_spanbert.training import distribution
 
 _VERSION = 1
 _NAME = re.compile(r"step-(\d+)")
@@ -35,7 +38,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     epoch's end the checkpoint is written after the evaluation.
 
     It also stops a run whose loss is not finite, before such weights are
-    written.
+    written. Of several processes that train together, each is given one and the
+    first writes; their number may change between runs.
 
     Args:
         folder: string. Where checkpoints are written; locked against other
@@ -83,9 +87,14 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.parts = parts or {}
         self.identity = identity or {}
         self.step = 0
-        os.makedirs(folder, exist_ok=True)
-        self._lock = lock(folder)
-        weakref.finalize(self, self._lock.close)
+        self._is_main = distribution.process_index() == 0
+        self._lock = contextlib.ExitStack()
+        if self._is_main:
+            os.makedirs(folder, exist_ok=True)
+            self._lock.enter_context(lock(folder))
+            weakref.finalize(self, self._lock.close)
+        else:
+            distribution.barrier()
         self.newest = None
         self._restored = None  # Arrays and state until `fit` begins.
         self._epoch = 0
@@ -99,6 +108,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         except BaseException:
             self.close()
             raise
+        if self._is_main:
+            distribution.barrier()  # What is set aside here is not seen by the others.
+        distribution.barrier()  # None still reads when the first checkpoint is written.
         self._written = self.step
 
     # === Restoring ===
@@ -207,7 +219,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         variables = self._variables()
         for group, members in variables.items():
             for i, variable in enumerate(members):
-                array = keras.ops.convert_to_numpy(variable)
+                array = distribution.to_numpy(variable)
                 # NumPy's files know no bfloat16.
                 is_bfloat16 = array.dtype.kind == "V"
                 arrays[f"{group}/{i}"] = np.array(array, "float32" if is_bfloat16 else None)
@@ -229,6 +241,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             else:
                 state["data"][name] = value
         self._written = self.step
+        if not self._is_main:
+            return
         self._writer = threading.Thread(target=self._write, args=(arrays, state))
         self._writer.start()
 
@@ -302,7 +316,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     # === Reading ===
     def _open(self):
-        for name in os.listdir(self.folder):
+        for name in os.listdir(self.folder) if self._is_main else []:
             if name.endswith(".partial"):
                 shutil.rmtree(os.path.join(self.folder, name))
         self._restored = self._read_newest()

@@ -1,0 +1,373 @@
+"""Training on many devices and hosts, by each backend's own engine."""
+
+import contextlib
+import os
+
+import keras
+import numpy as np
+
+MODES = ("auto", "none", "data", "model")
+# Of the transformer and both heads, for ModelParallel: columns of what fans out, rows of what
+# fans in, so that a layer exchanges activations once.
+_LAYOUT = {
+    "token_embedding/embeddings": (None, "model"),
+    r".*/(query|key|value)/kernel": (None, "model", None),
+    r".*/(query|key|value)/bias": ("model", None),
+    r".*/attention_output/kernel": ("model", None, None),
+    r".*/feedforward_intermediate_dense/kernel": (None, "model"),
+    r".*/feedforward_intermediate_dense/bias": ("model",),
+    r".*/feedforward_output_dense/kernel": ("model", None),
+    r"mlm_head/intermediate_dense/kernel": (None, "model"),
+    r"sbo_head/dense_\d/kernel": (None, "model"),
+}
+
+
+def distribute(mode="auto"):
+    """Has models that are built from now on train on all devices of all processes.
+
+    The same script runs on one device and on many: batches, losses and metrics
+    are those of one process with the whole batch.
+
+    - TensorFlow: `MirroredStrategy` over the GPUs of a host, or `TPUStrategy`
+      where the environment variable `TPU_NAME` names a TPU.
+    - JAX: `keras.distribution.DataParallel`, or `ModelParallel` with
+      `mode="model"`, over all devices; of several processes where Keras's
+      variables `KERAS_DISTRIBUTION_JOB_ADDRESSES`, `..._NUM_PROCESSES` and
+      `..._PROCESS_ID` are set.
+    - PyTorch: `DistributedDataParallel` between the processes that `torchrun`
+      starts, a device each.
+
+    Call it once, before anything else touches the backend.
+
+    Args:
+        mode: "auto", "none", "data" or "model". Defaults to `"auto"`: "data"
+            where there are several devices or processes, else "none".
+
+    Returns:
+        `Distribution`.
+
+    Raises:
+        ValueError: where the backend cannot do it; which one can is said.
+
+    Example:
+    ```python
+    distribution = keras_spanbert.distribute()
+    with distribution.scope():
+        model = keras_spanbert.SpanBertPretrainer(backbone)
+        model.compile()
+    model.fit(distribution.split(stream.dataset()), steps_per_epoch=1000)
+    if distribution.is_main:
+        model.save_to_preset("model")
+    ```
+    """
+    if mode not in MODES:
+        raise ValueError(f"`mode` must be one of {', '.join(MODES)}. Received: {mode!r}")
+    backend = keras.backend.backend()
+    if mode == "model" and backend != "jax":
+        raise ValueError(
+            "Model parallelism takes the JAX backend (KERAS_BACKEND=jax). Received: "
+            f"mode='model' on {backend}"
+        )
+    engines = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
+    return engines[backend](mode)
+
+
+class Distribution:
+    """What `distribute` set up.
+
+    Attributes:
+        num_replicas: int. Parts that a batch is cut into, over all processes.
+        num_processes: int.
+        process: int. Number of this one.
+        is_main: bool. Whether this is the one that writes files.
+        part, num_parts: ints. Which part of each batch is this process's.
+    """
+
+    def __init__(
+        self, num_replicas=1, process=0, num_processes=1, part=0, num_parts=1, strategy=None
+    ):
+        self.num_replicas = num_replicas
+        self.process = process
+        self.num_processes = num_processes
+        self.is_main = process == 0
+        self.part = part
+        self.num_parts = num_parts
+        self._strategy = strategy
+        self._copies = {}
+
+    def scope(self):
+        """A context manager in which models are built and compiled."""
+        return self._strategy.scope() if self._strategy else contextlib.nullcontext()
+
+    def check_batch_size(self, batch_size):
+        """Raises a ValueError where the replicas cannot share a batch evenly."""
+        if batch_size % self.num_replicas:
+            raise ValueError(
+                f"The batch size must be a multiple of the {self.num_replicas} devices. Received: "
+                f"{batch_size}"
+            )
+
+    def split(self, dataset):
+        """This process's rows of each batch of a `tf.data.Dataset`.
+
+        All processes read all of the data and mask whole batches, so that these
+        do not depend on the number of processes.
+        """
+        if self.num_parts == 1:
+            return dataset
+        import tensorflow as tf
+
+        def rows(array):
+            size = array.shape[0] // self.num_parts
+            return array[self.part * size : (self.part + 1) * size]
+
+        return dataset.map(lambda *batch: tf.nest.map_structure(rows, batch))
+
+    def local(self, model):
+        """The model with its present weights, to save it and to predict in this process alone.
+
+        On JAX a copy, made in all processes together, elsewhere the model itself.
+        """
+        if keras.distribution.distribution() is None:
+            return model
+        values = [to_numpy(variable) for variable in model.variables]
+        with _without_distribution():
+            if model not in self._copies:
+                self._copies[model] = model.__class__.from_config(model.get_config())
+            copy = self._copies[model]
+            for variable, value in zip(copy.variables, values):
+                variable.assign(value)
+        return copy
+
+    def any_process(self, flag):
+        """Whether `flag` is true in any process; all must ask."""
+        if self.num_processes == 1:
+            return flag
+        if keras.backend.backend() == "jax":
+            from jax.experimental import multihost_utils
+
+            return bool(np.any(multihost_utils.process_allgather(np.array(flag))))
+        import torch
+
+        value = torch.tensor(float(flag))
+        torch.distributed.all_reduce(value)
+        return bool(value > 0)
+
+
+def to_numpy(variable):
+    """The whole value of a variable, whose parts may be in other processes: all must ask."""
+    if keras.backend.backend() == "jax" and not variable.value.is_fully_addressable:
+        if not variable.value.is_fully_replicated:
+            from jax.experimental import multihost_utils
+
+            return np.asarray(multihost_utils.process_allgather(variable.value, tiled=True))
+    return keras.ops.convert_to_numpy(variable)
+
+
+def process_index():
+    """Number of this process among those that train together."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.process_index()
+    if num_torch_processes() > 1:
+        import torch
+
+        return torch.distributed.get_rank()
+    return 0
+
+
+def barrier():
+    """Waits for all processes."""
+    if keras.backend.backend() == "jax":
+        import jax
+        from jax.experimental import multihost_utils
+
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices("keras_spanbert")
+    elif num_torch_processes() > 1:
+        import torch
+
+        torch.distributed.barrier()
+
+
+# === Engines ===
+
+
+def _tensorflow(mode):
+    import json
+
+    import tensorflow as tf
+
+    workers = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+    if mode != "none" and sum(len(hosts) for hosts in workers.values()) > 1:
+        raise ValueError(
+            "Keras 3 trains on one host with TensorFlow; on several, use KERAS_BACKEND=jax or "
+            f"torch. Received: TF_CONFIG={os.environ['TF_CONFIG']}"
+        )
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    if mode == "none" or (mode == "auto" and len(devices) == 1 and "TPU_NAME" not in os.environ):
+        return Distribution()
+    if "TPU_NAME" in os.environ:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    else:
+        strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+    return Distribution(num_replicas=strategy.num_replicas_in_sync, strategy=strategy)
+
+
+def _jax(mode):
+    count = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES", "1"))
+    if mode == "none":
+        if count > 1:
+            raise ValueError(
+                "`mode` must not be none in several processes. Received: "
+                f"KERAS_DISTRIBUTION_NUM_PROCESSES={count}"
+            )
+        return Distribution()
+    import jax
+
+    if count > 1:
+        # On CPUs JAX has collectives of its own choosing only where it is told so.
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        keras.distribution.initialize()
+    devices = jax.device_count()
+    if mode == "auto" and devices == 1:
+        return Distribution()
+    process, count = jax.process_index(), jax.process_count()
+    if mode == "model":
+        # The layers' exchanges are within a host where it has several devices.
+        shards = jax.local_device_count() if jax.local_device_count() > 1 else devices
+        mesh = keras.distribution.DeviceMesh(
+            (devices // shards, shards), ("batch", "model"), keras.distribution.list_devices()
+        )
+        layout = keras.distribution.LayoutMap(mesh)
+        for path, axes in _LAYOUT.items():
+            layout[path] = axes
+        engine = keras.distribution.ModelParallel(
+            layout_map=layout, batch_dim_name="batch", auto_shard_dataset=False
+        )
+        replicas = devices // shards
+    else:
+        engine = keras.distribution.DataParallel(auto_shard_dataset=False)
+        replicas = devices
+    keras.distribution.set_distribution(engine)
+    parts = min(count, replicas)
+    return Distribution(replicas, process, count, process * parts // count, parts)
+
+
+def _torch(mode):
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if mode == "none" or (mode == "auto" and count == 1):
+        if count > 1:
+            raise ValueError(
+                "`mode` must not be none in several processes. Received: torchrun's "
+                f"WORLD_SIZE={count}"
+            )
+        return Distribution()
+    if "WORLD_SIZE" not in os.environ:
+        raise ValueError(
+            "With PyTorch, processes are started by torchrun. Received: mode='data' without "
+            "its WORLD_SIZE"
+        )
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    process = torch.distributed.get_rank()
+    return Distribution(count, process, count, process, count)
+
+
+# === Within a step ===
+
+
+def mean_over_replicas(x):
+    """The mean of a tensor over the replicas of a step; JAX has but one by itself."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        context = tf.distribute.get_replica_context()
+        if context is None or context.num_replicas_in_sync == 1:
+            return x
+        return context.all_reduce(tf.distribute.ReduceOp.MEAN, x)
+    if num_torch_processes() == 1 or x.device.type == "meta":
+        return x
+    import torch
+
+    mean = x.detach() / num_torch_processes()
+    torch.distributed.all_reduce(mean)
+    return mean
+
+
+def summed_over_replicas(tensors):
+    """The sums of tensors over TensorFlow's replicas, and how many these are.
+
+    On the other backends tensors are already those of all replicas, and it is 1.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return tensors, 1
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return tensors, 1
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors), context.num_replicas_in_sync
+
+
+def num_torch_processes():
+    if keras.backend.backend() != "torch":
+        return 1
+    import torch
+
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 1
+    return torch.distributed.get_world_size()
+
+
+def with_exchanged_gradients(model, call):
+    """A PyTorch module that calls `call`, whose gradients are the mean over all processes."""
+    import torch
+
+    class Forward(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, *args, **kwargs):
+            return call(*args, **kwargs)
+
+    return torch.nn.parallel.DistributedDataParallel(Forward())
+
+
+@contextlib.contextmanager
+def summed_over_processes(metrics):
+    """Within, PyTorch's metrics are those of all processes together."""
+    variables = [variable for metric in metrics for variable in metric.variables]
+    if num_torch_processes() == 1 or not variables:
+        yield
+        return
+    import torch
+
+    own = [variable.value.detach().clone() for variable in variables]
+    sums = torch.cat([value.reshape(-1).to(torch.float64) for value in own])
+    torch.distributed.all_reduce(sums)
+    for variable, part in zip(variables, sums.split([value.numel() for value in own])):
+        variable.assign(part.reshape(variable.shape))
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, own):
+            variable.assign(value)
+
+
+@contextlib.contextmanager
+def _without_distribution():
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(distribution)
