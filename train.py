@@ -30,6 +30,7 @@ ANSWERING_EPOCHS = 2
 # Flags that a run that is resumed may change.
 FREE_FLAGS = [
     "checkpoint_every",
+    "distribution",
     "export",
     "keep_checkpoints",
     "output",
@@ -150,6 +151,12 @@ integer(
     lower_bound=1,
 )
 integer("eval_steps", 100, "Most batches an evaluation when pretraining.", lower_bound=1)
+choice(
+    "distribution",
+    "auto",
+    ["auto", "none", "data", "model"],
+    "Over which devices: all for the data, JAX's for the model too, or one.",
+)
 integer("checkpoint_every", 500, "Steps between checkpoints, for --resume.", lower_bound=1)
 integer("keep_checkpoints", 3, "How many are kept, the newest.", lower_bound=1)
 
@@ -165,8 +172,9 @@ def main(argv):
     handlers = {number: signal.getsignal(number) for number in [signal.SIGINT, signal.SIGTERM]}
     try:
         stop_on_signals("before training, nothing was saved")
-        set_up()
-        {"pretrain": pretrain, "question_answering": question_answering}[FLAGS.task]()
+        distribution = set_up()
+        task = {"pretrain": pretrain, "question_answering": question_answering}[FLAGS.task]
+        task(distribution)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -189,14 +197,22 @@ def set_up():
         import keras
         import tensorflow as tf
 
-        import keras_spanbert  # noqa: F401
+        import keras_spanbert as ks
 
         tf.config.list_physical_devices()
     if keras.backend.backend() != "tensorflow":
         tf.config.set_visible_devices([], "GPU")  # TensorFlow only feeds data.
     with user_input():
+        distribution = ks.distribute(FLAGS.distribution)
+        if FLAGS.train_data or FLAGS.task == "pretrain":
+            distribution.check_batch_size(FLAGS.batch_size)
+        if distribution.num_processes > 1 and not FLAGS.output:
+            raise ValueError("`--output` must be given with several processes. Received: none")
         keras.config.set_dtype_policy(FLAGS.dtype)
         keras.utils.set_random_seed(FLAGS.seed)
+    if not distribution.is_main:
+        sys.stdout = open(os.devnull, "w")  # One process speaks for all.
+    return distribution
 
 
 def take_up_flags():
@@ -230,7 +246,7 @@ def resolve(**values):
         FLAGS[name].value = value
 
 
-def pretrain():
+def pretrain(distribution):
     import numpy as np
     import tensorflow as tf
 
@@ -240,11 +256,12 @@ def pretrain():
     # === Data and model ===
     with user_input():
         check_flags()
-        output = new_output()
+        output = new_output(distribution)
         in_output = functools.partial(os.path.join, output)
         train_corpus, eval_corpus, split = open_corpora()
         known = known_of(train_corpus, in_output("corpus.json"))
-        model, preprocessor = build_model(train_corpus, known.get("vocabulary"))
+        with distribution.scope():
+            model, preprocessor = build_model(train_corpus, known.get("vocabulary"))
         if "counts" in known:
             counts, num_blocks = np.array(known["counts"]), known["num_blocks"]
         else:
@@ -279,14 +296,21 @@ def pretrain():
                 "more (--min_block_tokens). Received: none"
             )
         report = reports.TrainingReport(
-            in_output("history.csv"), steps, FLAGS.batch_size * FLAGS.sequence_length
+            in_output("history.csv") if distribution.is_main else None,
+            steps,
+            FLAGS.batch_size * FLAGS.sequence_length,
         )
-        checkpoint = open_checkpoint(output, stream, report, preprocessor.tokenizer)
-        known["vocabulary"] = preprocessor.tokenizer.get_vocabulary()
-        known["counts"], known["num_blocks"] = counts.tolist(), num_blocks
-        reports.write_json(in_output("corpus.json"), known)
-    eval_dataset = eval_dataset.apply(tf.data.experimental.assert_cardinality(num_eval_batches))
+        tokenizer = preprocessor.tokenizer
+        checkpoint = open_checkpoint(output, stream, report, tokenizer, distribution)
+        known.update(
+            vocabulary=tokenizer.get_vocabulary(), counts=counts.tolist(), num_blocks=num_blocks
+        )
+        if distribution.is_main:
+            reports.write_json(in_output("corpus.json"), known)
     unigram = reports.unigram_entropies(counts, eval_dataset)
+    eval_dataset = distribution.split(eval_dataset).apply(
+        tf.data.experimental.assert_cardinality(num_eval_batches)
+    )
     say(
         f"{counts.sum():,} tokens in {num_blocks:,} blocks, {model.count_params():,} parameters, "
         f"{steps:,} steps; unigram entropy {unigram['mlm']:.3f} (MLM), {unigram['sbo']:.3f} (SBO)"
@@ -295,15 +319,16 @@ def pretrain():
         say("Warning: no span of the evaluation has a token on either side, so SBO learns nothing")
 
     # === Fit ===
-    model.compile(optimizer)
-    with training() as interruption:
+    with distribution.scope():
+        model.compile(optimizer)
+    with training(distribution) as interruption:
         if FLAGS.preset and not report.rows:
             logs = model.evaluate(
                 eval_dataset, callbacks=[interruption], verbose=0, return_dict=True
             )
             report.record_start(logs)
         model.fit(
-            stream.dataset(),
+            distribution.split(stream.dataset()),
             epochs=-(-steps // eval_every),
             steps_per_epoch=eval_every,
             validation_data=eval_dataset,
@@ -318,6 +343,10 @@ def pretrain():
             checkpoint.wait()
 
     # === Save and show ===
+    model = distribution.local(model)
+    distribution.close()
+    if not distribution.is_main:
+        sys.exit(128 + interruption.signal if interruption.signal else 0)
     model.preprocessor = preprocessor
     save_preset(model, output)
     metrics = {"steps": report.step, "seconds": round(report.seconds(), 1)}
@@ -358,7 +387,7 @@ def pretrain():
     say(f"Wrote the preset and {', '.join(written)} to {output}")
 
 
-def question_answering():
+def question_answering(distribution):
     from keras_spanbert.data.array_stream import ArrayStream
     from keras_spanbert.training import reports
 
@@ -377,7 +406,7 @@ def question_answering():
                 f"--predict_data={FLAGS.predict_data} --predictions={FLAGS.predictions}"
             )
         check_flags()
-        output = new_output()
+        output = new_output(distribution)
         train, evaluation, prediction = (
             files and read_questions(files, for_training)
             for files, for_training in [
@@ -386,7 +415,8 @@ def question_answering():
                 (FLAGS.predict_data, False),
             ]
         )
-        answerer = build_answerer()
+        with distribution.scope():
+            answerer = build_answerer()
         if train:
             say(f"{len(train.ids):,} questions; cutting windows")
             windows = answerer.preprocessor.windows(train.questions, train.contexts, train.answers)
@@ -396,12 +426,17 @@ def question_answering():
             eval_every = min(steps, FLAGS.eval_every or steps_per_epoch)
             optimizer = adamw(steps, eval_every, learning_rate=2e-5)
         in_output = functools.partial(os.path.join, output)
-    evaluate = functools.partial(
-        answerer.evaluate_squad,
-        evaluation,
-        max_answer_length=FLAGS.max_answer_length,
-        batch_size=FLAGS.batch_size,
-    )
+
+    def evaluate():
+        return distribution.local(answerer).evaluate_squad(
+            evaluation, max_answer_length=FLAGS.max_answer_length, batch_size=FLAGS.batch_size
+        )
+
+    def save():
+        local = distribution.local(answerer)
+        if distribution.is_main:
+            save_preset(local, output)
+
     metrics = {}
 
     # === Fit ===
@@ -410,22 +445,24 @@ def question_answering():
             f"{num_windows:,} windows of {FLAGS.sequence_length} tokens, "
             f"{answerer.count_params():,} parameters, {steps:,} steps"
         )
-        answerer.compile(optimizer)
+        with distribution.scope():
+            answerer.compile(optimizer)
         report = reports.SquadReport(
-            in_output("history.csv"),
+            in_output("history.csv") if distribution.is_main else None,
             steps,
             FLAGS.batch_size * FLAGS.sequence_length,
             evaluate=evaluate if evaluation else None,
-            save=functools.partial(save_preset, answerer, output),
+            save=save,
         )
         inputs = {name: windows[name] for name in ["token_ids", "segment_ids", "padding_mask"]}
         labels = {name: windows[name] for name in ["start", "end"]}
         stream = ArrayStream((inputs, labels), FLAGS.batch_size, FLAGS.seed)
         with user_input():
-            checkpoint = open_checkpoint(output, stream, report, answerer.preprocessor.tokenizer)
-        with training() as interruption:
+            tokenizer = answerer.preprocessor.tokenizer
+            checkpoint = open_checkpoint(output, stream, report, tokenizer, distribution)
+        with training(distribution) as interruption:
             answerer.fit(
-                stream.dataset(),
+                distribution.split(stream.dataset()),
                 epochs=-(-steps // eval_every),
                 steps_per_epoch=eval_every,
                 callbacks=[report, checkpoint, interruption],
@@ -437,10 +474,13 @@ def question_answering():
             with user_input():
                 checkpoint.save()
                 checkpoint.wait()
+        if not report.best:
+            save()
+        distribution.close()
+        if not distribution.is_main:
+            sys.exit(128 + interruption.signal if interruption.signal else 0)
         metrics = {"steps": report.step, "seconds": round(report.seconds(), 1)}
         metrics.update(report.best)
-        if not report.best:
-            save_preset(answerer, output)
         if importlib.util.find_spec("matplotlib") is not None and report.rows:
             reports.plot_scores(in_output("loss.png"), report.rows)
         if interruption.signal:
@@ -448,8 +488,7 @@ def question_answering():
             say(f"Saved to {output}; --resume --output={output} goes on")
             sys.exit(128 + interruption.signal)
         stop_on_signals(f"after training, the preset is in {output}")
-        if evaluation:
-            answerer = build_answerer(output)  # The best of all evaluations.
+        answerer = build_answerer(output)  # The best of all evaluations.
     else:
         with user_input():
             os.makedirs(output, exist_ok=True)
@@ -690,7 +729,7 @@ def known_of(corpus, path):
     return before
 
 
-def open_checkpoint(output, stream, report, tokenizer):
+def open_checkpoint(output, stream, report, tokenizer, distribution):
     """Begins or takes up the run in a folder; locked, before anything is written there."""
     from keras_spanbert.training.resume import TrainingCheckpoint
 
@@ -707,18 +746,19 @@ def open_checkpoint(output, stream, report, tokenizer):
     )
     if checkpoint.step:
         say(f"Going on from step {checkpoint.step:,} of {checkpoint.newest}")
-    write_run(output)
+    if distribution.is_main:
+        write_run(output)
     return checkpoint
 
 
 @contextlib.contextmanager
-def training():
+def training(distribution):
     """Within, signals end `fit`, and what the user can mend gives one line."""
     from keras_spanbert.training.interruption import Interruption
     from keras_spanbert.training.resume import CheckpointError
 
     try:
-        with Interruption() as interruption:
+        with Interruption(distribution) as interruption:
             yield interruption
     except (CheckpointError, FloatingPointError, OSError) as error:
         exit_on_user_error(error)
@@ -730,8 +770,10 @@ def number_of_steps(num_examples, default=PRETRAINING_STEPS):
     return FLAGS.steps or default
 
 
-def new_output():
+def new_output(distribution):
     """The folder to write to, which must not hold anything yet but a run to resume."""
+    if not distribution.is_main:
+        return FLAGS.output  # Where the first process may be writing.
     if FLAGS.output:
         is_run = FLAGS.resume and os.path.exists(os.path.join(FLAGS.output, "run.json"))
         if (

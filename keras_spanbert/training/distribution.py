@@ -7,6 +7,8 @@ import keras
 import numpy as np
 
 MODES = ("auto", "none", "data", "model")
+# Then the others stop with an error.
+_DEAD_AFTER_SECONDS = 30
 # Of the transformer and both heads, for ModelParallel: columns of what fans out, rows of what
 # fans in, so that a layer exchanges activations once.
 _LAYOUT = {
@@ -37,7 +39,8 @@ def distribute(mode="auto"):
     - PyTorch: `DistributedDataParallel` between the processes that `torchrun`
       starts, a device each.
 
-    Call it once, before anything else touches the backend.
+    Call it once, before anything else touches the backend, and seeds after it:
+    JAX's processes are given a common one.
 
     Args:
         mode: "auto", "none", "data" or "model". Defaults to `"auto"`: "data"
@@ -126,9 +129,10 @@ class Distribution:
     def local(self, model):
         """The model with its present weights, to save it and to predict in this process alone.
 
-        On JAX a copy, made in all processes together, elsewhere the model itself.
+        Where variables are spread over devices a copy, made in all processes
+        together, else the model itself.
         """
-        if keras.distribution.distribution() is None:
+        if keras.distribution.distribution() is None and self._strategy is None:
             return model
         values = [to_numpy(variable) for variable in model.variables]
         with _without_distribution():
@@ -152,6 +156,20 @@ class Distribution:
         value = torch.tensor(float(flag))
         torch.distributed.all_reduce(value)
         return bool(value > 0)
+
+    def close(self):
+        """Ends the work together, all processes at once: each goes on, or ends, alone."""
+        if self.num_processes == 1:
+            return
+        if keras.backend.backend() == "jax":
+            import jax
+
+            keras.distribution.set_distribution(None)
+            jax.distributed.shutdown()
+        else:
+            import torch
+
+            torch.distributed.destroy_process_group()
 
 
 def to_numpy(variable):
@@ -230,9 +248,7 @@ def _jax(mode):
     import jax
 
     if count > 1:
-        # On CPUs JAX has collectives of its own choosing only where it is told so.
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        keras.distribution.initialize()
+        _connect_jax(count)
     devices = jax.device_count()
     if mode == "auto" and devices == 1:
         return Distribution()
@@ -256,6 +272,32 @@ def _jax(mode):
     keras.distribution.set_distribution(engine)
     parts = min(count, replicas)
     return Distribution(replicas, process, count, process * parts // count, parts)
+
+
+def _connect_jax(count):
+    """As `keras.distribution.initialize`, which cannot say when a process counts as dead."""
+    import jax
+
+    names = ["KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_PROCESS_ID"]
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        raise ValueError(
+            f"{missing[0]} must be set with KERAS_DISTRIBUTION_NUM_PROCESSES={count}. "
+            "Received: nothing"
+        )
+    # CPUs have no collectives between processes unless they are told which.
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        os.environ[names[0]].split(",")[0],
+        count,
+        int(os.environ[names[1]]),
+        heartbeat_timeout_seconds=_DEAD_AFTER_SECONDS,
+    )
+    from jax.experimental import multihost_utils
+
+    # Else the processes would begin with different weights.
+    seed = np.random.default_rng().integers(2**31, dtype=np.int32)
+    keras.utils.set_random_seed(int(multihost_utils.broadcast_one_to_all(seed)))
 
 
 def _torch(mode):

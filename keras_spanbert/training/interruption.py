@@ -5,6 +5,8 @@ import signal
 
 import keras
 
+from keras_spanbert.training.distribution import Distribution
+
 
 class Interruption(keras.callbacks.Callback):
     """Lets Ctrl-C and SIGTERM end training between two steps, never within one.
@@ -15,6 +17,10 @@ class Interruption(keras.callbacks.Callback):
     once. Raises `KeyboardInterrupt` inside `fit` and catches it as a context
     manager, after which both signals are ignored until the caller has saved and
     sets them. Must be the last of the callbacks, and entered in the main thread.
+
+    Args:
+        distribution: `Distribution`. Where several processes train together,
+            they all stop behind the same step. Defaults to `None`: one.
 
     Attributes:
         signal: int, the signal that came, or `None`.
@@ -29,9 +35,10 @@ class Interruption(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self):
+    def __init__(self, distribution=None):
         super().__init__()
         self.signal = None
+        self._distribution = distribution or Distribution()
         self._held = False
         self._is_fitting = False
 
@@ -56,12 +63,13 @@ class Interruption(keras.callbacks.Callback):
         os.write(2, b"Interrupted: stopping after this step or evaluation; ")
         os.write(2, b"once more to stop at once\n")
         self.signal = number
-        if not self._held:
+        if not self._held and self._distribution.num_processes == 1:
             raise KeyboardInterrupt
 
     def _release(self):
         self._held = False
-        if self.signal is not None:
+        if self._distribution.any_process(self.signal is not None):
+            self.signal = self.signal or signal.SIGTERM
             raise KeyboardInterrupt
 
     def on_train_begin(self, logs=None):

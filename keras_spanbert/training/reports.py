@@ -20,7 +20,7 @@ class TrainingReport(keras.callbacks.Callback):
     """Shows speed and time left, and writes a row of `history.csv` an evaluation.
 
     Args:
-        path: string. The CSV file.
+        path: string. The CSV file; `None` for none.
         total_steps: int. Training stops there.
         tokens_per_step: int. Batch size times sequence length.
     """
@@ -95,7 +95,8 @@ class TrainingReport(keras.callbacks.Callback):
 
     def _record(self, row, progress):
         self.rows.append(row)
-        write_csv(self.path, self.rows)
+        if self.path:
+            write_csv(self.path, self.rows)
         step = f"step {row['step']:,}/{self.total_steps:,}"
         print(f"{step}  {self._figures(row)}  {progress}", flush=True)
 
@@ -114,9 +115,7 @@ class SquadReport(TrainingReport):
     """Scores answers at each evaluation and has the best model saved.
 
     Args:
-        path: string. The CSV file.
-        total_steps: int. Training stops there.
-        tokens_per_step: int. Batch size times sequence length.
+        path, total_steps, tokens_per_step: see `TrainingReport`.
         evaluate: function that returns the scores as a dict with `exact` and
             `f1`. Defaults to `None`, none.
         save: function that saves the model, called where `f1` is the best yet.
