@@ -343,10 +343,11 @@ def pretrain(distribution):
             checkpoint.wait()
 
     # === Save and show ===
-    model = distribution.local(model)
+    with distribution.local(model) as local:
+        model = local
     distribution.close()
     if not distribution.is_main:
-        sys.exit(128 + interruption.signal if interruption.signal else 0)
+        leave(interruption.signal)
     model.preprocessor = preprocessor
     save_preset(model, output)
     metrics = {"steps": report.step, "seconds": round(report.seconds(), 1)}
@@ -428,14 +429,15 @@ def question_answering(distribution):
         in_output = functools.partial(os.path.join, output)
 
     def evaluate():
-        return distribution.local(answerer).evaluate_squad(
-            evaluation, max_answer_length=FLAGS.max_answer_length, batch_size=FLAGS.batch_size
-        )
+        with distribution.local(answerer) as model:
+            return model.evaluate_squad(
+                evaluation, max_answer_length=FLAGS.max_answer_length, batch_size=FLAGS.batch_size
+            )
 
     def save():
-        local = distribution.local(answerer)
-        if distribution.is_main:
-            save_preset(local, output)
+        with distribution.local(answerer) as model:
+            if distribution.is_main:
+                save_preset(model, output)
 
     metrics = {}
 
@@ -478,7 +480,7 @@ def question_answering(distribution):
             save()
         distribution.close()
         if not distribution.is_main:
-            sys.exit(128 + interruption.signal if interruption.signal else 0)
+            leave(interruption.signal)
         metrics = {"steps": report.step, "seconds": round(report.seconds(), 1)}
         metrics.update(report.best)
         if importlib.util.find_spec("matplotlib") is not None and report.rows:
@@ -572,6 +574,12 @@ def adamw(steps, eval_every, learning_rate):
         beta_2=FLAGS.beta_2,
         global_clipnorm=FLAGS.clip_norm or None,
     )
+
+
+def leave(signal_number):
+    """Ends a process that the first one goes on without."""
+    # At once: TensorFlow's threads may still be reading, which Python's end would not survive.
+    os._exit(128 + signal_number if signal_number else 0)
 
 
 def plot(reports, in_output, report, unigram, masking):

@@ -126,22 +126,25 @@ class Distribution:
 
         return dataset.map(lambda *batch: tf.nest.map_structure(rows, batch))
 
+    @contextlib.contextmanager
     def local(self, model):
-        """The model with its present weights, to save it and to predict in this process alone.
+        """Gives the model with its present weights, to save or predict in this process alone.
 
         Where variables are spread over devices a copy, made in all processes
         together, else the model itself.
         """
         if keras.distribution.distribution() is None and self._strategy is None:
-            return model
+            yield model
+            return
         values = [to_numpy(variable) for variable in model.variables]
         with _without_distribution():
             if model not in self._copies:
-                self._copies[model] = model.__class__.from_config(model.get_config())
+                copy = self._copies[model] = model.__class__.from_config(model.get_config())
+                copy.preprocessor = model.preprocessor  # A vocabulary is not in the config.
             copy = self._copies[model]
             for variable, value in zip(copy.variables, values):
                 variable.assign(value)
-        return copy
+            yield copy
 
     def any_process(self, flag):
         """Whether `flag` is true in any process; all must ask."""
@@ -159,12 +162,12 @@ class Distribution:
 
     def close(self):
         """Ends the work together, all processes at once: each goes on, or ends, alone."""
+        keras.distribution.set_distribution(None)
         if self.num_processes == 1:
             return
         if keras.backend.backend() == "jax":
             import jax
 
-            keras.distribution.set_distribution(None)
             jax.distributed.shutdown()
         else:
             import torch

@@ -41,6 +41,7 @@ def main(mode, texts, output, dies_at=None):
     class Die(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
             if dies_at is not None and epoch == int(dies_at) and distribution.process == 1:
+                open(os.path.join(output, "died"), "w").close()
                 os._exit(7)
 
     evaluation = TrainingStream(stream.corpus, preprocessor, BATCH_SIZE, seed=2).dataset().take(2)
@@ -55,15 +56,18 @@ def main(mode, texts, output, dies_at=None):
         shuffle=False,
         verbose=0,
     ).history
-    local = distribution.local(model)
-    stream.start_at(0, TrainingStream(Corpus(texts), preprocessor, BATCH_SIZE, 1).state(0))
-    rows = [
-        x["token_ids"].tolist()
-        for x, _, _ in distribution.split(stream.dataset()).take(STEPS).as_numpy_iterator()
-    ]
+    with distribution.local(model) as local:
+        weights = [np.asarray(w, "float64").ravel().tolist() for w in local.get_weights()]
+    rows = []
+    dataset = TrainingStream(stream.corpus, preprocessor, BATCH_SIZE, seed=1, epochs=1).dataset()
+    with distribution.scope():
+        strategy = tf.distribute.get_strategy()
+    for x, _, _ in strategy.experimental_distribute_dataset(distribution.split(dataset)):
+        parts = strategy.experimental_local_results(x["token_ids"])
+        rows.append(np.concatenate([part.numpy() for part in parts]).tolist())
     result = {
         "history": history,
-        "weights": [np.asarray(w, "float64").ravel().tolist() for w in local.get_weights()],
+        "weights": weights,
         "rows": rows,
         "replicas": distribution.num_replicas,
         "checkpoint": checkpoint.newest,
