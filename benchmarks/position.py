@@ -39,7 +39,7 @@ def main():
         stream = open_stream(folder, vocabulary=None)[0]
         blocks = int(0.9 * args.bytes / 4.5) // LENGTH  # Some 4.5 bytes a token.
         steps = blocks // BATCH_SIZE
-        for step, batch in enumerate(stream.dataset().take(steps)):
+        for step, _ in enumerate(stream.dataset().take(steps)):
             stream.consumed(step + 1)
         seconds = time.perf_counter() - began
         state = stream.state(steps)
