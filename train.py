@@ -276,7 +276,8 @@ def pretrain(distribution):
             )
         steps = number_of_steps(num_blocks)
         eval_every = min(steps, FLAGS.eval_every or -(-steps // 10))
-        optimizer = adamw(steps, eval_every, learning_rate=1e-4 if FLAGS.preset else 3e-3)
+        with distribution.scope():
+            optimizer = adamw(steps, eval_every, learning_rate=1e-4 if FLAGS.preset else 3e-3)
     stream = TrainingStream(
         train_corpus,
         preprocessor,
@@ -425,7 +426,8 @@ def question_answering(distribution):
             steps_per_epoch = -(-num_windows // FLAGS.batch_size)
             steps = number_of_steps(num_windows, ANSWERING_EPOCHS * steps_per_epoch)
             eval_every = min(steps, FLAGS.eval_every or steps_per_epoch)
-            optimizer = adamw(steps, eval_every, learning_rate=2e-5)
+            with distribution.scope():
+                optimizer = adamw(steps, eval_every, learning_rate=2e-5)
         in_output = functools.partial(os.path.join, output)
 
     def evaluate():

@@ -1,22 +1,44 @@
-"""Runs the tests on every backend, each in a process of its own."""
+"""Runs the tests on every backend, each in a process of its own, side by side."""
 
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 BACKENDS = ("tensorflow", "jax", "torch")
+# So that they can share a GPU.
+SHARING = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
 def main(arguments):
     root = pathlib.Path(__file__).parent.parent
-    failed = []
-    for backend in BACKENDS:
-        print(f"=== KERAS_BACKEND={backend}", flush=True)
-        command = [sys.executable, "-m", "pytest", "-q", "--durations=5", *arguments]
-        environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        if subprocess.run(command, cwd=root, env=environment).returncode:
-            failed.append(backend)
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=5", *arguments]
+    environment = {**os.environ, **SHARING, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {}
+        for backend in BACKENDS:
+            # Much of a test is one thread's work. The first one is shown as it goes.
+            shown = None if backend == BACKENDS[0] else open(f"{folder}/{backend}", "w+")
+            runs[backend] = (
+                shown,
+                subprocess.Popen(
+                    command,
+                    cwd=root,
+                    env={**environment, "KERAS_BACKEND": backend},
+                    stdout=shown,
+                    stderr=subprocess.STDOUT if shown else None,
+                ),
+            )
+        failed = []
+        for backend, (shown, process) in runs.items():
+            print(f"=== KERAS_BACKEND={backend}", flush=True)
+            if process.wait():
+                failed.append(backend)
+            if shown:
+                shown.seek(0)
+                print(shown.read(), flush=True)
+                shown.close()
     if failed:
         print(f"Failed on: {', '.join(failed)}", file=sys.stderr)
         return 1

@@ -112,6 +112,35 @@ def test_two_devices_of_a_process_equal_one(texts, alone, tmp_path):
     assert result["rows"] == alone["rows"]
 
 
+@pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
+def test_train_script_takes_all_devices_of_a_process(texts, tmp_path):
+    output = tmp_path / "run"
+    code = (
+        "import os, sys, tensorflow as tf\n"
+        "if os.environ['KERAS_BACKEND'] == 'tensorflow':\n"
+        "    cpu = tf.config.list_physical_devices('CPU')[0]\n"
+        "    two = [tf.config.LogicalDeviceConfiguration()] * 2\n"
+        "    tf.config.set_logical_device_configuration(cpu, two)\n"
+        "import train\nfrom absl import app\nsys.argv[0] = 'train.py'\n"
+        "app.run(train.main, flags_parser=train.parse_flags)\n"
+    )
+    flags = [
+        f"--train_data={texts}", f"--output={output}", "--vocabulary_size=200", "--size=tiny",
+        "--sequence_length=16", "--batch_size=4", "--steps=3", "--eval_every=2", "--eval_steps=1",
+        "--held_out=0.3",
+    ]  # fmt: skip
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    codes, out = finish([start(["-c", code, *flags], **environment)])
+    assert codes == [0], out
+    assert len((output / "history.csv").read_text().splitlines()) == 3
+    pretrainer = ks.SpanBertPretrainer.from_preset(str(output))
+    assert pretrainer.fill("be [MASK] ce")[0][0]["text"]
+    # Not a multiple of the devices.
+    flags = [flag.replace("/run", "/other").replace("size=4", "size=5") for flag in flags]
+    codes, out = finish([start(["-c", code, *flags], **environment)])
+    assert codes == [2] and "multiple of the 2 devices. Received: 5" in out
+
+
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
 @pytest.mark.parametrize("mode", ["data", "model"])
 def test_two_processes_equal_one(mode, texts, alone, tmp_path):

@@ -323,6 +323,23 @@ def test_full_disk_names_it_and_leaves_the_last_checkpoint(tmp_path, uninterrupt
         subprocess.run(["umount", str(folder)], check=True)
 
 
+def test_read_only_folder_names_it_and_leaves_the_last_checkpoint(tmp_path, uninterrupted):
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(folder)]).returncode:
+        pytest.skip("a file system cannot be mounted here")
+    try:
+        run(folder, dies_after=4)
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        with pytest.raises(OSError, match="Read-only file system"):
+            run(folder)
+        assert sorted(os.listdir(folder)) == [".lock", "step-3"]
+        subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
+        assert_same_end(run(folder), uninterrupted[1:])
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
 def test_state_is_plain_data(tmp_path):
     run(tmp_path, dies_after=4)
     state = json.loads((tmp_path / "step-3" / "state.json").read_text())
