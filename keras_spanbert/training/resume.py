@@ -179,13 +179,15 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     # === Saving ===
     def on_train_batch_end(self, batch, logs=None):
-        self.step += 1
+        # Several at once where the model has `steps_per_execution`.
+        batches = self._batches_before + batch + 1
+        self.step += batches - self._batches
+        self._batches = batches
         self._raise_error()
         if logs and not math.isfinite(float(logs["loss"])):
             self._stop_at(float(logs["loss"]))
         if self.data is not None:
             self.data.consumed(self.step)
-        self._batches = self._batches_before + batch + 1
         ends_epoch = self._batches == self.params["steps"]
         if ends_epoch and self._batches_before:
             self.model.stop_training = self._is_cut = True  # This epoch only.
@@ -243,7 +245,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._written = self.step
         if not self._is_main:
             return
-        self._writer = threading.Thread(target=self._write, args=(arrays, state))
+        # What parts gave may be their own lists, which grow while this is written.
+        arguments = (self.step, arrays, json.dumps(state))
+        self._writer = threading.Thread(target=self._write, args=arguments)
         self._writer.start()
 
     def wait(self):
@@ -266,15 +270,15 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             "metrics": [v for metric in model.metrics for v in metric.variables],
         }
 
-    def _write(self, arrays, state):
+    def _write(self, step, arrays, state):
         try:
             for array in arrays.values():
                 if array.dtype.kind == "f" and not np.isfinite(array).all():
                     raise FloatingPointError(
-                        f"Weights must be finite. Received: others after step {state['step']:,}; "
+                        f"Weights must be finite. Received: others after step {step:,}; "
                         f"{self._last_good()}"
                     )
-            path = os.path.join(self.folder, f"step-{state['step']}")
+            path = os.path.join(self.folder, f"step-{step}")
             partial = f"{path}.partial"
             try:
                 os.mkdir(partial)
@@ -409,7 +413,7 @@ def lock(folder):
 def _write_folder(folder, arrays, state):
     np.savez(os.path.join(folder, _ARRAYS), **arrays)
     with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
-        json.dump(state, file)
+        file.write(state)
     lines = [f"{_sha256(os.path.join(folder, name))}  {name}\n" for name in [_ARRAYS, _STATE]]
     with open(os.path.join(folder, _SUMS), "w", encoding="ascii") as file:
         file.writelines(lines)

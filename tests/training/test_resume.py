@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -346,6 +347,31 @@ def test_state_is_plain_data(tmp_path):
     assert state["step"] == 3 and state["epoch"] == 0 and state["batches"] == 3
     with np.load(tmp_path / "step-3" / "arrays.npz", allow_pickle=False) as arrays:
         assert {name.split("/")[0] for name in arrays} >= {"model", "optimizer", "metrics"}
+
+
+def test_state_is_that_of_its_step_however_late_it_is_written(tmp_path, monkeypatch):
+    from keras_spanbert.training import resume
+
+    write = resume._write_folder
+    go = threading.Event()
+
+    def write_late(*arguments):
+        assert go.wait(60)
+        write(*arguments)
+
+    monkeypatch.setattr(resume, "_write_folder", write_late)
+
+    class Late(History):
+        def on_epoch_end(self, epoch, logs=None):
+            super().on_epoch_end(epoch, logs)
+            go.set()
+
+    history = Late()
+    checkpoint = ks.TrainingCheckpoint(str(tmp_path), 3, parts={"history": history})
+    build().fit(X, Y, 6, callbacks=[history, checkpoint], verbose=0)
+    checkpoint.close()
+    state = json.loads((tmp_path / "step-3" / "state.json").read_text())
+    assert state["parts"] == {"history": {"rows": []}}
 
 
 def test_error_for_bad_arguments(tmp_path):
