@@ -10,9 +10,11 @@ import importlib.util
 import json
 import math
 import os
+import shutil
 import signal
 import sys
 import tempfile
+import traceback
 
 # TensorFlow's chatter would hide what matters here.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -38,6 +40,8 @@ FREE_FLAGS = [
     "predictions",
     "resume",
 ]
+# A preset that is being written.
+UNFINISHED = ".preset-"
 GROUPS = ["Task", "Data", "Model", "Masking", "Question answering", "Training"]
 
 
@@ -174,7 +178,12 @@ def main(argv):
         stop_on_signals("before training, nothing was saved")
         distribution = set_up()
         task = {"pretrain": pretrain, "question_answering": question_answering}[FLAGS.task]
-        task(distribution)
+        try:
+            task(distribution)
+        except BaseException as error:
+            if distribution.num_processes > 1:
+                leave_by(error)
+            raise
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -200,8 +209,6 @@ def set_up():
         import keras_spanbert as ks
 
         tf.config.list_physical_devices()
-    if keras.backend.backend() != "tensorflow":
-        tf.config.set_visible_devices([], "GPU")  # TensorFlow only feeds data.
     with user_input():
         distribution = ks.distribute(FLAGS.distribution)
         if FLAGS.train_data or FLAGS.task == "pretrain":
@@ -221,9 +228,14 @@ def take_up_flags():
         return
     if not FLAGS.output:
         raise ValueError("`--resume` takes --output, where the run is. Received: none")
-    for name, value in (read_json(os.path.join(FLAGS.output, "run.json")) or {"given": {}})[
-        "given"
-    ].items():
+    path = os.path.join(FLAGS.output, "run.json")
+    run = read_json(path) or {"given": {}}
+    if "given" not in run or not set(run["given"]) <= set(FLAGS):
+        raise ValueError(
+            f"A run must be of this version to --resume. Received: {path}, of version "
+            f"{run.get('versions', {}).get('keras-spanbert', 'unknown')}"
+        )
+    for name, value in run["given"].items():
         if not FLAGS[name].present:
             resolve(**{name: value})
             FLAGS[name].present = 1
@@ -322,7 +334,7 @@ def pretrain(distribution):
     # === Fit ===
     with distribution.scope():
         model.compile(optimizer)
-    with training(distribution) as interruption:
+    with training(distribution, checkpoint) as interruption:
         if FLAGS.preset and not report.rows:
             logs = model.evaluate(
                 eval_dataset, callbacks=[interruption], verbose=0, return_dict=True
@@ -350,7 +362,8 @@ def pretrain(distribution):
     if not distribution.is_main:
         leave(interruption.signal)
     model.preprocessor = preprocessor
-    save_preset(model, output)
+    with user_input(OSError):
+        save_preset(model, output)
     metrics = {"steps": report.step, "seconds": round(report.seconds(), 1)}
     if report.rows:
         last = report.rows[-1]
@@ -361,11 +374,12 @@ def pretrain(distribution):
         metrics["evaluated_at_step"] = last["step"]
         if last["step"]:
             metrics["tokens_per_second"] = last["tokens_per_second"]
-    reports.write_json(in_output("metrics.json"), metrics)
-    if importlib.util.find_spec("matplotlib") is None:
-        say("No plots: matplotlib is not installed (pip install keras-spanbert[train])")
-    else:
-        plot(reports, in_output, report, unigram, preprocessor.masking)
+    with user_input(OSError):
+        reports.write_json(in_output("metrics.json"), metrics)
+        if importlib.util.find_spec("matplotlib") is None:
+            say("No plots: matplotlib is not installed (pip install keras-spanbert[train])")
+        else:
+            plot(reports, in_output, report, unigram, preprocessor.masking)
     if interruption.signal:
         say(f"Saved step {report.step:,} to {output}; --resume --output={output} goes on")
         sys.exit(128 + interruption.signal)
@@ -408,6 +422,11 @@ def question_answering(distribution):
                 f"--predict_data={FLAGS.predict_data} --predictions={FLAGS.predictions}"
             )
         check_flags()
+        if not FLAGS.train_data:
+            # One process answers, on one device: the last batch may be of any size.
+            distribution.close()
+            if not distribution.is_main:
+                leave(None)
         output = new_output(distribution)
         train, evaluation, prediction = (
             files and read_questions(files, for_training)
@@ -464,7 +483,7 @@ def question_answering(distribution):
         with user_input():
             tokenizer = answerer.preprocessor.tokenizer
             checkpoint = open_checkpoint(output, stream, report, tokenizer, distribution)
-        with training(distribution) as interruption:
+        with training(distribution, checkpoint) as interruption:
             answerer.fit(
                 distribution.split(stream.dataset()),
                 epochs=-(-steps // eval_every),
@@ -478,15 +497,17 @@ def question_answering(distribution):
             with user_input():
                 checkpoint.save()
                 checkpoint.wait()
-        if not report.best:
-            save()
+        with user_input(OSError):
+            if not report.best:
+                save()
         distribution.close()
         if not distribution.is_main:
             leave(interruption.signal)
         metrics = {"steps": report.step, "seconds": round(report.seconds(), 1)}
         metrics.update(report.best)
         if importlib.util.find_spec("matplotlib") is not None and report.rows:
-            reports.plot_scores(in_output("loss.png"), report.rows)
+            with user_input(OSError):
+                reports.plot_scores(in_output("loss.png"), report.rows)
         if interruption.signal:
             reports.write_json(in_output("metrics.json"), metrics)
             say(f"Saved to {output}; --resume --output={output} goes on")
@@ -499,7 +520,8 @@ def question_answering(distribution):
             write_run(output)
         stop_on_signals(f"while answering, what there is stands in {output}")
         metrics = evaluate() if evaluation else {}
-    reports.write_json(in_output("metrics.json"), metrics)
+    with user_input(OSError):
+        reports.write_json(in_output("metrics.json"), metrics)
 
     # === Predict and tell ===
     if prediction:
@@ -576,6 +598,16 @@ def adamw(steps, eval_every, learning_rate):
         beta_2=FLAGS.beta_2,
         global_clipnorm=FLAGS.clip_norm or None,
     )
+
+
+def leave_by(error):
+    """Ends one of several processes by what it raised, at once: JAX would wait for the others."""
+    code = error.code if isinstance(error, SystemExit) else 1
+    if not isinstance(error, SystemExit):
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
 
 
 def leave(signal_number):
@@ -762,7 +794,7 @@ def open_checkpoint(output, stream, report, tokenizer, distribution):
 
 
 @contextlib.contextmanager
-def training(distribution):
+def training(distribution, checkpoint):
     """Within, signals end `fit`, and what the user can mend gives one line."""
     from keras_spanbert.training.interruption import Interruption
     from keras_spanbert.training.resume import CheckpointError
@@ -771,6 +803,8 @@ def training(distribution):
         with Interruption(distribution) as interruption:
             yield interruption
     except (CheckpointError, FloatingPointError, OSError) as error:
+        if checkpoint.newest and checkpoint.newest not in str(error):
+            error = f"{error}; the last good checkpoint is {checkpoint.newest}"
         exit_on_user_error(error)
 
 
@@ -785,15 +819,7 @@ def new_output(distribution):
     if not distribution.is_main:
         return FLAGS.output  # Where the first process may be writing.
     if FLAGS.output:
-        is_run = FLAGS.resume and os.path.exists(os.path.join(FLAGS.output, "run.json"))
-        if (
-            os.path.exists(FLAGS.output)
-            and not is_run
-            and (not os.path.isdir(FLAGS.output) or os.listdir(FLAGS.output))
-        ):
-            raise ValueError(
-                f"`--output` must be new or empty, or a run to --resume. Received: {FLAGS.output}"
-            )
+        check_output()
         return FLAGS.output
     base = os.path.join("saved_models", FLAGS.task)
     output, i = base, 1
@@ -803,9 +829,29 @@ def new_output(distribution):
     return output
 
 
+def check_output():
+    existing = FLAGS.output
+    while not os.path.exists(existing):
+        existing = os.path.dirname(os.path.abspath(existing))
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"`--output` must be writable. Received: {existing}")
+    if existing != FLAGS.output:
+        return
+    names = os.listdir(existing) if os.path.isdir(existing) else ["a file"]
+    # A run may have been killed before it wrote what it is.
+    is_run = "run.json" in names or names == ["checkpoints"]
+    if names and not (FLAGS.resume and is_run):
+        raise ValueError(
+            f"`--output` must be new or empty, or a run to --resume. Received: {FLAGS.output}"
+        )
+    for name in names:
+        if name.startswith(UNFINISHED):
+            shutil.rmtree(os.path.join(existing, name))
+
+
 def save_preset(model, output):
     # Complete before any of it stands in the output folder, where an earlier one may be.
-    with tempfile.TemporaryDirectory(dir=output) as folder:
+    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output) as folder:
         model.save_to_preset(folder)
         for path, _, names in os.walk(folder):
             target = os.path.join(output, os.path.relpath(path, folder))
@@ -843,11 +889,11 @@ def write_run(output):
 
 
 @contextlib.contextmanager
-def user_input():
-    """Turns what is wrong with the user's input into one line and exit code 2."""
+def user_input(errors=(ValueError, OSError)):
+    """Turns what is wrong with the user's input, or disk, into one line and exit code 2."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except errors as error:
         exit_on_user_error(error)
 
 

@@ -99,6 +99,19 @@ def test_mistake_of_no_output_to_resume(train, capsys):
     mistake(train, capsys, ["--resume"], "--resume", "--output")
 
 
+def test_mistake_of_a_run_of_another_version(tmp_path, train, capsys):
+    (tmp_path / "run.json").write_text(json.dumps({"versions": {"keras-spanbert": "0.0.9"}}))
+    flags = [f"--output={tmp_path}", "--resume"]
+    mistake(train, capsys, flags, "of this version", "of version 0.0.9")
+
+
+def test_run_that_was_killed_before_it_wrote_its_flags_starts_anew(texts, tmp_path, train, capsys):
+    output = tmp_path / "run"
+    (output / "checkpoints").mkdir(parents=True)
+    in_process(train, f"--train_data={texts}", f"--output={output}", "--resume", *TINY)
+    assert newest(output) == 14
+
+
 def test_mistake_of_another_flag_names_both_values(stopped, train, capsys):
     flags = [f"--output={stopped}", "--resume", "--batch_size=8"]
     mistake(train, capsys, flags, "--batch_size is 4, here 8", str(stopped))

@@ -32,14 +32,19 @@ class ArrayStream:
 
     def start_at(self, step, state=None):
         """Has datasets made from now on start at batch `step`: see `TrainingStream`."""
+        before = (state or {}).get("num_rows", self._num_rows)
+        if before != self._num_rows:
+            raise ValueError(
+                f"The data must have the {before:,} rows that it had. Received: {self._num_rows:,}"
+            )
         self.first_step = step
 
     def consumed(self, step):
         """See `TrainingStream`."""
 
     def state(self, step):
-        """See `TrainingStream`. The step says it all."""
-        return {}
+        """See `TrainingStream`. The step says it all but for the number of rows, a check."""
+        return {"num_rows": self._num_rows}
 
     def batch(self, step):
         """The batch `step`."""

@@ -6,6 +6,8 @@ import contextvars
 import keras
 import keras_hub
 
+from keras_spanbert.training.distribution import check_shards
+
 _ARE_WEIGHTS_COMING = contextvars.ContextVar("are_weights_coming", default=False)
 
 
@@ -134,6 +136,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
                 "`num_heads` must divide `hidden_dim`. Received: "
                 f"num_heads={num_heads}, hidden_dim={hidden_dim}"
             )
+        check_shards(num_heads=num_heads, hidden_dim=hidden_dim, intermediate_dim=intermediate_dim)
         # === Layers ===
         self.token_embedding = keras.layers.ReversibleEmbedding(
             input_dim=vocabulary_size,

@@ -58,6 +58,8 @@ class SpanBertTask(keras_hub.models.Task):
     def compile(self, *, jit_compile="auto", **kwargs):
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower there.
+        # It knows the variables that were trainable when it was made.
+        object.__setattr__(self, "_exchanging", None)
         super().compile(jit_compile=jit_compile, **kwargs)
 
     def __call__(self, *args, **kwargs):

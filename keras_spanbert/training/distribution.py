@@ -66,6 +66,8 @@ def distribute(mode="auto"):
     if mode not in MODES:
         raise ValueError(f"`mode` must be one of {', '.join(MODES)}. Received: {mode!r}")
     backend = keras.backend.backend()
+    if backend != "tensorflow":
+        _hide_gpus_from_tensorflow()
     if mode == "model" and backend != "jax":
         raise ValueError(
             "Model parallelism takes the JAX backend (KERAS_BACKEND=jax). Received: "
@@ -121,6 +123,11 @@ class Distribution:
         import tensorflow as tf
 
         def rows(array):
+            if array.shape[0] is None:
+                raise ValueError(
+                    "A dataset must have batches of one size to be split, as by "
+                    f"`batch(..., drop_remainder=True)`. Received: shape {array.shape}"
+                )
             size = array.shape[0] // self.num_parts
             return array[self.part * size : (self.part + 1) * size]
 
@@ -163,6 +170,7 @@ class Distribution:
     def close(self):
         """Ends the work together, all processes at once: each goes on, or ends, alone."""
         keras.distribution.set_distribution(None)
+        self._strategy = None
         if self.num_processes == 1:
             return
         if keras.backend.backend() == "jax":
@@ -210,6 +218,38 @@ def barrier():
         import torch
 
         torch.distributed.barrier()
+
+
+def is_same_everywhere(number):
+    """Whether a number is the same in all processes: all must ask."""
+    if keras.backend.backend() == "jax":
+        import jax
+        from jax.experimental import multihost_utils
+
+        if jax.process_count() == 1:
+            return True
+        return len(np.unique(multihost_utils.process_allgather(np.array(number)))) == 1
+    if num_torch_processes() == 1:
+        return True
+    import torch
+
+    bounds = torch.tensor([number, -number])
+    torch.distributed.all_reduce(bounds, torch.distributed.ReduceOp.MAX)
+    return bool(bounds[0] == -bounds[1])
+
+
+def check_shards(**sizes):
+    """Raises a ValueError where `ModelParallel` cannot cut a model of these sizes."""
+    engine = keras.distribution.distribution()
+    if not isinstance(engine, keras.distribution.ModelParallel):
+        return
+    shards = dict(zip(engine.device_mesh.axis_names, engine.device_mesh.shape)).get("model", 1)
+    for name, size in sizes.items():
+        if size % shards:
+            raise ValueError(
+                f"`{name}` must be a multiple of the {shards} devices that share a model "
+                f"(mode='data' has no such limit). Received: {name}={size}"
+            )
 
 
 # === Engines ===
@@ -295,6 +335,8 @@ def _connect_jax(count):
         count,
         int(os.environ[names[1]]),
         heartbeat_timeout_seconds=_DEAD_AFTER_SECONDS,
+        # A process that ends by an error would wait for the others, which wait for it.
+        shutdown_timeout_seconds=_DEAD_AFTER_SECONDS,
     )
     from jax.experimental import multihost_utils
 
@@ -321,9 +363,22 @@ def _torch(mode):
 
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    # Flags and steps are exchanged on the CPU.
+    torch.distributed.init_process_group(
+        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    )
     process = torch.distributed.get_rank()
     return Distribution(count, process, count, process, count)
+
+
+def _hide_gpus_from_tensorflow():
+    """So that TensorFlow, which only feeds data, leaves their memory to the backend."""
+    try:
+        import tensorflow as tf
+    except ImportError:
+        return
+    with contextlib.suppress(RuntimeError):  # It has begun to use them already.
+        tf.config.set_visible_devices([], "GPU")
 
 
 # === Within a step ===

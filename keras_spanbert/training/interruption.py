@@ -43,6 +43,7 @@ class Interruption(keras.callbacks.Callback):
         self._is_fitting = False
 
     def __enter__(self):
+        self._held = True  # Until a checkpoint's weights are in the model.
         for number in [signal.SIGINT, signal.SIGTERM]:
             signal.signal(number, self._receive)
         return self
@@ -74,6 +75,7 @@ class Interruption(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._is_fitting = True
+        self._release()
 
     def on_train_batch_begin(self, batch, logs=None):
         self._held = True

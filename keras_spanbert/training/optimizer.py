@@ -105,6 +105,8 @@ class AdamW(keras.optimizers.AdamW):
         self.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
 
     def _clip_gradients(self, grads):
+        if not (self.clipnorm or self.global_clipnorm or self.clipvalue):
+            return grads
         # On TensorFlow, Keras would clip the gradients of each replica by their own norm.
         grads, num_replicas = summed_over_replicas(grads)
         grads = super()._clip_gradients(grads)

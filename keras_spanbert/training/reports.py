@@ -327,9 +327,11 @@ def _replacing(path):
         with open(partial, "w", encoding="utf-8", newline="") as file:
             yield file
         os.replace(partial, path)
-    except BaseException:
+    except BaseException as error:
         if os.path.exists(partial):
             os.remove(partial)
+        if isinstance(error, OSError):  # A full disk has no name of its own.
+            raise OSError(error.errno, error.strerror, path) from None
         raise
 
 

@@ -22,6 +22,8 @@ from keras_spanbert.training import distribution
 _VERSION = 1
 _NAME = re.compile(r"step-(\d+)")
 _ARRAYS, _STATE, _SUMS = "arrays.npz", "state.json", "SHA256SUMS"
+# A value of `stop_training` that is not another callback's.
+_CUT = 2
 
 
 class TrainingCheckpoint(keras.callbacks.Callback):
@@ -34,8 +36,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     damaged one is set aside with a warning and the one before it used.
 
     `fit` then starts within its epoch where the run stood, and ends as an
-    uninterrupted run would: with the same weights and the same history. At an
-    epoch's end the checkpoint is written after the evaluation.
+    uninterrupted run would: with the same weights, and the same logs at the end
+    of each epoch. (The `History` that it returns begins anew.) At an epoch's end
+    the checkpoint is written after the evaluation.
 
     It also stops a run whose loss is not finite, before such weights are
     written. Of several processes that train together, each is given one and the
@@ -100,7 +103,6 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._epoch = 0
         self._batches_before = 0  # Of the epoch, in an earlier process.
         self._batches = 0  # Of the epoch, in all.
-        self._is_cut = False
         self._writer = None
         self._error = None
         try:
@@ -110,7 +112,12 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             raise
         if self._is_main:
             distribution.barrier()  # What is set aside here is not seen by the others.
-        distribution.barrier()  # None still reads when the first checkpoint is written.
+        # None still reads when the first checkpoint is written.
+        if not distribution.is_same_everywhere(self.step):
+            raise ValueError(
+                f"All processes must see the same folder. Received: {folder}, where this one "
+                f"finds a checkpoint of step {self.step:,}, another one does not"
+            )
         self._written = self.step
 
     # === Restoring ===
@@ -188,16 +195,16 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             self._stop_at(float(logs["loss"]))
         if self.data is not None:
             self.data.consumed(self.step)
-        ends_epoch = self._batches == self.params["steps"]
-        if ends_epoch and self._batches_before:
-            self.model.stop_training = self._is_cut = True  # This epoch only.
+        ends_epoch = self._batches >= self.params["steps"]
+        if ends_epoch and self._batches_before and not self._model.stop_training:
+            self.model.stop_training = _CUT  # This epoch only.
         # `self.model` would bring JAX's state up to date at each step.
         if not (ends_epoch or self._model.stop_training):
             self._save_if_due()
 
     def on_epoch_end(self, epoch, logs=None):
-        if self._is_cut:
-            self.model.stop_training = self._is_cut = False
+        if self._model.stop_training is _CUT:
+            self.model.stop_training = False
         self._epoch, self._batches = epoch + 1, 0
         self._save_if_due()
 
@@ -298,7 +305,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 old = os.path.join(self.folder, f"step-{step}")
                 os.rename(old, f"{old}.partial")
                 shutil.rmtree(f"{old}.partial")
-        except (OSError, FloatingPointError) as error:
+        except Exception as error:  # Whatever it is, `fit` must not go on without.
             self._error = error
 
     def _raise_error(self):
@@ -307,15 +314,20 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             raise error
 
     def _last_good(self):
-        return f"the last good checkpoint is {self.newest}" if self.newest else "no checkpoint yet"
+        for step in self._steps()[:1]:  # Another process may have written it.
+            return f"the last good checkpoint is {os.path.join(self.folder, f'step-{step}')}"
+        return "no checkpoint yet"
 
     def _stop_at(self, loss):
         self.wait()
         text = f"The loss must be finite. Received: {loss} at step {self.step:,}"
-        if self.data is not None:
+        if self.data is not None and self._is_main:
             path = os.path.join(self.folder, f"bad-batch-step-{self.step}.npz")
-            np.savez(path, **_flat(self.data.batch(self.step - 1)))
-            text += f"; its batch is in {path}"
+            try:
+                np.savez(path, **_flat(self.data.batch(self.step - 1)))
+                text += f"; its batch is in {path}"
+            except OSError as error:
+                text += f"; its batch cannot be written: {error}"
         raise FloatingPointError(f"{text}; {self._last_good()}")
 
     # === Reading ===
@@ -471,7 +483,8 @@ def _torch_generators():
     import torch
 
     states = {"cpu": torch.get_rng_state()}
-    states.update((f"cuda:{i}", s) for i, s in enumerate(torch.cuda.get_rng_state_all()))
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()  # Of this process's device.
     return {f"generator/{device}": state.numpy().copy() for device, state in states.items()}
 
 
@@ -480,9 +493,8 @@ def _set_torch_generators(arrays):
         return
     import torch
 
-    for i in range(torch.cuda.device_count()):
-        if f"generator/cuda:{i}" in arrays:
-            torch.cuda.set_rng_state(torch.from_numpy(arrays[f"generator/cuda:{i}"]), i)
+    if "generator/cuda" in arrays and torch.cuda.is_available():
+        torch.cuda.set_rng_state(torch.from_numpy(arrays["generator/cuda"]))
     if "generator/cpu" in arrays:  # None in a run that began on another backend.
         torch.set_rng_state(torch.from_numpy(arrays["generator/cpu"]))
 

@@ -166,8 +166,9 @@ def test_two_processes_equal_one(mode, texts, alone, tmp_path):
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
-def test_others_stop_within_a_minute_where_a_process_dies(texts, tmp_path):
-    processes = launch([SCRIPT, "data", texts, str(tmp_path), "5"])
+@pytest.mark.parametrize("how", ["killed", "by an error"])
+def test_others_stop_within_a_minute_where_a_process_dies(how, texts, tmp_path):
+    processes = launch([SCRIPT, "data", texts, str(tmp_path), "5", how])
     codes, output = finish(processes)
     assert all(codes), output
     died = (tmp_path / "died").stat().st_mtime
@@ -176,6 +177,15 @@ def test_others_stop_within_a_minute_where_a_process_dies(texts, tmp_path):
     checkpoint = ks.TrainingCheckpoint(str(tmp_path / "checkpoints"), 5)
     assert checkpoint.step == 5
     checkpoint.close()
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+def test_all_stop_where_the_first_alone_sees_a_mistake(texts, tmp_path):
+    (tmp_path / "something").write_text("")
+    flags = [f"--train_data={texts}", f"--output={tmp_path}", "--batch_size=4"]
+    codes, output = finish(launch(["train.py", *flags]))
+    assert all(codes), output
+    assert "`--output` must be new or empty" in output
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
@@ -231,6 +241,45 @@ def test_error_for_what_the_backend_cannot_do(monkeypatch):
         monkeypatch.setenv(name, "2")
         with pytest.raises(ValueError, match="`mode` must not be none in several processes"):
             ks.distribute("none")
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="only JAX spreads a model over devices")
+def test_error_where_devices_cannot_share_a_model():
+    code = (
+        "import keras_spanbert as ks\nks.distribute('model')\n"
+        "try:\n    ks.SpanBertBackbone(50, 1, 2, 8, 16)\n"
+        "except ValueError as error:\n    print(error)\n"
+    )
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    codes, output = finish([start(["-c", code], **environment)])
+    assert "`num_heads` must be a multiple of the 4 devices" in output, output
+    assert "Received: num_heads=2" in output
+
+
+def test_error_for_batches_of_unknown_size():
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.range(10).batch(4)
+    with pytest.raises(ValueError, match="must have batches of one size to be split"):
+        Distribution(num_parts=2).split(dataset)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="the others clip as in one process")
+def test_no_clipping_is_nothing_to_sum_over_replicas():
+    code = (
+        "import tensorflow as tf, numpy as np\n"
+        "cpu = tf.config.list_physical_devices('CPU')[0]\n"
+        "two = [tf.config.LogicalDeviceConfiguration()] * 2\n"
+        "tf.config.set_logical_device_configuration(cpu, two)\n"
+        "import keras, keras_spanbert as ks\n"
+        "with ks.distribute().scope():\n"
+        "    model = keras.Sequential([keras.layers.Embedding(5, 3), keras.layers.Dense(1)])\n"
+        "    model.compile(ks.AdamW(1e-2, global_clipnorm=None), 'mse')\n"
+        "loss = model.fit(np.ones((8, 4)), np.ones((8, 4, 1)), 4, verbose=0).history['loss'][0]\n"
+        "print('loss', loss)\n"
+    )
+    codes, output = finish([start(["-c", code])])
+    assert codes == [0] and "loss " in output, output
 
 
 def test_one_device_needs_nothing():

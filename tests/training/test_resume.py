@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import pytest
 
 import keras_spanbert as ks
 from keras_spanbert.data.array_stream import ArrayStream
+from keras_spanbert.training.interruption import Interruption
 from keras_spanbert.training.reports import write_csv
 from keras_spanbert.training.resume import lock
 
@@ -126,6 +128,78 @@ def test_run_that_died_ends_like_one_that_did_not(deaths, tmp_path, uninterrupte
     steps += done[1].steps
     # At most `every` steps are done twice a death.
     assert EPOCHS * STEPS <= steps <= EPOCHS * STEPS + 3 * len(deaths)
+
+
+class StopAfter(keras.callbacks.Callback):
+    """Stops training after an epoch."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1:
+            self.model.stop_training = True
+
+
+def fit_and_stop(folder, callbacks):
+    stream = ArrayStream((X, Y), BATCH_SIZE, seed=1)
+    checkpoint = ks.TrainingCheckpoint(str(folder), 3, data=stream)
+    model = build()
+    try:
+        model.fit(
+            stream.dataset(),
+            epochs=EPOCHS,
+            steps_per_epoch=STEPS,
+            callbacks=[StopAfter(), checkpoint, *callbacks],
+            shuffle=False,
+            verbose=0,
+        )
+    except KilledError:
+        checkpoint.wait()
+    checkpoint.close()
+    return checkpoint.step
+
+
+def test_another_callback_may_stop_the_epoch_that_goes_on(tmp_path):
+    fit_and_stop(tmp_path, [Death(STEPS + 4)])
+    assert fit_and_stop(tmp_path, []) == 2 * STEPS
+
+
+def test_signal_before_the_weights_are_restored_waits_for_them(tmp_path):
+    checkpoint = run(tmp_path, dies_after=10)[2]
+    stream = ArrayStream((X, Y), BATCH_SIZE, seed=1)
+    history = History()
+    checkpoint = ks.TrainingCheckpoint(str(tmp_path), 3, data=stream, parts={"history": history})
+
+    class Signal(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    model = build()
+    before = {number: signal.getsignal(number) for number in [signal.SIGINT, signal.SIGTERM]}
+    try:
+        with Interruption() as interruption:
+            model.fit(
+                stream.dataset(),
+                epochs=EPOCHS,
+                steps_per_epoch=STEPS,
+                callbacks=[Signal(), history, checkpoint, interruption],
+                shuffle=False,
+                verbose=0,
+            )
+    finally:
+        checkpoint.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert interruption.signal == signal.SIGTERM and history.steps == 0
+    with np.load(tmp_path / "step-9" / "arrays.npz") as arrays:
+        for i, variable in enumerate(model.variables):
+            value = keras.ops.convert_to_numpy(variable)
+            np.testing.assert_array_equal(value, arrays[f"model/{i}"])
+
+
+def test_error_where_the_data_has_other_rows(tmp_path):
+    run(tmp_path, dies_after=4)
+    stream = ArrayStream((X[:-1], Y[:-1]), BATCH_SIZE, seed=1)
+    with pytest.raises(ValueError, match="must have the 23 rows that it had. Received: 22"):
+        ks.TrainingCheckpoint(str(tmp_path), 3, data=stream)
 
 
 def test_run_saved_when_it_stops_repeats_no_step(tmp_path, uninterrupted):
