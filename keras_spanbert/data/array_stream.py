@@ -13,6 +13,8 @@ class ArrayStream:
         arrays: nested tuples and dicts of arrays with as many rows each.
         batch_size: int.
         seed: int.
+        num_rows: int, where `arrays` is `None` in a stream that reads its rows
+            itself. Defaults to `None`.
 
     Example:
     ```python
@@ -21,14 +23,14 @@ class ArrayStream:
     ```
     """
 
-    def __init__(self, arrays, batch_size, seed):
+    def __init__(self, arrays, batch_size, seed, num_rows=None):
         import tensorflow as tf
 
         self.arrays = arrays
         self.batch_size = batch_size
         self.seed = seed
         self.first_step = 0
-        self._num_rows = len(tf.nest.flatten(arrays)[0])
+        self._num_rows = num_rows or len(tf.nest.flatten(arrays)[0])
 
     def start_at(self, step, state=None):
         """Has datasets made from now on start at batch `step`: see `TrainingStream`."""

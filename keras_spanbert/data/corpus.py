@@ -21,7 +21,7 @@ from keras_spanbert.data.training_stream import ShuffleBuffer, TrainingStream
 
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
 # Evaluation is the same whatever the run's seed, which is never this one.
-_EVALUATION_SEED = 2**62
+EVALUATION_SEED = 2**62
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _READ_BYTES = 1 << 20
@@ -47,6 +47,9 @@ class Corpus:
             Defaults to `0.0`.
         encoding_errors: "strict", or "replace" to read on behind bytes that are
             not UTF-8. Defaults to `"strict"`.
+        cross_documents: bool. Whether blocks go on from a document to the next
+            one of its file and split, behind a `[SEP]`, as RoBERTa's "full
+            sentences". Defaults to `False`.
 
     Raises:
         ValueError: where no file matches, or a file is empty or blank, binary,
@@ -60,7 +63,14 @@ class Corpus:
     ```
     """
 
-    def __init__(self, files, document_boundary="file", held_out=0.0, encoding_errors="strict"):
+    def __init__(
+        self,
+        files,
+        document_boundary="file",
+        held_out=0.0,
+        encoding_errors="strict",
+        cross_documents=False,
+    ):
         for name, value, choices in [
             ("document_boundary", document_boundary, DOCUMENT_BOUNDARIES),
             ("encoding_errors", encoding_errors, ("strict", "replace")),
@@ -71,6 +81,7 @@ class Corpus:
             raise ValueError(f"`held_out` must be in [0, 1). Received: held_out={held_out}")
         self.document_boundary = document_boundary
         self.encoding_errors = encoding_errors
+        self.cross_documents = cross_documents
         self.files = find_files(files)
         self._first_document = []
         self.num_documents = 0
@@ -100,11 +111,15 @@ class Corpus:
             file_order: sequence of ints, the order in which to read the files.
                 Defaults to `None`, sorted by name.
         """
+        return ((text, ends) for text, ends, _ in self._pieces(split, file_order))
+
+    def _pieces(self, split, file_order):
+        """Yields `(text, ends_document, file)`."""
         for i in range(len(self.files)) if file_order is None else file_order:
             document = self._first_document[i]
             for text, ends_document in self._read(self.files[i]):
                 if split == "all" or self._is_held_out(document) == (split == "held_out"):
-                    yield text, ends_document
+                    yield text, ends_document, i
                 document += ends_document
 
     def train_vocabulary(self, vocabulary_size, lowercase=False):
@@ -191,11 +206,18 @@ class Corpus:
             tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)]
         )
         rest = np.asarray(rest, np.int32)
-        parts = _batches(self.documents(split, file_order))
-        for texts, ends in itertools.islice(parts, skip, None):
+        pieces = self._pieces(split, file_order)
+        if self.cross_documents:
+            pieces = _joined(pieces)
+        else:
+            pieces = ((text, ends, False) for text, ends, _ in pieces)
+        for texts, ends, goes_on in itertools.islice(_batches(pieces), skip, None):
             tokens = tokenize(tf.constant(texts))
-            values = np.concatenate([rest, tokens.flat_values.numpy()])
-            lengths = tokens.row_lengths().numpy()
+            values, lengths = tokens.flat_values.numpy(), tokens.row_lengths().numpy()
+            if any(goes_on):
+                values = np.insert(values, np.cumsum(lengths)[goes_on], tokenizer.sep_token_id)
+                lengths += goes_on
+            values = np.concatenate([rest, values])
             lengths[0] += len(rest)
             blocks, rest = _cut(values, lengths, ends, sequence_length - 2, min_tokens)
             yield _pack(blocks, tokenizer), rest
@@ -263,27 +285,31 @@ class Corpus:
         Returns:
             `tf.data.Dataset` of `(x, y, sample_weight)`, cached in memory.
         """
-        import tensorflow as tf
 
         def blocks():
-            shuffle = ShuffleBuffer(10_000, np.random.default_rng(_EVALUATION_SEED))
+            shuffle = ShuffleBuffer(10_000, np.random.default_rng(EVALUATION_SEED))
             length = preprocessor.sequence_length
             for blocks in self.blocks(preprocessor.tokenizer, length, split, min_tokens):
                 yield from shuffle.push(blocks)
             yield from shuffle.flush()
 
-        def fill_up(batch):
-            missing = batch_size - tf.shape(batch)[0]
-            pad_id = preprocessor.tokenizer.pad_token_id
-            batch = tf.pad(batch, [[0, missing], [0, 0]], constant_values=pad_id)
-            return tf.ensure_shape(batch, [batch_size, preprocessor.sequence_length])
+        return evaluation_batches(blocks, preprocessor, batch_size, steps)
 
-        spec = tf.TensorSpec([None, preprocessor.sequence_length], tf.int32)
-        dataset = tf.data.Dataset.from_generator(blocks, output_signature=spec)
-        dataset = (
-            dataset.unbatch().batch(batch_size).map(fill_up).take(-1 if steps is None else steps)
+    @property
+    def holds_out(self):
+        """Whether some documents are held out."""
+        return self._held_out_every is not None
+
+    def stream(self, preprocessor, batch_size, seed, min_tokens=8, shuffle_blocks=10_000):
+        """The `TrainingStream` of `training_dataset`."""
+        return TrainingStream(
+            self,
+            preprocessor,
+            batch_size,
+            seed,
+            min_tokens=min_tokens,
+            shuffle_blocks=shuffle_blocks,
         )
-        return masked(dataset, preprocessor, _EVALUATION_SEED).cache()
 
     def _is_held_out(self, document):
         every = self._held_out_every
@@ -380,18 +406,29 @@ def _split(text, boundary):
     return text.split("\n") if boundary == "line" else _BLANK_LINES.split(text)
 
 
-def _batches(documents):
+def _joined(pieces):
+    """`(text, ends its file, has a document of its file behind it)` of pieces."""
+    piece = next(pieces, None)
+    while piece is not None:
+        text, ends_document, file = piece
+        piece = next(pieces, None)
+        ends_file = piece is None or piece[2] != file
+        yield text, ends_file, ends_document and not ends_file
+
+
+def _batches(pieces):
     """Groups pieces of documents into lists for the tokenizer."""
-    texts, ends, size = [], [], 0
-    for text, ends_document in documents:
+    texts, ends, goes_on, size = [], [], [], 0
+    for text, *flags in pieces:
         texts.append(text)
-        ends.append(ends_document)
+        ends.append(flags[0])
+        goes_on.append(flags[1])
         size += len(text)
         if size >= _TOKENIZE_CHARACTERS:
-            yield texts, ends
-            texts, ends, size = [], [], 0
+            yield texts, ends, goes_on
+            texts, ends, goes_on, size = [], [], [], 0
     if texts:
-        yield texts, ends
+        yield texts, ends, goes_on
 
 
 def _cut(values, lengths, ends, block_length, min_tokens):
@@ -436,6 +473,22 @@ def _pack(blocks, tokenizer):
     packed[:, 1:-1][blocks >= 0] = blocks[blocks >= 0]
     packed[np.arange(len(blocks)), 1 + (blocks >= 0).sum(axis=1)] = tokenizer.sep_token_id
     return packed
+
+
+def evaluation_batches(blocks, preprocessor, batch_size, steps=None):
+    """See `Corpus.evaluation_dataset`; `blocks` is a function that returns an iterator of them."""
+    import tensorflow as tf
+
+    def fill_up(batch):
+        missing = batch_size - tf.shape(batch)[0]
+        pad_id = preprocessor.tokenizer.pad_token_id
+        batch = tf.pad(batch, [[0, missing], [0, 0]], constant_values=pad_id)
+        return tf.ensure_shape(batch, [batch_size, preprocessor.sequence_length])
+
+    spec = tf.TensorSpec([None, preprocessor.sequence_length], tf.int32)
+    dataset = tf.data.Dataset.from_generator(blocks, output_signature=spec)
+    dataset = dataset.unbatch().batch(batch_size).map(fill_up).take(-1 if steps is None else steps)
+    return masked(dataset, preprocessor, EVALUATION_SEED).cache()
 
 
 def masked(batches, preprocessor, seed, first_step=0):

@@ -553,3 +553,36 @@ def test_error_for_an_argument_out_of_range_names_and_echoes_it(tmp_path, kwargs
     with pytest.raises(ValueError) as error:
         Corpus(path, **kwargs)
     check_message(error, f"`{name}`", value)
+
+
+def test_blocks_cross_documents_of_a_file_behind_a_separator(tmp_path):
+    words = ["one", "two", "three", "four", "five"]
+    tokenizer = ks.SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
+    (tmp_path / "a.txt").write_text("one two\nthree\nfour five one\n")
+    (tmp_path / "b.txt").write_text("five five five\n")
+    corpus = Corpus(str(tmp_path / "*.txt"), "line", cross_documents=True)
+    blocks = np.concatenate(list(corpus.blocks(tokenizer, 6, min_tokens=1)))
+    one, two, three, four, five = range(5, 10)
+    assert blocks.tolist() == [
+        [2, one, two, 3, three, 3],
+        [2, 3, four, five, one, 3],
+        [2, five, five, five, 3, 0],
+    ]
+    # Full blocks alone.
+    assert len(np.concatenate(list(corpus.blocks(tokenizer, 6, min_tokens=4)))) == 2
+
+
+@pytest.mark.parametrize("cross_documents", [False, True])
+def test_blocks_do_not_depend_on_how_text_is_grouped(tmp_path, monkeypatch, cross_documents):
+    generator = np.random.default_rng(0)
+    words = ["one", "two", "three", "four", "five"]
+    tokenizer = ks.SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
+    for name in "ab":
+        lines = [" ".join(generator.choice(words, generator.integers(1, 30))) for _ in range(50)]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines))
+    found = set()
+    for size in [1, 100, 1 << 18]:
+        monkeypatch.setattr("keras_spanbert.data.corpus._TOKENIZE_CHARACTERS", size)
+        corpus = Corpus(str(tmp_path / "*.txt"), "line", cross_documents=cross_documents)
+        found.add(np.concatenate(list(corpus.blocks(tokenizer, 9, min_tokens=2))).tobytes())
+    assert len(found) == 1
