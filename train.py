@@ -40,7 +40,9 @@ FREE_FLAGS = [
     "output",
     "predict_data",
     "predictions",
+    "profile",
     "resume",
+    "tensorboard",
 ]
 # A preset that is being written.
 UNFINISHED = ".preset-"
@@ -126,6 +128,14 @@ number(
     lower_bound=0.0,
     upper_bound=1.0,
 )
+number(
+    "attention_dropout",
+    None,
+    "Dropout rate of attention weights of a new model; 0 takes fused kernels. Default: --dropout.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+boolean("rematerialize", False, "Compute activations again in the backward pass: less memory.")
 integer(
     "sequence_length",
     None,
@@ -171,6 +181,7 @@ number(
     lower_bound=0.0,
     upper_bound=1.0,
 )
+number("epsilon", 1e-8, "AdamW's epsilon.", lower_bound=0.0)
 number("clip_norm", 1.0, "Largest norm of the gradients; 0 for no limit.", lower_bound=0.0)
 integer(
     "eval_every",
@@ -185,6 +196,21 @@ choice(
     ["auto", "none", "data", "model"],
     "Over which devices: all for the data, JAX's for the model too, or one.",
 )
+integer(
+    "gradient_accumulation",
+    1,
+    "Batches whose gradients make an update; --steps and --warmup_steps count batches.",
+    lower_bound=1,
+)
+integer(
+    "steps_per_execution",
+    1,
+    "Steps a call of the backend (TensorFlow, JAX); divides --eval_every and --steps.",
+    lower_bound=1,
+)
+choice("jit_compile", "auto", ["auto", "true", "false"], "XLA, or torch.compile.")
+boolean("tensorboard", False, "Write figures for TensorBoard to tensorboard/ in --output.")
+integer("profile", None, "Steps to trace, to profile/ in --output.", lower_bound=1)
 integer("checkpoint_every", 500, "Steps between checkpoints, for --resume.", lower_bound=1)
 integer("keep_checkpoints", 3, "How many are kept, the newest.", lower_bound=1)
 
@@ -364,7 +390,8 @@ def pretrain(distribution):
         steps = number_of_steps(num_blocks)
         eval_every = min(steps, FLAGS.eval_every or -(-steps // 10))
         with distribution.scope():
-            optimizer = adamw(steps, eval_every, learning_rate=1e-4 if FLAGS.preset else 3e-3)
+            rate = 1e-4 if FLAGS.preset else 3e-3
+            optimizer = adamw(distribution, steps, eval_every, rate)
         stream = train_corpus.stream(
             preprocessor,
             FLAGS.batch_size,
@@ -382,10 +409,13 @@ def pretrain(distribution):
                 f"Evaluation text must hold a document of {FLAGS.min_block_tokens} tokens or "
                 "more (--min_block_tokens). Received: none"
             )
+        waiting, cost = step_cost(distribution, model.backbone, preprocessor.masking)
         report = reports.TrainingReport(
             in_output("history.csv") if distribution.is_main else None,
             steps,
             FLAGS.batch_size * FLAGS.sequence_length,
+            cost,
+            in_output("tensorboard") if FLAGS.tensorboard and distribution.is_main else None,
         )
         tokenizer = preprocessor.tokenizer
         checkpoint = open_checkpoint(output, stream, report, tokenizer, distribution)
@@ -407,7 +437,7 @@ def pretrain(distribution):
 
     # === Fit ===
     with distribution.scope():
-        model.compile(optimizer)
+        model.compile(optimizer, **compile_arguments())
     with training(distribution, checkpoint) as interruption:
         if FLAGS.preset and not report.rows:
             logs = model.evaluate(
@@ -415,11 +445,11 @@ def pretrain(distribution):
             )
             report.record_start(logs)
         model.fit(
-            distribution.split(stream.dataset()),
+            waiting(distribution.split(stream.dataset())),
             epochs=-(-steps // eval_every),
             steps_per_epoch=eval_every,
             validation_data=eval_dataset,
-            callbacks=[report, checkpoint, interruption],
+            callbacks=[report, checkpoint, *profiles(in_output), interruption],
             shuffle=False,  # The dataset is shuffled.
             verbose=1 if sys.stdout.isatty() else 0,
         )
@@ -520,7 +550,7 @@ def question_answering(distribution):
             steps = number_of_steps(num_windows, ANSWERING_EPOCHS * steps_per_epoch)
             eval_every = min(steps, FLAGS.eval_every or steps_per_epoch)
             with distribution.scope():
-                optimizer = adamw(steps, eval_every, learning_rate=2e-5)
+                optimizer = adamw(distribution, steps, eval_every, learning_rate=2e-5)
         in_output = functools.partial(os.path.join, output)
 
     def evaluate():
@@ -543,11 +573,14 @@ def question_answering(distribution):
             f"{answerer.count_params():,} parameters, {steps:,} steps"
         )
         with distribution.scope():
-            answerer.compile(optimizer)
+            answerer.compile(optimizer, **compile_arguments())
+        waiting, cost = step_cost(distribution, answerer.backbone)
         report = reports.SquadReport(
             in_output("history.csv") if distribution.is_main else None,
             steps,
             FLAGS.batch_size * FLAGS.sequence_length,
+            cost,
+            in_output("tensorboard") if FLAGS.tensorboard and distribution.is_main else None,
             evaluate=evaluate if evaluation else None,
             save=save,
         )
@@ -559,10 +592,10 @@ def question_answering(distribution):
             checkpoint = open_checkpoint(output, stream, report, tokenizer, distribution)
         with training(distribution, checkpoint) as interruption:
             answerer.fit(
-                distribution.split(stream.dataset()),
+                waiting(distribution.split(stream.dataset())),
                 epochs=-(-steps // eval_every),
                 steps_per_epoch=eval_every,
-                callbacks=[report, checkpoint, interruption],
+                callbacks=[report, checkpoint, *profiles(in_output), interruption],
                 shuffle=False,  # The dataset is shuffled.
                 verbose=1 if sys.stdout.isatty() else 0,
             )
@@ -656,7 +689,7 @@ def build_answerer(preset=None):
     return answerer
 
 
-def adamw(steps, eval_every, learning_rate):
+def adamw(distribution, steps, eval_every, learning_rate):
     """The optimizer by the flags, those without a value set to what is used."""
     from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 
@@ -666,12 +699,55 @@ def adamw(steps, eval_every, learning_rate):
         warmup_steps=steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps,
         learning_rate=learning_rate if FLAGS.learning_rate is None else FLAGS.learning_rate,
     )
+    if steps % FLAGS.steps_per_execution or eval_every % FLAGS.steps_per_execution:
+        raise ValueError(
+            f"`--steps_per_execution` must divide {steps} steps and --eval_every={eval_every}. "
+            f"Received: {FLAGS.steps_per_execution}"
+        )
+    if FLAGS.gradient_accumulation > 1 and not distribution.feeds_in_loop:
+        raise ValueError(
+            "`--gradient_accumulation` takes JAX, PyTorch or one device. Received: "
+            f"{FLAGS.gradient_accumulation} on {distribution.num_devices} devices of TensorFlow"
+        )
+    updates = max(1, steps // FLAGS.gradient_accumulation)
     return AdamW(
-        LinearWarmupDecay(FLAGS.learning_rate, FLAGS.warmup_steps, steps),
+        LinearWarmupDecay(
+            FLAGS.learning_rate, FLAGS.warmup_steps // FLAGS.gradient_accumulation, updates
+        ),
         weight_decay=FLAGS.weight_decay,
         beta_2=FLAGS.beta_2,
+        epsilon=FLAGS.epsilon,
         global_clipnorm=FLAGS.clip_norm or None,
+        gradient_accumulation_steps=(
+            FLAGS.gradient_accumulation if FLAGS.gradient_accumulation > 1 else None
+        ),
     )
+
+
+def compile_arguments():
+    jit_compile = {"auto": "auto", "true": True, "false": False}[FLAGS.jit_compile]
+    return {"steps_per_execution": FLAGS.steps_per_execution, "jit_compile": jit_compile}
+
+
+def step_cost(distribution, backbone, masking=None):
+    """What times the dataset, and `StepCost`."""
+    import keras
+
+    from keras_spanbert.training import cost
+
+    predictions = masking.num_predictions(FLAGS.sequence_length) if masking else 0
+    flops = cost.step_flops(backbone, FLAGS.batch_size, FLAGS.sequence_length, predictions)
+    # TensorFlow feeds several devices from threads of its own, which wait all the time.
+    wait = cost.InputWait() if distribution.feeds_in_loop else None
+    dtype = keras.config.dtype_policy().compute_dtype
+    step_cost = cost.StepCost(flops / distribution.num_devices, dtype, wait)
+    return (wait.timed if wait else lambda dataset: dataset), step_cost
+
+
+def profiles(in_output):
+    from keras_spanbert.training.profile import Profile
+
+    return [Profile(in_output("profile"), FLAGS.profile)] if FLAGS.profile else []
 
 
 def leave_by(error):
@@ -709,7 +785,14 @@ def check_flags():
             "`--steps` and `--epochs` exclude each other. Received: "
             f"--steps={FLAGS.steps} --epochs={FLAGS.epochs}"
         )
-    new_model_flags = ["size", "dropout", "vocabulary_size", "lowercase"]
+    new_model_flags = [
+        "size",
+        "dropout",
+        "attention_dropout",
+        "rematerialize",
+        "vocabulary_size",
+        "lowercase",
+    ]
     for name in new_model_flags if FLAGS.preset else []:
         if FLAGS[name].present:
             raise ValueError(
@@ -725,6 +808,11 @@ def check_flags():
     if FLAGS.preset and "://" not in FLAGS.preset and not os.path.exists(FLAGS.preset):
         raise ValueError(
             f"`--preset` must be a preset or a checkpoint. Received: {FLAGS.preset}, nothing there"
+        )
+    if FLAGS.steps_per_execution > 1 and os.environ.get("KERAS_BACKEND") == "torch":
+        raise ValueError(
+            "`--steps_per_execution` takes TensorFlow or JAX. Received: "
+            f"{FLAGS.steps_per_execution} with KERAS_BACKEND=torch"
         )
     if FLAGS.export:
         os.makedirs(FLAGS.export, exist_ok=True)
@@ -804,6 +892,8 @@ def build_model(corpus, vocabulary=None):
     backbone = ks.SpanBertBackbone(
         vocabulary_size=tokenizer.vocabulary_size(),
         dropout=FLAGS.dropout,
+        attention_dropout=FLAGS.attention_dropout,
+        rematerialize=FLAGS.rematerialize,
         max_sequence_length=FLAGS.sequence_length,
         **ks.SpanBertBackbone.SIZES[FLAGS.size],
     )

@@ -242,6 +242,10 @@ class SpanMasking(keras.layers.Layer):
             return masks
         return {name: keras.ops.convert_to_tensor(x) for name, x in masks.items()}
 
+    def num_predictions(self, sequence_length):
+        """Number M of slots for masked tokens in a sequence of this length."""
+        return self._sizes(sequence_length)[1]
+
     def drawn_span_lengths(self, batch_size, sequence_length, seed):
         """Lengths of the spans that a call draws, before they merge and end.
 

@@ -2,9 +2,11 @@
 
 import contextlib
 import contextvars
+import functools
 
 import keras
 import keras_hub
+from keras import ops
 
 from keras_spanbert.training.distribution import check_shards
 
@@ -34,12 +36,23 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
-class _TransformerEncoder(keras_hub.layers.TransformerEncoder):
-    """keras-hub's encoder with a dropout rate of its own in the attention."""
+def _in_float32(softmax):
+    """Has a `Softmax` layer compute in float32 whatever the scores' dtype, which it keeps."""
+    layer = keras.layers.Softmax(axis=softmax.axis, dtype="float32")
+    return lambda scores, mask=None: ops.cast(layer(scores, mask=mask), scores.dtype)
 
-    def __init__(self, attention_dropout, **kwargs):
+
+class _TransformerEncoder(keras_hub.layers.TransformerEncoder):
+    """keras-hub's encoder with a dropout rate of its own in the attention.
+
+    It softmaxes in float32, and can compute its activations again in the
+    backward pass instead of keeping them.
+    """
+
+    def __init__(self, attention_dropout, rematerialize, **kwargs):
         super().__init__(**kwargs)
         self.attention_dropout = attention_dropout
+        self.rematerialize = rematerialize
 
     def build(self, inputs_shape):
         dropout, self.dropout = self.dropout, self.attention_dropout
@@ -50,6 +63,32 @@ class _TransformerEncoder(keras_hub.layers.TransformerEncoder):
             delattr(self, f"_{name}")
             layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name=name)
             setattr(self, f"_{name}", layer)
+        if self.compute_dtype != "float32":
+            attention = self._self_attention_layer
+            # Past the trackers of Keras and PyTorch: it has no weights.
+            object.__setattr__(attention, "_softmax", _in_float32(attention._softmax))
+
+    def call(self, inputs, padding_mask=None, training=None, **kwargs):
+        call = functools.partial(
+            super().call, padding_mask=padding_mask, training=training, **kwargs
+        )
+        if not (self.rematerialize and training):
+            return call(inputs)
+        seeds = [v for v in self.variables if "int" in v.dtype]
+        weights = [v for v in self.variables if "int" not in v.dtype]
+
+        # All state comes in, and the seeds go out, so that dropout draws the same masks again.
+        def stateless_call(inputs, *values):
+            mapping = list(zip([*weights, *seeds], values))
+            with keras.StatelessScope(state_mapping=mapping) as scope:
+                outputs = call(inputs)
+                return outputs, *(scope.get_current_value(seed) for seed in seeds)
+
+        values = [*(v.value for v in weights), *(ops.copy(v.value) for v in seeds)]
+        outputs, *values = keras.remat(stateless_call)(inputs, *values)
+        for seed, value in zip(seeds, values):
+            seed.assign(value)
+        return outputs
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -72,6 +111,9 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         activation: activation of the feedforward networks. Defaults to
             `"gelu"`, the exact (erf) GELU.
         layer_norm_epsilon: float. Defaults to `1e-12`.
+        rematerialize: bool. Whether to compute a layer's activations again in
+            the backward pass instead of keeping them: more time, much less
+            memory. Defaults to `False`.
         dtype: string or `keras.DTypePolicy`, of computations and weights;
             softmax and layer normalisation always compute in float32.
 
@@ -128,6 +170,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         num_segments=2,
         activation="gelu",
         layer_norm_epsilon=1e-12,
+        rematerialize=False,
         dtype=None,
         **kwargs,
     ):
@@ -171,6 +214,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
                 num_heads=num_heads,
                 dropout=dropout,
                 attention_dropout=(dropout if attention_dropout is None else attention_dropout),
+                rematerialize=rematerialize,
                 activation=activation,
                 layer_norm_epsilon=layer_norm_epsilon,
                 kernel_initializer=kernel_initializer(),
@@ -207,6 +251,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         self.num_segments = num_segments
         self.activation = keras.activations.get(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.rematerialize = rematerialize
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
@@ -255,6 +300,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
                 "num_segments": self.num_segments,
                 "activation": keras.activations.serialize(self.activation),
                 "layer_norm_epsilon": self.layer_norm_epsilon,
+                "rematerialize": self.rematerialize,
             }
         )
         return config

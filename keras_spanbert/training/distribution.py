@@ -86,10 +86,20 @@ class Distribution:
         process: int. Number of this one.
         is_main: bool. Whether this is the one that writes files.
         part, num_parts: ints. Which part of each batch is this process's.
+        num_devices: int. Devices that compute, over all processes.
+        feeds_in_loop: bool. Whether `fit` fetches batches between its steps,
+            and not in threads beside them.
     """
 
     def __init__(
-        self, num_replicas=1, process=0, num_processes=1, part=0, num_parts=1, strategy=None
+        self,
+        num_replicas=1,
+        process=0,
+        num_processes=1,
+        part=0,
+        num_parts=1,
+        num_devices=None,
+        strategy=None,
     ):
         self.num_replicas = num_replicas
         self.process = process
@@ -97,6 +107,8 @@ class Distribution:
         self.is_main = process == 0
         self.part = part
         self.num_parts = num_parts
+        self.num_devices = num_devices or num_replicas
+        self.feeds_in_loop = strategy is None
         self._strategy = strategy
         self._copies = {}
 
@@ -314,7 +326,7 @@ def _jax(mode):
         replicas = devices
     keras.distribution.set_distribution(engine)
     parts = min(count, replicas)
-    return Distribution(replicas, process, count, process * parts // count, parts)
+    return Distribution(replicas, process, count, process * parts // count, parts, devices)
 
 
 def _connect_jax(count):

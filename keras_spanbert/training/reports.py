@@ -23,16 +23,23 @@ class TrainingReport(keras.callbacks.Callback):
         path: string. The CSV file; `None` for none.
         total_steps: int. Training stops there.
         tokens_per_step: int. Batch size times sequence length.
+        cost: `StepCost`, whose figures are shown and written too. Defaults to
+            `None`, none.
+        tensorboard: string. Folder for TensorBoard's scalars, those of each
+            row. Defaults to `None`, none.
     """
 
-    def __init__(self, path, total_steps, tokens_per_step):
+    def __init__(self, path, total_steps, tokens_per_step, cost=None, tensorboard=None):
         super().__init__()
         self.path = path
         self.total_steps = total_steps
         self.tokens_per_step = tokens_per_step
+        self.cost = cost
+        self.tensorboard = tensorboard
         self.step = 0
         self.rows = []
-        self._started = None
+        self._since = None
+        self._interval = {}
         self._began = None
         self._seconds = 0.0  # Of the run so far, where it is one that goes on.
 
@@ -56,47 +63,58 @@ class TrainingReport(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._began = time.perf_counter() - self._seconds
-        self._first_step = self.step + 1
+        self._first_step = None  # Done when the first call returns, which compiles.
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._since = None
+        self._interval = {}
+        self._batches = 0
 
     def on_train_batch_begin(self, batch, logs=None):
-        # From the interval's second step on: the first one compiles.
-        if batch == 1:
-            self._started = time.perf_counter()
-            self._first = self.step
+        # From the interval's second call on, as the first one may compile.
+        if batch > 0 and self._since is None:
+            self._since = (time.perf_counter(), self.step, self.cost and self.cost.now())
 
     def on_train_batch_end(self, batch, logs=None):
-        self.step += 1
-        if self.step == self._first_step:
-            self._first_ended = time.perf_counter()
-        if self.step == self.total_steps and batch + 1 < self.params["steps"]:
+        # Several steps where the model has `steps_per_execution`.
+        self.step += batch + 1 - self._batches
+        self._batches = batch + 1
+        if self._first_step is None:
+            self._first_step, self._first_ended = self.step, time.perf_counter()
+        if self.step >= self.total_steps and self._batches < self.params["steps"]:
             self.model.stop_training = True  # Within the last interval.
-        if logs is not None and batch > 0:
-            logs["tokens_per_second"] = round(self._speed())
+        if logs is not None and self._since is not None:
+            logs.update(self._figures_of_interval())
 
     def on_test_begin(self, logs=None):
         # Evaluation does not count as training time.
-        self._interval_speed = self._speed() if self._started else float("nan")
+        if self._since is not None:
+            self._interval = self._figures_of_interval()
 
     def on_epoch_end(self, epoch, logs=None):
-        row = {
-            "step": self.step,
-            "seconds": round(self.seconds(), 1),
-            "tokens_per_second": round(self._interval_speed)
-            if np.isfinite(self._interval_speed)
-            else "",
-        }
-        row.update((k, float(v)) for k, v in logs.items() if k != "tokens_per_second")
+        interval = self._interval or (self._figures_of_interval() if self._since else {})
+        row = {"step": self.step, "seconds": round(self.seconds(), 1), "tokens_per_second": ""}
+        row.update(interval)
+        row.update((k, float(v)) for k, v in logs.items() if k not in row)
         # The first step compiles.
         steps = max(1, self.step - self._first_step)
         since_first = (time.perf_counter() - self._first_ended) / steps
         left = since_first * (self.total_steps - self.step)
-        speed = row["tokens_per_second"] and f"{row['tokens_per_second']:,} tokens/s  "
-        self._record(row, f"{speed}{int(left // 60)}:{int(left % 60):02d} left")
+        self._record(row, f"{_cost_figures(row)}{int(left // 60)}:{int(left % 60):02d} left")
+
+    def _figures_of_interval(self):
+        started, first_step, cost = self._since
+        steps = self.step - first_step
+        seconds = max(time.perf_counter() - started, 1e-9)
+        figures = {"tokens_per_second": round(steps * self.tokens_per_step / seconds)}
+        return {**figures, **(self.cost.figures(cost, steps) if cost else {})}
 
     def _record(self, row, progress):
         self.rows.append(row)
         if self.path:
             write_csv(self.path, self.rows)
+        if self.tensorboard:
+            self._write_scalars(row)
         step = f"step {row['step']:,}/{self.total_steps:,}"
         print(f"{step}  {self._figures(row)}  {progress}", flush=True)
 
@@ -106,16 +124,24 @@ class TrainingReport(keras.callbacks.Callback):
             f"SBO {row['val_sbo_cross_entropy']:.3f} nats a token"
         )
 
-    def _speed(self):
-        seconds = time.perf_counter() - self._started
-        return (self.step - self._first) * self.tokens_per_step / max(seconds, 1e-9)
+    def _write_scalars(self, row):
+        import tensorflow as tf
+
+        if isinstance(self.tensorboard, str):
+            self.tensorboard = tf.summary.create_file_writer(self.tensorboard)
+        with self.tensorboard.as_default():
+            for name, value in row.items():
+                if name != "step" and value != "":
+                    tf.summary.scalar(name, value, step=row["step"])
+        self.tensorboard.flush()
 
 
 class SquadReport(TrainingReport):
     """Scores answers at each evaluation and has the best model saved.
 
     Args:
-        path, total_steps, tokens_per_step: see `TrainingReport`.
+        path, total_steps, tokens_per_step, cost, tensorboard: see
+            `TrainingReport`.
         evaluate: function that returns the scores as a dict with `exact` and
             `f1`. Defaults to `None`, none.
         save: function that saves the model, called where `f1` is the best yet.
@@ -125,8 +151,17 @@ class SquadReport(TrainingReport):
         best: dict, the scores of the model that was saved.
     """
 
-    def __init__(self, path, total_steps, tokens_per_step, evaluate=None, save=None):
-        super().__init__(path, total_steps, tokens_per_step)
+    def __init__(
+        self,
+        path,
+        total_steps,
+        tokens_per_step,
+        cost=None,
+        tensorboard=None,
+        evaluate=None,
+        save=None,
+    ):
+        super().__init__(path, total_steps, tokens_per_step, cost, tensorboard)
         self.evaluate = evaluate
         self.save = save
         self.best = {}
@@ -152,6 +187,19 @@ class SquadReport(TrainingReport):
         if "f1" in row:
             figures += f"  exact match {row['exact']:.2f}  F1 {row['f1']:.2f}"
         return figures
+
+
+def _cost_figures(row):
+    """What a row says of speed and cost, to show."""
+    if row["tokens_per_second"] == "":
+        return ""
+    parts = [f"{row['tokens_per_second']:,} tokens/s"]
+    if "step_ms" in row:
+        waiting = f", {row['waiting_ms']:.0f} waiting" if "waiting_ms" in row else ""
+        parts.append(f"{row['step_ms']:.0f} ms a step{waiting}")
+        parts.append(f"{row['flops_utilization']:.0%} of the matrix rate")
+        parts.append(f"{row['peak_gb']:.1f} GB")
+    return "  ".join([*parts, ""])
 
 
 def unigram_entropies(counts, dataset):

@@ -77,3 +77,37 @@ def test_sizes_are_berts():
 def test_heads_must_divide_the_hidden_size():
     with pytest.raises(ValueError, match="num_heads=3"):
         SpanBertBackbone(V, 1, 3, 10, FF)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_rematerialisation_changes_nothing_but_memory(dropout, dtype):
+    ids = np.random.default_rng(0).integers(1, 50, (4, 12)).astype("int32")
+    mask = np.ones((4, 12), "int32")
+    mask[1, 7:] = 0
+    inputs = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": mask}
+
+    def train(rematerialize):
+        keras.utils.set_random_seed(0)
+        backbone = SpanBertBackbone(
+            50, 2, 2, 8, 16, dropout, rematerialize=rematerialize, dtype=dtype
+        )
+        model = keras.Model(backbone.input, keras.layers.Dense(1)(backbone.output))
+        model.compile("sgd", "mse", jit_compile=False)
+        losses = model.fit(inputs, mask[..., None] * 2.0, 4, 3, shuffle=False, verbose=0)
+        return losses.history["loss"]
+
+    kept, computed_again = train(False), train(True)
+    assert len(set(kept)) == 3
+    np.testing.assert_allclose(computed_again, kept, rtol=1e-6 if dtype == "float32" else 2e-2)
+
+
+def test_softmax_computes_in_float32_in_bfloat16_too():
+    backbone = SpanBertBackbone(50, 1, 2, 8, 16, dropout=0.1, dtype="mixed_bfloat16")
+    attention = backbone.transformer_layers[0]._self_attention_layer
+    # 300 equal scores: in bfloat16 their sum would stop at 256.
+    scores = keras.ops.zeros((1, 1, 1, 300), "bfloat16")
+    weights = attention._masked_softmax(scores)
+    assert keras.backend.standardize_dtype(weights.dtype) == "bfloat16"
+    found = keras.ops.convert_to_numpy(keras.ops.cast(weights, "float32"))
+    np.testing.assert_allclose(found, 1 / 300, rtol=2**-8)

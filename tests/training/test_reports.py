@@ -107,6 +107,7 @@ def test_history_gets_a_row_an_evaluation_and_training_ends_at_total_steps(tmp_p
     report.set_params({"steps": 4})
     report.on_train_begin()
     for epoch, steps in enumerate([4, 2]):
+        report.on_epoch_begin(epoch)
         for i in range(steps):
             assert not report.model.stop_training
             report.on_train_batch_begin(i)

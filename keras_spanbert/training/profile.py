@@ -1,0 +1,78 @@
+"""Traces of training steps by each backend's own profiler."""
+
+import os
+
+import keras
+
+# Before it, variables are made and graphs compiled.
+_FIRST_STEP = 5
+
+
+class Profile(keras.callbacks.Callback):
+    """Writes a trace of some steps of `fit`, behind its fifth.
+
+    On TensorFlow and JAX for TensorBoard's profile plugin or XProf
+    (`xprof --logdir folder`), on PyTorch `trace.json` for Perfetto or Chrome's
+    `chrome://tracing`.
+
+    Args:
+        folder: string.
+        steps: int. Number of steps.
+
+    Example:
+    ```python
+    model.fit(dataset, callbacks=[Profile("trace", steps=10)])
+    ```
+    """
+
+    def __init__(self, folder, steps):
+        super().__init__()
+        if steps < 1:
+            raise ValueError(f"`steps` must be at least 1. Received: steps={steps}")
+        self.folder = folder
+        self.steps = steps
+        self._step = 0
+        self._stop = None
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self._step == _FIRST_STEP:
+            os.makedirs(self.folder, exist_ok=True)
+            starts = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
+            self._stop = starts[keras.backend.backend()](self.folder)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._step += 1
+        if self._step == _FIRST_STEP + self.steps:
+            self.on_train_end()
+
+    def on_train_end(self, logs=None):
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+
+
+def _tensorflow(folder):
+    import tensorflow as tf
+
+    tf.profiler.experimental.start(folder)
+    return tf.profiler.experimental.stop
+
+
+def _jax(folder):
+    import jax
+
+    jax.profiler.start_trace(folder)
+    return jax.profiler.stop_trace
+
+
+def _torch(folder):
+    import torch
+
+    profile = torch.profiler.profile()
+    profile.start()
+
+    def stop():
+        profile.stop()
+        profile.export_chrome_trace(os.path.join(folder, "trace.json"))
+
+    return stop
