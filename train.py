@@ -809,6 +809,11 @@ def check_flags():
         raise ValueError(
             f"`--preset` must be a preset or a checkpoint. Received: {FLAGS.preset}, nothing there"
         )
+    if FLAGS.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise ValueError(
+            "`--tensorboard` takes TensorBoard (pip install keras-spanbert[train]). Received: no "
+            "package tensorboard"
+        )
     if FLAGS.steps_per_execution > 1 and os.environ.get("KERAS_BACKEND") == "torch":
         raise ValueError(
             "`--steps_per_execution` takes TensorFlow or JAX. Received: "

@@ -31,7 +31,7 @@ def by_runner(name, options=()):
         ) from None
 
     def run(jobs, tokenizer):
-        writer = _WriteShard(tokenizer.get_vocabulary(), tokenizer.lowercase)
+        writer = _WriteShard(list(tokenizer.get_vocabulary()), tokenizer.lowercase)
         with apache_beam.Pipeline(runner, PipelineOptions(list(options))) as pipeline:
             _ = (
                 pipeline

@@ -201,10 +201,6 @@ class Corpus:
         """
         import tensorflow as tf
 
-        # In a graph the tokenizer is several times as fast.
-        tokenize = tf.function(
-            tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)]
-        )
         rest = np.asarray(rest, np.int32)
         pieces = self._pieces(split, file_order)
         if self.cross_documents:
@@ -212,7 +208,7 @@ class Corpus:
         else:
             pieces = ((text, ends, False) for text, ends, _ in pieces)
         for texts, ends, goes_on in itertools.islice(_batches(pieces), skip, None):
-            tokens = tokenize(tf.constant(texts))
+            tokens = tokenizer.traced(tf.constant(texts))  # Several times as fast as eagerly.
             values, lengths = tokens.flat_values.numpy(), tokens.row_lengths().numpy()
             if any(goes_on):
                 values = np.insert(values, np.cumsum(lengths)[goes_on], tokenizer.sep_token_id)

@@ -65,6 +65,7 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
     def __init__(self, vocabulary=None, lowercase=False, **kwargs):
         self._reference = None
         self._splitting_wordpiece = None
+        self._traced = None
         super().__init__(
             vocabulary=vocabulary,
             lowercase=lowercase,
@@ -103,6 +104,7 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
     def set_vocabulary(self, vocabulary):
         self._reference = None
         self._splitting_wordpiece = None
+        self._traced = None
         super().set_vocabulary(vocabulary)
         if self.vocabulary is not None:
             self._check_unique()
@@ -158,6 +160,17 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
         if not self.sequence_length:
             return tokens
         return tokens.to_tensor(shape=[*tokens.shape[:-1], self.sequence_length])
+
+    @property
+    def traced(self):
+        """`tokenize` of strings `[B]` as a `tf.function`, traced once for any B."""
+        import tensorflow as tf
+
+        if self._traced is None:
+            self._traced = tf.function(
+                self.tokenize, input_signature=[tf.TensorSpec([None], tf.string)]
+            )
+        return self._traced
 
     def normalize(self, texts):
         """What graph code takes words from: without control characters, lower-cased if so set.
