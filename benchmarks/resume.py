@@ -25,7 +25,10 @@ import h5py
 import numpy as np
 
 TRAIN = pathlib.Path(__file__).parent.parent / "train.py"
-TIMING = ["seconds", "tokens_per_second"]  # Columns that no two runs share.
+# Columns that no two runs share.
+TIMING = [
+    "seconds", "tokens_per_second", "step_ms", "waiting_ms", "flops_utilization", "peak_gb",
+]  # fmt: skip
 
 
 def main():

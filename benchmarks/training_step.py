@@ -6,17 +6,22 @@ Milliseconds a step of `fit`, with the same backbone, optimizer and masks, of
     mlm       the peer: the backbone and `keras_hub.layers.MaskedLMHead`, at the M positions;
     released  as the released code computes: MLM at all L positions, SBO at 15 slots for each of
               18 spans (of L = 512), with weight 0 where there is no target;
-    pytorch   the same in plain PyTorch on `transformers.BertModel`, as the released code is.
+    pytorch   the same in plain PyTorch on `transformers.BertModel`, as the released code is;
+    transformers  MLM alone as `transformers.BertForMaskedLM` computes it in PyTorch, at all L
+              positions, with its fused attention: the peer of JAX and PyTorch.
 
     python benchmarks/training_step.py
+    KERAS_BACKEND=jax python benchmarks/training_step.py --variants=both,transformers
     python benchmarks/training_step.py --size tiny --batch_size 2 --length 64  # seconds
 
 Each runs in a process of its own. Limited by matrix products: the backbone's, and those of the
-heads with the vocabulary.
+heads with the vocabulary; the share of what a large product reaches in the same time is shown, for
+the model's own FLOPs.
 """
 
 import argparse
 import json
+import math
 import os
 import resource
 import statistics
@@ -25,13 +30,14 @@ import sys
 import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-os.environ["KERAS_BACKEND"] = "tensorflow"
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 VARIANTS = {
     "both": "SpanBertPretrainer, MLM + SBO",
     "mlm": "MaskedLMHead alone (peer)",
     "released": "all positions, 15 slots a span",
     "pytorch": "the same in plain PyTorch",
+    "transformers": "BertForMaskedLM, PyTorch (peer)",
 }
 VOCABULARY_SIZE = 28996
 PAD, CLS, SEP, MASK = 0, 101, 102, 103
@@ -46,15 +52,22 @@ def main():
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--steps", type=int, default=5, help="timed steps of a repeat")
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--dtype", default="float32", help="float32 or mixed_bfloat16")
+    parser.add_argument("--rematerialize", action="store_true")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--variants", default="both,mlm,released,pytorch")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.variant:
-        print(json.dumps((measure_pytorch if args.variant == "pytorch" else measure)(args)))
+        in_torch = args.variant in ("pytorch", "transformers")
+        print(json.dumps((measure_pytorch if in_torch else measure)(args)))
         return
 
-    results = {variant: [] for variant in VARIANTS}
+    variants = args.variants.split(",")
+    peer = next((v for v in ["mlm", "transformers"] if v in variants), variants[0])
+    results = {variant: [] for variant in variants}
     for _ in range(args.repeats):
-        for variant in VARIANTS:
+        for variant in variants:
             output = subprocess.run(
                 [sys.executable, __file__, *sys.argv[1:], f"--variant={variant}"],
                 check=True,
@@ -69,19 +82,24 @@ def main():
     }
     print(
         f"{args.size}, {args.batch_size} x {args.length}, V = {VOCABULARY_SIZE}, "
-        f"TensorFlow, float32, {results['both'][0]['device']}"
+        f"{os.environ['KERAS_BACKEND']}, {args.dtype}, {results[variants[0]][0]['device']}"
     )
-    print(f"{'step':<32}{'ms':>10}{'sequences/s':>13}{'ratio to peer':>15}{'peak GB':>9}")
-    for variant, name in VARIANTS.items():
+    columns = f"{'ms':>10}{'sequences/s':>13}{'ratio to peer':>15}{'peak GB':>9}{'of rate':>9}"
+    print(f"{'step':<32}{columns}")
+    for variant in variants:
         peak = max(run["peak_bytes"] for run in results[variant]) / 1e9
+        flops, rate = (results[variant][0].get(name) for name in ["flops", "rate"])
+        share = f"{flops / seconds[variant] / rate:>9.0%}" if flops else ""
         print(
-            f"{name:<32}{1000 * seconds[variant]:>10,.1f}"
+            f"{VARIANTS[variant]:<32}{1000 * seconds[variant]:>10,.1f}"
             f"{args.batch_size / seconds[variant]:>13.2f}"
-            f"{seconds[variant] / seconds['mlm']:>15.2f}{peak:>9.2f}"
+            f"{seconds[variant] / seconds[peer]:>15.2f}{peak:>9.2f}{share}"
         )
-    print(f"ratio both/mlm: {seconds['both'] / seconds['mlm']:.2f} (target <= 1.1)")
-    print(f"ratio released/both: {seconds['released'] / seconds['both']:.2f} (target >= 2.8)")
-    print(f"ratio pytorch/both: {seconds['pytorch'] / seconds['both']:.2f}")
+    for run in results.get("both", [])[:1]:
+        print(
+            f"{run['flops'] / 1e9:,.0f} GFLOP a step, {run['flops'] / seconds['both'] / 1e9:,.0f} "
+            f"of {run['rate'] / 1e9:,.0f} GFLOP/s"
+        )
 
 
 def measure(args):
@@ -90,6 +108,7 @@ def measure(args):
     import tensorflow as tf
 
     keras.utils.set_random_seed(0)
+    keras.config.set_dtype_policy(args.dtype)
     model = build_model(args)
     dataset = tf.data.Dataset.from_tensors(build_batch(args)).repeat()
 
@@ -110,6 +129,20 @@ def measure(args):
         "seconds": [stop - start for start, stop in zip(ends, ends[1:])],
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
         "device": "GPU" if gpus else f"{os.cpu_count()} CPU cores",
+        **flops_and_rate(args, model),
+    }
+
+
+def flops_and_rate(args, model):
+    """Of `both` alone, whose heads are those that `step_flops` counts."""
+    from keras_spanbert.training import cost
+
+    if args.variant != "both":
+        return {}
+    predictions = math.ceil(0.15 * args.length)
+    return {
+        "flops": cost.step_flops(model.backbone, args.batch_size, args.length, predictions),
+        "rate": cost.matrix_rate(args.dtype.removeprefix("mixed_")),
     }
 
 
@@ -130,7 +163,9 @@ def measure_pytorch(args):
         num_attention_heads=sizes["num_heads"],
         intermediate_size=sizes["intermediate_dim"],
         max_position_embeddings=args.length,
-        attn_implementation="eager",
+        hidden_dropout_prob=args.dropout,
+        attention_probs_dropout_prob=args.dropout,
+        attn_implementation="eager" if args.variant == "pytorch" else "sdpa",
     )
     torch.manual_seed(0)
     bert = transformers.BertForMaskedLM(config).train()
@@ -143,7 +178,8 @@ def measure_pytorch(args):
     bias = torch.nn.Parameter(torch.zeros(VOCABULARY_SIZE))
     parameters = [*bert.parameters(), *positions.parameters(), *mlp.parameters(), bias]
     optimizer = torch.optim.AdamW(parameters, 1e-4, weight_decay=0.01)
-    args.variant = "released"
+    is_mlm_alone = args.variant == "transformers"
+    args.variant = "released"  # Whose batches these are.
     x, y, weights = (
         {name: torch.from_numpy(array) for name, array in part.items()}
         for part in build_batch(args)
@@ -155,8 +191,13 @@ def measure_pytorch(args):
         )
         return (losses * weights.flatten()).sum() / weights.sum()
 
-    ends = []
-    for _ in range(1 + WARM_UP_STEPS + args.steps):
+    def mlm_loss():
+        labels = torch.where(weights["mlm"] > 0, y["mlm"], -100).long()
+        return bert(
+            x["token_ids"].long(), x["padding_mask"], x["segment_ids"].long(), labels=labels
+        ).loss
+
+    def both_losses():
         sequence_output = bert.bert(
             x["token_ids"].long(), x["padding_mask"], x["segment_ids"].long()
         ).last_hidden_state
@@ -167,8 +208,13 @@ def measure_pytorch(args):
         )
         hidden = mlp(torch.cat([left, right, positions(x["span_offsets"].long())], dim=-1))
         sbo_logits = functional.linear(hidden, embedding, bias)
-        loss = mean_loss(mlm_logits, y["mlm"], weights["mlm"])
-        loss = loss + mean_loss(sbo_logits, y["sbo"], weights["sbo"])
+        mlm = mean_loss(mlm_logits, y["mlm"], weights["mlm"])
+        return mlm + mean_loss(sbo_logits, y["sbo"], weights["sbo"])
+
+    ends = []
+    for _ in range(1 + WARM_UP_STEPS + args.steps):
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype != "float32"):
+            loss = mlm_loss() if is_mlm_alone else both_losses()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -191,7 +237,8 @@ def build_model(args):
     backbone = keras_spanbert.SpanBertBackbone(
         vocabulary_size=VOCABULARY_SIZE,
         max_sequence_length=args.length,
-        dropout=0.1,
+        dropout=args.dropout,
+        rematerialize=args.rematerialize,
         **keras_spanbert.SpanBertBackbone.SIZES[args.size],
     )
     if args.variant == "both":
@@ -225,7 +272,7 @@ def build_model(args):
         },
         loss_weights={name: 1.0 for name in model.output},
         weighted_metrics=None,
-        jit_compile=False,
+        jit_compile="auto" if os.environ["KERAS_BACKEND"] == "jax" else False,
     )
     return model
 
