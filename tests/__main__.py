@@ -7,8 +7,15 @@ import sys
 import tempfile
 
 BACKENDS = ("tensorflow", "jax", "torch")
-# So that they can share a GPU.
-SHARING = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+# Where no backend computes: readers and scores on files, and a page in a browser.
+ONCE = ("tests/data", "tests/metrics", "tests/test_demo.py")
+# So that they can share a GPU, and the cores: what is computed is tiny.
+SHARING = {
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    "OMP_NUM_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
 
 
 def main(arguments):
@@ -23,7 +30,7 @@ def main(arguments):
             runs[backend] = (
                 shown,
                 subprocess.Popen(
-                    command,
+                    [*command, *([f"--ignore={name}" for name in ONCE] if shown else [])],
                     cwd=root,
                     env={**environment, "KERAS_BACKEND": backend},
                     stdout=shown,
