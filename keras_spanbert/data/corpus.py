@@ -254,7 +254,8 @@ class Corpus:
             batch_size: int. All batches have it: epochs run into one another.
             seed: int.
             epochs: int. Defaults to `None`, without end.
-            min_tokens: see `blocks`.
+            min_tokens: see `blocks`. With `sequence_length - 2` all blocks are
+                full, and `x` has no `padding_mask`.
             shuffle_blocks: int. Size of the shuffle buffer.
 
         Returns:
@@ -487,12 +488,21 @@ def evaluation_batches(blocks, preprocessor, batch_size, steps=None):
     return masked(dataset, preprocessor, EVALUATION_SEED).cache()
 
 
-def masked(batches, preprocessor, seed, first_step=0):
-    """Batches of blocks as the preprocessor masks them, the number of a batch its seed."""
+def masked(batches, preprocessor, seed, first_step=0, are_full=False):
+    """Batches of blocks as the preprocessor masks them, the number of a batch its seed.
+
+    Where all blocks are full they have no `padding_mask`.
+    """
     import tensorflow as tf
 
+    def mask(i, batch):
+        x, *rest = preprocessor.mask(batch, seed=tf.stack([np.int64(seed), i]))
+        if are_full:
+            del x["padding_mask"]
+        return x, *rest
+
     return batches.enumerate(first_step).map(
-        lambda i, batch: preprocessor.mask(batch, seed=tf.stack([np.int64(seed), i])),
+        mask,
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )

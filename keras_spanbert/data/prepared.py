@@ -254,9 +254,9 @@ class PreparedStream(ArrayStream):
             output_signature=tf.TensorSpec(shape, tf.int32),
         )
         batches = blocks.prefetch(1).unbatch()
-        return masked(batches, self.preprocessor, self.seed, self.first_step).prefetch(
-            tf.data.AUTOTUNE
-        )
+        are_full = self.corpus.min_tokens >= self.corpus.sequence_length - 2
+        batches = masked(batches, self.preprocessor, self.seed, self.first_step, are_full)
+        return batches.prefetch(tf.data.AUTOTUNE)
 
     def batch(self, step):
         """The batch `step`."""

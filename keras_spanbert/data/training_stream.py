@@ -94,9 +94,9 @@ class TrainingStream:
         spec = tf.TensorSpec([None, self.preprocessor.sequence_length], tf.int32)
         rows = tf.data.Dataset.from_generator(self._rows, output_signature=spec).unbatch()
         batches = rows.batch(self.batch_size, drop_remainder=True)
-        return masked(batches, self.preprocessor, self.seed, self.first_step).prefetch(
-            tf.data.AUTOTUNE
-        )
+        are_full = self.min_tokens >= self.preprocessor.sequence_length - 2
+        batches = masked(batches, self.preprocessor, self.seed, self.first_step, are_full)
+        return batches.prefetch(tf.data.AUTOTUNE)
 
     def consumed(self, step):
         """Notes that the batches before `step` were trained on: older states are let go."""

@@ -36,6 +36,13 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
+def with_padding_mask(inputs):
+    """Inputs as Keras wants them, where those of a model may lack the mask."""
+    if isinstance(inputs, dict) and "padding_mask" not in inputs:
+        return {**inputs, "padding_mask": None}
+    return inputs
+
+
 def _in_float32(softmax):
     """Has a `Softmax` layer compute in float32 whatever the scores' dtype, which it keeps."""
     layer = keras.layers.Softmax(axis=softmax.axis, dtype="float32")
@@ -122,7 +129,8 @@ class SpanBertBackbone(keras_hub.models.Backbone):
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}`, each int32 `[B, L]`, to
-        `[B, L, hidden_dim]`.
+        `[B, L, hidden_dim]`. Without padding leave `padding_mask` out: fused
+        attention without a mask is faster.
 
     Example:
     ```python
@@ -226,7 +234,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
 
         # === Functional Model ===
         inputs = {
-            name: keras.Input(shape=(None,), dtype="int32", name=name)
+            name: keras.Input((None,), dtype="int32", name=name, optional=name == "padding_mask")
             for name in ["token_ids", "segment_ids", "padding_mask"]
         }
         tokens = self.token_embedding(inputs["token_ids"])
@@ -252,6 +260,13 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         self.activation = keras.activations.get(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.rematerialize = rematerialize
+
+    def __call__(self, inputs, *args, **kwargs):
+        return super().__call__(with_padding_mask(inputs), *args, **kwargs)
+
+    def call(self, inputs, training=None, mask=None, **kwargs):
+        # JAX's steps come here.
+        return super().call(with_padding_mask(inputs), training=training, mask=mask, **kwargs)
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):

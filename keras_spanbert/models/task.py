@@ -7,6 +7,7 @@ import os
 import keras
 import keras_hub
 
+from keras_spanbert.models.backbone import with_padding_mask
 from keras_spanbert.training import distribution
 
 
@@ -62,12 +63,17 @@ class SpanBertTask(keras_hub.models.Task):
         object.__setattr__(self, "_exchanging", None)
         super().compile(jit_compile=jit_compile, **kwargs)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, inputs, *args, **kwargs):
+        inputs = with_padding_mask(inputs)
         if kwargs.get("training") and distribution.num_torch_processes() > 1:
-            inputs = keras.tree.flatten(args)
-            if not any(isinstance(x, keras.KerasTensor) for x in inputs):
-                return self._exchanging_module()(*args, **kwargs)
-        return super().__call__(*args, **kwargs)
+            tensors = keras.tree.flatten(inputs)
+            if not any(isinstance(x, keras.KerasTensor) for x in tensors):
+                return self._exchanging_module()(inputs, *args, **kwargs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def call(self, inputs, training=None, mask=None, **kwargs):
+        # JAX's steps come here.
+        return super().call(with_padding_mask(inputs), training=training, mask=mask, **kwargs)
 
     def _exchanging_module(self):
         # In a list, since a module that holds itself cannot be walked.

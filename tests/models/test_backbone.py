@@ -79,6 +79,15 @@ def test_heads_must_divide_the_hidden_size():
         SpanBertBackbone(V, 1, 3, 10, FF)
 
 
+@pytest.mark.parametrize("attention_dropout", [0.0, 0.1])
+def test_without_a_mask_it_is_as_without_padding(attention_dropout):
+    backbone = build(attention_dropout=attention_dropout)
+    x = {**inputs(), "padding_mask": np.ones((B, L), "int32")}
+    expected = keras.ops.convert_to_numpy(backbone(x))
+    del x["padding_mask"]
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(backbone(x)), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_rematerialisation_changes_nothing_but_memory(dropout, dtype):

@@ -140,6 +140,30 @@ def test_fit_on_strings_is_fixed_by_the_seed_and_fresh_each_epoch():
     assert again[0] == again[1]
 
 
+def test_fit_on_blocks_without_padding_takes_no_mask(tmp_path):
+    import tensorflow as tf
+
+    from keras_spanbert.data.corpus import Corpus
+
+    (tmp_path / "a.txt").write_text(" ".join(texts(60)))
+    losses = []
+    weights = build().get_weights()
+    for min_tokens in [L - 3, L - 2]:
+        model = build(seed=3)
+        model.set_weights(weights)
+        model.compile(keras.optimizers.SGD(0.1))
+        dataset = Corpus(str(tmp_path / "a.txt")).training_dataset(
+            model.preprocessor, 4, seed=1, min_tokens=min_tokens
+        )
+        assert ("padding_mask" in dataset.element_spec[0]) == (min_tokens < L - 2)
+        evaluation = tf.data.Dataset.from_tensors(arrays(model))
+        fit = model.fit(
+            dataset, steps_per_epoch=3, validation_data=evaluation, shuffle=False, verbose=0
+        )
+        losses.append([fit.history[name][0] for name in ["loss", "val_loss"]])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
 def same_everywhere(a, b):
     x, _, _ = arrays(a)
     for name, value in predict(a, x).items():
