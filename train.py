@@ -140,7 +140,7 @@ integer(
     "sequence_length",
     None,
     "Tokens a block or window, [CLS] and [SEP] included. Default: 64, or a prepared corpus's; "
-    "question answering 384.",
+    "question answering 384, or the longest that the preset takes.",
 )
 string("dtype", "float32", "Keras dtype policy, for example mixed_bfloat16.")
 
@@ -151,8 +151,18 @@ choice("replacement", "span", ["span", "token"], "What is masked, random or kept
 number("sbo_weight", 1.0, "Weight of the span boundary objective.", lower_bound=0.0)
 
 string, integer, number, boolean, strings, choice = _flags("Question answering")
-integer("doc_stride", 128, "Tokens from a window's start to the next one's.", lower_bound=1)
-integer("max_question_length", 64, "Questions are cut there, in tokens.", lower_bound=1)
+integer(
+    "doc_stride",
+    None,
+    "Tokens from a window's start to the next one's. Default: 128, less than half a window.",
+    lower_bound=1,
+)
+integer(
+    "max_question_length",
+    None,
+    "Questions are cut there, in tokens. Default: 64, at most three eighths of a window.",
+    lower_bound=1,
+)
 integer("max_answer_length", 30, "Longest answer, in tokens.", lower_bound=1)
 boolean("strict", False, "Refuse answers that are not at their places, instead of skipping them.")
 
@@ -402,7 +412,7 @@ def pretrain(distribution):
         eval_dataset = eval_corpus.evaluation_dataset(
             preprocessor, FLAGS.batch_size, split, FLAGS.eval_steps, FLAGS.min_block_tokens
         )
-    num_eval_batches = sum(1 for _ in eval_dataset)  # Fills the cache.
+    num_eval_batches = int(eval_dataset.cardinality())
     with user_input():
         if not num_eval_batches:
             raise ValueError(
@@ -498,8 +508,9 @@ def pretrain(distribution):
     for head in ["mlm", "sbo"]:
         value, base = metrics[f"{head}_cross_entropy"], metrics[f"{head}_unigram_entropy"]
         say(
-            f"held-out {head.upper()} cross-entropy {value:.3f} nats a token, {base - value:.3f} "
-            f"under the unigram entropy of {base:.3f}; accuracy {metrics[f'{head}_accuracy']:.3f}"
+            f"held-out {head.upper()} cross-entropy {value:.3f} nats a token, "
+            f"{abs(base - value):.3f} {'under' if value < base else 'over'} the unigram entropy of "
+            f"{base:.3f}; accuracy {metrics[f'{head}_accuracy']:.3f}"
         )
     if FLAGS.export:
         export(model)
@@ -672,15 +683,17 @@ def build_answerer(preset=None):
     import keras_spanbert as ks
 
     preset = preset or FLAGS.preset
-    names = ["sequence_length", "doc_stride", "max_question_length"]
-    # A model that is not trained here keeps its windows.
-    given = {n: FLAGS[n].value for n in names if FLAGS.train_data or FLAGS[n].present}
-    preprocessor = ks.SpanBertQuestionAnswererPreprocessor.from_preset(preset, **given)
-    resolve(**{n: getattr(preprocessor, n) for n in names})
-    answerer = ks.SpanBertQuestionAnswerer.from_preset(
-        preset, preprocessor=preprocessor, dtype=FLAGS.dtype
-    )
+    answerer = ks.SpanBertQuestionAnswerer.from_preset(preset, preprocessor=None, dtype=FLAGS.dtype)
     longest = answerer.backbone.max_sequence_length
+    names = ["sequence_length", "doc_stride", "max_question_length"]
+    given = {n: FLAGS[n].value for n in names if FLAGS[n].present}
+    preprocessor_cls = ks.SpanBertQuestionAnswererPreprocessor
+    if FLAGS.train_data:  # A model that is not trained here keeps its windows.
+        length = given.setdefault("sequence_length", min(FLAGS.sequence_length, longest))
+        given = {**preprocessor_cls.arguments_for_length(length), **given}
+    preprocessor = preprocessor_cls.from_preset(preset, **given)
+    answerer.preprocessor = preprocessor
+    resolve(**{n: getattr(preprocessor, n) for n in names})
     if FLAGS.sequence_length > longest:
         raise ValueError(
             f"`--sequence_length` must be at most the preset's {longest}. "
@@ -709,11 +722,9 @@ def adamw(distribution, steps, eval_every, learning_rate):
             "`--gradient_accumulation` takes JAX, PyTorch or one device. Received: "
             f"{FLAGS.gradient_accumulation} on {distribution.num_devices} devices of TensorFlow"
         )
-    updates = max(1, steps // FLAGS.gradient_accumulation)
     return AdamW(
-        LinearWarmupDecay(
-            FLAGS.learning_rate, FLAGS.warmup_steps // FLAGS.gradient_accumulation, updates
-        ),
+        # Keras counts batches here, not updates.
+        LinearWarmupDecay(FLAGS.learning_rate, FLAGS.warmup_steps, steps),
         weight_decay=FLAGS.weight_decay,
         beta_2=FLAGS.beta_2,
         epsilon=FLAGS.epsilon,

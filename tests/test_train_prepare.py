@@ -99,6 +99,8 @@ def test_figures_traces_and_several_steps_a_call(prepared, tmp_path, train):
     with open(output / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows] == ["4", "8"]
+    # The rate is not 0 in the run's second half.
+    assert len({row["val_mlm_cross_entropy"] for row in rows}) == 2
     for row in rows:
         assert float(row["step_ms"]) > 0 and 0 < float(row["flops_utilization"]) < 1
     (events,) = os.listdir(output / "tensorboard")

@@ -280,7 +280,7 @@ class Corpus:
             min_tokens: see `blocks`.
 
         Returns:
-            `tf.data.Dataset` of `(x, y, sample_weight)`, cached in memory.
+            `tf.data.Dataset` of `(x, y, sample_weight)`, in memory.
         """
 
         def blocks():
@@ -485,7 +485,11 @@ def evaluation_batches(blocks, preprocessor, batch_size, steps=None):
     spec = tf.TensorSpec([None, preprocessor.sequence_length], tf.int32)
     dataset = tf.data.Dataset.from_generator(blocks, output_signature=spec)
     dataset = dataset.unbatch().batch(batch_size).map(fill_up).take(-1 if steps is None else steps)
-    return masked(dataset, preprocessor, EVALUATION_SEED).cache()
+    dataset = masked(dataset, preprocessor, EVALUATION_SEED).cache()
+    # Fills the cache. Keras on TensorFlow would count one batch more in the mean of a loss where
+    # the number is not known.
+    num_batches = sum(1 for _ in dataset)
+    return dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
 
 
 def masked(batches, preprocessor, seed, first_step=0, are_full=False):

@@ -119,8 +119,8 @@ class PreparedCorpus:
         """
         if sequence_length != self.sequence_length:
             raise ValueError(
-                f"A prepared corpus must be of the model's sequence length {sequence_length}. "
-                f"Received: {self.path}, of {self.sequence_length}"
+                f"A prepared corpus must be of the model's sequence length {sequence_length}; "
+                f"prepare it again with that. Received: {self.path}, of {self.sequence_length}"
             )
         if tokenizer.lowercase != self.lowercase:
             raise ValueError(
@@ -204,7 +204,7 @@ class PreparedCorpus:
             if damaged_shards == "refuse":
                 raise ValueError(
                     "Shards must be as they were written. Received: "
-                    f"{self._path(shard)}, {fault}; it can be skipped"
+                    f"{self._path(shard)}, {fault}; damaged_shards='skip' goes on without it"
                 )
             logging.getLogger("keras_spanbert").warning(
                 "Shard %s is %s: going on without its %d blocks",

@@ -80,11 +80,15 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
 
     @classmethod
     def arguments_for(cls, config):
-        longest = config["max_position_embeddings"]
+        arguments = super().arguments_for(config)
+        return {**arguments, **cls.arguments_for_length(arguments["sequence_length"])}
+
+    @classmethod
+    def arguments_for_length(cls, sequence_length):
+        """The released `doc_stride` and `max_question_length`, less in short windows."""
         return {
-            **super().arguments_for(config),
-            "doc_stride": min(128, max(1, longest // 4)),
-            "max_question_length": min(64, max(1, longest // 8)),
+            "doc_stride": min(128, max(1, sequence_length // 2 - 3)),
+            "max_question_length": min(64, max(1, 3 * sequence_length // 8)),
         }
 
     def call(self, x, y=None, sample_weight=None):

@@ -8,6 +8,7 @@ import keras
 import keras_hub
 
 from keras_spanbert.models.backbone import with_padding_mask
+from keras_spanbert.models.preprocessor import is_of
 from keras_spanbert.training import distribution
 
 
@@ -47,6 +48,10 @@ class SpanBertTask(keras_hub.models.Task):
             logging.getLogger("keras_spanbert").warning(
                 "%s has no weights for the head of %s, which starts fresh", preset, cls.__name__
             )
+        if os.path.isfile(os.path.join(source, "tokenizer.json")):
+            # Of another task's preset, with settings that fit the backbone.
+            if "preprocessor" not in kwargs and not is_of(cls.preprocessor_cls, source):
+                kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(source)
         # keras-hub's own default fails on what was saved with a mixed policy.
         kwargs.setdefault("dtype", keras.config.dtype_policy().name)
         return super().from_preset(source, load_weights, **kwargs)

@@ -195,10 +195,10 @@ def _cost_figures(row):
         return ""
     parts = [f"{row['tokens_per_second']:,} tokens/s"]
     if "step_ms" in row:
-        waiting = f", {row['waiting_ms']:.0f} waiting" if "waiting_ms" in row else ""
+        waiting = f", {row['waiting_ms']:.0f} ms of it waiting" if "waiting_ms" in row else ""
         parts.append(f"{row['step_ms']:.0f} ms a step{waiting}")
         parts.append(f"{row['flops_utilization']:.0%} of the matrix rate")
-        parts.append(f"{row['peak_gb']:.1f} GB")
+        parts.append(f"peak {row['peak_gb']:.1f} GB")
     return "  ".join([*parts, ""])
 
 

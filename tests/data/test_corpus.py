@@ -414,6 +414,8 @@ def test_evaluation_is_the_same_in_each_pass_and_holds_each_block_once(
     files, _ = numbered_files(tmp_path, [40, 45, 30, 50])
     corpus = Corpus(files, held_out=0.5)  # 9 + 10 blocks
     dataset = corpus.evaluation_dataset(preprocessor, batch_size=8)
+    # What Keras on TensorFlow needs to mean the losses of batches rightly.
+    assert int(dataset.cardinality()) == sum(1 for _ in dataset)
     first = stream(dataset, 10)
     assert same(first, stream(dataset, 10))
     assert same(first, stream(corpus.evaluation_dataset(preprocessor, 8), 10))

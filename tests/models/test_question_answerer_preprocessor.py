@@ -8,6 +8,28 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "a", "b", "c"
 ID = {token: i for i, token in enumerate(VOCABULARY)}
 
 
+@pytest.mark.parametrize("length", [5, 16, 24, 64, 128, 384, 512])
+def test_defaults_fit_windows_of_any_length(length):
+    arguments = ks.SpanBertQuestionAnswererPreprocessor.arguments_for_length(length)
+    preprocessor = ks.SpanBertQuestionAnswererPreprocessor(
+        ks.SpanBertTokenizer(VOCABULARY), length, **arguments
+    )
+    if length >= 384:  # The released ones.
+        assert (preprocessor.doc_stride, preprocessor.max_question_length) == (128, 64)
+
+
+def test_pretrained_preset_gives_windows_of_its_length(tmp_path):
+    tokenizer = ks.SpanBertTokenizer(VOCABULARY)
+    backbone = ks.SpanBertBackbone(len(VOCABULARY), 1, 2, 8, 16, max_sequence_length=64)
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=32)
+    ks.SpanBertPretrainer(backbone, preprocessor).save_to_preset(str(tmp_path / "preset"))
+    answerer = ks.SpanBertQuestionAnswerer.from_preset(str(tmp_path / "preset"))
+    assert answerer.preprocessor.sequence_length == 64
+    assert answerer.preprocessor.max_question_length == 24
+    windows = answerer.preprocessor.windows(["who"], ["a b"])
+    assert windows["token_ids"].shape == (1, 64)
+
+
 def build(sequence_length=10, doc_stride=2, max_question_length=3):
     return ks.SpanBertQuestionAnswererPreprocessor(
         ks.SpanBertTokenizer(VOCABULARY), sequence_length, doc_stride, max_question_length
