@@ -98,9 +98,16 @@ def main(arguments=None):
         return mistake("the page takes gradio (pip install keras-spanbert[demo])")
 
     import keras_spanbert as ks
+    from keras_spanbert.models.task import is_preset_of
 
     if "://" not in args.preset and not os.path.exists(args.preset):
         return mistake(f"PRESET must be a preset or a checkpoint. Received: {args.preset}")
+    is_task = os.path.isfile(os.path.join(args.preset, "task.json"))
+    if is_task and not is_preset_of(ks.SpanBertQuestionAnswerer, args.preset):
+        return mistake(
+            "PRESET must answer questions: train it first (train.py --task=question_answering). "
+            f"Received: {args.preset}"
+        )
     try:
         answerer = ks.SpanBertQuestionAnswerer.from_preset(args.preset)
     except (ValueError, OSError) as error:

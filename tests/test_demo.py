@@ -110,9 +110,11 @@ def test_better_of_two_overlapping_answers_is_highlighted():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("preset", ["nothing", "empty"])
+@pytest.mark.parametrize("preset", ["nothing", "empty", "pretrained"])
 def test_mistake_is_one_line_and_code_2(preset, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "pretrained").mkdir()
+    (tmp_path / "pretrained" / "task.json").write_text('{"class_name": "SpanBertPretrainer"}')
     assert demo.main([str(tmp_path / preset)]) == 2
     err = capsys.readouterr().err
     assert err.startswith("keras_spanbert.demo: ") and str(tmp_path / preset) in err

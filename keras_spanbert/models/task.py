@@ -44,7 +44,7 @@ class SpanBertTask(keras_hub.models.Task):
         source = sources.open_source(preset, **sources.pop_options(kwargs))
         if not isinstance(source, str):
             return source.task(cls, load_weights, **kwargs)
-        if load_weights and os.path.isdir(source) and not _is_of(cls, source):
+        if load_weights and os.path.isdir(source) and not is_preset_of(cls, source):
             logging.getLogger("keras_spanbert").warning(
                 "%s has no weights for the head of %s, which starts fresh", preset, cls.__name__
             )
@@ -113,7 +113,7 @@ class SpanBertTask(keras_hub.models.Task):
         keras.saving.load_weights(self, filepath, objects_to_skip=skip)
 
 
-def _is_of(cls, folder):
+def is_preset_of(cls, folder):
     """Whether a preset is one of the task `cls`."""
     path = os.path.join(folder, "task.json")
     if not os.path.isfile(path):
