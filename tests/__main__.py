@@ -7,8 +7,13 @@ import sys
 import tempfile
 
 BACKENDS = ("tensorflow", "jax", "torch")
-# Where no backend computes: readers and scores on files, and a page in a browser.
-ONCE = ("tests/data", "tests/metrics", "tests/test_demo.py")
+# Where no backend computes: readers of files, good and bad, scores, and a page in a browser.
+ONCE = (
+    "tests/data",
+    "tests/metrics",
+    "tests/checkpoints/test_sources.py",
+    "tests/test_demo.py",
+)
 # So that they can share a GPU, and the cores: what is computed is tiny.
 SHARING = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",

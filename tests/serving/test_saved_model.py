@@ -158,6 +158,7 @@ def test_mixed_precision_is_kept(serve, tmp_path):
     assert again.backbone.dtype_policy.name == "float32"
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="strings, not numbers")
 def test_answers_to_random_unicode_are_exact_slices(serve, tmp_path):
     generator = random.Random(0)
     ranges = [(32, 127), (32, 127), (160, 0x250), (0x300, 0x370), (0x370, 0x600), (0x600, 0x2000)]
