@@ -25,7 +25,7 @@ from absl import app, flags  # noqa: E402
 FLAGS = flags.FLAGS
 # Of flags whose default depends on the task.
 DEFAULTS = {
-    "prepare": {"sequence_length": 64, "beta_2": None},
+    "prepare": {"sequence_length": 64},
     "pretrain": {"sequence_length": 64, "beta_2": 0.98},
     "question_answering": {"sequence_length": 384, "beta_2": 0.999},
 }

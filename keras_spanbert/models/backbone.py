@@ -129,8 +129,8 @@ class SpanBertBackbone(keras_hub.models.Backbone):
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}`, each int32 `[B, L]`, to
-        `[B, L, hidden_dim]`. Without padding leave `padding_mask` out: fused
-        attention without a mask is faster.
+        `[B, L, hidden_dim]`. Without padding `padding_mask` may be left out:
+        some fused kernels of attention take no mask.
 
     Example:
     ```python

@@ -322,7 +322,6 @@ print("LOSSES", *history.history["loss"])
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="runs all backends itself")
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="runs all of them itself")
 def test_a_users_script_gives_the_same_losses_on_every_backend():
     losses = {}
     for backend in ["tensorflow", "jax", "torch"]:
