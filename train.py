@@ -419,7 +419,8 @@ def pretrain(distribution):
                 f"Evaluation text must hold a document of {FLAGS.min_block_tokens} tokens or "
                 "more (--min_block_tokens). Received: none"
             )
-        waiting, cost = step_cost(distribution, model.backbone, preprocessor.masking)
+        num_predictions = preprocessor.masking.num_predictions(FLAGS.sequence_length)
+        waiting, cost = step_cost(distribution, model, num_predictions, model.position_dim)
         report = reports.TrainingReport(
             in_output("history.csv") if distribution.is_main else None,
             steps,
@@ -585,7 +586,7 @@ def question_answering(distribution):
         )
         with distribution.scope():
             answerer.compile(optimizer, **compile_arguments())
-        waiting, cost = step_cost(distribution, answerer.backbone)
+        waiting, cost = step_cost(distribution, answerer)
         report = reports.SquadReport(
             in_output("history.csv") if distribution.is_main else None,
             steps,
@@ -740,14 +741,13 @@ def compile_arguments():
     return {"steps_per_execution": FLAGS.steps_per_execution, "jit_compile": jit_compile}
 
 
-def step_cost(distribution, backbone, masking=None):
+def step_cost(distribution, model, *of_heads):
     """What times the dataset, and `StepCost`."""
     import keras
 
     from keras_spanbert.training import cost
 
-    predictions = masking.num_predictions(FLAGS.sequence_length) if masking else 0
-    flops = cost.step_flops(backbone, FLAGS.batch_size, FLAGS.sequence_length, predictions)
+    flops = cost.step_flops(model.backbone, FLAGS.batch_size, FLAGS.sequence_length, *of_heads)
     # TensorFlow feeds several devices from threads of its own, which wait all the time.
     wait = cost.InputWait() if distribution.feeds_in_loop else None
     dtype = keras.config.dtype_policy().compute_dtype

@@ -2,6 +2,7 @@ import importlib.util
 import os
 import pathlib
 
+import numpy as np
 import pytest
 
 try:
@@ -17,6 +18,18 @@ def shared_data():
     if not folder:
         pytest.skip("KERAS_SPANBERT_DATA does not name the folder of reference data")
     return pathlib.Path(folder)
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory):
+    """20 files of few words, as a glob; tests leave them as they are."""
+    words = "apple berry cherry grape lemon mango melon olive peach plum".split()
+    folder = tmp_path_factory.mktemp("texts")
+    generator = np.random.default_rng(0)
+    for i in range(20):
+        sentences = [" ".join(generator.choice(words, 8)).capitalize() + "." for _ in range(6)]
+        (folder / f"{i:02d}.txt").write_text("\n".join(sentences))
+    return str(folder / "*.txt")
 
 
 @pytest.fixture(scope="session")

@@ -16,19 +16,7 @@ import keras_spanbert as ks
 from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
 from keras_spanbert.training import reports
 
-WORDS = "apple berry cherry grape lemon mango melon olive peach plum".split()
 TINY = ["--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--size=tiny"]
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    """20 files, of which one is held out, of few words."""
-    folder = tmp_path_factory.mktemp("texts")
-    generator = np.random.default_rng(0)
-    for i in range(20):
-        sentences = [" ".join(generator.choice(WORDS, 8)).capitalize() + "." for _ in range(6)]
-        (folder / f"{i:02d}.txt").write_text("\n".join(sentences))
-    return str(folder / "*.txt")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from train_script import check_mistake, in_process
 
 from keras_spanbert.data.prepared import PreparedCorpus
 
-WORDS = "apple berry cherry grape lemon mango melon olive peach plum".split()
 TINY = [
     "--batch_size=4", "--size=tiny", "--steps=8", "--eval_every=4", "--eval_steps=2",
     "--checkpoint_every=4",
@@ -22,16 +21,6 @@ TINY = [
 once = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="no backend computes what is tested"
 )
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("texts")
-    generator = np.random.default_rng(0)
-    for i in range(20):
-        sentences = [" ".join(generator.choice(WORDS, 8)).capitalize() + "." for _ in range(6)]
-        (folder / f"{i:02d}.txt").write_text("\n".join(sentences))
-    return str(folder / "*.txt")
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +87,7 @@ def test_mistakes_with_prepared_corpora(prepared, texts, tmp_path, train, capsys
         shard.write_bytes(content)
 
 
-def test_figures_traces_and_several_steps_a_call(prepared, tmp_path, train):
+def test_figures_in_history_and_tensorboard_with_several_steps_a_call(prepared, tmp_path, train):
     output = tmp_path / "run"
     several = [] if keras.backend.backend() == "torch" else ["--steps_per_execution=2"]
     in_process(

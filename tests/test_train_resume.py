@@ -6,26 +6,14 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from train_script import ROOT, TIMEOUT, check_mistake, in_process, run, start
 
-WORDS = "apple berry cherry grape lemon mango melon olive peach plum".split()
 TINY = [
     "--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--size=tiny",
     "--dropout=0.1", "--steps=14", "--eval_every=4", "--eval_steps=2", "--checkpoint_every=3",
     "--shuffle_blocks=8",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("texts")
-    generator = np.random.default_rng(0)
-    for i in range(20):
-        sentences = [" ".join(generator.choice(WORDS, 8)).capitalize() + "." for _ in range(6)]
-        (folder / f"{i:02d}.txt").write_text("\n".join(sentences))
-    return str(folder / "*.txt")
 
 
 @pytest.fixture(scope="module")

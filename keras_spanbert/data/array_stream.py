@@ -1,43 +1,37 @@
-"""Shuffled batches of arrays without end, from any step on."""
+"""Shuffled batches of rows without end, from any step on."""
 
 import numpy as np
 
 
-class ArrayStream:
-    """Batches of the rows of arrays, in an order drawn anew in each epoch.
+class RowStream:
+    """The order of batches of numbered rows, and a place in it.
 
-    The order depends on `seed` and the epoch alone. Epochs run into one
-    another.
+    It is drawn anew in each epoch, from `seed` and the epoch alone. Epochs run
+    into one another.
 
     Args:
-        arrays: nested tuples and dicts of arrays with as many rows each.
+        num_rows: int.
         batch_size: int.
         seed: int.
-        num_rows: int, where `arrays` is `None` in a stream that reads its rows
-            itself. Defaults to `None`.
 
-    Example:
-    ```python
-    stream = ArrayStream((inputs, labels), batch_size=32, seed=1)
-    model.fit(stream.dataset(), steps_per_epoch=1000)
-    ```
+    Raises:
+        ValueError: where there are no rows.
     """
 
-    def __init__(self, arrays, batch_size, seed, num_rows=None):
-        import tensorflow as tf
-
-        self.arrays = arrays
+    def __init__(self, num_rows, batch_size, seed):
+        if num_rows < 1:
+            raise ValueError(f"A stream must have a row or more. Received: num_rows={num_rows}")
+        self.num_rows = num_rows
         self.batch_size = batch_size
         self.seed = seed
         self.first_step = 0
-        self._num_rows = num_rows or len(tf.nest.flatten(arrays)[0])
 
     def start_at(self, step, state=None):
         """Has datasets made from now on start at batch `step`: see `TrainingStream`."""
-        before = (state or {}).get("num_rows", self._num_rows)
-        if before != self._num_rows:
+        before = (state or {}).get("num_rows", self.num_rows)
+        if before != self.num_rows:
             raise ValueError(
-                f"The data must have the {before:,} rows that it had. Received: {self._num_rows:,}"
+                f"The data must have the {before:,} rows that it had. Received: {self.num_rows:,}"
             )
         self.first_step = step
 
@@ -46,7 +40,45 @@ class ArrayStream:
 
     def state(self, step):
         """See `TrainingStream`. The step says it all but for the number of rows, a check."""
-        return {"num_rows": self._num_rows}
+        return {"num_rows": self.num_rows}
+
+    def _rows(self, step):
+        """Indices `[batch_size]` of the rows of each batch from `step` on."""
+        epoch, row = divmod(step * self.batch_size, self.num_rows)
+        waiting = self._order(epoch)[row:]
+        while True:
+            while len(waiting) < self.batch_size:
+                epoch += 1
+                waiting = np.concatenate([waiting, self._order(epoch)])
+            yield waiting[: self.batch_size]
+            waiting = waiting[self.batch_size :]
+
+    def _order(self, epoch):
+        return np.random.default_rng([self.seed, epoch]).permutation(self.num_rows)
+
+
+class ArrayStream(RowStream):
+    """Batches of the rows of arrays, in an order drawn anew in each epoch.
+
+    See `RowStream`.
+
+    Args:
+        arrays: nested tuples and dicts of arrays with as many rows each.
+        batch_size: int.
+        seed: int.
+
+    Example:
+    ```python
+    stream = ArrayStream((inputs, labels), batch_size=32, seed=1)
+    model.fit(stream.dataset(), steps_per_epoch=1000)
+    ```
+    """
+
+    def __init__(self, arrays, batch_size, seed):
+        import tensorflow as tf
+
+        super().__init__(len(tf.nest.flatten(arrays)[0]), batch_size, seed)
+        self.arrays = arrays
 
     def batch(self, step):
         """The batch `step`."""
@@ -67,17 +99,3 @@ class ArrayStream:
         return rows.map(
             lambda rows: tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
         ).prefetch(tf.data.AUTOTUNE)
-
-    def _rows(self, step):
-        """Indices `[batch_size]` of the rows of each batch from `step` on."""
-        epoch, row = divmod(step * self.batch_size, self._num_rows)
-        waiting = self._order(epoch)[row:]
-        while True:
-            while len(waiting) < self.batch_size:
-                epoch += 1
-                waiting = np.concatenate([waiting, self._order(epoch)])
-            yield waiting[: self.batch_size]
-            waiting = waiting[self.batch_size :]
-
-    def _order(self, epoch):
-        return np.random.default_rng([self.seed, epoch]).permutation(self._num_rows)

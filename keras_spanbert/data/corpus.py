@@ -261,8 +261,8 @@ class Corpus:
         Returns:
             `tf.data.Dataset` of `(x, y, sample_weight)`.
         """
-        return TrainingStream(
-            self, preprocessor, batch_size, seed, epochs, min_tokens, shuffle_blocks
+        return self.stream(
+            preprocessor, batch_size, seed, min_tokens, shuffle_blocks, epochs
         ).dataset()
 
     def evaluation_dataset(
@@ -297,15 +297,12 @@ class Corpus:
         """Whether some documents are held out."""
         return self._held_out_every is not None
 
-    def stream(self, preprocessor, batch_size, seed, min_tokens=8, shuffle_blocks=10_000):
+    def stream(
+        self, preprocessor, batch_size, seed, min_tokens=8, shuffle_blocks=10_000, epochs=None
+    ):
         """The `TrainingStream` of `training_dataset`."""
         return TrainingStream(
-            self,
-            preprocessor,
-            batch_size,
-            seed,
-            min_tokens=min_tokens,
-            shuffle_blocks=shuffle_blocks,
+            self, preprocessor, batch_size, seed, epochs, min_tokens, shuffle_blocks
         )
 
     def _is_held_out(self, document):

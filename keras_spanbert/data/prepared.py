@@ -5,6 +5,7 @@ any order, and `prepared.json`, which says what they are, with SHA-256 sums.
 """
 
 import concurrent.futures
+import copy
 import hashlib
 import json
 import logging
@@ -13,7 +14,7 @@ import threading
 
 import numpy as np
 
-from keras_spanbert.data.array_stream import ArrayStream
+from keras_spanbert.data.array_stream import RowStream
 from keras_spanbert.data.corpus import EVALUATION_SEED, evaluation_batches, masked
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
@@ -71,7 +72,7 @@ class PreparedCorpus:
         self._counts = np.array(manifest["counts"])
         self._shards = manifest["shards"]
         self._check_shards(damaged_shards)
-        self.files = [self._path(shard) for split in SPLITS for shard in self._shards[split]]
+        self.files = [self._path(shard) for shard in self._shards_of("all")]
         self._readers = {}
         self._dtype = dtype(len(self.vocabulary))
 
@@ -80,15 +81,16 @@ class PreparedCorpus:
         return SpanBertTokenizer(self.vocabulary, lowercase=self.lowercase)
 
     def num_blocks(self, split="train"):
-        return sum(shard["num_blocks"] for shard in self._shards[split])
+        """Number of blocks of a split: `"train"`, `"held_out"` or `"all"`."""
+        return sum(shard["num_blocks"] for shard in self._shards_of(split))
 
     @property
     def holds_out(self):
         """Whether it has held-out blocks."""
-        return bool(self._shards["held_out"])
+        return self.num_blocks("held_out") > 0
 
-    def token_counts(self, *_, **__):
-        """As of `Corpus`, counted when it was prepared; damaged shards are in it."""
+    def token_counts(self, tokenizer=None, sequence_length=None, min_tokens=None):
+        """As of `Corpus`, counted by `prepare` with its arguments; skipped shards are in it."""
         return self._counts, self.num_blocks()
 
     def read(self, rows, split="train"):
@@ -96,18 +98,19 @@ class PreparedCorpus:
 
         Args:
             rows: int array `[N]`, in any order.
-            split: `"train"` or `"held_out"`.
+            split: see `num_blocks`.
 
         Returns:
             int32 `[N, sequence_length]`.
         """
-        stops = np.cumsum([shard["num_blocks"] for shard in self._shards[split]])
+        shards = self._shards_of(split)
+        stops = np.cumsum([shard["num_blocks"] for shard in shards])
         of_shard = np.searchsorted(stops, rows, side="right")
         blocks = np.empty((len(rows), self.sequence_length), np.int32)
         for i in np.unique(of_shard):
             places = np.flatnonzero(of_shard == i)
             local = rows[places] - (stops[i - 1] if i else 0)
-            records = self._reader(self._shards[split][i]).read(local.tolist())
+            records = self._reader(shards[i]).read(local.tolist())
             blocks[places] = np.frombuffer(b"".join(records), self._dtype).reshape(len(places), -1)
         return blocks
 
@@ -154,32 +157,22 @@ class PreparedCorpus:
         self.check(preprocessor.tokenizer, preprocessor.sequence_length)
 
         def blocks():
-            total = sum(self.num_blocks(name) for name in splits)
-            order = np.random.default_rng(EVALUATION_SEED).permutation(total)
-            for start in range(0, total, _READ_ROWS):
-                rows = order[start : start + _READ_ROWS]
-                yield self._read_of(splits, rows)
+            order = np.random.default_rng(EVALUATION_SEED).permutation(self.num_blocks(split))
+            for start in range(0, len(order), _READ_ROWS):
+                yield self.read(order[start : start + _READ_ROWS], split)
 
-        splits = SPLITS if split == "all" else (split,)
         return evaluation_batches(blocks, preprocessor, batch_size, steps)
 
     def documents(self, split="train"):
         """Yields `(text of a block, True)`."""
         tokenizer = self.tokenizer()
-        for name in SPLITS if split == "all" else (split,):
-            for row in range(self.num_blocks(name)):
-                block = self.read(np.array([row]), name)[0]
-                is_text = ~np.isin(block, tokenizer.special_token_ids)
-                yield tokenizer.detokenize(block[is_text]), True
+        for row in range(self.num_blocks(split)):
+            block = self.read(np.array([row]), split)[0]
+            is_text = ~np.isin(block, tokenizer.special_token_ids)
+            yield tokenizer.detokenize(block[is_text]), True
 
-    def _read_of(self, splits, rows):
-        blocks = np.empty((len(rows), self.sequence_length), np.int32)
-        first = 0
-        for split in splits:
-            inside = (rows >= first) & (rows < first + self.num_blocks(split))
-            blocks[inside] = self.read(rows[inside] - first, split)
-            first += self.num_blocks(split)
-        return blocks
+    def _shards_of(self, split):
+        return [shard for name in SPLITS if split in (name, "all") for shard in self._shards[name]]
 
     def _path(self, shard):
         return os.path.join(self.path, shard["name"])
@@ -225,10 +218,10 @@ class PreparedCorpus:
         return None if sha256(path) == shard["sha256"] else "not of its SHA-256 sum"
 
 
-class PreparedStream(ArrayStream):
+class PreparedStream(RowStream):
     """Masked batches of a prepared corpus in an order drawn anew in each epoch.
 
-    Each epoch is a permutation of all blocks; see `ArrayStream`.
+    Each epoch is a permutation of all blocks; see `RowStream`.
 
     Args:
         corpus: `PreparedCorpus`.
@@ -240,7 +233,7 @@ class PreparedStream(ArrayStream):
 
     def __init__(self, corpus, preprocessor, batch_size, seed):
         corpus.check(preprocessor.tokenizer, preprocessor.sequence_length)
-        super().__init__(None, batch_size, seed, num_rows=corpus.num_blocks())
+        super().__init__(corpus.num_blocks(), batch_size, seed)
         self.corpus = corpus
         self.preprocessor = preprocessor
 
@@ -260,7 +253,7 @@ class PreparedStream(ArrayStream):
 
     def batch(self, step):
         """The batch `step`."""
-        stream = PreparedStream(self.corpus, self.preprocessor, self.batch_size, self.seed)
+        stream = copy.copy(self)
         stream.start_at(step)
         return next(iter(stream.dataset()))
 
@@ -283,10 +276,12 @@ def is_prepared(path):
 
 
 def dtype(vocabulary_size):
+    """Of the ids on disk."""
     return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
 
 
 def array_record():
+    """The library's module, or an error that says how to install it."""
     try:
         from array_record.python import array_record_module
     except ImportError:
@@ -323,5 +318,6 @@ def _read_manifest(path):
 
 
 def sha256(path):
+    """Of a file, as a hexadecimal string."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

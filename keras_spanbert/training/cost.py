@@ -75,14 +75,18 @@ def peak_memory():
         if backend == "jax":
             import jax
 
-            return jax.local_devices()[0].memory_stats()["peak_bytes_in_use"]
-        if backend == "torch":
+            stats = jax.local_devices()[0].memory_stats()
+            if stats:  # Not every device counts.
+                return stats["peak_bytes_in_use"]
+        elif backend == "torch":
             import torch
 
             return torch.cuda.max_memory_allocated()
-        import tensorflow as tf
+        else:
+            import tensorflow as tf
 
-        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+            kind = "GPU" if tf.config.list_logical_devices("GPU") else "TPU"
+            return tf.config.experimental.get_memory_info(f"{kind}:0")["peak"]
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

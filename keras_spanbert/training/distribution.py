@@ -167,17 +167,7 @@ class Distribution:
 
     def any_process(self, flag):
         """Whether `flag` is true in any process; all must ask."""
-        if self.num_processes == 1:
-            return flag
-        if keras.backend.backend() == "jax":
-            from jax.experimental import multihost_utils
-
-            return bool(np.any(multihost_utils.process_allgather(np.array(flag))))
-        import torch
-
-        value = torch.tensor(float(flag))
-        torch.distributed.all_reduce(value)
-        return bool(value > 0)
+        return any(of_all_processes(int(flag)))
 
     def close(self):
         """Ends the work together, all processes at once: each goes on, or ends, alone."""
@@ -218,36 +208,27 @@ def process_index():
     return 0
 
 
-def barrier():
-    """Waits for all processes."""
-    if keras.backend.backend() == "jax":
-        import jax
-        from jax.experimental import multihost_utils
-
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices("keras_spanbert")
-    elif num_torch_processes() > 1:
-        import torch
-
-        torch.distributed.barrier()
-
-
-def is_same_everywhere(number):
-    """Whether a number is the same in all processes: all must ask."""
+def of_all_processes(number):
+    """The integers that the processes give, as a list: all must ask."""
     if keras.backend.backend() == "jax":
         import jax
         from jax.experimental import multihost_utils
 
         if jax.process_count() == 1:
-            return True
-        return len(np.unique(multihost_utils.process_allgather(np.array(number)))) == 1
+            return [number]
+        return multihost_utils.process_allgather(np.array(number)).tolist()
     if num_torch_processes() == 1:
-        return True
+        return [number]
     import torch
 
-    bounds = torch.tensor([number, -number])
-    torch.distributed.all_reduce(bounds, torch.distributed.ReduceOp.MAX)
-    return bool(bounds[0] == -bounds[1])
+    numbers = [torch.tensor(number) for _ in range(num_torch_processes())]
+    torch.distributed.all_gather(numbers, torch.tensor(number))
+    return [int(number) for number in numbers]
+
+
+def barrier():
+    """Waits for all processes."""
+    of_all_processes(0)
 
 
 def check_shards(**sizes):

@@ -38,6 +38,7 @@ class TrainingReport(keras.callbacks.Callback):
         self.tensorboard = tensorboard
         self.step = 0
         self.rows = []
+        self._writer = None
         self._since = None
         self._interval = {}
         self._began = None
@@ -127,13 +128,13 @@ class TrainingReport(keras.callbacks.Callback):
     def _write_scalars(self, row):
         import tensorflow as tf
 
-        if isinstance(self.tensorboard, str):
-            self.tensorboard = tf.summary.create_file_writer(self.tensorboard)
-        with self.tensorboard.as_default():
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(self.tensorboard)
+        with self._writer.as_default():
             for name, value in row.items():
                 if name != "step" and value != "":
                     tf.summary.scalar(name, value, step=row["step"])
-        self.tensorboard.flush()
+        self._writer.flush()
 
 
 class SquadReport(TrainingReport):

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import fcntl
-import hashlib
 import itertools
 import json
 import logging
@@ -17,6 +16,7 @@ import weakref
 import keras
 import numpy as np
 
+from keras_spanbert.data.prepared import sha256
 from keras_spanbert.training import distribution
 
 _VERSION = 1
@@ -113,7 +113,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if self._is_main:
             distribution.barrier()  # What is set aside here is not seen by the others.
         # None still reads when the first checkpoint is written.
-        if not distribution.is_same_everywhere(self.step):
+        if len(set(distribution.of_all_processes(self.step))) > 1:
             raise ValueError(
                 f"All processes must see the same folder. Received: {folder}, where this one "
                 f"finds a checkpoint of step {self.step:,}, another one does not"
@@ -426,7 +426,7 @@ def _write_folder(folder, arrays, state):
     np.savez(os.path.join(folder, _ARRAYS), **arrays)
     with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
         file.write(state)
-    lines = [f"{_sha256(os.path.join(folder, name))}  {name}\n" for name in [_ARRAYS, _STATE]]
+    lines = [f"{sha256(os.path.join(folder, name))}  {name}\n" for name in [_ARRAYS, _STATE]]
     with open(os.path.join(folder, _SUMS), "w", encoding="ascii") as file:
         file.writelines(lines)
     for name in [_ARRAYS, _STATE, _SUMS, "."]:
@@ -438,17 +438,12 @@ def _check_sums(folder):
         with open(os.path.join(folder, _SUMS), encoding="ascii") as file:
             sums = dict(reversed(line.split()) for line in file)
         for name in [_ARRAYS, _STATE]:
-            if _sha256(os.path.join(folder, name)) != sums.get(name):
+            if sha256(os.path.join(folder, name)) != sums.get(name):
                 raise _DamagedError(f"{name} does not have its SHA-256")
     except FileNotFoundError as error:
         raise _DamagedError(f"{os.path.basename(error.filename)} is missing") from None
     except (NotADirectoryError, ValueError):
         raise _DamagedError(f"{_SUMS} cannot be read") from None
-
-
-def _sha256(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path):

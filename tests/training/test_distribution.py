@@ -20,6 +20,18 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 SCRIPT = str(pathlib.Path(__file__).parent / "distributed_run.py")
 BACKEND = keras.backend.backend()
 TIMEOUT = 240
+TWO_CPUS = """
+import os, tensorflow as tf
+if os.environ["KERAS_BACKEND"] == "tensorflow":
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    two = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, two)
+"""
+# Of a run of train.py.
+FLAGS = [
+    "--vocabulary_size=200", "--size=tiny", "--sequence_length=16", "--batch_size=4",
+    "--eval_steps=1", "--held_out=0.3",
+]  # fmt: skip
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 
 
@@ -115,19 +127,12 @@ def test_two_devices_of_a_process_equal_one(texts, alone, tmp_path):
 @pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
 def test_train_script_takes_all_devices_of_a_process(texts, tmp_path):
     output = tmp_path / "run"
-    code = (
-        "import os, sys, tensorflow as tf\n"
-        "if os.environ['KERAS_BACKEND'] == 'tensorflow':\n"
-        "    cpu = tf.config.list_physical_devices('CPU')[0]\n"
-        "    two = [tf.config.LogicalDeviceConfiguration()] * 2\n"
-        "    tf.config.set_logical_device_configuration(cpu, two)\n"
-        "import train\nfrom absl import app\nsys.argv[0] = 'train.py'\n"
+    code = TWO_CPUS + (
+        "import sys, train\nfrom absl import app\nsys.argv[0] = 'train.py'\n"
         "app.run(train.main, flags_parser=train.parse_flags)\n"
     )
     flags = [
-        f"--train_data={texts}", f"--output={output}", "--vocabulary_size=200", "--size=tiny",
-        "--sequence_length=16", "--batch_size=4", "--steps=3", "--eval_every=2", "--eval_steps=1",
-        "--held_out=0.3",
+        f"--train_data={texts}", f"--output={output}", *FLAGS, "--steps=3", "--eval_every=2",
     ]  # fmt: skip
     environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     codes, out = finish([start(["-c", code, *flags], **environment)])
@@ -192,9 +197,8 @@ def test_all_stop_where_the_first_alone_sees_a_mistake(texts, tmp_path):
 def test_sigterm_stops_all_processes_behind_one_step_and_one_goes_on(texts, tmp_path):
     output = tmp_path / "run"
     flags = [
-        f"--train_data={texts}", f"--output={output}", "--vocabulary_size=200", "--size=tiny",
-        "--sequence_length=16", "--batch_size=4", "--eval_every=1000", "--eval_steps=1",
-        "--held_out=0.3", "--checkpoint_every=5",
+        f"--train_data={texts}", f"--output={output}", *FLAGS, "--eval_every=1000",
+        "--checkpoint_every=5",
     ]  # fmt: skip
     processes = launch(["train.py", *flags, "--steps=100000"])
     ends = time.monotonic() + TIMEOUT
@@ -266,11 +270,8 @@ def test_error_for_batches_of_unknown_size():
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="the others clip as in one process")
 def test_no_clipping_is_nothing_to_sum_over_replicas():
-    code = (
-        "import tensorflow as tf, numpy as np\n"
-        "cpu = tf.config.list_physical_devices('CPU')[0]\n"
-        "two = [tf.config.LogicalDeviceConfiguration()] * 2\n"
-        "tf.config.set_logical_device_configuration(cpu, two)\n"
+    code = TWO_CPUS + (
+        "import numpy as np\n"
         "import keras, keras_spanbert as ks\n"
         "with ks.distribute().scope():\n"
         "    model = keras.Sequential([keras.layers.Embedding(5, 3), keras.layers.Dense(1)])\n"
