@@ -271,6 +271,7 @@ def set_up():
         import tensorflow as tf
 
         import keras_spanbert as ks
+        from keras_spanbert.training import fallback
 
         tf.config.list_physical_devices()
     with user_input():
@@ -279,6 +280,7 @@ def set_up():
             distribution.check_batch_size(FLAGS.batch_size)
         if distribution.num_processes > 1 and not FLAGS.output:
             raise ValueError("`--output` must be given with several processes. Received: none")
+        resolve(dtype=fallback.dtype_policy(FLAGS.dtype))
         keras.config.set_dtype_policy(FLAGS.dtype)
         keras.utils.set_random_seed(FLAGS.seed)
     if not distribution.is_main:
@@ -737,8 +739,13 @@ def adamw(distribution, steps, eval_every, learning_rate):
 
 
 def compile_arguments():
-    jit_compile = {"auto": "auto", "true": True, "false": False}[FLAGS.jit_compile]
-    return {"steps_per_execution": FLAGS.steps_per_execution, "jit_compile": jit_compile}
+    from keras_spanbert.training import fallback
+
+    values = {"auto": "auto", "true": True, "false": False}
+    return {
+        "steps_per_execution": FLAGS.steps_per_execution,
+        "jit_compile": fallback.jit_compile(values[FLAGS.jit_compile]),
+    }
 
 
 def step_cost(distribution, model, *of_heads):

@@ -54,6 +54,11 @@ def main():
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--dtype", default="float32", help="float32 or mixed_bfloat16")
     parser.add_argument("--rematerialize", action="store_true")
+    parser.add_argument(
+        "--jit_compile",
+        action="store_true",
+        help="TensorFlow's XLA, PyTorch's compiler; JAX always",
+    )
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--variants", default="both,mlm,released,pytorch")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
@@ -272,7 +277,7 @@ def build_model(args):
         },
         loss_weights={name: 1.0 for name in model.output},
         weighted_metrics=None,
-        jit_compile="auto" if os.environ["KERAS_BACKEND"] == "jax" else False,
+        jit_compile="auto" if os.environ["KERAS_BACKEND"] == "jax" else args.jit_compile,
     )
     return model
 
