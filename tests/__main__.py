@@ -20,6 +20,8 @@ SHARING = {
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     "OMP_NUM_THREADS": "1",
     "TF_NUM_INTRAOP_THREADS": "1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
 
 
@@ -28,6 +30,8 @@ def main(arguments):
     command = [sys.executable, "-m", "pytest", "-q", "--durations=5", *arguments]
     environment = {**os.environ, **SHARING, "TF_CPP_MIN_LOG_LEVEL": "3"}
     with tempfile.TemporaryDirectory() as folder:
+        # Many tests, in processes of their own too, compile the same.
+        environment["JAX_COMPILATION_CACHE_DIR"] = f"{folder}/compiled"
         runs = {}
         for backend in BACKENDS:
             # Much of a test is one thread's work. The first one is shown as it goes.

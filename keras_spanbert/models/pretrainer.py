@@ -9,7 +9,7 @@ from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.models.backbone import SpanBertBackbone, kernel_initializer
 from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.models.task import SpanBertTask
-from keras_spanbert.training.losses import WeightedMeanCrossentropy
+from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
 from keras_spanbert.training.optimizer import AdamW
 
 _SCORES = ("both", "mlm", "sbo")
@@ -169,8 +169,8 @@ class SpanBertPretrainer(SpanBertTask):
         if weighted_metrics == "auto":
             weighted_metrics = {
                 name: [
-                    keras.metrics.SparseCategoricalCrossentropy(
-                        name="cross_entropy", from_logits=True
+                    keras.metrics.MeanMetricWrapper(
+                        sparse_crossentropy, name="cross_entropy", from_logits=True
                     ),
                     keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
                 ]

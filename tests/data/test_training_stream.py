@@ -56,21 +56,23 @@ def test_stream_from_a_state_goes_on_as_the_one_before(corpus, preprocessor, shu
     first = TrainingStream(corpus, preprocessor, **arguments)
     whole = batches(first.dataset(), steps + 10)
     assert whole[:15] != whole[15:30]
-    used_states = set()
-    for step in range(0, steps, 7):
-        # Prefetching runs ahead of what was trained on: the states are older or as old.
-        running = TrainingStream(corpus, preprocessor, **arguments)
-        iterator = running.dataset().as_numpy_iterator()
-        for done in range(step):
-            next(iterator)
-            running.consumed(done + 1)
-        state = stored(running.state(step))
-        used_states.add(state["rows"])
+    # Prefetching runs ahead of what was trained on: the states are older or as old.
+    running = TrainingStream(corpus, preprocessor, **arguments)
+    iterator = running.dataset().as_numpy_iterator()
+    states = {}
+    for step in range(steps):
+        if step % 7 == 0:
+            states[step] = stored(running.state(step))
+        next(iterator)
+        running.consumed(step + 1)
+    for step, state in states.items():
         later = TrainingStream(corpus, preprocessor, **arguments)
         later.start_at(step, state)
-        assert batches(later.dataset(), 10) == whole[step : step + 10]
-        # A second pass over the same dataset too.
-        assert batches(later.dataset(), 2) == whole[step : step + 2]
+        dataset = later.dataset()
+        assert batches(dataset, 10) == whole[step : step + 10]
+        if step == 35:  # A second pass over the same dataset too.
+            assert batches(dataset, 2) == whole[step : step + 2]
+    used_states = {state["rows"] for state in states.values()}
     assert len(used_states) > (3 if shuffle_blocks < 1000 else 0)
 
 

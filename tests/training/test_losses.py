@@ -1,0 +1,33 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (4, 1), (2, 3, 4)])
+def test_is_the_cross_entropy_of_each_label(shape):
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(*shape, 7)).astype("float32")
+    labels = generator.integers(0, 7, shape).astype("int32")
+    weights = generator.integers(0, 2, shape).astype("float32")
+    log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    expected = -np.take_along_axis(log_probabilities, labels[..., None], -1)[..., 0]
+    found = ops.convert_to_numpy(sparse_crossentropy(labels, logits, from_logits=True))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+    loss = WeightedMeanCrossentropy(from_logits=True)
+    loss = keras.losses.deserialize(keras.losses.serialize(loss))
+    mean = (expected * weights).sum() / weights.sum()
+    found = float(ops.convert_to_numpy(loss(labels, logits, sample_weight=weights)))
+    np.testing.assert_allclose(found, mean, atol=1e-5)
+
+
+def test_class_to_ignore_is_as_in_keras():
+    logits = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
+    labels = np.array([[0, 1, 4], [2, 1, 0]], "int32")
+    arguments = {"from_logits": True, "ignore_class": 1, "reduction": "mean_with_sample_weight"}
+    losses = WeightedMeanCrossentropy, keras.losses.SparseCategoricalCrossentropy
+    found, expected = (ops.convert_to_numpy(cls(**arguments)(labels, logits)) for cls in losses)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
