@@ -330,9 +330,7 @@ class SpanBertPretrainer(SpanBertTask):
             ]
             masks[:, i, : len(columns)] = np.transpose(columns)
         names = ["mask_positions", "span_left", "span_right", "span_offsets"]
-        # Not keras-hub's `predict_on_batch`, which would preprocess again.
-        logits = keras.Model.predict_on_batch(
-            self,
+        logits = self.predict_on_batch(
             {
                 "token_ids": token_ids,
                 "segment_ids": np.zeros_like(token_ids),

@@ -262,7 +262,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             missing = batch_size - len(rows)
             if missing and len(order) > batch_size:  # One shape a length.
                 batch = {n: np.pad(a, ((0, missing), (0, 0))) for n, a in batch.items()}
-            outputs = keras.Model.predict_on_batch(self, batch)  # Not keras-hub's.
+            outputs = self.predict_on_batch(batch)
             for name, array in logits.items():
                 array[rows, :length] = np.asarray(outputs[name])[: len(rows), : shape[1]]
         # Else what is in the padding would depend on the other windows of the batch.

@@ -61,6 +61,11 @@ class SpanBertTask(keras_hub.models.Task):
         """Arguments that fit a checkpoint's settings: see `SpanBertPreprocessor`."""
         return {}
 
+    # Keras's, for batches as `fit` takes them of arrays: keras-hub's would preprocess again.
+    train_on_batch = keras.Model.train_on_batch
+    test_on_batch = keras.Model.test_on_batch
+    predict_on_batch = keras.Model.predict_on_batch
+
     def compile(self, *, jit_compile="auto", **kwargs):
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower there.

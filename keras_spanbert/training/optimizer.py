@@ -55,8 +55,13 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+# What Keras makes of its own class on this backend: on PyTorch one that updates all
+# variables at once, which a subclass of the name alone would not do.
+_KerasAdamW = type(keras.optimizers.AdamW.__new__(keras.optimizers.AdamW))
+
+
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class AdamW(keras.optimizers.AdamW):
+class AdamW(_KerasAdamW):
     """Keras's AdamW with SpanBERT's settings, exempting biases and norms.
 
     Decay is decoupled and leaves out biases and layer normalisations, after

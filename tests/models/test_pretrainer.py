@@ -353,3 +353,16 @@ def test_masked_dataset_is_taken_as_it_is_with_a_preprocessor_too():
         evaluated = model.evaluate(x, y, sample_weight=sample_weight, verbose=0, return_dict=True)
         losses.append([history["loss"][0], history["val_loss"][0], evaluated["loss"]])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+
+
+def test_batches_of_arrays_are_trained_and_tested_on_one_by_one():
+    model = build()
+    batch = arrays(model)
+    x, y, sample_weight = batch
+    before = model.test_on_batch(*batch, return_dict=True)
+    evaluated = model.evaluate(x, y, sample_weight=sample_weight, verbose=0, return_dict=True)
+    np.testing.assert_allclose(before["loss"], evaluated["loss"], rtol=1e-5)
+    for _ in range(20):
+        model.train_on_batch(*batch)
+    assert model.test_on_batch(*batch, return_dict=True)["loss"] < before["loss"]
+    assert model.predict_on_batch(x)["mlm"].shape == (*y["mlm"].shape, V)

@@ -134,3 +134,16 @@ def test_gradients_are_clipped_to_a_norm_of_1_together():
     clipped = optimizer._clip_gradients([keras.ops.full((1,), 3.0), keras.ops.full((1,), 4.0)])
     values = [float(keras.ops.convert_to_numpy(gradient)[0]) for gradient in clipped]
     assert values == pytest.approx([0.6, 0.8])
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch's own way of updating")
+def test_variables_are_updated_all_at_once(monkeypatch):
+    import torch
+
+    updates = []
+    add = torch._foreach_add_
+    monkeypatch.setattr(torch, "_foreach_add_", lambda *a, **k: (updates.append(a), add(*a, **k)))
+    optimizer = ks.AdamW(0.1)
+    variables = [keras.Variable(np.ones(2, "float32"), name="kernel") for _ in range(3)]
+    optimizer.apply([keras.ops.ones(2)] * 3, variables)
+    assert updates and all(len(tensors) == 3 for tensors, *_ in updates)
