@@ -116,8 +116,7 @@ def measure(args):
     keras.config.set_dtype_policy(args.dtype)
     model = build_model(args)
     x, y, weights = build_batch(args)
-    if args.variant == "both":
-        del x["padding_mask"]  # As `train.py`'s blocks, which are full.
+    del x["padding_mask"]  # As `train.py`'s blocks, which are full.
     dataset = tf.data.Dataset.from_tensors((x, y, weights)).repeat()
 
     class Timer(keras.callbacks.Callback):
@@ -257,9 +256,10 @@ def build_model(args):
             intermediate_activation="gelu",
             layer_norm_epsilon=1e-12,
         )
-        sequence_output = backbone(backbone.input)
+        inputs = {name: backbone.input[name] for name in ["token_ids", "segment_ids"]}
+        sequence_output = backbone(inputs)
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
-        inputs = {**backbone.input, "mask_positions": positions}
+        inputs["mask_positions"] = positions
         outputs = {"mlm": mlm_head(sequence_output, positions)}
         if args.variant == "released":
             sbo_head = keras_spanbert.SpanBoundaryHead(token_embedding=backbone.token_embedding)

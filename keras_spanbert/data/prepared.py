@@ -172,6 +172,10 @@ class PreparedCorpus:
             yield tokenizer.detokenize(block[is_text]), True
 
     def _shards_of(self, split):
+        if split not in (*SPLITS, "all"):
+            raise ValueError(
+                f"`split` must be one of {', '.join(SPLITS)}, all. Received: split={split!r}"
+            )
         return [shard for name in SPLITS if split in (name, "all") for shard in self._shards[name]]
 
     def _path(self, shard):

@@ -268,6 +268,11 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         # JAX's steps come here.
         return super().call(with_padding_mask(inputs), training=training, mask=mask, **kwargs)
 
+    def compute_output_spec(self, inputs, training=None, mask=None):
+        # Keras's own takes no input that is left out.
+        shape = (*inputs["token_ids"].shape, self.hidden_dim)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
         """Loads the encoder of a preset or of another library's checkpoint.

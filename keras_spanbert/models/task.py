@@ -61,7 +61,7 @@ class SpanBertTask(keras_hub.models.Task):
         """Arguments that fit a checkpoint's settings: see `SpanBertPreprocessor`."""
         return {}
 
-    # Keras's, for batches as `fit` takes them of arrays: keras-hub's would preprocess again.
+    # Keras's, for the batches of arrays that `fit` takes too: keras-hub's would preprocess them.
     train_on_batch = keras.Model.train_on_batch
     test_on_batch = keras.Model.test_on_batch
     predict_on_batch = keras.Model.predict_on_batch

@@ -69,7 +69,7 @@ def has_accelerator():
 
 
 def peak_memory():
-    """Most bytes in use so far: of an accelerator, where there is one, else of the process."""
+    """Most bytes in use so far: of an accelerator that counts them, else of the process."""
     backend = keras.backend.backend()
     if has_accelerator():
         if backend == "jax":

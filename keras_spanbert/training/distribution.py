@@ -156,7 +156,7 @@ class Distribution:
             yield model
             return
         values = [to_numpy(variable) for variable in model.variables]
-        with _without_distribution():
+        with without_distribution():
             if model not in self._copies:
                 copy = self._copies[model] = model.__class__.from_config(model.get_config())
                 copy.preprocessor = model.preprocessor  # A vocabulary is not in the config.
@@ -167,7 +167,7 @@ class Distribution:
 
     def any_process(self, flag):
         """Whether `flag` is true in any process; all must ask."""
-        return any(of_all_processes(int(flag)))
+        return flag if self.num_processes == 1 else any(of_all_processes(int(flag)))
 
     def close(self):
         """Ends the work together, all processes at once: each goes on, or ends, alone."""
@@ -457,7 +457,8 @@ def summed_over_processes(metrics):
 
 
 @contextlib.contextmanager
-def _without_distribution():
+def without_distribution():
+    """Within, what is computed is this process's own."""
     distribution = keras.distribution.distribution()
     keras.distribution.set_distribution(None)
     try:

@@ -7,18 +7,20 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert.models.backbone import SpanBertBackbone
+from keras_spanbert.training.distribution import without_distribution
 
 
 def dtype_policy(name):
-    """A dtype policy that the backend computes in on this device.
+    """A dtype policy that a model can be trained in with this backend and device.
 
     Args:
         name: string, the name of a Keras dtype policy.
 
     Returns:
-        `name`, or `"float32"`, with a warning, where the encoder cannot be
-        computed so or would be in another dtype: float64 on JAX, for example,
-        which takes float32 unless it is told otherwise.
+        `name`, or with a warning another one: `"float32"` where the encoder
+        cannot be computed so or would be in another dtype (float64 on JAX, for
+        example, which takes float32 unless it is told otherwise), and the mixed
+        policy for weights of 16 bits, in which AdamW's steps vanish.
 
     Raises:
         ValueError: where `name` is no policy.
@@ -28,21 +30,21 @@ def dtype_policy(name):
     keras.config.set_dtype_policy(fallback.dtype_policy("mixed_bfloat16"))
     ```
     """
-    dtype = keras.dtype_policies.get(name).compute_dtype
+    if keras.dtype_policies.get(name).variable_dtype in ("bfloat16", "float16"):
+        _warn("dtype policy", name, "weights of 16 bits do not learn", f"mixed_{name}")
+        name = f"mixed_{name}"
     if name == "float32":
         return name
+    dtype = keras.dtype_policies.get(name).compute_dtype
     try:
-        backbone = SpanBertBackbone(4, dtype=name, name="probe", **SpanBertBackbone.SIZES["tiny"])
-        ids = np.zeros((1, 2), "int32")
-        outputs = backbone({"token_ids": ids, "segment_ids": ids}, training=True)
-        found = keras.backend.standardize_dtype(outputs.dtype)
-        ops.convert_to_numpy(ops.cast(outputs, "float32"))  # Some fail only then.
+        found = _probe(name)
         reason = None if found == dtype else f"computes in {found}"
     except Exception as error:  # Each backend has its own.
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        _probe("float32")  # Else it was not for the dtype.
+        reason = _reason(error)
     if reason is None:
         return name
-    _warn("dtype policy %s", name, "float32", reason)
+    _warn("dtype policy", name, reason, "float32")
     return "float32"
 
 
@@ -55,16 +57,29 @@ def jit_compile(value):
     try:
         torch.compile(lambda x: x + 1)(ops.ones(2))
     except Exception as error:
-        _warn("jit_compile=%s", value, False, str(error).strip().splitlines()[0][:200])
+        _warn("jit_compile", value, _reason(error), False)
         return False
     return value
 
 
-def _warn(what, value, instead, reason):
+def _probe(policy):
+    """The dtype that a small encoder's outputs have, computed on this process's device."""
+    with without_distribution():
+        sizes = SpanBertBackbone.SIZES["tiny"]
+        backbone = SpanBertBackbone(4, dtype=policy, name="probe", **sizes)
+        ids = np.zeros((1, 2), "int32")
+        outputs = backbone({"token_ids": ids, "segment_ids": ids}, training=True)
+        # Some backends fail only when the values are read.
+        ops.convert_to_numpy(ops.cast(outputs, "float32"))
+    return keras.backend.standardize_dtype(outputs.dtype)
+
+
+def _reason(error):
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _warn(what, value, reason, instead):
     logging.getLogger("keras_spanbert").warning(
-        f"{what} is not to be had with %s here (%s): %s is taken instead",
-        value,
-        keras.backend.backend(),
-        reason,
-        instead,
+        "%s=%s is not to be had with %s here (%s): %s is taken instead",
+        *(what, value, keras.backend.backend(), reason, instead),
     )

@@ -1,5 +1,7 @@
 """The loss of a masked token, on one device or many."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -7,16 +9,17 @@ from keras_spanbert.training.distribution import mean_over_replicas
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-def sparse_crossentropy(y_true, y_pred, **kwargs):
-    """Cross-entropy (nats) of labels.
+def sparse_crossentropy(y_true, y_pred, from_logits=False, ignore_class=None, axis=-1):
+    """Cross-entropy (nats) of labels, in float32 or more.
 
-    As Keras's, over the rows of a matrix: PyTorch takes 2.5 times as long where
-    logits have more axes, since Keras has them change places.
+    It is Keras's, over the rows of a matrix: with more axes Keras has PyTorch
+    move that of the classes to second place, which takes 2.5 times as long.
 
     Args:
         y_true: int `[...]`. The labels.
         y_pred: float `[..., V]`.
-        **kwargs: see `keras.losses.sparse_categorical_crossentropy`.
+        from_logits, ignore_class, axis: see
+            `keras.losses.sparse_categorical_crossentropy`.
 
     Returns:
         `[...]`.
@@ -26,11 +29,21 @@ def sparse_crossentropy(y_true, y_pred, **kwargs):
     sparse_crossentropy(np.array([[3, 0]]), logits, from_logits=True)  # [1, 2]
     ```
     """
-    rows = ops.reshape(y_pred, (-1, y_pred.shape[-1]))
-    losses = keras.losses.sparse_categorical_crossentropy(
-        ops.reshape(y_true, (-1,)), rows, **kwargs
+    if keras.backend.standardize_dtype(y_pred.dtype) in ("bfloat16", "float16"):
+        y_pred = ops.cast(y_pred, "float32")
+    crossentropy = functools.partial(
+        keras.losses.sparse_categorical_crossentropy,
+        from_logits=from_logits,
+        ignore_class=ignore_class,
+        axis=axis,
     )
-    return ops.reshape(losses, ops.shape(y_pred)[:-1])
+    # Keras tells what is wrong with other shapes, and sends a mask along with ignored classes.
+    is_plain = ignore_class is None and axis == -1
+    if not is_plain or tuple(y_true.shape) != tuple(y_pred.shape[:-1]):
+        return crossentropy(y_true, y_pred)
+    rows = ops.reshape(y_pred, (-1, y_pred.shape[-1]))
+    losses = crossentropy(ops.reshape(y_true, (-1,)), rows)
+    return ops.reshape(losses, ops.shape(y_true))
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -52,9 +65,7 @@ class WeightedMeanCrossentropy(keras.losses.SparseCategoricalCrossentropy):
 
     def __init__(self, reduction="mean_with_sample_weight", **kwargs):
         super().__init__(reduction=reduction, **kwargs)
-        # With a class to ignore Keras sends a mask along with the losses.
-        if self.ignore_class is None and kwargs.get("axis", -1) == -1:
-            self.fn = sparse_crossentropy
+        self.fn = sparse_crossentropy
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         loss = super().__call__(y_true, y_pred, sample_weight)

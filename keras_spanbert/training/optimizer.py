@@ -56,7 +56,7 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 # What Keras makes of its own class on this backend: on PyTorch one that updates all
-# variables at once, which a subclass of the name alone would not do.
+# variables at once. A subclass of `keras.optimizers.AdamW` itself would update them one by one.
 _KerasAdamW = type(keras.optimizers.AdamW.__new__(keras.optimizers.AdamW))
 
 

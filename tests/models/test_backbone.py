@@ -88,6 +88,18 @@ def test_without_a_mask_it_is_as_without_padding(attention_dropout):
     np.testing.assert_allclose(keras.ops.convert_to_numpy(backbone(x)), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_model_on_top_of_it_may_leave_the_mask_out(dtype):
+    backbone = build(dtype=dtype)
+    x = {name: inputs()[name] for name in ["token_ids", "segment_ids"]}
+    outputs = backbone({name: backbone.input[name] for name in x})
+    assert outputs.shape == (None, None, H)
+    assert keras.backend.standardize_dtype(outputs.dtype) == backbone.compute_dtype
+    model = keras.Model({name: backbone.input[name] for name in x}, outputs)
+    found, expected = (keras.ops.cast(f(x), "float32") for f in [model, backbone])
+    np.testing.assert_allclose(*map(keras.ops.convert_to_numpy, [found, expected]), atol=1e-6)
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_rematerialisation_changes_nothing_but_memory(dropout, dtype):

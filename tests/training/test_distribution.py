@@ -260,6 +260,17 @@ def test_error_where_devices_cannot_share_a_model():
     assert "Received: num_heads=2" in output
 
 
+@pytest.mark.skipif(BACKEND != "jax", reason="only JAX spreads a model over devices")
+def test_dtype_is_tried_out_on_one_device_whatever_shares_the_model():
+    code = (
+        "import keras_spanbert as ks\nfrom keras_spanbert.training import fallback\n"
+        "ks.distribute('model')\nprint('POLICY', fallback.dtype_policy('mixed_bfloat16'))\n"
+    )
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    codes, output = finish([start(["-c", code], **environment)])
+    assert "POLICY mixed_bfloat16" in output, output
+
+
 def test_error_for_batches_of_unknown_size():
     import tensorflow as tf
 

@@ -31,3 +31,22 @@ def test_class_to_ignore_is_as_in_keras():
     losses = WeightedMeanCrossentropy, keras.losses.SparseCategoricalCrossentropy
     found, expected = (ops.convert_to_numpy(cls(**arguments)(labels, logits)) for cls in losses)
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_labels_of_another_shape_are_an_error():
+    logits = np.zeros((2, 3, 5), "float32")
+    for shape in [(3, 2), (6,)]:
+        with pytest.raises(ValueError, match="shape"):
+            WeightedMeanCrossentropy(from_logits=True)(np.zeros(shape, "int32"), logits)
+
+
+def test_logits_of_16_bits_give_float32():
+    logits = np.random.default_rng(0).normal(size=(4, 7), scale=5).astype("float32")
+    half = ops.cast(logits, "bfloat16")
+    labels = np.array([0, 1, 2, 3], "int32")
+    found, expected = (
+        ops.convert_to_numpy(sparse_crossentropy(labels, x, from_logits=True))
+        for x in [half, ops.cast(half, "float32")]
+    )
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-6)
