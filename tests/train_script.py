@@ -9,6 +9,8 @@ import sys
 import keras
 from absl.testing import flagsaver
 
+from keras_spanbert.recipes.run import parse_flags, run_recipe
+
 ROOT = pathlib.Path(__file__).parent.parent
 TIMEOUT = 180  # Seconds; a run takes some 15.
 # Of TensorFlow's C++ code, before it heeds any setting.
@@ -39,12 +41,12 @@ def without_log(err):
     return "".join(lines)
 
 
-def in_process(train, *arguments):
+def in_process(*arguments):
     """Runs train.py as a script would, in this process."""
     policy = keras.config.dtype_policy()
     try:
         with flagsaver.flagsaver():
-            train.main(train.parse_flags(["train.py", *arguments]))
+            run_recipe(parse_flags(["train.py", *arguments]))
     finally:
         keras.config.set_dtype_policy(policy)
 

@@ -25,8 +25,7 @@ def main(arguments=None):
     parser.add_argument("--vocabulary", help="vocabulary file in place of SOURCE's")
     args = parser.parse_args(arguments)
 
-    from keras_spanbert.checkpoints.checkpoint import without_log
-    from keras_spanbert.checkpoints.convert import convert
+    from keras_spanbert.checkpoints.convert import convert, without_log
 
     try:
         with without_log():

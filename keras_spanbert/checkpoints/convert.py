@@ -1,18 +1,22 @@
 """From other libraries' checkpoints to Keras models, and back."""
 
+import contextlib
+import logging
 import os
-import pathlib
-import shutil
-import tempfile
+from collections.abc import Iterator
 
-from keras_spanbert.checkpoints import fairseq, files, huggingface, sources
+from keras_spanbert import files, formats
+from keras_spanbert.formats import fairseq, huggingface
+from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.models.backbone import SpanBertBackbone
-from keras_spanbert.models.pretrainer import SpanBertPretrainer
-from keras_spanbert.models.question_answerer import SpanBertQuestionAnswerer
+from keras_spanbert.models.checkpoint_entries import tensors_of
+from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.tasks import TASKS, model_class
+from keras_spanbert.tasks.pretrain.model import SpanBertPretrainer
 
 
-def from_huggingface(path):
+def from_huggingface(path: str) -> SpanBertBackbone:
     """Loads the encoder of a Hugging Face BERT or SpanBERT.
 
     Args:
@@ -33,10 +37,10 @@ def from_huggingface(path):
     backbone = keras_spanbert.checkpoints.from_huggingface("spanbert_hf_base.tar.gz")
     ```
     """
-    return sources.open_checkpoint(path).backbone()
+    return SpanBertBackbone.from_checkpoint(formats.open_checkpoint(path))
 
 
-def from_google(path):
+def from_google(path: str) -> SpanBertPretrainer:
     """Loads Google's BERT, with its MLM head, from a TensorFlow checkpoint.
 
     Args:
@@ -54,10 +58,12 @@ def from_google(path):
     pretrainer = keras_spanbert.checkpoints.from_google("cased_L-12_H-768_A-12")
     ```
     """
-    return sources.open_checkpoint(path).task(SpanBertPretrainer)
+    return SpanBertPretrainer.from_checkpoint(formats.open_checkpoint(path))
 
 
-def from_fairseq(path, num_heads=None, vocabulary=None):
+def from_fairseq(
+    path: str, num_heads: int | None = None, vocabulary: str | None = None
+) -> SpanBertPretrainer:
     """Loads the fairseq checkpoint of a SpanBERT, heads included.
 
     Sizes are read off the tensors.
@@ -82,10 +88,13 @@ def from_fairseq(path, num_heads=None, vocabulary=None):
     pretrainer = keras_spanbert.checkpoints.from_fairseq("checkpoint_best.pt")
     ```
     """
-    return fairseq.open_fairseq(os.fspath(path), num_heads, vocabulary).task(SpanBertPretrainer)
+    checkpoint = fairseq.open_fairseq(os.fspath(path), num_heads, vocabulary)
+    return SpanBertPretrainer.from_checkpoint(checkpoint)
 
 
-def to_huggingface(model, path, tokenizer=None):
+def to_huggingface(
+    model: SpanBertTask | SpanBertBackbone, path: str, tokenizer: SpanBertTokenizer | None = None
+) -> None:
     """Writes a model as a folder that `transformers` loads.
 
     A `SpanBertPretrainer` becomes a `BertForMaskedLM`; its SBO head, which
@@ -110,10 +119,44 @@ def to_huggingface(model, path, tokenizer=None):
     keras_spanbert.checkpoints.to_huggingface(pretrainer, "spanbert-mine")
     ```
     """
-    write_folder(path, lambda folder: huggingface.write_huggingface(model, folder, tokenizer))
+    if type(model) not in _classes().values():
+        raise ValueError(f"`model` must be one of {', '.join(_classes())}. Received: model={model}")
+    is_encoder = isinstance(model, SpanBertBackbone)
+    backbone = model if is_encoder else model.backbone
+    if tokenizer is None and not is_encoder and model.preprocessor is not None:
+        tokenizer = model.preprocessor.tokenizer
+    if tokenizer is not None and tokenizer.vocabulary_size() != backbone.vocabulary_size:
+        raise ValueError(
+            f"`tokenizer` must have as many tokens as the model, {backbone.vocabulary_size}. "
+            f"Received: {tokenizer.vocabulary_size()}"
+        )
+    config = {
+        "architectures": [model.huggingface_class],
+        "pad_token_id": 0 if tokenizer is None else tokenizer.pad_token_id,
+        **backbone.checkpoint_settings(),
+    }
+    parts = [] if is_encoder else model.checkpoint_parts
+    tensors = tensors_of(model, model.checkpoint_settings(), [backbone.checkpoint_part, *parts])
+    with files.new_folder(path) as folder:
+        huggingface.write_huggingface(folder, config, tensors, is_encoder)
+        if tokenizer is not None:
+            names = ["cls_token", "sep_token", "pad_token", "mask_token"]
+            special = {name: getattr(tokenizer, name) for name in names}
+            huggingface.write_tokenizer(
+                folder,
+                tokenizer.get_vocabulary(),
+                tokenizer.lowercase,
+                backbone.max_sequence_length,
+                {"unk_token": tokenizer.oov_token, **special},
+            )
 
 
-def convert(source, destination, num_heads=None, vocabulary=None):
+def convert(
+    source: str,
+    destination: str,
+    num_heads: int | None = None,
+    vocabulary: str | None = None,
+) -> str:
     """Converts a checkpoint to a keras-hub preset, or a preset to Hugging Face.
 
     Args:
@@ -129,68 +172,57 @@ def convert(source, destination, num_heads=None, vocabulary=None):
     Raises:
         ValueError: see `from_huggingface` and `to_huggingface`.
     """
-    check_new(destination)
-    opened = sources.open_source(source, num_heads, vocabulary)
+    files.check_new(destination)
+    opened = formats.open_source(source, num_heads, vocabulary)
     if isinstance(opened, str):
         if not os.path.isdir(opened):
             raise ValueError(f"SOURCE must be there. Received: {source}")
         model = _load_preset(opened)
         tokenizer = None
-        if isinstance(model, SpanBertBackbone) and _has(opened, "tokenizer.json"):
+        if isinstance(model, SpanBertBackbone) and presets.has_tokenizer(opened):
             tokenizer = SpanBertTokenizer.from_preset(opened)
         to_huggingface(model, destination, tokenizer)
-        architecture, _ = huggingface.ARCHITECTURES[type(model)]
         rows = [f"{'written':<15}{w.path:<70}{tuple(w.shape)}" for w in model.weights]
-        return "\n".join([*rows, f"{len(rows)} written, for {architecture}"])
-    is_answerer = "qa_outputs.weight" in opened.tensors
-    model = opened.task(SpanBertQuestionAnswerer if is_answerer else SpanBertPretrainer)
-    write_folder(destination, model.save_to_preset)
+        return "\n".join([*rows, f"{len(rows)} written, for {model.huggingface_class}"])
+    model = _task_of(opened).from_checkpoint(opened)
+    with files.new_folder(destination) as folder:
+        model.save_to_preset(folder)
     return opened.report()
+
+
+@contextlib.contextmanager
+def without_log() -> Iterator[None]:
+    """Holds the library's warnings back, where a report says the same."""
+    log = logging.getLogger("keras_spanbert")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _classes():
+    """The classes that `transformers` has a counterpart of, by name."""
+    tasks = [model_class(task) for task in TASKS]
+    classes = [SpanBertBackbone, *(cls for cls in tasks if cls.huggingface_class)]
+    return {cls.__name__: cls for cls in classes}
+
+
+def _task_of(checkpoint):
+    """The class of the task whose own head a checkpoint has: to pretrain, if it has no other."""
+    for task in reversed(TASKS):
+        cls = model_class(task)
+        if any(checkpoint.has(part.prefix) for part in cls.checkpoint_parts):
+            return cls
+    return SpanBertPretrainer
 
 
 def _load_preset(folder):
     """The model of a keras-hub preset, of the class that it was saved as."""
-    name = "task.json" if _has(folder, "task.json") else "config.json"
-    saved_as = files.read_json(os.path.join(folder, name)).get("class_name")
-    classes = {cls.__name__: cls for cls in huggingface.ARCHITECTURES}
-    if saved_as not in classes:
+    saved_as = presets.task_class(folder) or presets.backbone_class(folder)
+    if saved_as not in _classes():
         raise ValueError(
-            f"{folder} must be a preset of one of {', '.join(classes)}. Received: {saved_as}"
+            f"{folder} must be a preset of one of {', '.join(_classes())}. Received: {saved_as}"
         )
-    return classes[saved_as].from_preset(folder)
-
-
-def _has(folder, name):
-    return os.path.isfile(os.path.join(folder, name))
-
-
-def check_new(path):
-    if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
-        raise ValueError(f"The folder to write must be new or empty. Received: {path}")
-
-
-def write_folder(path, write):
-    """Has `write` fill a folder beside `path`, which then takes its place."""
-    check_new(path)
-    path = pathlib.Path(path)
-    new_parents = [parent for parent in path.parents if not parent.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
-        write(str(folder))
-        # As the user's other files are: libraries make theirs private.
-        os.chmod(folder, 0o777 & ~_umask())
-        for file in folder.rglob("*"):
-            os.chmod(file, (0o777 if file.is_dir() else 0o666) & ~_umask())
-        os.replace(folder, path)
-    except BaseException:
-        shutil.rmtree(folder)
-        for parent in new_parents:
-            parent.rmdir()
-        raise
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    return _classes()[saved_as].from_preset(folder)

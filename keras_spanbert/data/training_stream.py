@@ -5,6 +5,9 @@ import copy
 
 import numpy as np
 
+from keras_spanbert.data.masked_batches import masked
+from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
+
 # Where in the stream its generator was, between two parts of the text.
 _State = collections.namedtuple(
     "_State",
@@ -89,8 +92,6 @@ class TrainingStream:
         """`tf.data.Dataset` of `(x, y, sample_weight)`."""
         import tensorflow as tf
 
-        from keras_spanbert.data.corpus import masked
-
         spec = tf.TensorSpec([None, self.preprocessor.sequence_length], tf.int32)
         rows = tf.data.Dataset.from_generator(self._rows, output_signature=spec).unbatch()
         batches = rows.batch(self.batch_size, drop_remainder=True)
@@ -165,48 +166,3 @@ class TrainingStream:
             start = start._replace(
                 parts=0, rest=start.rest[:0], buffer=start.buffer[:0], generator=None
             )
-
-
-class ShuffleBuffer:
-    """Shuffles the rows of arrays through a buffer of `size` rows.
-
-    Args:
-        size: int.
-        generator: `numpy.random.Generator`.
-        waiting: array `[rows, ...]`, what `waiting` gave. Defaults to `None`.
-    """
-
-    def __init__(self, size, generator, waiting=None):
-        self.size = size
-        self.generator = generator
-        self._buffer = None
-        self._filled = 0
-        if waiting is not None and len(waiting):
-            self._fill(waiting)
-
-    def push(self, array):
-        """Takes rows, and yields as many others once the buffer is full."""
-        for start in range(0, len(array), self.size):
-            rows = self._fill(array[start : start + self.size])
-            if len(rows):
-                places = self.generator.permutation(self.size)[: len(rows)]
-                yield self._buffer[places]
-                self._buffer[places] = rows
-
-    def flush(self):
-        """Yields what is left."""
-        if self._filled:
-            yield self._buffer[self.generator.permutation(self._filled)]
-            self._filled = 0
-
-    def waiting(self):
-        return self._buffer[: self._filled].copy()
-
-    def _fill(self, rows):
-        """Rows for which there is no room."""
-        if self._buffer is None:
-            self._buffer = np.zeros((self.size, *rows.shape[1:]), rows.dtype)
-        first, rows = np.split(rows, [self.size - self._filled])
-        self._buffer[self._filled : self._filled + len(first)] = first
-        self._filled += len(first)
-        return rows

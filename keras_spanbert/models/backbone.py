@@ -8,26 +8,35 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_spanbert.training.distribution import check_shards
+from keras_spanbert.distribution import add_layout, check_shards
+from keras_spanbert.formats.checkpoint import ACTIVATIONS
+from keras_spanbert.formats.huggingface import hidden_act
+from keras_spanbert.models.checkpoint_entries import (
+    Part,
+    checked_entries,
+    encoder_entries,
+    load_entries,
+)
+from keras_spanbert.models.from_preset import FromPreset
 
-_ARE_WEIGHTS_COMING = contextvars.ContextVar("are_weights_coming", default=False)
+_SKIP_INITIALIZATION = contextvars.ContextVar("skip_initialization", default=False)
 
 
 def kernel_initializer():
     """BERT's initializer, for every embedding and kernel."""
-    if _ARE_WEIGHTS_COMING.get():
+    if _SKIP_INITIALIZATION.get():
         return keras.initializers.Zeros()
     return keras.initializers.TruncatedNormal(stddev=0.02)
 
 
 @contextlib.contextmanager
-def weights_are_coming():
+def skip_initialization():
     """Saves the random draws for models whose every weight is loaded next."""
-    token = _ARE_WEIGHTS_COMING.set(True)
+    token = _SKIP_INITIALIZATION.set(True)
     try:
         yield
     finally:
-        _ARE_WEIGHTS_COMING.reset(token)
+        _SKIP_INITIALIZATION.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -99,7 +108,7 @@ class _TransformerEncoder(keras_hub.layers.TransformerEncoder):
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertBackbone(keras_hub.models.Backbone):
+class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
     """The SpanBERT encoder: BERT with exact GELU and without a pooler.
 
     Args:
@@ -165,6 +174,20 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         ]
     }
 
+    # What a checkpoint has of it, and what it is in `transformers`.
+    checkpoint_part = Part("embeddings.", encoder_entries)
+    huggingface_class = "BertModel"
+    # For `keras.distribution.LayoutMap`.
+    sharding_layout = {
+        "token_embedding/embeddings": (None, "model"),
+        r".*/(query|key|value)/kernel": (None, "model", None),
+        r".*/(query|key|value)/bias": ("model", None),
+        r".*/attention_output/kernel": ("model", None, None),
+        r".*/feedforward_intermediate_dense/kernel": (None, "model"),
+        r".*/feedforward_intermediate_dense/bias": ("model",),
+        r".*/feedforward_output_dense/kernel": ("model", None),
+    }
+
     def __init__(
         self,
         vocabulary_size,
@@ -188,6 +211,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
                 f"num_heads={num_heads}, hidden_dim={hidden_dim}"
             )
         check_shards(num_heads=num_heads, hidden_dim=hidden_dim, intermediate_dim=intermediate_dim)
+        add_layout(self.sharding_layout)
         # === Layers ===
         self.token_embedding = keras.layers.ReversibleEmbedding(
             input_dim=vocabulary_size,
@@ -274,36 +298,66 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
-        """Loads the encoder of a preset or of another library's checkpoint.
+    def from_keras_hub(cls, preset: str, **kwargs):
+        """Loads a keras-hub preset: see `from_preset`."""
+        kwargs.setdefault("dtype", keras.config.dtype_policy().name)  # As of tasks.
+        return super().from_keras_hub(preset, **kwargs)
 
-        Args:
-            preset: string. A keras-hub preset, a checkpoint of Hugging Face,
-                fairseq or Google's BERT, an archive of one, or
-                `hf://owner/name`. See `keras_spanbert.checkpoints`.
-            load_weights: bool. Defaults to `True`.
-            **kwargs: arguments of the class in place of the preset's; for
-                checkpoints also `vocabulary`, a file, and for fairseq's
-                `num_heads`.
+    @classmethod
+    def from_checkpoint(cls, checkpoint, load_weights: bool = True, **kwargs):
+        """The encoder of a `formats.Checkpoint`: see `from_preset`."""
+        entries = checked_entries(checkpoint, [cls.checkpoint_part])
+        with skip_initialization() if load_weights else contextlib.nullcontext():
+            backbone = cls(**{**cls.arguments_for(checkpoint.config), **kwargs})
+        if load_weights:
+            load_entries(checkpoint, entries, backbone, backbone)
+        return backbone
 
-        Returns:
-            `SpanBertBackbone`.
+    @classmethod
+    def arguments_for(cls, settings: dict) -> dict:
+        """The class's arguments for the settings of `transformers.BertConfig`."""
+        activation = ACTIVATIONS[settings["hidden_act"]]
+        return {
+            "vocabulary_size": settings["vocab_size"],
+            "num_layers": settings["num_hidden_layers"],
+            "num_heads": settings["num_attention_heads"],
+            "hidden_dim": settings["hidden_size"],
+            "intermediate_dim": settings["intermediate_size"],
+            "dropout": settings["hidden_dropout_prob"],
+            "attention_dropout": settings["attention_probs_dropout_prob"],
+            "max_sequence_length": settings["max_position_embeddings"],
+            "num_segments": settings["type_vocab_size"],
+            "activation": gelu_tanh if activation == "gelu_tanh" else activation,
+            "layer_norm_epsilon": settings["layer_norm_eps"],
+        }
 
-        Raises:
-            ValueError: where `preset` is none of these or damaged.
+    def flops(self, sequence_length: int) -> float:
+        """Floating-point operations of one sequence's matrix products, forward."""
+        hidden = self.hidden_dim
+        projections = 8 * hidden**2 + 4 * hidden * self.intermediate_dim
+        attention = 4 * sequence_length * hidden
+        return float(sequence_length * self.num_layers * (projections + attention))
 
-        Example:
-        ```python
-        backbone = keras_spanbert.SpanBertBackbone.from_preset("spanbert_hf_base.tar.gz")
-        ```
-        """
-        from keras_spanbert.checkpoints import sources
-
-        source = sources.open_source(preset, **sources.pop_options(kwargs))
-        if isinstance(source, str):
-            kwargs.setdefault("dtype", keras.config.dtype_policy().name)  # As of tasks.
-            return super().from_preset(source, load_weights, **kwargs)
-        return source.backbone(load_weights, **kwargs)
+    def checkpoint_settings(self) -> dict:
+        """The settings of `transformers.BertConfig` for this encoder."""
+        dropout, attention_dropout = self.dropout, self.attention_dropout
+        return {
+            "attention_probs_dropout_prob": (
+                dropout if attention_dropout is None else attention_dropout
+            ),
+            "hidden_act": hidden_act(self.activation.__name__),
+            "hidden_dropout_prob": dropout,
+            "hidden_size": self.hidden_dim,
+            "initializer_range": 0.02,
+            "intermediate_size": self.intermediate_dim,
+            "layer_norm_eps": self.layer_norm_epsilon,
+            "max_position_embeddings": self.max_sequence_length,
+            "model_type": "bert",
+            "num_attention_heads": self.num_heads,
+            "num_hidden_layers": self.num_layers,
+            "type_vocab_size": self.num_segments,
+            "vocab_size": self.vocabulary_size,
+        }
 
     def get_config(self):
         config = super().get_config()

@@ -1,65 +1,125 @@
 """What the tasks share."""
 
-import json
+import contextlib
 import logging
 import os
 
 import keras
 import keras_hub
 
-from keras_spanbert.models.backbone import with_padding_mask
-from keras_spanbert.models.preprocessor import is_of
-from keras_spanbert.training import distribution
+from keras_spanbert import distribution
+from keras_spanbert.formats import keras_hub as presets
+from keras_spanbert.models.backbone import (
+    SpanBertBackbone,
+    skip_initialization,
+    with_padding_mask,
+)
+from keras_spanbert.models.checkpoint_entries import Part, checked_entries, load_entries
+from keras_spanbert.models.from_preset import FromPreset
+
+_LOG = logging.getLogger("keras_spanbert")
 
 
-class SpanBertTask(keras_hub.models.Task):
-    """A backbone with a head: loading of presets and checkpoints, and compiling."""
+class SpanBertTask(FromPreset, keras_hub.models.Task):
+    """A backbone with a head: loading of presets and checkpoints, and compiling.
+
+    A task's class says what shared code must know of it:
+
+    - `checkpoint_parts`: the tensors of its heads, as `Part`s.
+    - `huggingface_class`: the class of `transformers` that it becomes.
+    - `sharding_layout`: of its heads, for `keras.distribution.LayoutMap`.
+    - `arguments_for`: its arguments for a checkpoint's settings.
+    - `checkpoint_settings`: its settings for its own table of tensors.
+    - `head_flops`: floating-point operations of its heads.
+    - `serving_function`: its graph from strings to answers.
+    - `scores`, `best_score`, `describe`: what a run's report shows of it.
+    """
+
+    backbone_cls = SpanBertBackbone
+    checkpoint_parts: tuple[Part, ...] = ()
+    huggingface_class: str | None = None
+    sharding_layout: dict[str, tuple] = {}
+    # Labels of the scores that an evaluation has, and the one that the best model is chosen by.
+    scores: dict[str, str] = {}
+    best_score: str | None = None
 
     @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
-        """Loads a preset or another library's checkpoint.
-
-        Heads that it lacks start fresh, and the log says so.
-
-        Args:
-            preset: string. See `SpanBertBackbone.from_preset`.
-            load_weights: bool. Defaults to `True`.
-            **kwargs: arguments of the class in place of the preset's, and
-                `dtype`, by default Keras's dtype policy; for checkpoints also
-                `vocabulary`, a file, and for fairseq's `num_heads`.
-
-        Returns:
-            The task.
-
-        Raises:
-            ValueError: where `preset` is none of these or damaged.
-
-        Example:
-        ```python
-        pretrainer = keras_spanbert.SpanBertPretrainer.from_preset("saved_models/pretrain")
-        ```
-        """
-        from keras_spanbert.checkpoints import sources
-
-        source = sources.open_source(preset, **sources.pop_options(kwargs))
-        if not isinstance(source, str):
-            return source.task(cls, load_weights, **kwargs)
-        if load_weights and os.path.isdir(source) and not is_preset_of(cls, source):
-            logging.getLogger("keras_spanbert").warning(
+    def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
+        """Loads a keras-hub preset, of this task or of another one: see `from_preset`."""
+        is_own = presets.task_class(preset) == cls.__name__
+        if load_weights and os.path.isdir(preset) and not is_own:
+            _LOG.warning(
                 "%s has no weights for the head of %s, which starts fresh", preset, cls.__name__
             )
-        if os.path.isfile(os.path.join(source, "tokenizer.json")):
-            # Of another task's preset, with settings that fit the backbone.
-            if "preprocessor" not in kwargs and not is_of(cls.preprocessor_cls, source):
-                kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(source)
+        if presets.has_tokenizer(preset) and "preprocessor" not in kwargs:
+            if presets.preprocessor_class(preset) != cls.preprocessor_cls.__name__:
+                # Of another task's preset, with settings that fit the backbone.
+                kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(preset)
         # keras-hub's own default fails on what was saved with a mixed policy.
         kwargs.setdefault("dtype", keras.config.dtype_policy().name)
-        return super().from_preset(source, load_weights, **kwargs)
+        return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
 
     @classmethod
-    def arguments_for(cls, config):
-        """Arguments that fit a checkpoint's settings: see `SpanBertPreprocessor`."""
+    def from_checkpoint(cls, checkpoint, load_weights: bool = True, dtype=None, **kwargs):
+        """The encoder and what a `formats.Checkpoint` has of the head: see `from_preset`."""
+        parts = [cls.backbone_cls.checkpoint_part, *cls.checkpoint_parts]
+        entries = checked_entries(checkpoint, parts)
+        has_backbone = "backbone" in kwargs
+        if not has_backbone:
+            with skip_initialization() if load_weights else contextlib.nullcontext():
+                arguments = cls.backbone_cls.arguments_for(checkpoint.config)
+                kwargs["backbone"] = cls.backbone_cls(**arguments, dtype=dtype)
+        kwargs = {**cls.arguments_for(checkpoint.config), **kwargs}
+        if "preprocessor" not in kwargs:
+            if checkpoint.vocabulary is None:
+                _LOG.warning(
+                    "%s has no vocabulary: the model has no preprocessor", checkpoint.source
+                )
+            else:
+                # By the task's own arguments where they differ from the checkpoint's.
+                arguments = cls.preprocessor_cls.arguments_for({**checkpoint.config, **kwargs})
+                kwargs["preprocessor"] = cls.preprocessor_cls.from_checkpoint(
+                    checkpoint, **arguments
+                )
+        task = cls(**kwargs)
+        if load_weights:
+            load_entries(checkpoint, entries, task, task.backbone, skip_backbone=has_backbone)
+        return task
+
+    @classmethod
+    def arguments_for(cls, settings: dict) -> dict:
+        """Arguments that fit a checkpoint's settings."""
         return {}
+
+    def checkpoint_settings(self) -> dict:
+        """Settings of `transformers.BertConfig`, and others that its table of tensors needs."""
+        return self.backbone.checkpoint_settings()
+
+    def head_flops(self, num_predictions: int) -> float:
+        """Floating-point operations of the heads for one sequence, forward.
+
+        Args:
+            num_predictions: int. Masked positions of a sequence, of tasks that
+                have such.
+        """
+        return 0.0
+
+    @classmethod
+    def describe(cls, row: dict) -> str:
+        """What a run shows of a row of its history."""
+        shown = [f"{cls.scores[name]} {row[name]:.2f}" for name in cls.scores if name in row]
+        return "  ".join([f"loss {row['loss']:.3f}", *shown])
+
+    def check_preprocessor(self) -> None:
+        """Raises a ValueError where strings cannot become inputs of the model."""
+        if self.preprocessor is None:
+            raise ValueError("Strings need a preprocessor. Received: preprocessor=None")
+        longest = self.backbone.max_sequence_length
+        if self.preprocessor.sequence_length > longest:
+            raise ValueError(
+                f"The preprocessor's `sequence_length` must be at most the model's {longest}. "
+                f"Received: sequence_length={self.preprocessor.sequence_length}"
+            )
 
     # Keras's, for the batches of arrays that `fit` takes too: keras-hub's would preprocess them.
     train_on_batch = keras.Model.train_on_batch
@@ -102,29 +162,16 @@ class SpanBertTask(keras_hub.models.Task):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
+    # A preset is for others: the optimizer's state, twice the weights, stays with the run.
+    def save_task_weights(self, filepath):
+        keras.saving.save_weights(self, filepath, objects_to_skip=self._not_of_the_head())
+
     def load_task_weights(self, filepath):
-        # The file also holds the optimizer's state, which Keras restores only
-        # where an optimizer with as many variables is built.
-        import h5py
+        keras.saving.load_weights(self, filepath, objects_to_skip=self._not_of_the_head())
 
-        with h5py.File(filepath) as file:
-            num_saved = len(file.get("optimizer/vars", ()))
-        skip = list(self.backbone._flatten_layers())
-        if self.optimizer is not None:
-            if num_saved > 2:  # More than the step and the learning rate.
-                self.optimizer.build(self.trainable_variables)
-            if num_saved != len(self.optimizer.variables):
-                skip.append(self.optimizer)
-        keras.saving.load_weights(self, filepath, objects_to_skip=skip)
-
-
-def is_preset_of(cls, folder):
-    """Whether a preset is one of the task `cls`."""
-    path = os.path.join(folder, "task.json")
-    if not os.path.isfile(path):
-        return False
-    with open(path, encoding="utf-8") as file:
-        return json.load(file).get("class_name") == cls.__name__
+    def _not_of_the_head(self):
+        skipped = [self.backbone, *self.backbone.layers]
+        return skipped if self.optimizer is None else [*skipped, self.optimizer]
 
 
 def _is_tensorflow_on_cpu():

@@ -1,11 +1,14 @@
 """The WordPiece tokenizer of the released SpanBERT."""
 
+import logging
+
 import keras
 import keras_hub
 import numpy as np
 import tokenizers
 
 from keras_spanbert.models.backbone import SpanBertBackbone
+from keras_spanbert.models.from_preset import FromPreset
 
 # The reference maps words of more than 100 characters to [UNK].
 MAX_WORD_CHARACTERS = 100
@@ -18,7 +21,7 @@ UNKNOWN_CHARACTER = "\U0010ffff"
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertTokenizer(keras_hub.models.BertTokenizer):
+class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     """Cased WordPiece, with the ids of the reference implementation.
 
     A `keras_hub.models.BertTokenizer` that differs where that one strays from
@@ -73,33 +76,26 @@ class SpanBertTokenizer(keras_hub.models.BertTokenizer):
         )
 
     @classmethod
-    def from_preset(cls, preset, **kwargs):
-        """Loads the tokenizer of a preset or of another library's checkpoint.
-
-        Args:
-            preset: string. See `SpanBertBackbone.from_preset`.
-            **kwargs: arguments of the class in place of the preset's; for
-                checkpoints also `vocabulary`, a file, and for fairseq's
-                `num_heads`.
-
-        Returns:
-            `SpanBertTokenizer`.
-
-        Raises:
-            ValueError: where `preset` is none of these, damaged or without
-                vocabulary.
-
-        Example:
-        ```python
-        tokenizer = keras_spanbert.SpanBertTokenizer.from_preset("spanbert_hf_base.tar.gz")
-        ```
-        """
-        from keras_spanbert.checkpoints import sources
-
-        source = sources.open_source(preset, **sources.pop_options(kwargs))
-        if isinstance(source, str):
-            return super().from_preset(source, **kwargs)
-        return source.tokenizer(**kwargs)
+    def from_checkpoint(cls, checkpoint, **kwargs):
+        """The tokenizer of a `formats.Checkpoint`: see `from_preset`."""
+        kwargs = {
+            "vocabulary": checkpoint.vocabulary,
+            "lowercase": checkpoint.lowercase,
+            **kwargs,
+        }
+        if kwargs["vocabulary"] is None:
+            raise ValueError(
+                f"{checkpoint.source} must hold vocab.txt or tokenizer.json, or `vocabulary` must "
+                "name one. Received: neither"
+            )
+        for note in checkpoint.notes:
+            if note.startswith("Warning: "):
+                text = note.removeprefix("Warning: ")
+                logging.getLogger("keras_spanbert").warning("%s: %s", checkpoint.source, text)
+        try:
+            return cls(**kwargs)
+        except ValueError as error:
+            raise ValueError(f"{checkpoint.source}: {error}") from None
 
     def set_vocabulary(self, vocabulary):
         self._reference = None

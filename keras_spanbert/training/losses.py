@@ -5,7 +5,7 @@ import functools
 import keras
 from keras import ops
 
-from keras_spanbert.training.distribution import mean_over_replicas
+from keras_spanbert.distribution import mean_over_replicas
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

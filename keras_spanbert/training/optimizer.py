@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_spanbert.training.distribution import summed_over_replicas
+from keras_spanbert.distribution import summed_over_replicas
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 import keras_spanbert as ks
 from keras_spanbert.data import corpus as corpus_module
-from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
+from keras_spanbert.data.corpus import Corpus
+from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 WORDS = [f"w{i}" for i in range(400)]

@@ -10,8 +10,7 @@ import pytest
 
 import keras_spanbert as ks
 from keras_spanbert.data.corpus import Corpus
-from keras_spanbert.data.prepare import prepare
-from keras_spanbert.data.prepared import PreparedCorpus, is_prepared
+from keras_spanbert.data.prepared import PreparedCorpus, is_prepared, prepare
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

@@ -8,8 +8,10 @@ import pytest
 
 import keras_spanbert as ks
 from keras_spanbert.data import corpus as corpus_module
-from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
-from keras_spanbert.data.training_stream import ShuffleBuffer, TrainingStream
+from keras_spanbert.data.corpus import Corpus
+from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
+from keras_spanbert.data.training_stream import TrainingStream
+from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
 
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 BATCH_SIZE = 3

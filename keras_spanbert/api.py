@@ -1,0 +1,35 @@
+"""The public names, one by one: `import keras_spanbert` has them all."""
+
+from keras_spanbert import checkpoints, metrics, serving
+from keras_spanbert.data import mrqa, prepared, squad  # noqa: F401, as keras_spanbert.data.squad
+from keras_spanbert.distribution import distribute
+from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
+from keras_spanbert.layers.span_masking import SpanMasking
+from keras_spanbert.models.backbone import SpanBertBackbone
+from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint
+from keras_spanbert.tasks.pretrain.model import SpanBertPretrainer
+from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
+from keras_spanbert.tasks.question_answering.model import SpanBertQuestionAnswerer
+from keras_spanbert.tasks.question_answering.preprocessor import (
+    SpanBertQuestionAnswererPreprocessor,
+)
+from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
+
+__all__ = [
+    "AdamW",
+    "LinearWarmupDecay",
+    "SpanBertBackbone",
+    "SpanBertPretrainer",
+    "SpanBertPretrainerPreprocessor",
+    "SpanBertQuestionAnswerer",
+    "SpanBertQuestionAnswererPreprocessor",
+    "SpanBertTokenizer",
+    "SpanBoundaryHead",
+    "SpanMasking",
+    "TrainingCheckpoint",
+    "checkpoints",
+    "distribute",
+    "metrics",
+    "serving",
+]

@@ -1,0 +1,61 @@
+"""Blocks of tokens to masked batches, by one rule for the masks' seeds."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+# Evaluation is the same whatever the run's seed, which is never this one.
+EVALUATION_SEED = 2**62
+
+
+def evaluation_batches(blocks: Callable, preprocessor, batch_size: int, steps: int | None = None):
+    """See `Corpus.evaluation_dataset`; `blocks` is a function that returns an iterator of them."""
+    import tensorflow as tf
+
+    def fill_up(batch):
+        missing = batch_size - tf.shape(batch)[0]
+        pad_id = preprocessor.tokenizer.pad_token_id
+        batch = tf.pad(batch, [[0, missing], [0, 0]], constant_values=pad_id)
+        return tf.ensure_shape(batch, [batch_size, preprocessor.sequence_length])
+
+    spec = tf.TensorSpec([None, preprocessor.sequence_length], tf.int32)
+    dataset = tf.data.Dataset.from_generator(blocks, output_signature=spec)
+    dataset = dataset.unbatch().batch(batch_size).map(fill_up).take(-1 if steps is None else steps)
+    dataset = masked(dataset, preprocessor, EVALUATION_SEED).cache()
+    # Fills the cache. Keras on TensorFlow would count one batch more in the mean of a loss where
+    # the number is not known.
+    num_batches = sum(1 for _ in dataset)
+    return dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
+
+
+def masked(batches, preprocessor, seed: int, first_step=0, are_full: bool = False):
+    """Batches of blocks as the preprocessor masks them.
+
+    A batch's masks are fixed by `seed` and the batch's number, whatever the
+    parallelism.
+
+    Args:
+        batches: `tf.data.Dataset` of int `[B, L]`.
+        preprocessor: `SpanBertPretrainerPreprocessor`.
+        seed: int.
+        first_step: int or scalar tensor, the number of the first batch.
+            Defaults to `0`.
+        are_full: bool. Whether no block has padding: then there is no
+            `padding_mask`. Defaults to `False`.
+
+    Returns:
+        `tf.data.Dataset` of `(x, y, sample_weight)`.
+    """
+    import tensorflow as tf
+
+    def mask(i, batch):
+        x, *rest = preprocessor.mask(batch, seed=tf.stack([np.int64(seed), i]))
+        if are_full:
+            del x["padding_mask"]
+        return x, *rest
+
+    return batches.enumerate(first_step).map(
+        mask,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )

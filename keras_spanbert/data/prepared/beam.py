@@ -1,0 +1,72 @@
+"""Preparing corpora on Apache Beam: Flink, Spark, Dataflow, or this machine."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+
+import apache_beam
+import numpy as np
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from keras_spanbert import files
+from keras_spanbert.data.prepared.shards import write_shard
+from keras_spanbert.models.tokenizer import SpanBertTokenizer
+
+
+def by_runner(name: str, options: Sequence[str] = ()) -> Callable:
+    """What `prepare` runs its jobs by, a job a shard.
+
+    Workers write shards, and what they found beside them, into the folder.
+
+    Args:
+        name: string, of a runner, for example `"DirectRunner"`.
+        options: strings, of the pipeline.
+
+    Raises:
+        ValueError: where the runner is not installed.
+    """
+    try:
+        runner = apache_beam.runners.create_runner(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"`beam_runner` must be one that is installed. Received: {name!r}: {error}"
+        ) from None
+
+    def run(jobs, tokenizer):
+        writer = _WriteShard(list(tokenizer.get_vocabulary()), tokenizer.lowercase)
+        with apache_beam.Pipeline(runner, PipelineOptions(list(options))) as pipeline:
+            _ = (
+                pipeline
+                | "Shards" >> apache_beam.Create(jobs)
+                | "Over the workers" >> apache_beam.Reshuffle()
+                | "Tokenise, cut and write" >> apache_beam.ParDo(writer)
+            )
+        return [_take_found(job["path"]) for job in jobs]
+
+    return run
+
+
+class _WriteShard(apache_beam.DoFn):
+    def __init__(self, vocabulary, lowercase):
+        self.vocabulary = vocabulary
+        self.lowercase = lowercase
+
+    def setup(self):
+        self.tokenizer = SpanBertTokenizer(self.vocabulary, lowercase=self.lowercase)
+
+    def process(self, job):
+        split, shard, counts = write_shard(job, self.tokenizer)
+        with files.replacing(_found_path(job["path"]), "wb") as file:
+            np.savez(file, found=json.dumps([split, shard]), counts=counts)
+
+
+def _take_found(path):
+    path = _found_path(path)
+    with np.load(path, allow_pickle=False) as file:
+        found = (*json.loads(str(file["found"])), file["counts"])
+    os.remove(path)
+    return found
+
+
+def _found_path(path):
+    return f"{path}.found.npz"

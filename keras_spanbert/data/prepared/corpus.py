@@ -1,0 +1,304 @@
+"""Corpora tokenised and cut into blocks once, then read at disk speed.
+
+A prepared corpus is a folder of ArrayRecord shards, whose blocks are read in
+any order, and `prepared.json`, which says what they are, with SHA-256 sums.
+"""
+
+import concurrent.futures
+import copy
+import logging
+import os
+import threading
+
+import numpy as np
+
+from keras_spanbert.data.array_stream import RowStream
+from keras_spanbert.data.masked_batches import EVALUATION_SEED, evaluation_batches, masked
+from keras_spanbert.data.prepared.shards import SPLITS, array_record, dtype
+from keras_spanbert.files import read_json, sha256
+from keras_spanbert.models.tokenizer import SpanBertTokenizer
+
+VERSION = 1
+MANIFEST = "prepared.json"
+_READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
+# Rows are read in this many at once: a call costs much beside a row.
+_READ_ROWS = 4096
+
+
+class PreparedCorpus:
+    """A folder that `prepare` wrote.
+
+    Its sums are checked when it is opened.
+
+    Args:
+        path: string. The folder.
+        damaged_shards: `"refuse"`, or `"skip"` to go on without them, with a
+            warning that names them. Defaults to `"refuse"`.
+
+    Attributes:
+        sequence_length: int, of its blocks.
+        min_tokens: int, see `Corpus.blocks`.
+        vocabulary: list of tokens.
+        lowercase: bool.
+        files: list of strings, paths of its shards.
+
+    Raises:
+        ValueError: where there is none, it is of another version, or a shard is
+            missing or damaged.
+
+    Example:
+    ```python
+    corpus = PreparedCorpus("prepared")
+    preprocessor = keras_spanbert.SpanBertPretrainerPreprocessor(
+        corpus.tokenizer(), corpus.sequence_length
+    )
+    model.fit(corpus.training_dataset(preprocessor, 32, seed=1), steps_per_epoch=1000)
+    ```
+    """
+
+    def __init__(self, path, damaged_shards="refuse"):
+        if damaged_shards not in ("refuse", "skip"):
+            raise ValueError(
+                "`damaged_shards` must be 'refuse' or 'skip'. "
+                f"Received: damaged_shards={damaged_shards!r}"
+            )
+        self.path = path
+        manifest = _read_manifest(os.path.join(path, MANIFEST))
+        self.sequence_length = manifest["sequence_length"]
+        self.min_tokens = manifest["min_tokens"]
+        self.vocabulary = manifest["vocabulary"]
+        self.lowercase = manifest["lowercase"]
+        self._counts = np.array(manifest["counts"])
+        self._shards = manifest["shards"]
+        self._check_shards(damaged_shards)
+        self.files = [self._path(shard) for shard in self._shards_of("all")]
+        self._readers = {}
+        self._dtype = dtype(len(self.vocabulary))
+
+    def tokenizer(self):
+        """Its `SpanBertTokenizer`."""
+        return SpanBertTokenizer(self.vocabulary, lowercase=self.lowercase)
+
+    def num_blocks(self, split="train"):
+        """Number of blocks of a split: `"train"`, `"held_out"` or `"all"`."""
+        return sum(shard["num_blocks"] for shard in self._shards_of(split))
+
+    @property
+    def holds_out(self):
+        """Whether it has held-out blocks."""
+        return self.num_blocks("held_out") > 0
+
+    def token_counts(self, tokenizer=None, sequence_length=None, min_tokens=None):
+        """As of `Corpus`, counted by `prepare` with its arguments; skipped shards are in it."""
+        return self._counts, self.num_blocks()
+
+    def read(self, rows, split="train"):
+        """Blocks by their numbers.
+
+        Args:
+            rows: int array `[N]`, in any order.
+            split: see `num_blocks`.
+
+        Returns:
+            int32 `[N, sequence_length]`.
+        """
+        shards = self._shards_of(split)
+        stops = np.cumsum([shard["num_blocks"] for shard in shards])
+        of_shard = np.searchsorted(stops, rows, side="right")
+        blocks = np.empty((len(rows), self.sequence_length), np.int32)
+        for i in np.unique(of_shard):
+            places = np.flatnonzero(of_shard == i)
+            local = rows[places] - (stops[i - 1] if i else 0)
+            records = self._reader(shards[i]).read(local.tolist())
+            blocks[places] = np.frombuffer(b"".join(records), self._dtype).reshape(len(places), -1)
+        return blocks
+
+    def check(self, tokenizer, sequence_length):
+        """Raises where it was made for another model.
+
+        Raises:
+            ValueError: which says what differs.
+        """
+        if sequence_length != self.sequence_length:
+            raise ValueError(
+                f"A prepared corpus must be of the model's sequence length {sequence_length}; "
+                f"prepare it again with that. Received: {self.path}, of {self.sequence_length}"
+            )
+        if tokenizer.lowercase != self.lowercase:
+            raise ValueError(
+                f"A prepared corpus must be of the model's tokenizer, lowercase="
+                f"{tokenizer.lowercase}. Received: {self.path}, lowercase={self.lowercase}"
+            )
+        theirs = tokenizer.get_vocabulary()
+        for i in range(max(len(theirs), len(self.vocabulary))):
+            mine, other = ([*v[i : i + 1], None][0] for v in (self.vocabulary, theirs))
+            if mine != other:
+                raise ValueError(
+                    f"A prepared corpus must be of the model's vocabulary, whose token {i} is "
+                    f"{other!r}. Received: {self.path}, where it is {mine!r}"
+                )
+
+    def stream(self, preprocessor, batch_size, seed, min_tokens=None, shuffle_blocks=None):
+        """A `PreparedStream` of its training blocks.
+
+        As `Corpus.stream`, whose last two arguments were settled here by `prepare`.
+        """
+        return PreparedStream(self, preprocessor, batch_size, seed)
+
+    def training_dataset(self, preprocessor, batch_size, seed):
+        """Masked batches without end, fixed by `seed`."""
+        return self.stream(preprocessor, batch_size, seed).dataset()
+
+    def evaluation_dataset(
+        self, preprocessor, batch_size, split="held_out", steps=None, min_tokens=None
+    ):
+        """See `Corpus.evaluation_dataset`; `min_tokens` is that of `prepare`."""
+        self.check(preprocessor.tokenizer, preprocessor.sequence_length)
+
+        def blocks():
+            order = np.random.default_rng(EVALUATION_SEED).permutation(self.num_blocks(split))
+            for start in range(0, len(order), _READ_ROWS):
+                yield self.read(order[start : start + _READ_ROWS], split)
+
+        return evaluation_batches(blocks, preprocessor, batch_size, steps)
+
+    def survey(self, preprocessor, batch_size: int, steps: int | None = None, min_tokens=None):
+        """See `Corpus.survey`."""
+        dataset = self.evaluation_dataset(preprocessor, batch_size, "held_out", steps)
+        return *self.token_counts(), dataset
+
+    def documents(self, split="train"):
+        """Yields `(text of a block, True)`."""
+        tokenizer = self.tokenizer()
+        for row in range(self.num_blocks(split)):
+            block = self.read(np.array([row]), split)[0]
+            is_text = ~np.isin(block, tokenizer.special_token_ids)
+            yield tokenizer.detokenize(block[is_text]), True
+
+    def _shards_of(self, split):
+        if split not in (*SPLITS, "all"):
+            raise ValueError(
+                f"`split` must be one of {', '.join(SPLITS)}, all. Received: split={split!r}"
+            )
+        return [shard for name in SPLITS if split in (name, "all") for shard in self._shards[name]]
+
+    def _path(self, shard):
+        return os.path.join(self.path, shard["name"])
+
+    def _reader(self, shard):
+        name = shard["name"]
+        # A reader is of one thread.
+        key = (name, threading.get_ident())
+        if key not in self._readers:
+            self._readers[key] = array_record().ArrayRecordReader(
+                self._path(shard), _READER_OPTIONS
+            )
+        return self._readers[key]
+
+    def _check_shards(self, damaged_shards):
+        shards = [(split, shard) for split in SPLITS for shard in self._shards[split]]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            faults = list(pool.map(lambda item: self._fault(item[1]), shards))
+        for (split, shard), fault in zip(shards, faults):
+            if fault is None:
+                continue
+            if damaged_shards == "refuse":
+                raise ValueError(
+                    "Shards must be as they were written. Received: "
+                    f"{self._path(shard)}, {fault}; damaged_shards='skip' goes on without it"
+                )
+            logging.getLogger("keras_spanbert").warning(
+                "Shard %s is %s: going on without its %d blocks",
+                self._path(shard),
+                fault,
+                shard["num_blocks"],
+            )
+            self._shards[split].remove(shard)
+
+    def _fault(self, shard):
+        path = self._path(shard)
+        try:
+            size = os.path.getsize(path)
+        except OSError:
+            return "missing"
+        if size != shard["bytes"]:
+            return f"of {size} bytes instead of {shard['bytes']}"
+        return None if sha256(path) == shard["sha256"] else "not of its SHA-256 sum"
+
+
+class PreparedStream(RowStream):
+    """Masked batches of a prepared corpus in an order drawn anew in each epoch.
+
+    Each epoch is a permutation of all blocks; see `RowStream`.
+
+    Args:
+        corpus: `PreparedCorpus`.
+        preprocessor: `SpanBertPretrainerPreprocessor` of its tokenizer and
+            sequence length.
+        batch_size: int.
+        seed: int.
+    """
+
+    def __init__(self, corpus, preprocessor, batch_size, seed):
+        corpus.check(preprocessor.tokenizer, preprocessor.sequence_length)
+        super().__init__(corpus.num_blocks(), batch_size, seed)
+        self.corpus = corpus
+        self.preprocessor = preprocessor
+
+    def dataset(self):
+        """`tf.data.Dataset` of `(x, y, sample_weight)`."""
+        import tensorflow as tf
+
+        shape = [None, self.batch_size, self.corpus.sequence_length]
+        blocks = tf.data.Dataset.from_generator(
+            lambda: self._blocks(self.first_step),
+            output_signature=tf.TensorSpec(shape, tf.int32),
+        )
+        batches = blocks.prefetch(1).unbatch()
+        are_full = self.corpus.min_tokens >= self.corpus.sequence_length - 2
+        batches = masked(batches, self.preprocessor, self.seed, self.first_step, are_full)
+        return batches.prefetch(tf.data.AUTOTUNE)
+
+    def batch(self, step):
+        """The batch `step`."""
+        stream = copy.copy(self)
+        stream.start_at(step)
+        return next(iter(stream.dataset()))
+
+    def _blocks(self, step):
+        """Arrays `[batches, batch_size, L]`."""
+        waiting = []
+        batches = 1  # The first one soon.
+        for rows in self._rows(step):
+            waiting.append(rows)
+            if len(waiting) == batches:
+                blocks = self.corpus.read(np.concatenate(waiting))
+                yield blocks.reshape(len(waiting), self.batch_size, -1)
+                waiting = []
+                batches = max(1, _READ_ROWS // self.batch_size)
+
+
+def is_prepared(path):
+    """Whether a path is a prepared corpus."""
+    return os.path.isfile(os.path.join(path, MANIFEST))
+
+
+def _read_manifest(path):
+    try:
+        manifest = read_json(path)
+    except FileNotFoundError:
+        raise ValueError(
+            f"A prepared corpus must have its manifest. Received: {path}, missing"
+        ) from None
+    version = manifest.get("version")
+    if version != VERSION:
+        raise ValueError(
+            f"A prepared corpus must be of version {VERSION}. Received: {path}, of version "
+            f"{version}"
+        )
+    for shard in [shard for split in SPLITS for shard in manifest["shards"][split]]:
+        if os.path.basename(shard["name"]) != shard["name"]:
+            raise ValueError(
+                f"Shards must lie in their folder. Received: {path}, with {shard['name']}"
+            )
+    return manifest

@@ -1,0 +1,69 @@
+"""Shards of a prepared corpus: ArrayRecord files of blocks."""
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from keras_spanbert import files
+from keras_spanbert.data.blocks import TokenCounts
+
+SPLITS = ("train", "held_out")
+
+# A record a group, so that reading one decompresses no other.
+_WRITER_OPTIONS = "group_size:1,zstd:3"
+
+
+def dtype(vocabulary_size: int) -> np.dtype:
+    """Of the ids on disk."""
+    return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
+
+
+def array_record():
+    """The library's module, or an error that says how to install it."""
+    try:
+        from array_record.python import array_record_module
+    except ImportError:
+        raise ValueError(
+            "A prepared corpus takes ArrayRecord (pip install keras-spanbert[prepare]). "
+            "Received: no package array_record"
+        ) from None
+    return array_record_module
+
+
+def write_shard(
+    job: dict, tokenizer, is_cancelled: Callable[[], bool] = lambda: False
+) -> tuple[str, dict, np.ndarray]:
+    """Writes a shard; returns its split, what the manifest says of it, and counts of tokens."""
+    path = job["path"]
+    id_dtype = dtype(tokenizer.vocabulary_size())
+    counts = TokenCounts(tokenizer)
+    try:
+        writer = array_record().ArrayRecordWriter(path, _WRITER_OPTIONS)
+        try:
+            for blocks in job["corpus"].blocks(
+                tokenizer,
+                job["sequence_length"],
+                job["split"],
+                job["min_tokens"],
+                job["files"],
+            ):
+                if is_cancelled():
+                    break
+                counts.add(blocks)
+                for record in blocks.astype(id_dtype):
+                    writer.write(record.tobytes())
+        finally:
+            writer.close()
+    except RuntimeError as error:  # Of ArrayRecord.
+        raise OSError(f"{path} cannot be written: {error}") from None
+    counts, num_blocks = counts.result()
+    shard = {
+        "name": os.path.basename(path),
+        "num_blocks": num_blocks,
+        "bytes": os.path.getsize(path),
+        "sha256": files.sha256(path),
+    }
+    if not num_blocks:
+        os.remove(path)
+    return job["split"], shard, counts

@@ -1,0 +1,154 @@
+"""Tokenising a corpus and cutting it into blocks, once and for all."""
+
+import concurrent.futures
+import os
+import threading
+
+import numpy as np
+
+from keras_spanbert import files
+from keras_spanbert.data.prepared import corpus as prepared
+from keras_spanbert.data.prepared.shards import SPLITS, array_record, write_shard
+
+
+def prepare(
+    corpus,
+    tokenizer,
+    sequence_length,
+    path,
+    min_tokens=8,
+    num_shards=None,
+    beam_runner=None,
+    beam_options=(),
+    progress=None,
+):
+    """Tokenises a corpus and writes its blocks to a folder.
+
+    Its blocks are those that `corpus.blocks` yields, in whatever number of
+    shards and by whichever runner. The folder appears when it is whole.
+
+    Args:
+        corpus: `Corpus`.
+        tokenizer: `SpanBertTokenizer`.
+        sequence_length: int, of a block, `[CLS]` and `[SEP]` included.
+        path: string, a folder that does not exist or is empty.
+        min_tokens: see `Corpus.blocks`.
+        num_shards: int. Files of each split, of which each holds the blocks of
+            whole text files. Defaults to `None`, 16; never more than there are
+            text files.
+        beam_runner: string. Name of an Apache Beam runner, for example
+            `"DirectRunner"`, to do it (extra `beam`); the folder must be one
+            that all workers see. Defaults to `None`: threads of this process.
+        beam_options: strings. Options of the pipeline, as
+            `"--flink_master=host:8081"`.
+        progress: function of shards done, all shards, and blocks written.
+            Defaults to `None`. Not called with Beam.
+
+    Returns:
+        `PreparedCorpus`.
+
+    Raises:
+        ValueError: where the folder holds something, an argument is out of its
+            range, or Beam or its runner is not installed.
+        OSError: where it cannot be written.
+
+    Example:
+    ```python
+    corpus = Corpus("texts/*.txt", held_out=0.05)
+    tokenizer = keras_spanbert.SpanBertTokenizer(corpus.train_vocabulary(8000))
+    prepare(corpus, tokenizer, sequence_length=512, path="prepared")
+    ```
+    """
+    if num_shards is not None and num_shards < 1:
+        raise ValueError(f"`num_shards` must be at least 1. Received: num_shards={num_shards}")
+    if sequence_length < 3:
+        raise ValueError(
+            "`sequence_length` must be at least 3: [CLS], a token, [SEP]. "
+            f"Received: sequence_length={sequence_length}"
+        )
+    files.check_new(path)
+    if beam_runner:
+        run = _beam().by_runner(beam_runner, beam_options)
+    else:
+        run = _in_threads(progress)
+    array_record()
+    with files.new_folder(path) as partial:
+        jobs = _jobs(corpus, tokenizer, sequence_length, partial, min_tokens, num_shards or 16)
+        found = run(jobs, tokenizer)
+        counts = np.zeros(tokenizer.vocabulary_size(), np.int64)
+        shards = {split: [] for split in SPLITS}
+        for split, shard, shard_counts in sorted(found, key=lambda item: item[1]["name"]):
+            if shard["num_blocks"]:
+                shards[split].append(shard)
+            if split == "train":
+                counts += shard_counts
+        manifest = {
+            "version": prepared.VERSION,
+            "sequence_length": sequence_length,
+            "min_tokens": min_tokens,
+            "lowercase": tokenizer.lowercase,
+            "vocabulary": tokenizer.get_vocabulary(),
+            "counts": counts.tolist(),
+            "shards": shards,
+        }
+        files.write_json(os.path.join(partial, prepared.MANIFEST), manifest)
+    return prepared.PreparedCorpus(path)
+
+
+def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
+    """A job a shard: what `write_shard` takes."""
+    sizes = np.array([os.path.getsize(name) for name in corpus.files], np.int64)
+    num_shards = min(num_shards, len(sizes))
+    # Whole files, in their order, as many bytes a shard as that allows.
+    of_file = (np.cumsum(sizes) - sizes // 2 - 1) * num_shards // max(sizes.sum(), 1)
+    groups = [np.flatnonzero(of_file == i).tolist() for i in range(num_shards)]
+    groups = [group for group in groups if group]
+    splits = SPLITS if corpus.holds_out else SPLITS[:1]
+    return [
+        {
+            "corpus": corpus,
+            "files": group,
+            "split": split,
+            "sequence_length": sequence_length,
+            "min_tokens": min_tokens,
+            "path": os.path.join(folder, f"{split}-{i:05d}-of-{len(groups):05d}.array_record"),
+        }
+        for split in splits
+        for i, group in enumerate(groups)
+    ]
+
+
+def _in_threads(progress):
+    def run(jobs, tokenizer):
+        is_cancelled = threading.Event()
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            try:
+                futures = [
+                    pool.submit(write_shard, job, tokenizer, is_cancelled.is_set) for job in jobs
+                ]
+                found = []
+                for future in concurrent.futures.as_completed(futures):
+                    found.append(future.result())
+                    if progress:
+                        blocks = sum(shard["num_blocks"] for _, shard, _ in found)
+                        progress(len(found), len(jobs), blocks)
+                return found
+            except BaseException:
+                is_cancelled.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    return run
+
+
+def _beam():
+    try:
+        from keras_spanbert.data.prepared import beam
+    except ImportError as error:
+        if not (error.name or "").startswith("apache_beam"):
+            raise
+        raise ValueError(
+            "`beam_runner` takes Apache Beam (pip install keras-spanbert[beam]). Received: no "
+            "package apache_beam"
+        ) from None
+    return beam

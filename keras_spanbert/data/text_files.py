@@ -1,0 +1,114 @@
+"""Text files read as documents, a megabyte at a time, and checked on the way."""
+
+import codecs
+import glob
+import gzip
+import io
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+
+DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
+
+_READ_BYTES = 1 << 20
+# A document longer than this is read in pieces, cut between words.
+_PIECE_CHARACTERS = 1 << 16
+_BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
+
+
+def find_files(patterns: str | Iterable[str]) -> list[str]:
+    """The sorted files that one or several globs match."""
+    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    files = set()
+    for pattern in patterns:
+        found = glob.glob(pattern, recursive=True)
+        if not found:
+            raise ValueError(f"Files must exist. Received: {pattern}, which no file matches")
+        folder = next((path for path in found if os.path.isdir(path)), None)
+        if folder is not None:
+            raise ValueError(
+                f"Files must be named, as by '{folder}/*'. Received: {folder}, a folder"
+            )
+        files.update(found)
+    return sorted(files)
+
+
+def read_documents(path: str, boundary: str, encoding_errors: str) -> Iterator[tuple[str, bool]]:
+    """Yields `(text, ends_document)` from a file; long documents come in pieces.
+
+    Raises:
+        ValueError: where the file is binary, not UTF-8, or damaged gzip.
+    """
+    return _split_documents(_read_text(path, encoding_errors), boundary)
+
+
+def _read_text(path, encoding_errors):
+    """Yields the text of a file in parts, with line ends as `\\n`."""
+    decoder = codecs.getincrementaldecoder("utf-8")(encoding_errors)
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    offset = 0
+    with open(path, "rb") as file:
+        if file.peek(2)[:2] == b"\x1f\x8b":
+            file = gzip.GzipFile(fileobj=file)
+        while True:
+            try:
+                data = file.read(_READ_BYTES)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise ValueError(f"A gzip file must be whole. Received: {path}: {error}") from None
+            if (nul := data.find(0)) >= 0:
+                raise ValueError(
+                    f"A file must hold text. Received: {path}, binary: a zero byte at byte "
+                    f"{offset + nul}"
+                )
+            waiting = len(decoder.getstate()[0])
+            try:
+                text = decoder.decode(data, final=not data)
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"Text must be UTF-8; --encoding_errors=replace (encoding_errors='replace') "
+                    f"reads on. Received: {path}, {error.reason} at byte "
+                    f"{offset - waiting + error.start}"
+                ) from None
+            if text.startswith("\ufeff") and offset == 0:
+                text = text[1:]  # A byte order mark.
+            yield newlines.decode(text, final=not data)
+            offset += len(data)
+            if not data:
+                return
+
+
+def _split_documents(parts, boundary):
+    """Yields `(text, ends_document)` from a file's text; blanks are dropped."""
+    rest = ""
+    is_open = False  # Whether a piece was yielded without its document's end.
+    for part in parts:
+        *documents, rest = _split(rest + part, boundary)
+        for document in documents:
+            if is_open or document.strip():
+                yield document, True
+                is_open = False
+        if len(rest) >= _PIECE_CHARACTERS:
+            cut = _before_last_word(rest)
+            if rest[:cut].strip():
+                yield rest[:cut], False
+                is_open = True
+                rest = rest[cut:]
+    if is_open or rest.strip():
+        yield rest, True
+
+
+def _before_last_word(text):
+    # The last word may go on, and blanks may become a blank line.
+    stripped = len(text.rstrip())
+    if stripped == len(text):
+        space = max(text.rfind(character) for character in " \n\t")
+        # A "word" that long is none: it is cut where it stands.
+        stripped = len(text[:space].rstrip()) if space > len(text) // 2 else stripped
+    return stripped
+
+
+def _split(text, boundary):
+    if boundary == "file":
+        return [text]
+    return text.split("\n") if boundary == "line" else _BLANK_LINES.split(text)

@@ -1,0 +1,202 @@
+"""Files and folders written whole or not at all, read as data, locked and checked."""
+
+import contextlib
+import csv
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+import filelock
+
+# What is being written, until it is whole and takes its name.
+PARTIAL = ".partial"
+
+
+def read_json(path: str) -> dict:
+    """The object in a JSON file, as a dict.
+
+    Raises:
+        ValueError: where the file is not JSON in UTF-8 or holds something else.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            value = json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} must be JSON in UTF-8. Received: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object. Received: {type(value).__name__}")
+    return value
+
+
+def write_json(path: str, value) -> None:
+    """Writes a JSON value, whole or not at all."""
+    with replacing(path) as file:
+        json.dump(value, file, indent=2)
+        file.write("\n")
+
+
+def write_csv(path: str, rows: list[dict]) -> None:
+    """Writes rows, whole or not at all, with the columns of the longest one."""
+    with replacing(path) as file:
+        writer = csv.DictWriter(file, fieldnames=list(max(rows, key=len)), restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@contextlib.contextmanager
+def replacing(path: str, mode: str = "w") -> Iterator[IO]:
+    """Opens a file beside `path`, which takes its place once it is complete.
+
+    Args:
+        path: string.
+        mode: "w" for text in UTF-8, or "wb". Defaults to `"w"`.
+
+    Raises:
+        OSError: where it cannot be written, with the name `path`.
+
+    Example:
+    ```python
+    with files.replacing("metrics.json") as file:
+        file.write("{}")
+    ```
+    """
+    partial = f"{path}{PARTIAL}"
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    try:
+        with open(partial, mode, **text) as file:
+            yield file
+        os.replace(partial, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.remove(partial)
+        if isinstance(error, OSError):  # A full disk has no name of its own.
+            raise OSError(error.errno, error.strerror or str(error), path) from None
+        raise
+
+
+def check_new(path: str) -> None:
+    """Raises a ValueError where a folder to be written exists and holds something."""
+    if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
+        raise ValueError(f"The folder to write must be new or empty. Received: {path}")
+
+
+@contextlib.contextmanager
+def new_folder(path: str, sync: bool = False) -> Iterator[str]:
+    """Gives a folder beside `path` to fill, which takes its place once it is complete.
+
+    Args:
+        path: string. A new or empty folder on a local disk.
+        sync: bool. Whether all is on the disk before the folder takes its name.
+            Defaults to `False`.
+
+    Raises:
+        ValueError: where there is something at `path`.
+        OSError: where it cannot be written.
+
+    Example:
+    ```python
+    with files.new_folder("model") as folder:
+        model.save_to_preset(folder)
+    ```
+    """
+    check_new(path)
+    path = pathlib.Path(os.path.abspath(path))
+    new_parents = [parent for parent in path.parents if not parent.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = pathlib.Path(
+        tempfile.mkdtemp(prefix=f".{path.name}-", suffix=PARTIAL, dir=path.parent)
+    )
+    try:
+        yield str(partial)
+        _set_usual_modes(partial)
+        if sync:
+            for place in [*partial.rglob("*"), partial]:
+                sync_to_disk(place)
+        if os.name == "nt" and path.exists():
+            path.rmdir()  # Windows renames onto nothing that exists.
+        os.replace(partial, path)
+        if sync:
+            sync_to_disk(path.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        with contextlib.suppress(OSError):  # Others may have written there meanwhile.
+            for parent in new_parents:
+                parent.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def added_to_folder(path: str) -> Iterator[str]:
+    """Gives a folder to fill, whose files take their places in `path` once all are complete.
+
+    What else stands in `path` stays; `remove_partial` takes away what a killed process left.
+    """
+    with tempfile.TemporaryDirectory(prefix=".", suffix=PARTIAL, dir=path) as folder:
+        yield folder
+        for place, _, names in os.walk(folder):
+            target = os.path.join(path, os.path.relpath(place, folder))
+            os.makedirs(target, exist_ok=True)
+            for name in names:
+                os.replace(os.path.join(place, name), os.path.join(target, name))
+
+
+def remove_partial(folder: str) -> None:
+    """Removes what a process that was killed left half-written in a folder."""
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        if name.endswith(PARTIAL):
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+
+
+def sync_to_disk(path: str | os.PathLike) -> None:
+    """Has the operating system write a file or a folder's names to the disk now."""
+    if os.name == "nt" and os.path.isdir(path):
+        return  # Windows opens no folders.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256(path: str) -> str:
+    """The SHA-256 sum of a file, as a hexadecimal string."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def lock(folder: str) -> filelock.BaseFileLock:
+    """Locks a folder until `release` of what is returned, or the end of the process.
+
+    Raises:
+        ValueError: where another run has it.
+    """
+    folder_lock = filelock.FileLock(os.path.join(folder, ".lock"), thread_local=False)
+    owner = os.path.join(folder, ".owner")
+    try:
+        folder_lock.acquire(blocking=False)
+    except filelock.Timeout:
+        process = "unknown"
+        with contextlib.suppress(OSError), open(owner, encoding="ascii") as file:
+            process = file.read().strip() or process
+        raise ValueError(
+            f"One run at a time may write to a folder. Received: {folder}, in use by process "
+            f"{process}"
+        ) from None
+    # Not in the lock's own file, which other processes cannot read on Windows.
+    with open(owner, "w", encoding="ascii") as file:
+        file.write(str(os.getpid()))
+    return folder_lock
+
+
+def _set_usual_modes(folder):
+    """Gives files the modes that the user's other files have: libraries make theirs private."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for place in [folder, *folder.rglob("*")]:
+        os.chmod(place, (0o777 if place.is_dir() else 0o666) & ~mask)

@@ -1,0 +1,183 @@
+"""A checkpoint of another library: its settings, tensors and vocabulary, checked."""
+
+import collections
+from collections.abc import Iterable
+
+import numpy as np
+
+LOADED, UNUSED, FRESH = "loaded", "left unused", "started fresh"
+
+# Values of `hidden_act` by the name of what they compute.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+# Other names for a tensor that the model has once.
+TIES = {
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "cls.pair_target_predictions.decoder.weight": "embeddings.word_embeddings.weight",
+}
+
+_SIZES = [
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+]
+_RATES = {
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "layer_norm_eps": 1e-12,
+}
+_SBO_POSITIONS = "cls.pair_target_predictions.position_embeddings.weight"
+
+Row = collections.namedtuple("Row", ["status", "name", "shape"])
+
+
+class Checkpoint:
+    """A checkpoint whose settings make sense; nothing is loaded yet.
+
+    Args:
+        source: string. Where it is from, for messages.
+        config: dict. The settings of `transformers.BertConfig`.
+        tensors: dict of name to `tensors.Tensor`, with Hugging Face's names,
+            with or without the prefix `bert.`, LayerNorm's with `weight` and
+            `bias` or `gamma` and `beta`.
+        vocabulary: list of strings. Defaults to `None`, not known.
+        lowercase: bool. Whether the tokenizer lower-cases. Defaults to `False`.
+        notes: list of strings, what was decided and from what. Defaults to
+            `()`.
+
+    Attributes:
+        config: dict, the settings with every default filled in; and, where the
+            checkpoint has an SBO head, `max_span_tokens` and `position_dim`.
+        rows: list of `Row`, what became of each tensor and of each weight
+            without one. Filled as models are made.
+
+    Raises:
+        ValueError: where a setting is missing or unknown, tied tensors differ,
+            or the vocabulary has another size.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        config: dict,
+        tensors: dict,
+        vocabulary: list[str] | None = None,
+        lowercase: bool = False,
+        notes: Iterable[str] = (),
+    ):
+        self.source = source
+        self.tensors = self._by_canonical_name(tensors)
+        self.config = self._checked_config(config)
+        self.vocabulary = vocabulary
+        self.lowercase = lowercase
+        self.notes = list(notes)
+        self.rows = []
+        self._check_ties()
+        if vocabulary is not None and len(vocabulary) != self.config["vocab_size"]:
+            raise ValueError(
+                f"{source}: the vocabulary must have as many tokens as the embeddings, "
+                f"{self.config['vocab_size']}. Received: {len(vocabulary)}"
+            )
+
+    def has(self, prefix: str) -> bool:
+        """Whether it has a tensor whose name begins so."""
+        return any(name.startswith(prefix) for name in self.tensors)
+
+    def _by_canonical_name(self, tensors):
+        by_name, names_given = {}, {}
+        for name, tensor in tensors.items():
+            canonical = _canonical(name)
+            if canonical in by_name:
+                raise ValueError(
+                    f"{self.source} must hold a tensor once. Received: "
+                    f"{names_given[canonical]} and {name}"
+                )
+            by_name[canonical], names_given[canonical] = tensor, name
+        return by_name
+
+    def _checked_config(self, config):
+        config = {"type_vocab_size": 2, **config}
+        for name in _SIZES:
+            value = config.get(name)
+            if type(value) is not int or value < 1:
+                raise ValueError(
+                    f"{self.source}: the setting `{name}` must be a positive integer. "
+                    f"Received: {value!r}"
+                )
+        for name, default in _RATES.items():
+            value = config.get(name, default)
+            if type(value) not in (int, float) or not 0.0 <= value < 1.0:
+                raise ValueError(
+                    f"{self.source}: the setting `{name}` must be in [0, 1). Received: {value!r}"
+                )
+        config = {"hidden_act": "gelu", **_RATES, **config}
+        for name, known in [
+            ("model_type", [None, "bert"]),
+            ("position_embedding_type", [None, "absolute"]),
+            ("is_decoder", [None, False]),
+            ("hidden_act", list(ACTIVATIONS)),
+        ]:
+            if config.get(name) not in known:
+                raise ValueError(
+                    f"{self.source}: the setting `{name}` must be one of {known}. "
+                    f"Received: {config[name]!r}"
+                )
+        for name in ["max_span_tokens", "position_dim"]:  # Read off the tensors alone.
+            config.pop(name, None)
+        positions = self.tensors.get(_SBO_POSITIONS)
+        if positions is not None and len(positions.shape) == 2:
+            config["max_span_tokens"], config["position_dim"] = positions.shape
+        elif self.has("cls.pair_target_predictions."):
+            raise ValueError(f"{self.source} lacks {_SBO_POSITIONS}, a matrix")
+        return config
+
+    def _check_ties(self):
+        for name, tied in TIES.items():
+            if name not in self.tensors or tied not in self.tensors:
+                continue
+            if not np.array_equal(self.tensors[name].read(), self.tensors[tied].read()):
+                raise ValueError(
+                    f"{self.source}: the tensor {name} must be the same as {tied}, as the head "
+                    "is tied to the embedding. Received: other values"
+                )
+
+    # === What became of it ===
+    def fresh_layers(self) -> list[str]:
+        """Names of the layers whose weights it lacked."""
+        return sorted({row.name.split("/")[0] for row in self.rows if row.status == FRESH})
+
+    def summary(self) -> str:
+        """How many tensors were loaded, left unused, started fresh, and what was decided."""
+        counts = collections.Counter(row.status for row in self.rows)
+        line = ", ".join(f"{counts[status]} {status}" for status in [LOADED, UNUSED, FRESH])
+        if counts[FRESH]:
+            line += f" ({', '.join(self.fresh_layers())})"
+        return "\n".join([line, *self.notes])
+
+    def report(self) -> str:
+        """What became of each tensor, as a table, and `summary`."""
+        width = max(len(row.name) for row in self.rows)
+        lines = [f"{row.status:<15}{row.name:<{width + 2}}{row.shape}" for row in self.rows]
+        return "\n".join([*lines, self.summary()])
+
+
+def _canonical(name):
+    name = name.removeprefix("bert.")
+    for old, new in [(".gamma", ".weight"), (".beta", ".bias")]:
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    return name

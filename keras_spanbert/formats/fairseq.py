@@ -1,0 +1,78 @@
+"""fairseq's checkpoints of SpanBERT, which alone have both of its heads."""
+
+import os
+
+from keras_spanbert.formats import tensors as tensor_files
+from keras_spanbert.formats.checkpoint import Checkpoint
+from keras_spanbert.formats.vocabulary import vocabulary_of
+
+_PREFIX = "decoder."
+_HEAD_DIM = 64  # Of every BERT that was released.
+
+
+def open_fairseq(path, num_heads=None, vocabulary=None, source=None):
+    """A fairseq checkpoint as a `Checkpoint`, sizes read off its tensors.
+
+    Args:
+        path: string.
+        num_heads: int. Number of attention heads, which no tensor shows.
+            Defaults to `None`, one for 64 of the hidden size.
+        vocabulary: string, a vocabulary file. Defaults to `None`, the
+            `vocab.txt` or `tokenizer.json` beside the checkpoint, if there is
+            one.
+        source: string, how messages name it. Defaults to `None`, `path`.
+
+    Raises:
+        ValueError: where the file is none, a tensor is missing or does not fit,
+            or the number of heads cannot be known.
+    """
+    source = source or path
+    tensors = tensor_files.open_torch(path, is_fairseq=True)
+    tensors = {
+        name.removeprefix(_PREFIX): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(_PREFIX)
+    }
+    if not tensors:
+        raise ValueError(
+            f"{source} must be a fairseq checkpoint, with tensors under model/{_PREFIX}*. "
+            "Received: none"
+        )
+
+    def size(name, axis):
+        tensor = tensors.get(f"bert.{name}.weight")
+        if tensor is None or len(tensor.shape) != 2:
+            raise ValueError(f"{source} lacks the tensor {_PREFIX}bert.{name}.weight, a matrix")
+        return tensor.shape[axis]
+
+    hidden_size = size("embeddings.word_embeddings", 1)
+    notes = []
+    if num_heads is None:
+        num_heads, rest = divmod(hidden_size, _HEAD_DIM)
+        if rest:
+            raise ValueError(
+                f"{source}: `num_heads` must be given, as the hidden size {hidden_size} is no "
+                f"multiple of {_HEAD_DIM}. Received: num_heads=None"
+            )
+        notes.append(f"{num_heads} attention heads: one for {_HEAD_DIM} of the hidden size")
+    if num_heads < 1 or hidden_size % num_heads:
+        raise ValueError(
+            f"{source}: `num_heads` must divide the hidden size {hidden_size}. "
+            f"Received: num_heads={num_heads}"
+        )
+    layers = {
+        int(name.split(".")[3])
+        for name in tensors
+        if name.startswith("bert.encoder.layer.") and name.split(".")[3].isdigit()
+    }
+    config = {
+        "vocab_size": size("embeddings.word_embeddings", 0),
+        "hidden_size": hidden_size,
+        "num_hidden_layers": len(layers),
+        "num_attention_heads": num_heads,
+        "intermediate_size": size("encoder.layer.0.intermediate.dense", 0),
+        "max_position_embeddings": size("embeddings.position_embeddings", 0),
+        "type_vocab_size": size("embeddings.token_type_embeddings", 0),
+    }
+    tokens, lowercase, more = vocabulary_of(os.path.dirname(path) or ".", vocabulary)
+    return Checkpoint(source, config, tensors, tokens, lowercase, notes + more)

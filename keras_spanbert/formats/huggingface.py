@@ -1,0 +1,115 @@
+"""Hugging Face's folders: `config.json`, weights, vocabulary. In and out."""
+
+import os
+
+import numpy as np
+
+from keras_spanbert import files
+from keras_spanbert.formats.checkpoint import Checkpoint
+from keras_spanbert.formats.tensors import find_tensor_files, open_tensors
+from keras_spanbert.formats.vocabulary import vocabulary_of
+
+# Beside the weights that `transformers` knows, which would warn about these.
+SBO_FILE = "span_boundary_head.safetensors"
+_SBO_PREFIX = "cls.pair_target_predictions."
+# The name of `config.json` before Hugging Face's library was `transformers`.
+OLD_CONFIG = "bert_config.json"
+
+# `hidden_act` for the names of Keras's activations.
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "tanh": "tanh",
+}
+# Encoders alone bear no prefix, heads never.
+_ENCODER = ("embeddings.", "encoder.")
+
+
+def open_huggingface(
+    folder: str, vocabulary: str | None = None, source: str | None = None
+) -> Checkpoint:
+    """A Hugging Face folder as a `Checkpoint`.
+
+    Args:
+        folder: string.
+        vocabulary: string, a vocabulary file. Defaults to `None`, the folder's.
+        source: string, how messages name it. Defaults to `None`, `folder`.
+
+    Raises:
+        ValueError: see `Checkpoint`.
+    """
+    source = source or folder
+    tensors = open_tensors(find_tensor_files(folder))
+    if os.path.isfile(os.path.join(folder, SBO_FILE)):
+        head = open_tensors([os.path.join(folder, SBO_FILE)])
+        tensors.update((n, t) for n, t in head.items() if n.startswith(_SBO_PREFIX))
+    name = "config.json" if os.path.isfile(os.path.join(folder, "config.json")) else OLD_CONFIG
+    config = files.read_json(os.path.join(folder, name))
+    return Checkpoint(source, config, tensors, *vocabulary_of(folder, vocabulary))
+
+
+def hidden_act(activation: str) -> str:
+    """The setting `hidden_act` for a Keras activation's name.
+
+    Raises:
+        ValueError: where `transformers` has none.
+    """
+    if activation not in _ACTIVATIONS:
+        raise ValueError(
+            f"The activation must be one of {', '.join(_ACTIVATIONS)} for Hugging Face. "
+            f"Received: {activation}"
+        )
+    return _ACTIVATIONS[activation]
+
+
+def write_huggingface(
+    folder: str, config: dict, tensors: dict[str, np.ndarray], is_encoder: bool
+) -> None:
+    """Writes settings and weights into an existing folder.
+
+    Args:
+        folder: string.
+        config: dict, the settings of `transformers.BertConfig`.
+        tensors: dict of name, without the prefix `bert.`, to array.
+        is_encoder: bool. Whether it is the encoder alone.
+    """
+    from safetensors.numpy import save_file
+
+    by_file = {"model.safetensors": {}, SBO_FILE: {}}
+    for name, array in tensors.items():
+        file = SBO_FILE if name.startswith(_SBO_PREFIX) else "model.safetensors"
+        is_inner = name.startswith(_ENCODER) and not is_encoder
+        by_file[file][f"bert.{name}" if is_inner else name] = array
+    for name, state in by_file.items():
+        if state:
+            save_file(state, os.path.join(folder, name), metadata={"format": "pt"})
+    files.write_json(os.path.join(folder, "config.json"), config)
+
+
+def write_tokenizer(
+    folder: str, vocabulary: list[str], lowercase: bool, max_length: int, special_tokens: dict
+) -> None:
+    """Writes `vocab.txt` and `tokenizer_config.json` into an existing folder.
+
+    Args:
+        folder: string.
+        vocabulary: list of tokens.
+        lowercase: bool. Whether the tokenizer lower-cases and strips accents.
+        max_length: int, longest input of the model, in tokens.
+        special_tokens: dict of names as `unk_token` to tokens.
+    """
+    with open(os.path.join(folder, "vocab.txt"), "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{token}\n" for token in vocabulary)
+    files.write_json(
+        os.path.join(folder, "tokenizer_config.json"),
+        {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": lowercase,
+            "strip_accents": lowercase,
+            "tokenize_chinese_chars": True,
+            "model_max_length": max_length,
+            **special_tokens,
+        },
+    )

@@ -1,0 +1,157 @@
+"""Tells what a path or handle is."""
+
+import glob
+import os
+import re
+import shutil
+import tempfile
+import weakref
+
+from keras_spanbert.formats import fairseq, google, huggingface, keras_hub, tensors
+from keras_spanbert.formats.checkpoint import Checkpoint
+
+_ARCHIVES = (".tar.gz", ".tgz", ".tar")
+_TORCH = (".pt", ".pth")
+_SETTINGS = [
+    "config.json",
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "model.safetensors.index.json",
+    "pytorch_model.bin.index.json",
+    # Of keras-hub's presets.
+    "metadata.json",
+    "task.json",
+    "preprocessor.json",
+]
+# What `from_preset` takes for `open_source`, and not for the class.
+OPTIONS = ("num_heads", "vocabulary")
+_HANDLE = re.compile(r"hf://([\w.-]+/[\w.-]+)")
+
+
+def open_source(
+    source: str, num_heads: int | None = None, vocabulary: str | None = None
+) -> Checkpoint | str:
+    """Opens a checkpoint of whatever kind.
+
+    Args:
+        source: string: a folder of Hugging Face's, of Google's BERT, or with a
+            fairseq checkpoint; a fairseq `.pt` file; a tar archive of one of
+            these; or an `hf://owner/name` handle.
+        num_heads: int. See `open_fairseq`. Defaults to `None`.
+        vocabulary: string, a `vocab.txt` or `tokenizer.json`. Defaults to
+            `None`, that beside the checkpoint.
+
+    Returns:
+        A `Checkpoint`; or, for a keras-hub preset, the string to load it by.
+
+    Raises:
+        ValueError: where the source is none of these, or does not fit itself.
+    """
+    source = os.fspath(source)
+    if source.startswith("hf://"):
+        return _open_folder(_download(source), source, num_heads, vocabulary)
+    if os.path.isdir(source):
+        return _open_folder(source, source, num_heads, vocabulary)
+    if not os.path.exists(source):
+        return source  # A name or handle of keras-hub's, which knows what is wrong with it.
+    if source.endswith(_ARCHIVES):
+        return _open_archive(source, num_heads, vocabulary)
+    if source.endswith(_TORCH):
+        return fairseq.open_fairseq(source, num_heads, vocabulary)
+    raise ValueError(
+        "A checkpoint file must be a fairseq .pt file or a tar archive. Received: "
+        f"{source}; of Hugging Face's and Google's, pass the folder"
+    )
+
+
+def open_checkpoint(source: str, **kwargs) -> Checkpoint:
+    """`open_source`, where a keras-hub preset will not do."""
+    checkpoint = open_source(source, **kwargs)
+    if isinstance(checkpoint, Checkpoint):
+        return checkpoint
+    what = "a keras-hub preset" if os.path.exists(checkpoint) else "nothing there"
+    raise ValueError(f"`path` must lead to a checkpoint. Received: {source}, {what}")
+
+
+def _open_folder(folder, source, num_heads, vocabulary):
+    def has(name):
+        return os.path.isfile(os.path.join(folder, name))
+
+    if keras_hub.is_preset(folder):
+        if num_heads is not None or vocabulary is not None:
+            raise ValueError(
+                "`num_heads` and `vocabulary` are for other libraries' checkpoints. Received: "
+                f"{num_heads}, {vocabulary} with the keras-hub preset {source}"
+            )
+        return folder
+    open_folder = None
+    if (has("config.json") or has(huggingface.OLD_CONFIG)) and tensors.find_tensor_files(folder):
+        open_folder = huggingface.open_huggingface
+    elif has("bert_config.json") and google.find_prefixes(folder):
+        open_folder = google.open_google
+    if open_folder is not None:
+        if num_heads is not None:
+            raise ValueError(
+                "`num_heads` is for fairseq checkpoints, which lack it. Received: "
+                f"num_heads={num_heads} with {source}"
+            )
+        return open_folder(folder, vocabulary, source)
+    torch_files = [p for end in _TORCH for p in glob.glob(f"{glob.escape(folder)}/*{end}")]
+    if len(torch_files) == 1:
+        return fairseq.open_fairseq(torch_files[0], num_heads, vocabulary, source)
+    raise ValueError(
+        f"{source} must be a keras-hub preset (config.json with a class name), a Hugging Face "
+        "folder (config.json and model.safetensors or pytorch_model.bin, or their shards), a "
+        "Google BERT folder (bert_config.json and bert_model.ckpt.*), or hold one fairseq "
+        f"checkpoint (*.pt). Received: {', '.join(sorted(os.listdir(folder))[:20]) or 'nothing'}"
+    )
+
+
+def _open_archive(source, num_heads, vocabulary):
+    folder = tempfile.mkdtemp(prefix="keras_spanbert-")
+    try:
+        tensors.extract(source, folder)
+        inside = os.listdir(folder)
+        only = os.path.join(folder, inside[0]) if len(inside) == 1 else folder
+        model = only if os.path.isdir(only) else folder
+        checkpoint = _open_folder(model, source, num_heads, vocabulary)
+        if isinstance(checkpoint, str):
+            raise ValueError(f"A keras-hub preset must be unpacked first. Received: {source}")
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    # Tensors are read from there as long as the checkpoint lives.
+    weakref.finalize(checkpoint, shutil.rmtree, folder)
+    return checkpoint
+
+
+def _download(handle):
+    import huggingface_hub
+
+    match = _HANDLE.fullmatch(handle)
+    if not match:
+        raise ValueError(f"A Hugging Face handle must be hf://owner/name. Received: {handle}")
+
+    def download(*names):
+        return huggingface_hub.snapshot_download(match[1], allow_patterns=list(names))
+
+    def is_there(name):
+        return os.path.isfile(os.path.join(folder, name))
+
+    try:
+        folder = download(*_SETTINGS)
+        if keras_hub.is_preset(folder):
+            return download(*_SETTINGS, "*.weights.h5", "assets/*")
+        # One set of weights, and nothing else of what may be gigabytes.
+        for weights in tensors.WEIGHTS:
+            index = f"{weights}.index.json"
+            shards = tensors.shard_names(os.path.join(folder, index)) if is_there(index) else []
+            folder = download(weights, *shards)
+            if is_there(weights) or shards:
+                break
+        download(huggingface.SBO_FILE)
+    except Exception as error:  # Of the hub's, the network's and the file system's classes.
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"{handle} could not be downloaded: {reason[0]}") from None
+    return folder

@@ -1,0 +1,249 @@
+"""Tensors and archives in files of strangers: read as data alone.
+
+Tensors are read one at a time, so that loading takes the memory of the model
+and not of the file too.
+"""
+
+import argparse
+import collections
+import lzma
+import os
+import re
+import tarfile
+import zlib
+
+import numpy as np
+
+from keras_spanbert.files import read_json
+
+# `read()` gives a NumPy array of `shape`.
+Tensor = collections.namedtuple("Tensor", ["shape", "read"])
+
+# Of Hugging Face's folders, the better first.
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+
+# A mapped file's pages count as memory until it is closed: it is opened anew
+# after so many bytes.
+_REOPEN_BYTES = 1 << 26
+_ARCHIVED = re.compile(r".*(\.(json|txt|bin|safetensors|pt|index)|\.ckpt[^/]*\.data-[^/]*)")
+_MOST_ARCHIVED_BYTES = 1 << 35
+# Records of fairseq's trainer in its checkpoints: plain values once loaded.
+_FAIRSEQ_METERS = ["AverageMeter", "TimeMeter", "StopwatchMeter"]
+
+
+def find_tensor_files(folder):
+    """The weight files of a Hugging Face folder, shards in full, or none."""
+    for name in WEIGHTS:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            return [path]
+        if os.path.isfile(f"{path}.index.json"):
+            return _shards(folder, f"{path}.index.json")
+    return []
+
+
+def _shards(folder, index):
+    paths = [os.path.join(folder, name) for name in shard_names(index)]
+    for path in paths:
+        if not os.path.isfile(path):
+            raise ValueError(f"{index} names {os.path.basename(path)!r}, which is not there")
+    return paths
+
+
+def shard_names(index):
+    """The files that an index of shards names, each of them beside it."""
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ValueError(f"{index} must hold a `weight_map`. Received: {weight_map!r}")
+    names = sorted({str(name) for name in weight_map.values()})
+    for name in names:
+        if os.path.basename(name) != name:
+            raise ValueError(f"{index} must name files beside it. Received: {name!r}")
+    return names
+
+
+def open_tensors(paths):
+    """Tensors by name, of safetensors and PyTorch files."""
+    tensors = {}
+    for path in paths:
+        is_safetensors = path.endswith(".safetensors")
+        more = _open_safetensors(path) if is_safetensors else open_torch(path)
+        twice = next((name for name in more if name in tensors), None)
+        if twice is not None:
+            raise ValueError(f"{path} must not hold a tensor of another shard. Received: {twice}")
+        tensors.update(more)
+    return tensors
+
+
+def _open_safetensors(path):
+    import ml_dtypes  # noqa: F401, for bfloat16 in NumPy
+    from safetensors import SafetensorError, safe_open
+
+    def read(name):
+        with safe_open(path, framework="numpy") as file:
+            return file.get_tensor(name)
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {
+                name: Tensor(tuple(file.get_slice(name).get_shape()), _reader(path, read, name))
+                for name in file.keys()
+            }
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} is no whole safetensors file: {error}") from None
+
+
+def open_torch(path, is_fairseq=False):
+    """Tensors by name of a file that `torch.save` wrote.
+
+    Args:
+        path: string.
+        is_fairseq: bool. Whether the file may hold fairseq's settings and
+            meters too: plain values, no code. Defaults to `False`.
+
+    Returns:
+        Dict of name to `Tensor`, of what is under `model` if that is there.
+
+    Raises:
+        ValueError: where the file is damaged or holds more than data.
+    """
+    file = _TorchFile(path, is_fairseq)
+    return {
+        name: Tensor(tuple(value.shape), _reader(path, file.read, name))
+        for name, value in file.tensors().items()
+    }
+
+
+class _Meter:
+    """Stands for a meter of fairseq's."""
+
+
+class _TorchFile:
+    def __init__(self, path, is_fairseq):
+        self.path = path
+        self.is_fairseq = is_fairseq
+        self._tensors = None
+        self._is_mapped = True
+        self._bytes_read = 0
+
+    def tensors(self):
+        if self._tensors is None:
+            content = self._load()
+            if isinstance(content, dict) and isinstance(content.get("model"), dict):
+                content = content["model"]
+            import torch
+
+            odd = not isinstance(content, dict) or [
+                name
+                for name, value in content.items()
+                if not torch.is_tensor(value) or not isinstance(name, str)
+            ]
+            if odd:
+                what = type(content).__name__ if odd is True else f"no tensor for {odd[0]}"
+                raise ValueError(f"{self.path} must hold tensors by name. Received: {what}")
+            self._tensors = content
+        return self._tensors
+
+    def read(self, name):
+        import torch
+
+        if self._is_mapped and self._bytes_read > _REOPEN_BYTES:
+            self._tensors, self._bytes_read = None, 0
+        tensor = self.tensors()[name].detach()
+        self._bytes_read += tensor.nbytes
+        # A copy, as JAX would keep the mapped file itself.
+        return np.array(tensor.float() if tensor.dtype == torch.bfloat16 else tensor)
+
+    def _load(self):
+        try:
+            import torch
+        except ImportError:
+            raise ValueError(
+                f"Reading {self.path} takes PyTorch: pip install keras-spanbert[torch]"
+            ) from None
+        self._is_mapped = _is_zip(self.path)  # What torch.save wrote until 2020 is not.
+        safe = [argparse.Namespace] if self.is_fairseq else []
+        safe += [(_Meter, f"fairseq.meters.{name}") for name in _FAIRSEQ_METERS if self.is_fairseq]
+        try:
+            with torch.serialization.safe_globals(safe):
+                return torch.load(
+                    self.path, map_location="cpu", weights_only=True, mmap=self._is_mapped
+                )
+        except Exception as error:  # Of many classes, down to struct.error.
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            # PyTorch's first line is advice to load it all the same.
+            refused = [line.strip() for line in reason if "nsupported" in line]
+            raise ValueError(
+                f"{self.path} must be a whole PyTorch file of nothing but tensors and plain "
+                f"values. Received: {(refused or reason)[0]}"
+            ) from None
+
+
+def open_tensorflow(prefix):
+    """Tensors by name of a TensorFlow checkpoint."""
+    import tensorflow as tf
+
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        shapes = reader.get_variable_to_shape_map()
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"{prefix} is no whole TensorFlow checkpoint: {reason}") from None
+    return {
+        name: Tensor(tuple(shape), _reader(prefix, reader.get_tensor, name))
+        for name, shape in shapes.items()
+    }
+
+
+def extract(path, folder):
+    """Extracts an archive's model files into a folder.
+
+    Raises:
+        ValueError: where a member leads outside, is a link or a device, or the
+            archive is damaged.
+    """
+    size = 0
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                parts = member.name.replace("\\", "/").split("/")
+                inside = parts[0] != "" and ".." not in parts
+                if not inside or not (member.isfile() or member.isdir()):
+                    raise ValueError(
+                        f"{path} must hold plain files and folders inside itself. Received: "
+                        f"{member.name!r}"
+                    )
+                if member.isfile() and _ARCHIVED.fullmatch(member.name):
+                    size += member.size
+                    if size > _MOST_ARCHIVED_BYTES:
+                        raise ValueError(
+                            f"{path} must unpack to at most {_MOST_ARCHIVED_BYTES:,} bytes. "
+                            f"Received: {size:,} and more"
+                        )
+                    archive.extract(member, folder, filter="data")
+    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+        raise ValueError(f"{path} is no whole tar archive: {error}") from None
+
+
+def _is_zip(path):
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK"
+
+
+def _reader(path, read, name):
+    """Reads a tensor of floats, whatever is wrong with it said in one line."""
+
+    def read_checked():
+        try:
+            array = np.asarray(read(name))
+        except Exception as error:  # Of the many libraries' many classes.
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise ValueError(f"{path}: the tensor {name} cannot be read: {reason[0]}") from None
+        if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+            raise ValueError(
+                f"{path}: the tensor {name} must be of float16, bfloat16, float32 or float64. "
+                f"Received: {array.dtype}"
+            )
+        return array
+
+    return read_checked

@@ -1,0 +1,104 @@
+"""A checkpoint's vocabulary, and whether it goes with lower-cased text."""
+
+import os
+import re
+
+from keras_spanbert import files
+
+_SPECIAL = re.compile(r"\[.*\]")
+
+
+def read_vocabulary(path):
+    """The tokens of a `vocab.txt` or a `tokenizer.json`, in the order of their ids.
+
+    Args:
+        path: string. A file, or a folder that may hold one.
+
+    Returns:
+        List of strings; `None` where the folder has neither.
+
+    Raises:
+        ValueError: where the file is not UTF-8, or no WordPiece vocabulary.
+    """
+    if os.path.isdir(path):
+        found = [os.path.join(path, name) for name in ["vocab.txt", "tokenizer.json"]]
+        found = [name for name in found if os.path.isfile(name)]
+        return read_vocabulary(found[0]) if found else None
+    if path.endswith(".json"):
+        return _tokens_by_id(path, files.read_json(path))
+    try:
+        with open(path, encoding="utf-8", newline="\n") as file:
+            return [line.rstrip("\r\n") for line in file]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8. Received: {error}") from None
+
+
+def _tokens_by_id(path, settings):
+    model = settings.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(vocabulary, dict) or model.get("type", "WordPiece") != "WordPiece":
+        kind = model.get("type") if isinstance(model, dict) else model
+        raise ValueError(f"{path} must hold a WordPiece vocabulary. Received: {kind!r}")
+    tokens = sorted(vocabulary, key=vocabulary.get)
+    if [vocabulary[token] for token in tokens] != list(range(len(tokens))):
+        raise ValueError(f"{path} must number its tokens from 0 to {len(tokens) - 1}")
+    return tokens
+
+
+def decide_lowercase(folder, tokens):
+    """Whether text is to be lower-cased for the tokens, and from what that is known.
+
+    Args:
+        folder: string. May hold `tokenizer_config.json` or `tokenizer.json`.
+        tokens: list of strings.
+
+    Returns:
+        `(lowercase, notes)`: bool, and a list of sentences for the user.
+    """
+    upper = next((t for t in tokens if t != t.lower() and not _SPECIAL.fullmatch(t)), None)
+    settings, name = {}, "tokenizer_config.json"
+    if os.path.isfile(os.path.join(folder, name)):
+        settings = files.read_json(os.path.join(folder, name))
+    lowercase = settings.get("do_lower_case")
+    if lowercase is None and os.path.isfile(os.path.join(folder, "tokenizer.json")):
+        name = "tokenizer.json"
+        normalizer = files.read_json(os.path.join(folder, name)).get("normalizer")
+        settings = normalizer if isinstance(normalizer, dict) else {}
+        lowercase = settings.get("lowercase")
+    if lowercase not in (None, True, False):
+        raise ValueError(
+            f"{os.path.join(folder, name)}: lower-casing must be true or false. "
+            f"Received: {lowercase!r}"
+        )
+    if lowercase is None:
+        if upper is None:
+            return True, ["Uncased: no token of the vocabulary has an upper-case letter"]
+        return False, [f"Cased: the vocabulary has upper-case letters, as in {upper!r}"]
+    notes = [f"{'Uncased' if lowercase else 'Cased'}: so says {name}"]
+    if lowercase and upper is not None:
+        notes.append(
+            f"Warning: {name} has text lower-cased, but the vocabulary has upper-case letters, "
+            f"as in {upper!r}; if the model is cased, set do_lower_case to false there"
+        )
+    if settings.get("strip_accents") not in (None, lowercase):
+        notes.append(
+            f"Warning: {name} sets strip_accents apart from lower-casing, which is not supported: "
+            f"accents are {'stripped' if lowercase else 'kept'}"
+        )
+    for key in ["tokenize_chinese_chars", "handle_chinese_chars"]:
+        if settings.get(key) is False:
+            notes.append(
+                f"Warning: {name} sets {key} to false, which is not supported: Chinese "
+                "characters are tokens of their own"
+            )
+    return lowercase, notes
+
+
+def vocabulary_of(
+    folder: str, vocabulary: str | None = None
+) -> tuple[list[str] | None, bool, list[str]]:
+    """`Checkpoint`'s vocabulary, lowercase and notes, from a folder or a file."""
+    tokens = read_vocabulary(vocabulary or folder)
+    if tokens is None:
+        return None, False, ["No tokenizer: neither vocab.txt nor tokenizer.json is there"]
+    return tokens, *decide_lowercase(folder, tokens)

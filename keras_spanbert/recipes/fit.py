@@ -1,0 +1,226 @@
+"""The one loop: optimizer, checkpoint, report, `fit`, saving and exporting, for every recipe."""
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+
+import keras
+
+from keras_spanbert import files
+from keras_spanbert.recipes.flags import FLAGS, resolve
+from keras_spanbert.recipes.plan import Plan
+from keras_spanbert.recipes.resume import identity
+from keras_spanbert.recipes.run import Run, exit_process
+from keras_spanbert.recipes.terminal import (
+    exit_on_user_error,
+    log,
+    stop_on_signals,
+    user_input,
+)
+from keras_spanbert.runs import cost, fallback
+from keras_spanbert.runs.interruption import Interruption
+from keras_spanbert.runs.profile import Profile
+from keras_spanbert.runs.reports import TrainingReport
+from keras_spanbert.runs.training_checkpoint import CheckpointError, TrainingCheckpoint
+from keras_spanbert.serving import export_saved_model
+from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
+
+
+def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
+    """Trains a model by the flags and saves it.
+
+    Returns:
+        The model that was saved, the report, and the metrics. Of several
+        processes only the first one returns.
+    """
+    model, distribution = plan.model, run.distribution
+
+    def save():
+        with distribution.local(model) as local:
+            if run.is_main:
+                with files.added_to_folder(run.output) as folder:
+                    local.save_to_preset(folder)
+
+    def evaluate():
+        with distribution.local(model) as local:
+            return plan.evaluate(local)
+
+    # === Optimizer, report and checkpoint ===
+    with user_input():
+        steps, eval_every = _set_steps(plan)
+        with distribution.scope():
+            optimizer = _optimizer(distribution, steps)
+        timed, step_cost = _step_cost(distribution, plan)
+        report = TrainingReport(
+            run.path("history.csv") if run.is_main else None,
+            steps,
+            FLAGS.batch_size * FLAGS.sequence_length,
+            step_cost,
+            run.path("tensorboard") if FLAGS.tensorboard and run.is_main else None,
+            model.describe,
+            evaluate if plan.evaluate else None,
+            model.best_score,
+            save,
+        )
+        checkpoint = _checkpoint(run, plan, report)
+        if run.is_main:
+            run.write_record()
+            for name, value in plan.files.items():
+                files.write_json(run.path(name), value)
+    log(f"{model.count_params():,} parameters, {steps:,} steps")
+
+    # === Fit ===
+    with distribution.scope():
+        model.compile(optimizer, **_compile_arguments())
+    with _training(distribution, checkpoint) as interruption:
+        if plan.evaluate_first and not report.rows:
+            logs = model.evaluate(
+                plan.validation, callbacks=[interruption], verbose=0, return_dict=True
+            )
+            report.record_start(logs)
+        profiles = [Profile(run.path("profile"), FLAGS.profile)] if FLAGS.profile else []
+        model.fit(
+            timed(distribution.split(plan.stream.dataset())),
+            epochs=-(-steps // eval_every),
+            steps_per_epoch=eval_every,
+            validation_data=plan.validation,
+            callbacks=[report, checkpoint, *profiles, interruption],
+            shuffle=False,  # The dataset is shuffled.
+            verbose=1 if sys.stdout.isatty() else 0,
+        )
+    if interruption.signal:
+        log(f"Interrupted at step {report.step:,} of {steps:,}: saving what there is")
+        with user_input():
+            checkpoint.save()
+            checkpoint.wait()
+
+    # === Save ===
+    with user_input(OSError):
+        if not report.best:
+            save()
+    with distribution.local(model) as local:
+        model = local
+    distribution.close()
+    if not run.is_main:
+        exit_process(interruption.signal)
+    metrics = {"steps": report.step, "seconds": round(report.seconds(), 1), **plan.metrics(report)}
+    with user_input(OSError):
+        files.write_json(run.path("metrics.json"), metrics)
+        if importlib.util.find_spec("matplotlib") is None:
+            log("No plots: matplotlib is not installed (pip install keras-spanbert[train])")
+        elif report.rows:
+            plan.plot(report)
+    if interruption.signal:
+        log(f"Saved step {report.step:,} to {run.output}; --resume --output={run.output} goes on")
+        sys.exit(128 + interruption.signal)
+    stop_on_signals(f"after training, the preset is in {run.output}")
+    if report.best:
+        model = type(model).from_preset(run.output, dtype=FLAGS.dtype)
+    return model, report, metrics
+
+
+def export(model: keras.Model, **kwargs) -> None:
+    """Writes the next version of a model for TF Serving, if --export asks for it."""
+    if not FLAGS.export:
+        return
+    versions = [int(name) for name in os.listdir(FLAGS.export) if name.isdecimal()]
+    path = os.path.join(FLAGS.export, str(1 + max(versions, default=0)))
+    stop_on_signals("before the SavedModel was written", clean_up=True)
+    export_saved_model(model, path, **kwargs)
+    log(f"Wrote the SavedModel {path}")
+
+
+def _set_steps(plan):
+    steps = FLAGS.steps or plan.steps
+    if FLAGS.epochs:
+        steps = max(1, FLAGS.epochs * plan.num_examples // FLAGS.batch_size)
+    eval_every = min(steps, FLAGS.eval_every or plan.eval_every or -(-steps // 10))
+    if steps % FLAGS.steps_per_execution or eval_every % FLAGS.steps_per_execution:
+        raise ValueError(
+            f"`--steps_per_execution` must divide {steps} steps and --eval_every={eval_every}. "
+            f"Received: {FLAGS.steps_per_execution}"
+        )
+    resolve(
+        steps=steps,
+        eval_every=eval_every,
+        warmup_steps=steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps,
+        learning_rate=plan.learning_rate if FLAGS.learning_rate is None else FLAGS.learning_rate,
+    )
+    if FLAGS.warmup_steps > steps:
+        raise ValueError(
+            f"`--warmup_steps` must be at most the {steps:,} steps. Received: "
+            f"--warmup_steps={FLAGS.warmup_steps}"
+        )
+    return steps, eval_every
+
+
+def _optimizer(distribution, steps):
+    if FLAGS.gradient_accumulation > 1 and not distribution.feeds_in_loop:
+        raise ValueError(
+            "`--gradient_accumulation` takes JAX, PyTorch or one device. Received: "
+            f"{FLAGS.gradient_accumulation} on {distribution.num_devices} devices of TensorFlow"
+        )
+    return AdamW(
+        # Keras counts batches here, not updates.
+        LinearWarmupDecay(FLAGS.learning_rate, FLAGS.warmup_steps, steps),
+        weight_decay=FLAGS.weight_decay,
+        beta_2=FLAGS.beta_2,
+        epsilon=FLAGS.epsilon,
+        global_clipnorm=FLAGS.clip_norm or None,
+        gradient_accumulation_steps=(
+            FLAGS.gradient_accumulation if FLAGS.gradient_accumulation > 1 else None
+        ),
+    )
+
+
+def _compile_arguments():
+    values = {"auto": "auto", "true": True, "false": False}
+    return {
+        "steps_per_execution": FLAGS.steps_per_execution,
+        "jit_compile": fallback.jit_compile(values[FLAGS.jit_compile]),
+    }
+
+
+def _step_cost(distribution, plan):
+    """What times the dataset, and `StepCost`."""
+    flops = cost.step_flops(
+        plan.model, FLAGS.batch_size, FLAGS.sequence_length, plan.num_predictions
+    )
+    # TensorFlow feeds several devices from threads of its own, which wait all the time.
+    wait = cost.InputWait() if distribution.feeds_in_loop else None
+    dtype = keras.config.dtype_policy().compute_dtype
+    step_cost = cost.StepCost(flops / distribution.num_devices, dtype, wait)
+    return (wait.timed if wait else lambda dataset: dataset), step_cost
+
+
+def _checkpoint(run, plan, report):
+    """Begins or takes up the run in the folder; locked, before anything is written there."""
+    vocabulary = "\n".join(plan.model.preprocessor.tokenizer.get_vocabulary())
+    same = identity()
+    same["the vocabulary's SHA-256"] = hashlib.sha256(vocabulary.encode()).hexdigest()
+    checkpoint = TrainingCheckpoint(
+        run.path("checkpoints"),
+        FLAGS.checkpoint_every,
+        FLAGS.keep_checkpoints,
+        data=plan.stream,
+        parts={"report": report},
+        identity=same,
+    )
+    if checkpoint.step:
+        log(f"Going on from step {checkpoint.step:,} of {checkpoint.newest}")
+    return checkpoint
+
+
+@contextlib.contextmanager
+def _training(distribution, checkpoint) -> Iterator[Interruption]:
+    """Within, signals end `fit`, and what the user can mend gives one line."""
+    try:
+        with Interruption(distribution) as interruption:
+            yield interruption
+    except (CheckpointError, FloatingPointError, OSError) as error:
+        if checkpoint.newest and checkpoint.newest not in str(error):
+            error = f"{error}; the last good checkpoint is {checkpoint.newest}"
+        exit_on_user_error(error)

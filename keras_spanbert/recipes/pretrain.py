@@ -1,0 +1,209 @@
+"""`--task=pretrain`: masked language model and span boundaries, from text."""
+
+import math
+import os
+
+from keras_spanbert.recipes import corpora
+from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.run import Run
+from keras_spanbert.recipes.terminal import log, user_input
+
+DEFAULTS = {"sequence_length": 64, "beta_2": 0.98}
+_STEPS = 3400
+_LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 3e-3, 1e-4
+
+string, integer, number, boolean, strings, choice = group("Masking")
+number("mask_rate", 0.15, "Share of tokens to mask.")
+choice("scheme", "span", ["span", "whole_word", "subword"], "What to mask.")
+choice("replacement", "span", ["span", "token"], "What is masked, random or kept as one.")
+number("sbo_weight", 1.0, "Weight of the span boundary objective.", lower_bound=0.0)
+
+string, integer, number, boolean, strings, choice = group("Training")
+integer("eval_steps", 100, "Most batches an evaluation when pretraining.", lower_bound=1)
+
+
+def check() -> None:
+    """Raises a ValueError for what the flags alone show to be wrong."""
+    corpora.check()
+    if not 0.0 < FLAGS.mask_rate <= 1.0:
+        raise ValueError(
+            f"`--mask_rate` must be in (0, 1]. Received: --mask_rate={FLAGS.mask_rate}"
+        )
+
+
+def run(run: Run) -> None:
+    """Pretrains, and shows what was learnt."""
+    import tensorflow as tf
+
+    from keras_spanbert.recipes.fit import export, fit
+    from keras_spanbert.recipes.plan import Plan
+    from keras_spanbert.tasks.pretrain.unigram import unigram_entropies
+
+    # === Data and model ===
+    distribution = run.distribution
+    with user_input():
+        recorded = run.path("corpus.json")
+        corpus, eval_corpus = corpora.open_corpora(
+            must_hold_out=True, has_vocabulary=os.path.exists(recorded)
+        )
+        known = corpora.recorded_counts(corpus, recorded)
+        with distribution.scope():
+            model = _build_model(corpus, known.get("vocabulary"))
+        preprocessor = model.preprocessor
+        counts, num_blocks, validation = _survey(corpus, eval_corpus, preprocessor, known)
+    unigram = unigram_entropies(counts, validation)
+    num_batches = int(validation.cardinality())
+    validation = distribution.split(validation).apply(
+        tf.data.experimental.assert_cardinality(num_batches)
+    )
+    log(
+        f"{counts.sum():,} tokens in {num_blocks:,} blocks; unigram entropy "
+        f"{unigram['mlm']:.3f} (MLM), {unigram['sbo']:.3f} (SBO)"
+    )
+    if not unigram["sbo"]:
+        log("Warning: no span of the evaluation has a token on either side, so SBO learns nothing")
+
+    # === Fit ===
+    known.update(
+        vocabulary=preprocessor.tokenizer.get_vocabulary(),
+        counts=counts.tolist(),
+        num_blocks=num_blocks,
+    )
+    with user_input():
+        stream = corpus.stream(
+            preprocessor,
+            FLAGS.batch_size,
+            FLAGS.seed,
+            FLAGS.min_block_tokens,
+            FLAGS.shuffle_blocks,
+        )
+    model, report, metrics = fit(
+        run,
+        Plan(
+            model=model,
+            stream=stream,
+            num_examples=num_blocks,
+            learning_rate=_LEARNING_RATE_OF_PRESETS if FLAGS.preset else _LEARNING_RATE,
+            steps=_STEPS,
+            validation=validation,
+            evaluate_first=bool(FLAGS.preset),
+            num_predictions=preprocessor.masking.num_predictions(FLAGS.sequence_length),
+            files={"corpus.json": known},
+            metrics=lambda report: _metrics(report, unigram),
+            plot=lambda report: _plot(run, report, unigram, preprocessor.masking),
+        ),
+    )
+
+    # === Show ===
+    held_out = eval_corpus or corpus
+    _show_examples(model, held_out.documents("all" if eval_corpus else "held_out"))
+    last = report.rows[-1]
+    if not all(math.isfinite(last[f"val_{head}_cross_entropy"]) for head in unigram):
+        raise ArithmeticError("Training diverged: the cross-entropy is not finite")
+    for head, base in unigram.items():
+        value = metrics[f"{head}_cross_entropy"]
+        log(
+            f"held-out {head.upper()} cross-entropy {value:.3f} nats a token, "
+            f"{abs(base - value):.3f} {'under' if value < base else 'over'} the unigram entropy of "
+            f"{base:.3f}; accuracy {metrics[f'{head}_accuracy']:.3f}"
+        )
+    export(model)
+    log(f"Wrote the preset and {run.written()} to {run.output}")
+
+
+def _survey(corpus, eval_corpus, preprocessor, known):
+    """Counts of tokens, number of blocks, and the batches to evaluate on."""
+    import numpy as np
+
+    sizes = {
+        "batch_size": FLAGS.batch_size,
+        "steps": FLAGS.eval_steps,
+        "min_tokens": FLAGS.min_block_tokens,
+    }
+    if eval_corpus is None and "counts" not in known:
+        log("Tokenising: counting tokens, keeping what is held out")
+        counts, num_blocks, validation = corpus.survey(preprocessor, **sizes)
+    else:
+        if "counts" in known:
+            counts, num_blocks = np.array(known["counts"]), known["num_blocks"]
+        else:
+            log("Tokenising: counting tokens")
+            counts, num_blocks = corpus.token_counts(
+                preprocessor.tokenizer, FLAGS.sequence_length, FLAGS.min_block_tokens
+            )
+        split = "all" if eval_corpus else "held_out"
+        validation = (eval_corpus or corpus).evaluation_dataset(preprocessor, split=split, **sizes)
+    for name, number_of in [
+        ("Training", num_blocks),
+        ("Evaluation", int(validation.cardinality())),
+    ]:
+        if not number_of:
+            raise ValueError(
+                f"{name} text must hold a document of {FLAGS.min_block_tokens} tokens or more "
+                "(--min_block_tokens). Received: none"
+            )
+    return counts, num_blocks, validation
+
+
+def _build_model(corpus, vocabulary):
+    """A new model or the preset's, with its preprocessor."""
+    import keras_spanbert as ks
+
+    if FLAGS.preset:
+        model, tokenizer = corpora.load_preset()
+        model.sbo_weight = FLAGS.sbo_weight
+    else:
+        tokenizer = corpora.new_tokenizer(corpus, vocabulary)
+        backbone = ks.SpanBertBackbone(
+            vocabulary_size=tokenizer.vocabulary_size(),
+            dropout=FLAGS.dropout,
+            attention_dropout=FLAGS.attention_dropout,
+            rematerialize=FLAGS.rematerialize,
+            max_sequence_length=FLAGS.sequence_length,
+            **ks.SpanBertBackbone.SIZES[FLAGS.size],
+        )
+        model = ks.SpanBertPretrainer(backbone, sbo_weight=FLAGS.sbo_weight)
+    model.preprocessor = ks.SpanBertPretrainerPreprocessor(
+        tokenizer,
+        sequence_length=FLAGS.sequence_length,
+        mask_rate=FLAGS.mask_rate,
+        scheme=FLAGS.scheme,
+        replacement=FLAGS.replacement,
+        max_span_tokens=model.max_span_tokens,
+        seed=FLAGS.seed,
+    )
+    return model
+
+
+def _metrics(report, unigram):
+    metrics = {}
+    if report.rows:
+        last = report.rows[-1]
+        for head, entropy in unigram.items():
+            metrics[f"{head}_cross_entropy"] = last[f"val_{head}_cross_entropy"]
+            metrics[f"{head}_accuracy"] = last[f"val_{head}_accuracy"]
+            metrics[f"{head}_unigram_entropy"] = entropy
+        metrics["evaluated_at_step"] = last["step"]
+        if last["step"]:
+            metrics["tokens_per_second"] = last["tokens_per_second"]
+    return metrics
+
+
+def _plot(run, report, unigram, masking):
+    from keras_spanbert.runs import plots
+
+    plots.plot_losses(run.path("loss.png"), report.rows, unigram)
+    lengths = [
+        masking.drawn_span_lengths(FLAGS.batch_size, FLAGS.sequence_length, (FLAGS.seed, step))
+        for step in range(max(1, min(report.step, 100)))
+    ]
+    plots.plot_span_lengths(run.path("span_lengths.png"), lengths, masking.length_probabilities)
+
+
+def _show_examples(model, documents):
+    from keras_spanbert.tasks.pretrain.examples import fill_examples
+
+    for blank, truth, candidates in fill_examples(model, (text for text, _ in documents)):
+        answers = ", ".join(f"{c['text']} ({c['score']:.1f})" for c in candidates)
+        log(f"\n{blank}\n  true: {truth}\n  filled: {answers}")
+    log()

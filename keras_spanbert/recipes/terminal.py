@@ -1,0 +1,71 @@
+"""What the user sees and does: lines, mistakes, Ctrl-C."""
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+# How messages name this program: `train.py` or the installed command.
+PROGRAM = SimpleNamespace(name="train.py")
+
+
+def log(text: str = "") -> None:
+    """Tells the user, at once."""
+    print(text, flush=True)
+
+
+@contextlib.contextmanager
+def user_input(errors=(ValueError, OSError)) -> Iterator[None]:
+    """Turns what is wrong with the user's input, or disk, into one line and exit code 2."""
+    try:
+        yield
+    except errors as error:
+        exit_on_user_error(error)
+
+
+def exit_on_user_error(error: Exception | str) -> None:
+    """Ends the program with one line and exit code 2."""
+    print(f"{PROGRAM.name}: {' '.join(str(error).split())}", file=sys.stderr)
+    sys.exit(2)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Holds back what libraries write to stderr, unless they fail."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as held_back:
+        os.dup2(held_back.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held_back.seek(0)
+            os.write(stderr, held_back.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+def stop_on_signals(when: str, clean_up: bool = False) -> None:
+    """Has Ctrl-C and SIGTERM end the program from now on.
+
+    Args:
+        when: string. How the line on stderr goes on behind "interrupted".
+        clean_up: bool. Whether what is half-written is removed first. Defaults
+            to `False`: at once, as libraries swallow exceptions while they are
+            imported.
+    """
+
+    def stop(number, frame):
+        os.write(2, f"{PROGRAM.name}: interrupted {when}\n".encode())
+        if clean_up:
+            sys.exit(128 + number)
+        os._exit(128 + number)
+
+    for number in SIGNALS:
+        signal.signal(number, stop)

@@ -1,0 +1,130 @@
+"""The folder of a run's checkpoints: written whole, the newest kept, damaged ones set aside."""
+
+import errno
+import json
+import logging
+import os
+import re
+import shutil
+
+import numpy as np
+
+from keras_spanbert import files
+
+VERSION = 1
+
+_NAME = re.compile(r"step-(\d+)")
+_ARRAYS, _STATE, _SUMS = "arrays.npz", "state.json", "SHA256SUMS"
+
+
+class CheckpointFolder:
+    """Checkpoints by their steps, each a folder `step-...` of arrays and a state.
+
+    Args:
+        folder: string.
+        keep: int. How many are kept, the newest.
+    """
+
+    def __init__(self, folder: str, keep: int):
+        self.folder = folder
+        self.keep = keep
+
+    def write(self, step: int, arrays: dict[str, np.ndarray], state: str) -> str:
+        """Writes a checkpoint and removes old ones; returns its path.
+
+        Raises:
+            OSError: where it cannot be written; names the last good one.
+        """
+        path = self._path(step)
+        try:
+            with files.new_folder(path, sync=True) as partial:
+                write_files(partial, arrays, state)
+        except OSError as error:
+            # What failed may be known by no name of a file: a full disk while writing.
+            code = error.errno or errno.EIO
+            raise OSError(code, f"{error.strerror or error}; {self.last_good()}", path) from None
+        for old in map(self._path, self.steps()[self.keep :]):
+            # Never half a checkpoint under its name.
+            os.rename(old, f"{old}{files.PARTIAL}")
+            shutil.rmtree(f"{old}{files.PARTIAL}")
+        return path
+
+    def read_newest(self) -> tuple[str, dict, dict] | None:
+        """Path, arrays and state of the newest whole checkpoint, `None` where there is none.
+
+        Raises:
+            ValueError: where all are damaged, or it is of another version.
+        """
+        steps = self.steps()
+        for path in map(self._path, steps):
+            try:
+                _check_sums(path)
+            except _DamagedError as error:
+                os.rename(path, _unused(f"{path}.damaged"))
+                logging.getLogger("keras_spanbert").warning(
+                    "Checkpoint %s is damaged (%s) and set aside", path, error
+                )
+                continue
+            with open(os.path.join(path, _STATE), encoding="utf-8") as file:
+                state = json.load(file)
+            if state["version"] != VERSION:
+                raise ValueError(
+                    f"A checkpoint must be of version {VERSION}. Received: {path}, of version "
+                    f"{state['version']}"
+                )
+            with np.load(os.path.join(path, _ARRAYS), allow_pickle=False) as file:
+                return path, dict(file), state
+        if steps:
+            raise ValueError(
+                f"One checkpoint must be whole. Received: {self.folder}, all of them damaged"
+            )
+        return None
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints, the newest first."""
+        names = (_NAME.fullmatch(name) for name in os.listdir(self.folder))
+        return sorted((int(match[1]) for match in names if match), reverse=True)
+
+    def last_good(self) -> str:
+        """What messages say of the newest checkpoint."""
+        for step in self.steps()[:1]:  # Another process may have written it.
+            return f"the last good checkpoint is {self._path(step)}"
+        return "no checkpoint yet"
+
+    def _path(self, step):
+        return os.path.join(self.folder, f"step-{step}")
+
+
+class _DamagedError(Exception):
+    pass
+
+
+def write_files(folder: str, arrays: dict[str, np.ndarray], state: str) -> None:
+    """Writes a checkpoint's files and their SHA-256 sums."""
+    np.savez(os.path.join(folder, _ARRAYS), **arrays)
+    with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
+        file.write(state)
+    lines = [f"{files.sha256(os.path.join(folder, name))}  {name}\n" for name in [_ARRAYS, _STATE]]
+    with open(os.path.join(folder, _SUMS), "w", encoding="ascii") as file:
+        file.writelines(lines)
+
+
+def _check_sums(folder):
+    try:
+        with open(os.path.join(folder, _SUMS), encoding="ascii") as file:
+            sums = dict(reversed(line.split()) for line in file)
+        for name in [_ARRAYS, _STATE]:
+            if files.sha256(os.path.join(folder, name)) != sums.get(name):
+                raise _DamagedError(f"{name} does not have its SHA-256")
+    except FileNotFoundError as error:
+        raise _DamagedError(f"{os.path.basename(error.filename)} is missing") from None
+    except (NotADirectoryError, ValueError):
+        raise _DamagedError(f"{_SUMS} cannot be read") from None
+
+
+def _unused(path):
+    number, unused = 1, path
+    while os.path.exists(unused):
+        number += 1
+        unused = f"{path}-{number}"
+    return unused

@@ -1,0 +1,203 @@
+"""What a run writes beside its preset: figures, a history, what it was started with."""
+
+import math
+import platform
+import time
+from collections.abc import Callable
+from importlib import metadata
+
+import keras
+
+from keras_spanbert.files import write_csv
+from keras_spanbert.runs.cost import StepCost
+
+FILES = ["metrics.json", "history.csv", "run.json", "loss.png", "span_lengths.png"]
+
+
+class TrainingReport(keras.callbacks.Callback):
+    """Shows speed and time left, and writes a row of `history.csv` an evaluation.
+
+    Args:
+        path: string. The CSV file; `None` for none.
+        total_steps: int. Training stops there.
+        tokens_per_step: int. Batch size times sequence length.
+        cost: `StepCost`, whose figures are shown and written too. Defaults to
+            `None`, none.
+        tensorboard: string. Folder for TensorBoard's scalars, those of each
+            row. Defaults to `None`, none.
+        describe: function of a row that returns what to show of it. Defaults to
+            `None`, its loss.
+        evaluate: function that returns the scores of the model as it is, called
+            at each epoch's end. Defaults to `None`, none.
+        best_score: string. The score that the best model has the highest of.
+            Defaults to `None`, no model is the best.
+        save_best: function that saves the model, called where its score is the
+            best yet. Defaults to `None`.
+
+    Attributes:
+        rows: list of dicts, one an evaluation.
+        best: dict, the scores of the best model.
+    """
+
+    def __init__(
+        self,
+        path: str | None,
+        total_steps: int,
+        tokens_per_step: int,
+        cost: StepCost | None = None,
+        tensorboard: str | None = None,
+        describe: Callable[[dict], str] | None = None,
+        evaluate: Callable[[], dict] | None = None,
+        best_score: str | None = None,
+        save_best: Callable[[], None] | None = None,
+    ):
+        super().__init__()
+        self.describe = describe or (lambda row: f"loss {row['loss']:.3f}")
+        self.evaluate = evaluate
+        self.best_score = best_score
+        self.save_best = save_best
+        self.best = {}
+        self.path = path
+        self.total_steps = total_steps
+        self.tokens_per_step = tokens_per_step
+        self.cost = cost
+        self.tensorboard = tensorboard
+        self.step = 0
+        self.rows = []
+        self._writer = None
+        self._since = None
+        self._interval = {}
+        self._began = None
+        self._seconds = 0.0  # Of the run so far, where it is one that goes on.
+
+    def get_state(self):
+        """What a report of the same run goes on with: see `TrainingCheckpoint`."""
+        state = {"step": self.step, "rows": self.rows, "seconds": self.seconds()}
+        return {**state, "best": self.best}
+
+    def set_state(self, state):
+        """Goes on as the report whose state it is."""
+        self.step, self.rows, self._seconds = state["step"], state["rows"], state["seconds"]
+        self.best = state.get("best", {})  # Not every run of version 0.1 has it.
+
+    def seconds(self):
+        """Seconds of training so far, evaluations included."""
+        return self._seconds if self._began is None else time.perf_counter() - self._began
+
+    def record_start(self, logs):
+        """Records an evaluation before the first step."""
+        row = {"step": 0, "seconds": 0.0, "tokens_per_second": ""}
+        row.update((f"val_{name}", float(value)) for name, value in logs.items())
+        self._record(row, "before training")
+
+    def on_train_begin(self, logs=None):
+        self._began = time.perf_counter() - self._seconds
+        self._first_step = None  # Done when the first call returns, which compiles.
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._since = None
+        self._interval = {}
+        self._batches = 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        # From the interval's second call on, as the first one may compile.
+        if batch > 0 and self._since is None:
+            self._since = (time.perf_counter(), self.step, self.cost and self.cost.now())
+
+    def on_train_batch_end(self, batch, logs=None):
+        # Several steps where the model has `steps_per_execution`.
+        self.step += batch + 1 - self._batches
+        self._batches = batch + 1
+        if self._first_step is None:
+            self._first_step, self._first_ended = self.step, time.perf_counter()
+        if self.step >= self.total_steps and self._batches < self.params["steps"]:
+            self.model.stop_training = True  # Within the last interval.
+        if logs is not None and self._since is not None:
+            logs.update(self._figures_of_interval())
+
+    def on_test_begin(self, logs=None):
+        # Evaluation does not count as training time.
+        if self._since is not None:
+            self._interval = self._figures_of_interval()
+
+    def on_epoch_end(self, epoch, logs=None):
+        scores = {}
+        if self.evaluate:
+            self.on_test_begin()  # Scoring does not count as training time.
+            scores = self.evaluate()
+        logs = {**logs, **scores}
+        interval = self._interval or (self._figures_of_interval() if self._since else {})
+        row = {"step": self.step, "seconds": round(self.seconds(), 1), "tokens_per_second": ""}
+        row.update(interval)
+        row.update((k, float(v)) for k, v in logs.items() if k not in row)
+        # The first step compiles.
+        steps = max(1, self.step - self._first_step)
+        since_first = (time.perf_counter() - self._first_ended) / steps
+        left = since_first * (self.total_steps - self.step)
+        self._record(row, f"{_cost_figures(row)}{int(left // 60)}:{int(left % 60):02d} left")
+        score = scores.get(self.best_score)
+        if score is not None and score > self.best.get(self.best_score, -math.inf):
+            self.best = scores
+            if self.save_best:
+                self.save_best()
+
+    def _figures_of_interval(self):
+        started, first_step, cost = self._since
+        steps = self.step - first_step
+        seconds = max(time.perf_counter() - started, 1e-9)
+        figures = {"tokens_per_second": round(steps * self.tokens_per_step / seconds)}
+        return {**figures, **(self.cost.figures(cost, steps) if cost else {})}
+
+    def _record(self, row, progress):
+        self.rows.append(row)
+        if self.path:
+            write_csv(self.path, self.rows)
+        if self.tensorboard:
+            self._write_scalars(row)
+        step = f"step {row['step']:,}/{self.total_steps:,}"
+        print(f"{step}  {self.describe(row)}  {progress}", flush=True)
+
+    def _write_scalars(self, row):
+        import tensorflow as tf
+
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(self.tensorboard)
+        with self._writer.as_default():
+            for name, value in row.items():
+                if name != "step" and value != "":
+                    tf.summary.scalar(name, value, step=row["step"])
+        self._writer.flush()
+
+
+def _cost_figures(row):
+    """What a row says of speed and cost, to show."""
+    if row["tokens_per_second"] == "":
+        return ""
+    parts = [f"{row['tokens_per_second']:,} tokens/s"]
+    if "step_ms" in row:
+        waiting = f", {row['waiting_ms']:.0f} ms of it waiting" if "waiting_ms" in row else ""
+        parts.append(f"{row['step_ms']:.0f} ms a step{waiting}")
+        parts.append(f"{row['flops_utilization']:.0%} of the matrix rate")
+        parts.append(f"peak {row['peak_gb']:.1f} GB")
+    return "  ".join([*parts, ""])
+
+
+def run_record(flags: dict) -> dict:
+    """What is needed to repeat a run: flags and versions."""
+    packages = [
+        "keras",
+        "keras-hub",
+        "tensorflow",
+        "tensorflow-text",
+        "jax",
+        "torch",
+        "tokenizers",
+        "numpy",
+    ]
+    versions = {"python": platform.python_version()}
+    for package in ["keras-spanbert", *packages]:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            pass
+    return {"backend": keras.backend.backend(), "flags": flags, "versions": versions}

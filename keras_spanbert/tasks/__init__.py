@@ -1,0 +1,14 @@
+"""The tasks: what each has of its own, a folder each."""
+
+import importlib
+
+# Each task's folder here, recipe and `--task` value, and the name of its model's class.
+TASKS = {
+    "pretrain": "SpanBertPretrainer",
+    "question_answering": "SpanBertQuestionAnswerer",
+}
+
+
+def model_class(task: str) -> type:
+    """The class of a task's model, imported when it is asked for."""
+    return getattr(importlib.import_module(f"keras_spanbert.tasks.{task}.model"), TASKS[task])

@@ -1,0 +1,358 @@
+"""The SpanBERT pretraining task: masked language model and span boundaries."""
+
+import keras
+import keras_hub
+import numpy as np
+
+from keras_spanbert import distribution
+from keras_spanbert.data.masked_batches import EVALUATION_SEED, masked
+from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
+from keras_spanbert.models.backbone import kernel_initializer
+from keras_spanbert.models.checkpoint_entries import Entry, Part, dense, layer_norm
+from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.serving.embeddings import embeddings
+from keras_spanbert.tasks.pretrain.filling import fill
+from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
+from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
+from keras_spanbert.training.optimizer import AdamW
+
+HEADS = ("mlm", "sbo")
+
+
+def mlm_entries(settings):
+    """The MLM head's tensors in a checkpoint."""
+    H = settings["hidden_size"]
+    yield Entry("cls.predictions.bias", "mlm_head/output_bias", (settings["vocab_size"],))
+    name = "cls.predictions.transform"
+    yield from dense(f"{name}.dense", "mlm_head/intermediate_dense", H, H)
+    yield from layer_norm(f"{name}.LayerNorm", "mlm_head/intermediate_layer_norm", H)
+
+
+def sbo_entries(settings):
+    """The SBO head's tensors in a checkpoint."""
+    H, P = settings["hidden_size"], settings["position_dim"]
+    name = "cls.pair_target_predictions"
+    yield Entry(f"{name}.bias", "sbo_head/output_bias", (settings["vocab_size"],))
+    yield Entry(
+        f"{name}.position_embeddings.weight",
+        "sbo_head/position_embedding/embeddings",
+        (settings["max_span_tokens"], P),
+    )
+    for i, inputs in [(1, 2 * H + P), (2, H)]:
+        mlp = f"{name}.mlp_layer_norm"
+        yield from dense(f"{mlp}.linear{i}", f"sbo_head/dense_{i}", inputs, H)
+        yield from layer_norm(f"{mlp}.layer_norm{i}", f"sbo_head/layer_norm_{i}", H)
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class SpanBertPretrainer(SpanBertTask):
+    """Pretrains SpanBERT with both of its objectives, and fills blanks with it.
+
+    The loss is the mean MLM cross-entropy over masked tokens plus `sbo_weight`
+    times the mean SBO cross-entropy over tokens with an SBO target, in nats.
+    Compiled by default with AdamW, this loss, and accuracy and cross-entropy of
+    both heads, each weighted so that padding does not count.
+
+    With a preprocessor, `fit` and `evaluate` take strings: lists, or
+    `tf.data` datasets of batches. `fit` masks afresh in each epoch, `evaluate`
+    always the same, both fixed by the preprocessor's `seed` whatever the
+    parallelism. Both also take what the preprocessor returns, and datasets of
+    that.
+
+    Args:
+        backbone: `SpanBertBackbone`.
+        preprocessor: `SpanBertPretrainerPreprocessor`. Defaults to `None`.
+        max_span_tokens: int. Number of offsets in a span that SBO predicts.
+            Defaults to `15`.
+        position_dim: int. Size of SBO's offset embedding. Defaults to `200`.
+        sbo_weight: float. Weight of the SBO loss. Defaults to `1.0`.
+
+    Call shapes:
+        `{"token_ids", "segment_ids", "padding_mask"}` int32 `[B, L]` with
+        `{"mask_positions", "span_left", "span_right", "span_offsets"}` int32
+        `[B, M]`, to logits `{"mlm", "sbo"}`, each `[B, M, V]`.
+
+    Example:
+    ```python
+    pretrainer = keras_spanbert.SpanBertPretrainer(
+        keras_spanbert.SpanBertBackbone(
+            vocabulary_size=tokenizer.vocabulary_size(),
+            **keras_spanbert.SpanBertBackbone.SIZES["tiny"],
+        ),
+        keras_spanbert.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=64),
+    )
+    pretrainer.fit(["The quick brown fox jumped."] * 32)
+    pretrainer.fill("The [MASK] [MASK] jumped.", top_k=2)
+    ```
+
+    Reference:
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 3.
+    """
+
+    preprocessor_cls = SpanBertPretrainerPreprocessor
+    checkpoint_parts = (
+        Part("cls.predictions.", mlm_entries),
+        Part("cls.pair_target_predictions.", sbo_entries),
+    )
+    huggingface_class = "BertForMaskedLM"
+    sharding_layout = {
+        r"mlm_head/intermediate_dense/kernel": (None, "model"),
+        r"sbo_head/dense_\d/kernel": (None, "model"),
+    }
+
+    def __init__(
+        self,
+        backbone,
+        preprocessor=None,
+        max_span_tokens=15,
+        position_dim=200,
+        sbo_weight=1.0,
+        **kwargs,
+    ):
+        vocabulary_size = getattr(preprocessor, "tokenizer", None) and (
+            len(preprocessor.tokenizer.vocabulary or [])
+        )
+        if vocabulary_size and vocabulary_size > backbone.vocabulary_size:
+            raise ValueError(
+                f"The vocabulary must fit the backbone's {backbone.vocabulary_size} embeddings. "
+                f"Received: {vocabulary_size} tokens"
+            )
+        distribution.add_layout(self.sharding_layout)
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.mlm_head = keras_hub.layers.MaskedLMHead(
+            token_embedding=backbone.token_embedding,
+            intermediate_activation=backbone.activation,
+            layer_norm_epsilon=backbone.layer_norm_epsilon,
+            kernel_initializer=kernel_initializer(),
+            dtype=backbone.dtype_policy,
+            name="mlm_head",
+        )
+        self.sbo_head = SpanBoundaryHead(
+            token_embedding=backbone.token_embedding,
+            max_span_tokens=max_span_tokens,
+            position_dim=position_dim,
+            kernel_initializer=kernel_initializer(),
+            dtype=backbone.dtype_policy,
+            name="sbo_head",
+        )
+
+        # === Functional Model ===
+        masks = {
+            name: keras.Input(shape=(None,), dtype="int32", name=name)
+            for name in ["mask_positions", "span_left", "span_right", "span_offsets"]
+        }
+        sequence_output = backbone(backbone.input)
+        # Set before the base class compiles the model.
+        self.sbo_weight = sbo_weight
+        super().__init__(
+            inputs={**backbone.input, **masks},
+            outputs={
+                "mlm": self.mlm_head(sequence_output, masks["mask_positions"]),
+                "sbo": self.sbo_head(
+                    sequence_output,
+                    masks["span_left"],
+                    masks["span_right"],
+                    masks["span_offsets"],
+                ),
+            },
+            **kwargs,
+        )
+
+        # === Config ===
+        self.max_span_tokens = max_span_tokens
+        self.position_dim = position_dim
+        self._steps_so_far = 0
+
+    @classmethod
+    def arguments_for(cls, settings):
+        names = ["max_span_tokens", "position_dim"]
+        return {name: settings[name] for name in names if name in settings}
+
+    def checkpoint_settings(self):
+        sizes = {"max_span_tokens": self.max_span_tokens, "position_dim": self.position_dim}
+        return {**super().checkpoint_settings(), **sizes}
+
+    def head_flops(self, num_predictions):
+        hidden = self.backbone.hidden_dim
+        mlm = 2 * hidden**2
+        sbo = 2 * (2 * hidden + self.position_dim) * hidden + 2 * hidden**2
+        vocabulary = 2 * hidden * self.backbone.vocabulary_size
+        return float(num_predictions * (mlm + sbo + 2 * vocabulary))
+
+    @classmethod
+    def describe(cls, row):
+        return (
+            f"held-out MLM {row['val_mlm_cross_entropy']:.3f}  "
+            f"SBO {row['val_sbo_cross_entropy']:.3f} nats a token"
+        )
+
+    def serving_function(self):
+        """The function from strings to embeddings that a SavedModel serves, and their names."""
+        tokenizer = self.preprocessor.tokenizer
+        return embeddings(self.backbone, tokenizer, self.preprocessor.sequence_length), ["text"]
+
+    def compile(
+        self,
+        optimizer="auto",
+        loss="auto",
+        *,
+        loss_weights="auto",
+        weighted_metrics="auto",
+        jit_compile="auto",
+        **kwargs,
+    ):
+        """Configures training.
+
+        Args:
+            optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
+                `"auto"`, AdamW with learning rate 1e-4, weight decay 0.01 and
+                gradients clipped to norm 1. To train from nothing, pass one
+                with a warm-up: `AdamW(LinearWarmupDecay(...))`.
+            loss: `"auto"` or a dict of losses. Defaults to `"auto"`.
+            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 1 and
+                `sbo_weight`.
+            weighted_metrics: `"auto"` or a dict. Defaults to `"auto"`.
+            jit_compile: `"auto"` or bool. Defaults to `"auto"`: as Keras
+                chooses, but not on TensorFlow without a GPU or TPU, where XLA
+                is slower.
+            **kwargs: see `keras.Model.compile`.
+        """
+        if optimizer == "auto":
+            optimizer = AdamW()
+        if loss == "auto":
+            loss = {name: WeightedMeanCrossentropy(from_logits=True) for name in HEADS}
+        if loss_weights == "auto":
+            loss_weights = {"mlm": 1.0, "sbo": self.sbo_weight}
+        if weighted_metrics == "auto":
+            weighted_metrics = {
+                name: [
+                    keras.metrics.MeanMetricWrapper(
+                        sparse_crossentropy, name="cross_entropy", from_logits=True
+                    ),
+                    keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+                ]
+                for name in HEADS
+            }
+        super().compile(
+            optimizer=optimizer,
+            loss=loss,
+            loss_weights=loss_weights,
+            weighted_metrics=weighted_metrics,
+            jit_compile=jit_compile,
+            **kwargs,
+        )
+
+    def fit(self, x=None, y=None, batch_size=None, validation_data=None, **kwargs):
+        """Trains the model: see `keras.Model.fit` and the class."""
+        if self.preprocessor is not None and not _is_masked(x):
+            x, batch_size = self._masked_dataset(x, batch_size, is_training=True), None
+            if validation_data is not None and not _is_masked(validation_data):
+                validation_data = self._masked_dataset(validation_data)
+            kwargs["callbacks"] = [*(kwargs.get("callbacks") or []), _CountSteps()]
+        if hasattr(x, "element_spec"):
+            kwargs["shuffle"] = False  # Keras warns about it for datasets.
+        # Not keras-hub's `fit`: its preprocessing knows no seeds, and without a
+        # preprocessor it still demands tf.data or grain.
+        return keras.Model.fit(
+            self, x, y, batch_size=batch_size, validation_data=validation_data, **kwargs
+        )
+
+    def evaluate(self, x=None, y=None, batch_size=None, **kwargs):
+        """Evaluates the model: see `keras.Model.evaluate` and the class."""
+        if self.preprocessor is not None and not _is_masked(x):
+            x, batch_size = self._masked_dataset(x, batch_size), None
+        return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
+
+    def check_preprocessor(self):
+        super().check_preprocessor()
+        value = self.preprocessor.masking_config["max_span_tokens"]
+        if value > self.max_span_tokens:
+            raise ValueError(
+                "The preprocessor's `max_span_tokens` must be at most the model's "
+                f"{self.max_span_tokens}. Received: max_span_tokens={value}"
+            )
+
+    def _masked_dataset(self, x, batch_size=None, is_training=False):
+        import tensorflow as tf
+
+        # Here and not in the constructor: a backbone's preset brings a
+        # preprocessor with defaults of its own.
+        self.check_preprocessor()
+        if not isinstance(x, tf.data.Dataset):
+            x = tf.data.Dataset.from_tensor_slices(x).batch(batch_size or 32)
+        batches = x.map(self.preprocessor.pack, num_parallel_calls=tf.data.AUTOTUNE)
+        if not is_training:
+            return masked(batches, self.preprocessor, EVALUATION_SEED).prefetch(tf.data.AUTOTUNE)
+
+        # Read whenever an iterator is made, at an epoch's begin, so that masks are fresh in
+        # each, and in a run that goes on are those that it would have had.
+        first_step = tf.data.Dataset.from_tensors(0).map(
+            lambda _: tf.numpy_function(lambda: np.int64(self._steps_so_far), [], tf.int64)
+        )
+        seed = self.preprocessor.masking.base_seed
+        dataset = first_step.flat_map(lambda step: masked(batches, self.preprocessor, seed, step))
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(x.cardinality()))
+        return dataset.prefetch(tf.data.AUTOTUNE)
+
+    def fill(
+        self,
+        texts: str | list[str],
+        top_k: int = 5,
+        score: str = "both",
+        batch_size: int = 32,
+    ) -> list:
+        """Fills the blanks of texts: runs of `[MASK]`, one for each token.
+
+        A candidate's score is the log-probability (nats) that the MLM head
+        gives its tokens plus that of the SBO head, each token on its own.
+        Tokens from offset `max_span_tokens` on have no SBO part. Special tokens
+        are no candidates.
+
+        Args:
+            texts: string or list of strings, each with one `[MASK]` or more.
+            top_k: int. Number of candidates a blank. Defaults to `5`.
+            score: "both", "mlm" or "sbo", what candidates are ranked by.
+                Defaults to `"both"`.
+            batch_size: int. Defaults to `32`.
+
+        Returns:
+            For each text (of a list) a list with one item a blank: a list of
+            candidates, best first, `{"text", "token_ids", "score", "mlm",
+            "sbo"}`.
+
+        Raises:
+            ValueError: where the model has no preprocessor, a text has no
+                `[MASK]` or is too long, `top_k` is below 1 or `score` unknown.
+
+        Example:
+        ```python
+        pretrainer.fill("The United [MASK] of America")[0][0]["text"]
+        ```
+        """
+        return fill(self, texts, top_k, score, batch_size)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            {
+                "max_span_tokens": self.max_span_tokens,
+                "position_dim": self.position_dim,
+                "sbo_weight": self.sbo_weight,
+            }
+        )
+        return config
+
+
+class _CountSteps(keras.callbacks.Callback):
+    """Notes the steps of all calls of `fit`: within an epoch JAX's optimizer cannot be asked."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model._steps_so_far = int(self.model.optimizer.iterations)
+
+
+def _is_masked(x):
+    """Whether `x` is what the preprocessor returns, or a dataset of that."""
+    x = getattr(x, "element_spec", x)
+    return isinstance(x, dict) or (isinstance(x, tuple) and isinstance(x[0], dict))

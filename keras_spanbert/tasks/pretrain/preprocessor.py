@@ -1,0 +1,156 @@
+"""From strings to masked batches for `SpanBertPretrainer`."""
+
+import keras
+import keras_hub
+
+from keras_spanbert.layers.span_masking import SpanMasking
+from keras_spanbert.models.preprocessor import SpanBertPreprocessor
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
+    """Tokenises, packs and masks strings for pretraining.
+
+    Text beyond `sequence_length - 2` tokens is cut: for long documents see
+    `keras_spanbert.data.corpus`, which makes blocks of them.
+
+    Args:
+        tokenizer: `SpanBertTokenizer`.
+        sequence_length: int. Length L of the packed sequences, `[CLS]` and
+            `[SEP]` included. Defaults to `512`.
+        **kwargs: `SpanMasking`'s arguments, but for those that describe the
+            vocabulary; `name`, `dtype` and the like go to `keras.layers.Layer`.
+
+    Call arguments:
+        x: string or strings `[B]`.
+        seed: int or two ints that fix the masks. See `SpanMasking`.
+
+    Returns:
+        `(x, y, sample_weight)`: `x` with `token_ids`, `segment_ids` (all 0),
+        `padding_mask` `[B, L]` and `mask_positions`, `span_left`, `span_right`,
+        `span_offsets` `[B, M]`; `y` with `mlm` and `sbo`, the original ids
+        `[B, M]`; `sample_weight` with `mlm` and `sbo`, float32 `[B, M]`.
+
+    Example:
+    ```python
+    preprocessor = keras_spanbert.SpanBertPretrainerPreprocessor(
+        tokenizer, sequence_length=128, mask_rate=0.15, seed=1
+    )
+    x, y, sample_weight = preprocessor(["The quick brown fox jumped."])
+    ```
+
+    Reference:
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 3.
+    """
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=512,
+        mask_rate=0.15,
+        max_predictions=None,
+        geometric_p=0.2,
+        max_span_words=10,
+        max_span_tokens=15,
+        mask_token_rate=0.8,
+        random_token_rate=0.1,
+        replacement="span",
+        scheme="span",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if int(sequence_length) != sequence_length or sequence_length < 3:
+            raise ValueError(
+                "`sequence_length` must be an integer of at least 3: [CLS], a token, [SEP]. "
+                f"Received: sequence_length={sequence_length}"
+            )
+        self.tokenizer = tokenizer
+        self.sequence_length = int(sequence_length)
+        self.masking_config = {
+            "mask_rate": mask_rate,
+            "max_predictions": max_predictions,
+            "geometric_p": geometric_p,
+            "max_span_words": max_span_words,
+            "max_span_tokens": max_span_tokens,
+            "mask_token_rate": mask_token_rate,
+            "random_token_rate": random_token_rate,
+            "replacement": replacement,
+            "scheme": scheme,
+            "seed": seed,
+        }
+        self._masking = None
+        self._packer = None
+        if tokenizer.vocabulary is not None:
+            self.build(None)
+
+    @classmethod
+    def arguments_for(cls, settings):
+        found = {name: settings[name] for name in ["max_span_tokens"] if name in settings}
+        return {**super().arguments_for(settings), **found}
+
+    def build(self, input_shape):
+        # From a preset, the vocabulary comes after construction.
+        if self._masking is None:
+            self._masking = SpanMasking.from_tokenizer(self.tokenizer, **self.masking_config)
+            self._packer = keras_hub.layers.StartEndPacker(
+                sequence_length=self.sequence_length,
+                start_value=self.tokenizer.cls_token_id,
+                end_value=self.tokenizer.sep_token_id,
+                pad_value=self.tokenizer.pad_token_id,
+            )
+        self.built = True
+
+    def call(self, x, y=None, sample_weight=None, seed=None):
+        return self.mask(self.pack(x), seed=seed)
+
+    def pack(self, x):
+        """Token ids `[B, L]` of strings `[B]`: `[CLS]`, the text's, `[SEP]`, padding."""
+        return self._packer(self.tokenizer(x))
+
+    def mask(self, token_ids, seed=None):
+        """Masks sequences that are tokenised and packed already.
+
+        Args:
+            token_ids: int `[B, L]` or `[L]`, with special tokens and padding.
+            seed: int or two ints. See `SpanMasking`.
+
+        Returns:
+            `(x, y, sample_weight)`, as a call gives for strings.
+        """
+        self.build(None)
+        masks = self._masking(token_ids, seed=seed)
+        is_padding = masks["token_ids"] == self.tokenizer.pad_token_id
+        padding_mask = 1 - _as_type(is_padding, masks["token_ids"])
+        x = {
+            "token_ids": masks["token_ids"],
+            "segment_ids": padding_mask * 0,
+            "padding_mask": padding_mask,
+            "mask_positions": masks["mask_positions"],
+            "span_left": masks["span_left"],
+            "span_right": masks["span_right"],
+            "span_offsets": masks["span_offsets"],
+        }
+        y = {"mlm": masks["mask_ids"], "sbo": masks["mask_ids"]}
+        sample_weight = {"mlm": masks["mask_weights"], "sbo": masks["span_weights"]}
+        return x, y, sample_weight
+
+    @property
+    def masking(self):
+        """The `SpanMasking` layer."""
+        self.build(None)
+        return self._masking
+
+    def get_config(self):
+        config = super().get_config()
+        config.update({"sequence_length": self.sequence_length, **self.masking_config})
+        return config
+
+
+def _as_type(x, like):
+    """`x` in the dtype of `like`, for tensors of a backend or of `tf.data`."""
+    if keras.ops.is_tensor(x):
+        return keras.ops.cast(x, keras.backend.standardize_dtype(like.dtype))
+    import tensorflow as tf
+
+    return tf.cast(x, like.dtype)

@@ -1,0 +1,250 @@
+"""From start and end logits of windows to answers.
+
+What needs no strings keeps to the part of the NumPy API that `numpy` and
+`tensorflow.experimental.numpy` share: a SavedModel has the same candidates.
+
+Legend: W = windows, L = tokens a window, n = `n_best`.
+"""
+
+import collections
+
+import numpy as np
+
+from keras_spanbert.tasks.question_answering.windows import take
+
+Candidates = collections.namedtuple(
+    "Candidates",
+    [
+        "window",
+        "start",  # token in the window
+        "end",
+        "logit",  # float64, sum of both
+    ],
+)
+
+Scored = collections.namedtuple(
+    "Scored",
+    [
+        "score",  # float64 [C]
+        "place",  # int64 [C], in the question's list
+        "has_any",  # bool [Q]
+        "is_none",  # bool [Q], whether no answer is the best
+        "null_score",  # float64 [Q]
+        "null_place",  # int64 [Q], of no answer in the list
+        "null_lead",  # float64 [Q], how far no answer beats the best candidate
+    ],
+)
+
+
+def decode(
+    start_logits,
+    end_logits,
+    windows,
+    contexts,
+    n_best=20,
+    max_answer_length=30,
+    null_threshold=None,
+):
+    """The best answers to each question over all of its windows.
+
+    A window's candidates pair its `n_best` highest starts and ends: both inside
+    the context, the end not before the start nor `max_answer_length` tokens or
+    more behind, the start in the window that shows it with the most context.
+    Where that leaves a question without any, its highest inside the context
+    are taken. Where those starts all lie behind those ends, it has no answer.
+    Windows are merged by the sum of both logits; of equal texts the best stays.
+    A candidate's score is its softmax probability among the `n_best` of its
+    question, no answer being one of them where there is a threshold.
+
+    Args:
+        start_logits: float `[W, L]`.
+        end_logits: float `[W, L]`.
+        windows: dict, from `SpanBertQuestionAnswererPreprocessor.windows`.
+        contexts: list of strings, one a question.
+        n_best: int. Defaults to `20`.
+        max_answer_length: int, in tokens. Defaults to `30`.
+        null_threshold: float. A question has no answer where the logits of no
+            answer, at `[CLS]`, beat those of the best answer by more. Defaults
+            to `None`: always an answer, if the context has any.
+
+    Returns:
+        `(answers, null_scores)`: for each question a list of up to `n_best`
+        `{"answer", "score", "start", "end"}`, best first, the latter two in
+        characters, -1 for no answer; and float64, how far no answer beats the
+        best answer.
+
+    Reference:
+        the released script's decoding, of [Devlin et al.
+        2019](https://arxiv.org/abs/1810.04805), section 4.2 and 4.3.
+    """
+    num_questions = len(contexts)
+    example = windows["example_index"]
+    candidates = candidate_spans(
+        np, start_logits, end_logits, windows, num_questions, n_best, max_answer_length
+    )
+    null_logits = np.full(num_questions, np.inf)
+    np.minimum.at(null_logits, example, start_logits[:, 0] + end_logits[:, 0])
+
+    first, last = windows["offsets"][:, :, 0], windows["offsets"][:, :, 1]
+    starts = first[candidates.window, candidates.start]
+    ends = last[candidates.window, candidates.end]
+    texts, kept, rank = _distinct_texts(contexts, example[candidates.window], starts, ends, n_best)
+    question = example[candidates.window[kept]]
+    scored = score_answers(np, candidates.logit[kept], question, rank, null_logits, null_threshold)
+    answers = [
+        {"answer": text, "score": float(score), "start": int(start), "end": int(end)}
+        for text, score, start, end in zip(texts, scored.score, starts[kept], ends[kept])
+    ]
+    order = np.lexsort([scored.place, question])
+    bounds = np.searchsorted(question[order], np.arange(num_questions + 1))
+    found = [[answers[c] for c in order[bounds[i] : bounds[i + 1]]] for i in range(num_questions)]
+    for i in range(num_questions):
+        no_answer = {"answer": "", "score": 0.0, "start": -1, "end": -1}
+        if not found[i]:
+            found[i] = [no_answer]
+        elif null_threshold is not None:
+            no_answer["score"] = float(scored.null_score[i])
+            found[i].insert(int(scored.null_place[i]), no_answer)
+    return found, scored.null_lead
+
+
+def _distinct_texts(contexts, example, starts, ends, n_best):
+    """The first `n_best` candidates of different texts of each question: texts, indices, ranks."""
+    texts, kept, ranks = [], [], []
+    bounds = np.searchsorted(example, np.arange(len(contexts) + 1))
+    for i, context in enumerate(contexts):
+        seen = set()
+        for c in range(bounds[i], bounds[i + 1]):
+            if len(seen) == n_best:
+                break
+            text = context[starts[c] : ends[c]]
+            if text not in seen:
+                texts.append(text)
+                kept.append(c)
+                ranks.append(len(seen))
+                seen.add(text)
+    return texts, np.array(kept, np.int64), np.array(ranks, np.int64)
+
+
+def score_answers(xp, logit, question, rank, null_logits, null_threshold):
+    """Scores the candidates that are left, and no answer beside them.
+
+    A score is a softmax probability among the candidates of the question. With
+    a threshold no answer is one of them: the best where it leads by more than
+    that, else behind the best by its logit.
+
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        logit: float64 `[C]`.
+        question: int64 `[C]`, ascending.
+        rank: int64 `[C]`. Place of each among its question's, by its logit.
+        null_logits: float64 `[Q]`, of no answer.
+        null_threshold: float or `None`.
+
+    Returns:
+        `Scored`.
+    """
+    num_questions = xp.shape(null_logits)[0]
+    best = _segment_max(xp, logit, question, num_questions)
+    has_any = best > -np.inf
+    lead = null_logits - best  # Infinite where there is no candidate.
+    low = np.float64(-np.inf)
+    may_be_none = has_any & (null_threshold is not None)
+    null = xp.where(may_be_none, null_logits, low)
+    top = xp.where(has_any, xp.maximum(best, null), np.float64(0.0))
+    share = xp.exp(logit - take(xp, top, question))
+    null_share = xp.exp(null - top)
+    total = _segment_sum(xp, share, question, num_questions) + null_share
+    is_none = has_any & (lead > (np.inf if null_threshold is None else null_threshold))
+    ahead = (rank == 0) | (logit >= take(xp, null, question))
+    num_ahead = _segment_sum(xp, xp.asarray(ahead, dtype=np.int64), question, num_questions)
+    null_place = xp.where(is_none, np.int64(0), num_ahead)
+    behind = take(xp, null_place, question) <= rank
+    return Scored(
+        score=share / take(xp, total, question),
+        place=rank + xp.asarray(behind, dtype=np.int64),
+        has_any=has_any,
+        is_none=is_none,
+        null_score=xp.where(has_any, null_share / xp.maximum(total, np.float64(1e-300)), 0.0),
+        null_place=null_place,
+        null_lead=lead,
+    )
+
+
+def candidate_spans(xp, start_logits, end_logits, windows, num_questions, n_best, max_length):
+    """Pairs of start and end of all windows, by question and then by their logits.
+
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        start_logits: float `[W, L]`.
+        end_logits: float `[W, L]`.
+        windows: see `decode`.
+        num_questions: int.
+        n_best: int.
+        max_length: int, in tokens.
+
+    Returns:
+        `Candidates`. Of a question without tokens, none: see also `decode`.
+    """
+    # The second segment begins behind [CLS] question [SEP].
+    may = (windows["offsets"][:, :, 0] >= 0) & (windows["segment_ids"][:, 2:3] == 0)
+    sizes = (n_best, max_length)
+    found = _pairs(xp, start_logits, end_logits, windows["is_max_context"] & may, may, sizes)
+    example = windows["example_index"]
+    of_question = take(xp, example, found.window)
+    num_found = _segment_sum(xp, xp.ones_like(of_question), of_question, num_questions)
+    lacks = (take(xp, num_found, example) == 0)[:, None]
+    if xp is not np or lacks.any():
+        # All windows again: those of other questions as before.
+        may_start, may_end = windows["is_max_context"] & may | ~lacks, may | ~lacks
+        low = np.float32(-np.inf)
+        start_logits = xp.where(may_start, start_logits, low)
+        end_logits = xp.where(may_end, end_logits, low)
+        found = _pairs(xp, start_logits, end_logits, windows["is_max_context"] & may, may, sizes)
+    order = xp.argsort(-found.logit, kind="stable")
+    by_logit = take(xp, example, take(xp, found.window, order))
+    order = take(xp, order, xp.argsort(by_logit, kind="stable"))
+    return Candidates(*(take(xp, x, order) for x in found))
+
+
+def _pairs(xp, start_logits, end_logits, may_start, may_end, sizes):
+    n_best, max_length = sizes
+    starts = xp.argsort(-start_logits, axis=1, kind="stable")[:, :n_best]  # [W, n]
+    ends = xp.argsort(-end_logits, axis=1, kind="stable")[:, :n_best]
+    may_start = xp.take_along_axis(may_start, starts, axis=1)
+    may_end = xp.take_along_axis(may_end, ends, axis=1)
+    length = ends[:, None, :] - starts[:, :, None] + 1  # [W, n, n]
+    is_valid = may_start[:, :, None] & may_end[:, None, :] & (length >= 1) & (length <= max_length)
+    window, i, j = xp.nonzero(is_valid)  # [candidates]
+    start, end = _pick(xp, starts, window, i), _pick(xp, ends, window, j)
+    logits = [
+        xp.asarray(_pick(xp, x, window, token), dtype=np.float64)
+        for x, token in [(start_logits, start), (end_logits, end)]
+    ]
+    return Candidates(window, start, end, logits[0] + logits[1])
+
+
+def _pick(xp, x, rows, columns):
+    return take(xp, xp.reshape(x, (-1,)), rows * xp.shape(x)[1] + columns)
+
+
+def _segment_sum(xp, x, segments, num_segments):
+    if xp is np:
+        sums = np.zeros(num_segments, x.dtype)
+        np.add.at(sums, segments, x)
+        return sums
+    import tensorflow as tf
+
+    return tf.math.unsorted_segment_sum(x, segments, num_segments)
+
+
+def _segment_max(xp, x, segments, num_segments):
+    """The largest of each segment, -inf of an empty one."""
+    if xp is np:
+        largest = np.full(num_segments, -np.inf)
+        np.maximum.at(largest, segments, x)
+        return largest
+    import tensorflow as tf
+
+    largest = tf.math.unsorted_segment_max(x, segments, num_segments)
+    return tf.where(largest == x.dtype.min, -np.inf, largest)

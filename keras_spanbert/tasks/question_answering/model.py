@@ -1,0 +1,293 @@
+"""Extractive question answering."""
+
+import keras
+import numpy as np
+
+from keras_spanbert.data.squad import to_dataset as squad_dataset
+from keras_spanbert.metrics.squad import squad
+from keras_spanbert.models.backbone import kernel_initializer
+from keras_spanbert.models.checkpoint_entries import Part, dense
+from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.tasks.question_answering.decoding import decode
+from keras_spanbert.tasks.question_answering.preprocessor import (
+    SpanBertQuestionAnswererPreprocessor,
+)
+from keras_spanbert.tasks.question_answering.serving import answers
+from keras_spanbert.training.optimizer import AdamW
+
+INPUTS = ("token_ids", "segment_ids", "padding_mask")
+LABELS = ("start", "end")
+# `answer` cuts padding to multiples of this, so that few shapes are compiled.
+_LENGTH_BUCKET = 32
+
+
+def qa_entries(settings):
+    """The head's tensors in a checkpoint."""
+    yield from dense("qa_outputs", "qa_outputs", settings["hidden_size"], 2)
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class SpanBertQuestionAnswerer(SpanBertTask):
+    """Finds the answers to questions in contexts.
+
+    Two softmaxes over a window's tokens: where the answer starts and where it
+    ends, both at `[CLS]` for no answer. Compiled by default with AdamW
+    (learning rate 2e-5), the mean of both cross-entropies, and accuracies.
+
+    `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists of
+    strings, and `y`, a list of answers as `windows` takes them; or the arrays
+    that `windows` gives, or a `tf.data` dataset of their batches.
+
+    Args:
+        backbone: `SpanBertBackbone`.
+        preprocessor: `SpanBertQuestionAnswererPreprocessor`. Defaults to
+            `None`.
+        null_threshold: float. How far the logits of no answer must beat those
+            of the best answer for `answer` to give none. Defaults to `None`,
+            always an answer. `evaluate_squad` finds the best.
+
+    Call shapes:
+        `{"token_ids", "segment_ids", "padding_mask"}` int32 `[B, L]` to logits
+        `{"start", "end"}`, each `[B, L]`.
+
+    Example:
+    ```python
+    answerer = keras_spanbert.SpanBertQuestionAnswerer.from_preset("spanbert_hf_base.tar.gz")
+    answerer.fit(
+        {"question": ["Who wrote it?"], "context": ["Bob wrote the letter."]},
+        [{"text": "Bob", "answer_start": 0}],
+    )
+    answerer.answer(["Who wrote it?"], ["Bob wrote the letter."])[0][0]["answer"]
+    ```
+
+    Reference:
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.1.
+    """
+
+    preprocessor_cls = SpanBertQuestionAnswererPreprocessor
+    checkpoint_parts = (Part("qa_outputs.", qa_entries),)
+    huggingface_class = "BertForQuestionAnswering"
+    scores = {"exact": "exact match", "f1": "F1"}
+    best_score = "f1"
+
+    def __init__(self, backbone, preprocessor=None, null_threshold=None, **kwargs):
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.qa_outputs = keras.layers.Dense(
+            2,
+            kernel_initializer=kernel_initializer(),
+            dtype=backbone.dtype_policy,
+            name="qa_outputs",
+        )
+
+        # === Functional Model ===
+        logits = self.qa_outputs(backbone(backbone.input))
+        super().__init__(
+            inputs=backbone.input,
+            outputs={"start": logits[:, :, 0], "end": logits[:, :, 1]},
+            **kwargs,
+        )
+
+        # === Config ===
+        self.null_threshold = null_threshold
+
+    def compile(
+        self, optimizer="auto", loss="auto", *, loss_weights="auto", metrics="auto", **kwargs
+    ):
+        """Configures training.
+
+        Args:
+            optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
+                `"auto"`, AdamW with learning rate 2e-5, weight decay 0.01 and
+                gradients clipped to norm 1.
+            loss: `"auto"` or a dict of losses. Defaults to `"auto"`.
+            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 0.5 each.
+            metrics: `"auto"` or a dict. Defaults to `"auto"`.
+            **kwargs: see `keras.Model.compile`.
+        """
+        if optimizer == "auto":
+            optimizer = AdamW(2e-5)
+        if loss == "auto":
+            loss = {n: keras.losses.SparseCategoricalCrossentropy(from_logits=True) for n in LABELS}
+        if loss_weights == "auto":
+            loss_weights = {n: 0.5 for n in LABELS}
+        if metrics == "auto":
+            metrics = {
+                n: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for n in LABELS
+            }
+        super().compile(
+            optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, **kwargs
+        )
+
+    def fit(self, x=None, y=None, validation_data=None, **kwargs):
+        """Trains the model: see `keras.Model.fit` and the class."""
+        x, y = self._windows_with_labels(x, y)
+        if isinstance(validation_data, tuple):
+            validation_data = self._windows_with_labels(*validation_data)
+        return keras.Model.fit(self, x, y, validation_data=validation_data, **kwargs)
+
+    def evaluate(self, x=None, y=None, **kwargs):
+        """Evaluates losses and accuracies: see `keras.Model.evaluate` and the class."""
+        x, y = self._windows_with_labels(x, y)
+        return keras.Model.evaluate(self, x, y, **kwargs)
+
+    def predict(self, x, **kwargs):
+        """Logits of each window: see `keras.Model.predict` and the class."""
+        if _are_strings(x):
+            x = _inputs(self._windows(x["question"], x["context"]))
+        return keras.Model.predict(self, x, **kwargs)
+
+    def serving_function(self, max_answer_length: int = 30):
+        """The function from strings to answers that a SavedModel serves, and their names."""
+        if max_answer_length < 1:
+            raise ValueError(
+                f"`max_answer_length` must be at least 1. Received: {max_answer_length}"
+            )
+        return answers(self, max_answer_length), ["question", "context"]
+
+    def _windows(self, *args):
+        self.check_preprocessor()
+        return self.preprocessor.windows(*args)
+
+    def _windows_with_labels(self, x, y):
+        if not _are_strings(x):
+            return x, y
+        windows = self._windows(x["question"], x["context"], y)
+        return _inputs(windows), {name: windows[name] for name in LABELS}
+
+    def answer(
+        self,
+        questions,
+        contexts,
+        top_k=1,
+        max_answer_length=30,
+        null_threshold=None,
+        batch_size=32,
+    ):
+        """Answers questions from their contexts, of any length.
+
+        Args:
+            questions: string or list of strings.
+            contexts: string or list of as many strings.
+            top_k: int. Number of answers a question. Defaults to `1`.
+            max_answer_length: int, in tokens. Defaults to `30`.
+            null_threshold: float. See the class. Defaults to `None`, the
+                model's own.
+            batch_size: int, windows at once. Defaults to `32`.
+
+        Returns:
+            For each question a list of up to `top_k` `{"answer", "score",
+            "start", "end"}`, best first: the exact slice `context[start:end]`,
+            and its probability among the 20 best candidates. No answer is `""`
+            with -1, -1; where question or context have no tokens its score is 0.
+
+        Raises:
+            ValueError: where the model has no preprocessor, the lists differ in
+                length, or `top_k` or `max_answer_length` is below 1.
+
+        Example:
+        ```python
+        answerer.answer("Who wrote it?", "Bob wrote the letter.", top_k=3)
+        ```
+        """
+        if isinstance(questions, str):
+            # One question with one context: one list of answers.
+            (answers,) = self.answer(
+                [questions], [contexts], top_k, max_answer_length, null_threshold, batch_size
+            )
+            return answers
+        for name, value in [("top_k", top_k), ("max_answer_length", max_answer_length)]:
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+        answers, _ = self._decoded(
+            questions, contexts, max_answer_length, null_threshold, batch_size
+        )
+        return [candidates[:top_k] for candidates in answers]
+
+    def evaluate_squad(self, examples, max_answer_length=30, batch_size=32):
+        """Scores the answers to the questions of a data set.
+
+        Where some have no answer, finds the threshold that maximises F1, keeps
+        it as the model's `null_threshold`, and scores with it.
+
+        Args:
+            examples: `keras_spanbert.data.examples.Examples`.
+            max_answer_length: int, in tokens. Defaults to `30`.
+            batch_size: int, windows at once. Defaults to `32`.
+
+        Returns:
+            Dict of the official scores: see `keras_spanbert.metrics.squad`.
+
+        Raises:
+            ValueError: see `answer`.
+
+        Example:
+        ```python
+        scores = answerer.evaluate_squad(keras_spanbert.data.squad.read("dev-v2.0.json"))
+        ```
+        """
+        has_all_answers = all(examples.golds)
+        answers, null_scores = self._decoded(
+            examples.questions,
+            examples.contexts,
+            max_answer_length,
+            None if has_all_answers else np.inf,  # The best answer, come what may.
+            batch_size,
+        )
+        predictions = {name: found[0]["answer"] for name, found in zip(examples.ids, answers)}
+        dataset = squad_dataset(examples)
+        if has_all_answers:
+            return squad(dataset, predictions)
+        null_scores = dict(zip(examples.ids, null_scores))
+        best = squad(dataset, predictions, null_scores)
+        self.null_threshold = best["best_f1_thresh"]
+        return {**best, **squad(dataset, predictions, null_scores, self.null_threshold)}
+
+    def _decoded(self, questions, contexts, max_answer_length, null_threshold, batch_size):
+        windows = self._windows(questions, contexts)
+        start, end = self._logits(windows, batch_size)
+        if null_threshold is None:
+            null_threshold = self.null_threshold
+        return decode(
+            start,
+            end,
+            windows,
+            list(contexts),
+            max_answer_length=max_answer_length,
+            null_threshold=null_threshold,
+        )
+
+    def _logits(self, windows, batch_size):
+        """Logits of windows, in batches of like length without most of the padding."""
+        inputs = _inputs(windows)
+        sizes = inputs["padding_mask"].sum(axis=1)
+        shape = inputs["padding_mask"].shape
+        logits = {name: np.full(shape, -np.inf, "float32") for name in LABELS}
+        order = np.argsort(sizes, kind="stable")
+        for begin in range(0, len(order), batch_size):
+            rows = order[begin : begin + batch_size]
+            length = -(-int(sizes[rows[-1]]) // _LENGTH_BUCKET) * _LENGTH_BUCKET
+            batch = {name: array[rows, :length] for name, array in inputs.items()}
+            missing = batch_size - len(rows)
+            if missing and len(order) > batch_size:  # One shape a length.
+                batch = {n: np.pad(a, ((0, missing), (0, 0))) for n, a in batch.items()}
+            outputs = self.predict_on_batch(batch)
+            for name, array in logits.items():
+                array[rows, :length] = np.asarray(outputs[name])[: len(rows), : shape[1]]
+        # Else what is in the padding would depend on the other windows of the batch.
+        is_token = inputs["padding_mask"] > 0
+        return [np.where(is_token, logits[name], -np.inf) for name in LABELS]
+
+    def get_config(self):
+        config = super().get_config()
+        config["null_threshold"] = self.null_threshold
+        return config
+
+
+def _are_strings(x):
+    return isinstance(x, dict) and "question" in x
+
+
+def _inputs(windows):
+    return {name: windows[name] for name in INPUTS}

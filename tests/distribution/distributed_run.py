@@ -1,0 +1,88 @@
+"""A user's own script: pretrains a few steps and writes what each process saw, for tests."""
+
+import json
+import os
+import sys
+
+if os.environ["KERAS_BACKEND"] == "torch":
+    import torch  # noqa: F401  (TensorFlow imported first would break it)
+import tensorflow as tf
+
+if "LOGICAL_CPUS" in os.environ:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    configuration = [tf.config.LogicalDeviceConfiguration()] * int(os.environ["LOGICAL_CPUS"])
+    tf.config.set_logical_device_configuration(cpu, configuration)
+
+import keras
+import numpy as np
+
+import keras_spanbert as ks
+from keras_spanbert.data.corpus import Corpus
+from keras_spanbert.data.training_stream import TrainingStream
+from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
+
+STEPS, BATCH_SIZE = 20, 8
+WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
+
+
+def main(mode, texts, output, dies_at=None, how="killed"):
+    distribution = ks.distribute(mode)
+    distribution.check_batch_size(BATCH_SIZE)
+    keras.utils.set_random_seed(0)
+    tokenizer = ks.SpanBertTokenizer([*SPECIAL_TOKENS, *WORDS])
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=12, mask_rate=0.3)
+    stream = TrainingStream(Corpus(texts), preprocessor, BATCH_SIZE, seed=1, shuffle_blocks=16)
+    with distribution.scope():
+        backbone = ks.SpanBertBackbone(
+            tokenizer.vocabulary_size(), 1, 2, 8, 16, dropout=0.0, max_sequence_length=12
+        )
+        model = ks.SpanBertPretrainer(backbone, position_dim=6)
+        model.compile(ks.AdamW(1e-2))
+
+    class Die(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if dies_at is not None and epoch == int(dies_at) and distribution.process == 1:
+                open(os.path.join(output, "died"), "w").close()
+                if how == "killed":
+                    os._exit(7)
+                raise OSError("full disk")
+
+    evaluation = TrainingStream(stream.corpus, preprocessor, BATCH_SIZE, seed=2).dataset().take(2)
+    evaluation = evaluation.apply(tf.data.experimental.assert_cardinality(2))
+    checkpoint = ks.TrainingCheckpoint(os.path.join(output, "checkpoints"), 5, data=stream)
+    history = model.fit(
+        distribution.split(stream.dataset()),
+        epochs=STEPS,
+        steps_per_epoch=1,  # The loss of each.
+        validation_data=distribution.split(evaluation),
+        callbacks=[Die(), checkpoint],
+        shuffle=False,
+        verbose=0,
+    ).history
+    with distribution.local(model) as local:
+        weights = [np.asarray(w, "float64").ravel().tolist() for w in local.get_weights()]
+    rows = []
+    dataset = TrainingStream(stream.corpus, preprocessor, BATCH_SIZE, seed=1, epochs=1).dataset()
+    with distribution.scope():
+        strategy = tf.distribute.get_strategy()
+    for x, _, _ in strategy.experimental_distribute_dataset(distribution.split(dataset)):
+        parts = strategy.experimental_local_results(x["token_ids"])
+        rows.append(np.concatenate([part.numpy() for part in parts]).tolist())
+    result = {
+        "history": history,
+        "weights": weights,
+        "rows": rows,
+        "replicas": distribution.num_replicas,
+        "checkpoint": checkpoint.newest,
+        "sharded": sorted(
+            v.path
+            for v in model.trainable_variables
+            if keras.backend.backend() == "jax" and not v.value.is_fully_replicated
+        ),
+    }
+    with open(os.path.join(output, f"{distribution.process}.json"), "w") as file:
+        json.dump(result, file)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

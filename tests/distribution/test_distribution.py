@@ -1,0 +1,302 @@
+"""Training on several devices and processes equals training on one."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+
+import keras_spanbert as ks
+from keras_spanbert.distribution import Distribution
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+SCRIPT = str(pathlib.Path(__file__).parent / "distributed_run.py")
+BACKEND = keras.backend.backend()
+TIMEOUT = 240
+TWO_CPUS = """
+import os, tensorflow as tf
+if os.environ["KERAS_BACKEND"] == "tensorflow":
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    two = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, two)
+"""
+# Of a run of train.py.
+FLAGS = [
+    "--vocabulary_size=200", "--size=tiny", "--sequence_length=16", "--batch_size=4",
+    "--eval_steps=1", "--held_out=0.3",
+]  # fmt: skip
+WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    generator = np.random.default_rng(0)
+    for i, size in enumerate([900, 50, 300, 40, 700]):
+        (folder / f"{i}.txt").write_text(" ".join(generator.choice(WORDS, size)))
+    return str(folder / "*.txt")
+
+
+def free_port():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
+
+
+def start(arguments, **environment):
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": BACKEND, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def launch(arguments, count=2):
+    """Starts processes that train together."""
+    if BACKEND == "torch":
+        port = f"--master_port={free_port()}"
+        run = ["-m", "torch.distributed.run", f"--nproc_per_node={count}", port]
+        return [start([*run, *arguments])]
+    job = {
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{free_port()}",
+        "KERAS_DISTRIBUTION_NUM_PROCESSES": str(count),
+    }
+    return [start(arguments, KERAS_DISTRIBUTION_PROCESS_ID=str(i), **job) for i in range(count)]
+
+
+def finish(processes):
+    """Exit codes and outputs; none is left running."""
+    try:
+        ends = time.monotonic() + TIMEOUT
+        outputs = [
+            process.communicate(timeout=max(1.0, ends - time.monotonic()))[0]
+            for process in processes
+        ]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return [process.returncode for process in processes], "\n".join(outputs)
+
+
+def results(folder, processes):
+    codes, output = finish(processes)
+    assert not any(codes), output
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+@pytest.fixture(scope="module")
+def alone(texts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone")
+    (result,) = results(folder, [start([SCRIPT, "none", texts, str(folder)])])
+    assert result["replicas"] == 1 and len(result["history"]["loss"]) == 20
+    return result
+
+
+def assert_equal(result, alone):
+    for name, values in alone["history"].items():
+        np.testing.assert_allclose(result["history"][name], values, atol=1e-4, err_msg=name)
+    for mine, theirs in zip(result["weights"], alone["weights"], strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
+def test_two_devices_of_a_process_equal_one(texts, alone, tmp_path):
+    if BACKEND == "tensorflow":
+        environment = {"LOGICAL_CPUS": "2"}
+    else:
+        environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    process = start([SCRIPT, "auto", texts, str(tmp_path)], **environment)
+    (result,) = results(tmp_path, [process])
+    assert result["replicas"] == 2
+    assert_equal(result, alone)
+    assert result["rows"] == alone["rows"]
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
+def test_train_script_takes_all_devices_of_a_process(texts, tmp_path):
+    output = tmp_path / "run"
+    code = TWO_CPUS + (
+        "import sys, train\nfrom absl import app\nsys.argv[0] = 'train.py'\n"
+        "app.run(train.main, flags_parser=train.parse_flags)\n"
+    )
+    flags = [
+        f"--train_data={texts}", f"--output={output}", *FLAGS, "--steps=3", "--eval_every=2",
+    ]  # fmt: skip
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    codes, out = finish([start(["-c", code, *flags], **environment)])
+    assert codes == [0], out
+    assert len((output / "history.csv").read_text().splitlines()) == 3
+    pretrainer = ks.SpanBertPretrainer.from_preset(str(output))
+    assert pretrainer.fill("be [MASK] ce")[0][0]["text"]
+    # Not a multiple of the devices.
+    flags = [flag.replace("/run", "/other").replace("size=4", "size=5") for flag in flags]
+    codes, out = finish([start(["-c", code, *flags], **environment)])
+    assert codes == [2] and "multiple of the 2 devices. Received: 5" in out
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+@pytest.mark.parametrize("mode", ["data", "model"])
+def test_two_processes_equal_one(mode, texts, alone, tmp_path):
+    if mode == "model" and BACKEND != "jax":
+        pytest.skip("only JAX spreads a model over devices")
+    both = results(tmp_path, launch([SCRIPT, mode, texts, str(tmp_path)]))
+    assert len(both) == 2
+    for result in both:
+        assert_equal(result, alone)
+    assert both[0]["weights"] == both[1]["weights"]
+    # The first alone writes.
+    assert os.path.basename(both[0]["checkpoint"]) == "step-20" and both[1]["checkpoint"] is None
+    if mode == "data":
+        # In one epoch no row comes twice, none is missed.
+        batches = [first + second for first, second in zip(both[0]["rows"], both[1]["rows"])]
+        assert batches == alone["rows"] and len(batches) > 10
+        assert not both[0]["sharded"]
+    else:
+        assert both[0]["rows"] == both[1]["rows"] == alone["rows"]
+        names = "".join(both[0]["sharded"])
+        for name in ["token_embedding", "query", "feedforward", "mlm_head", "sbo_head"]:
+            assert name in names
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+@pytest.mark.parametrize("how", ["killed", "by an error"])
+def test_others_stop_within_a_minute_where_a_process_dies(how, texts, tmp_path):
+    processes = launch([SCRIPT, "data", texts, str(tmp_path), "5", how])
+    codes, output = finish(processes)
+    assert all(codes), output
+    died = (tmp_path / "died").stat().st_mtime
+    assert time.time() - died < 60
+    # What was written before stays good.
+    checkpoint = ks.TrainingCheckpoint(str(tmp_path / "checkpoints"), 5)
+    assert checkpoint.step == 5
+    checkpoint.close()
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+def test_all_stop_where_the_first_alone_sees_a_mistake(texts, tmp_path):
+    (tmp_path / "something").write_text("")
+    flags = [f"--train_data={texts}", f"--output={tmp_path}", "--batch_size=4"]
+    codes, output = finish(launch(["train.py", *flags]))
+    assert all(codes), output
+    assert "`--output` must be new or empty" in output
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+def test_sigterm_stops_all_processes_behind_one_step_and_one_goes_on(texts, tmp_path):
+    output = tmp_path / "run"
+    flags = [
+        f"--train_data={texts}", f"--output={output}", *FLAGS, "--eval_every=1000",
+        "--checkpoint_every=5",
+    ]  # fmt: skip
+    processes = launch(["train.py", *flags, "--steps=100000"])
+    ends = time.monotonic() + TIMEOUT
+    while not list(output.glob("checkpoints/step-5")) and time.monotonic() < ends:
+        time.sleep(0.1)
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    codes, text = finish(processes)
+    assert all(codes), text
+    if BACKEND == "jax":
+        assert codes == [143, 143], text
+    step = json.loads((output / "metrics.json").read_text())["steps"]
+    assert step >= 5 and (output / "checkpoints" / f"step-{step}").is_dir()
+    resumed = start(["train.py", f"--output={output}", "--resume", "--distribution=none"])
+    for line in resumed.stdout:
+        if "Going on from" in line:
+            break
+    os.killpg(resumed.pid, signal.SIGKILL)
+    resumed.communicate()
+    assert f"step {step:,}" in line
+
+
+def test_error_where_devices_cannot_share_a_batch():
+    with pytest.raises(ValueError, match="multiple of the 3 devices. Received: 8"):
+        Distribution(num_replicas=3).check_batch_size(8)
+
+
+def test_error_for_what_the_backend_cannot_do(monkeypatch):
+    with pytest.raises(ValueError, match="`mode` must be one of auto, none, data, model"):
+        ks.distribute("all")
+    if BACKEND != "jax":
+        with pytest.raises(ValueError, match="KERAS_BACKEND=jax"):
+            ks.distribute("model")
+    if BACKEND == "tensorflow":
+        cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+        with pytest.raises(ValueError, match="one host with TensorFlow.*jax or torch"):
+            ks.distribute("data")
+    if BACKEND == "torch":
+        with pytest.raises(ValueError, match="started by torchrun"):
+            ks.distribute("data")
+    name = {"jax": "KERAS_DISTRIBUTION_NUM_PROCESSES", "torch": "WORLD_SIZE"}.get(BACKEND)
+    if name:
+        monkeypatch.setenv(name, "2")
+        with pytest.raises(ValueError, match="`mode` must not be none in several processes"):
+            ks.distribute("none")
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="only JAX spreads a model over devices")
+def test_error_where_devices_cannot_share_a_model():
+    code = (
+        "import keras_spanbert as ks\nks.distribute('model')\n"
+        "try:\n    ks.SpanBertBackbone(50, 1, 2, 8, 16)\n"
+        "except ValueError as error:\n    print(error)\n"
+    )
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    codes, output = finish([start(["-c", code], **environment)])
+    assert "`num_heads` must be a multiple of the 4 devices" in output, output
+    assert "Received: num_heads=2" in output
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="only JAX spreads a model over devices")
+def test_dtype_is_tried_out_on_one_device_whatever_shares_the_model():
+    code = (
+        "import keras_spanbert as ks\nfrom keras_spanbert.runs import fallback\n"
+        "ks.distribute('model')\nprint('POLICY', fallback.dtype_policy('mixed_bfloat16'))\n"
+    )
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    codes, output = finish([start(["-c", code], **environment)])
+    assert "POLICY mixed_bfloat16" in output, output
+
+
+def test_error_for_batches_of_unknown_size():
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.range(10).batch(4)
+    with pytest.raises(ValueError, match="must have batches of one size to be split"):
+        Distribution(num_parts=2).split(dataset)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="the others clip as in one process")
+def test_no_clipping_is_nothing_to_sum_over_replicas():
+    code = TWO_CPUS + (
+        "import numpy as np\n"
+        "import keras, keras_spanbert as ks\n"
+        "with ks.distribute().scope():\n"
+        "    model = keras.Sequential([keras.layers.Embedding(5, 3), keras.layers.Dense(1)])\n"
+        "    model.compile(ks.AdamW(1e-2, global_clipnorm=None), 'mse')\n"
+        "loss = model.fit(np.ones((8, 4)), np.ones((8, 4, 1)), 4, verbose=0).history['loss'][0]\n"
+        "print('loss', loss)\n"
+    )
+    codes, output = finish([start(["-c", code])])
+    assert codes == [0] and "loss " in output, output
+
+
+def test_one_device_needs_nothing():
+    distribution = ks.distribute()
+    assert distribution.num_replicas == distribution.num_processes == 1 and distribution.is_main
+    with distribution.scope():
+        pass
+    assert distribution.split("dataset") == "dataset"

@@ -1,0 +1,123 @@
+"""train.py --task=prepare, training on what it wrote, and the flags for speed."""
+
+import csv
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+from train_script import check_mistake, in_process
+
+from keras_spanbert.data.prepared import PreparedCorpus
+
+TINY = [
+    "--batch_size=4", "--size=tiny", "--steps=8", "--eval_every=4", "--eval_steps=2",
+    "--checkpoint_every=4",
+]  # fmt: skip
+
+
+# Readers and flags are the same on each backend; figures are not.
+once = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="no backend computes what is tested"
+)
+
+
+@pytest.fixture(scope="module")
+def prepared(texts, tmp_path_factory):
+    output = tmp_path_factory.mktemp("prepared") / "corpus"
+    in_process(
+        "--task=prepare", f"--train_data={texts}", f"--output={output}",
+        "--sequence_length=16", "--vocabulary_size=200", "--held_out=0.2", "--shards=2",
+    )  # fmt: skip
+    return output
+
+
+def mistake(capsys, flags, *values):
+    with pytest.raises(SystemExit) as error:
+        in_process(*flags)
+    check_mistake(error.value.code, capsys.readouterr().err, *values)
+
+
+@once
+def test_prepared_folder_says_what_it_is(prepared):
+    corpus = PreparedCorpus(str(prepared))
+    figures = json.loads((prepared / "metrics.json").read_text())
+    assert figures["blocks"] == corpus.num_blocks() > 20
+    assert figures["held_out_blocks"] == corpus.num_blocks("held_out") > 2
+    assert figures["tokens"] == corpus.token_counts()[0].sum()
+    assert json.loads((prepared / "run.json").read_text())["flags"]["shards"] == 2
+
+
+@once
+def test_training_takes_length_and_vocabulary_from_it_and_goes_on(
+    prepared, tmp_path, capsys
+):
+    output = tmp_path / "run"
+    in_process(f"--train_data={prepared}", f"--output={output}", *TINY)
+    flags = json.loads((output / "run.json").read_text())["flags"]
+    assert flags["sequence_length"] == 16
+    corpus = PreparedCorpus(str(prepared))
+    vocabulary = (output / "assets" / "tokenizer" / "vocabulary.txt").read_text().split("\n")
+    assert [token for token in vocabulary if token] == corpus.vocabulary
+    assert json.loads((output / "metrics.json").read_text())["steps"] == 8
+    capsys.readouterr()
+    in_process(f"--output={output}", "--resume")
+    assert "Going on from step 8" in capsys.readouterr().out
+
+
+@once
+def test_mistakes_with_prepared_corpora(prepared, texts, tmp_path, capsys):
+    output = f"--output={tmp_path / 'run'}"
+    data = f"--train_data={prepared}"
+    mistake(capsys, [data, output, "--sequence_length=24"], "length 24", "of 16")
+    mistake(capsys, ["--task=prepare", data, output], "takes text", str(prepared))
+    flags = ["--task=prepare", f"--train_data={texts}"]
+    mistake(capsys, [*flags, f"--output={prepared}"], "must be new or empty")
+    mistake(capsys, [*flags, output, "--resume"], "takes no --resume")
+    mistake(capsys, [*flags, output, "--beam_runner=NoRunner"], "beam_runner")
+    assert not (tmp_path / "run").exists()
+    shard = prepared / "train-00000-of-00002.array_record"
+    content = shard.read_bytes()
+    try:
+        shard.write_bytes(content[:-1])
+        mistake(capsys, [data, output], shard.name, "instead of")
+        in_process(data, output, "--damaged_shards=skip", *TINY)
+    finally:
+        shard.write_bytes(content)
+
+
+def test_figures_in_history_and_tensorboard_with_several_steps_a_call(prepared, tmp_path):
+    output = tmp_path / "run"
+    several = [] if keras.backend.backend() == "torch" else ["--steps_per_execution=2"]
+    in_process(
+        f"--train_data={prepared}", f"--output={output}", *TINY, "--tensorboard",
+        "--rematerialize", "--gradient_accumulation=2", *several,
+    )  # fmt: skip
+    with open(output / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == ["4", "8"]
+    # The rate is not 0 in the run's second half.
+    assert len({row["val_mlm_cross_entropy"] for row in rows}) == 2
+    for row in rows:
+        assert float(row["step_ms"]) > 0 and 0 < float(row["flops_utilization"]) < 1
+    (events,) = os.listdir(output / "tensorboard")
+    assert "tfevents" in events
+    import tensorflow as tf
+
+    records = tf.compat.v1.train.summary_iterator(str(output / "tensorboard" / events))
+    found = {(v.tag, record.step) for record in records for v in record.summary.value}
+    assert {("step_ms", 4), ("step_ms", 8), ("val_mlm_cross_entropy", 8)} <= found
+    # Two updates of two batches each, in each half.
+    with np.load(output / "checkpoints" / "step-8" / "arrays.npz") as arrays:
+        assert "optimizer/0" in arrays.files
+        assert int(arrays["optimizer/0"]) == 8
+
+
+def test_mistake_of_steps_that_do_not_divide(prepared, tmp_path, capsys):
+    flags = [f"--train_data={prepared}", f"--output={tmp_path / 'run'}", *TINY]
+    if keras.backend.backend() == "torch":
+        message = "takes TensorFlow or JAX"
+    else:
+        message = "must divide 8 steps"
+    mistake(capsys, [*flags, "--steps_per_execution=3"], message)

@@ -1,0 +1,372 @@
+"""train.py as its users run it: results, interruption and mistakes."""
+
+import csv
+import json
+import os
+import signal
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from train_script import TIMEOUT, check_mistake, in_process, run, start, without_log
+
+import keras_spanbert as ks
+from keras_spanbert.data.corpus import Corpus
+from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
+from keras_spanbert.runs import reports
+
+TINY = ["--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--size=tiny"]
+
+
+@pytest.fixture(scope="module")
+def trained(texts, tmp_path_factory):
+    """A finished run's folder, its output and what it wrote to stderr."""
+    output = tmp_path_factory.mktemp("trained") / "run"
+    code, out, err = run(
+        f"--train_data={texts}", f"--output={output}", "--steps=6", "--eval_every=4",
+        "--eval_steps=2", f"--export={output}-served", *TINY,
+    )  # fmt: skip
+    assert code == 0, err
+    return output, out, err
+
+
+def evaluate(preset, texts):
+    """Cross-entropies of a preset on the documents that `trained` holds out."""
+    model = ks.SpanBertPretrainer.from_preset(str(preset))
+    preprocessor, model.preprocessor = model.preprocessor, None
+    dataset = Corpus(texts, held_out=0.05).evaluation_dataset(preprocessor, 4, steps=2)
+    model.compile()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Your input ran out of data")
+        results = model.evaluate(dataset, verbose=0, return_dict=True)
+    return {head: results[f"{head}_cross_entropy"] for head in ["mlm", "sbo"]}
+
+
+def read_history(output):
+    with open(output / "history.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# === Runs ===
+
+
+def test_run_writes_all_its_files_and_nothing_else(trained):
+    output, out, _ = trained
+    names = {path.name for path in output.iterdir()}
+    assert set(reports.FILES) <= names
+    assert {"config.json", "model.weights.h5", "preprocessor.json", "tokenizer.json"} <= names
+    assert not any(name.endswith(".partial") or name.startswith("tmp") for name in names)
+    for name in ["loss.png", "span_lengths.png"]:
+        assert (output / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert str(output) in out.splitlines()[-1]
+
+
+def test_exported_model_gives_embeddings_of_strings(trained):
+    output, out, _ = trained
+    path = f"{output}-served/1"
+    assert f"Wrote the SavedModel {path}" in out
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    embeddings = serve(text=tf.constant(["Some words.", ""]))["embeddings"].numpy()
+    backbone = ks.SpanBertBackbone.from_preset(str(output))
+    assert embeddings.shape[0] == 2 and embeddings.shape[2] == backbone.hidden_dim
+    assert np.isfinite(embeddings).all()
+
+
+def test_run_writes_no_warnings(trained):
+    # Such as Keras's on a dataset of unknown length that ends.
+    assert trained[2] == ""
+
+
+def test_reloaded_preset_reaches_the_metrics_that_the_run_reports(trained, texts):
+    output, *_ = trained
+    metrics = json.loads((output / "metrics.json").read_text())
+    assert metrics["steps"] == 6 and metrics["seconds"] > 0
+    for head, value in evaluate(output, texts).items():
+        assert metrics[f"{head}_cross_entropy"] == pytest.approx(value, rel=1e-3)
+        assert 0 <= metrics[f"{head}_accuracy"] <= 1
+        # Some ten words of equal frequency, and the stop.
+        assert 1.5 < metrics[f"{head}_unigram_entropy"] < 3.5
+
+
+def test_history_has_a_row_an_evaluation_up_to_the_last_step(trained):
+    output, out, _ = trained
+    rows = read_history(output)
+    assert [row["step"] for row in rows] == ["4", "6"]
+    metrics = json.loads((output / "metrics.json").read_text())
+    for name in ["mlm_cross_entropy", "sbo_cross_entropy", "mlm_accuracy", "sbo_accuracy"]:
+        assert float(rows[-1][f"val_{name}"]) == pytest.approx(metrics[name])
+    assert len([line for line in out.splitlines() if line.startswith("step ")]) == 2
+
+
+def test_run_record_repeats_the_flags(trained, texts):
+    output, *_ = trained
+    record = json.loads((output / "run.json").read_text())
+    assert record["backend"] == keras.backend.backend()
+    assert record["flags"]["train_data"] == [texts]
+    assert record["flags"]["steps"] == 6 and record["flags"]["sequence_length"] == 16
+    assert record["flags"]["mask_rate"] == 0.15  # Defaults too.
+    assert "help" not in record["flags"]
+
+
+def test_run_shows_blanks_that_it_fills(trained):
+    _, out, _ = trained
+    assert "[MASK]" in out and "true: " in out and "filled: " in out
+
+
+def test_preset_continues_in_another_output_and_keeps_its_vocabulary(
+    trained, texts, tmp_path, capsys
+):
+    preset, *_ = trained
+    before = {path.name: path.read_bytes() for path in preset.iterdir() if path.is_file()}
+    output = tmp_path / "more"
+    in_process(
+        f"--train_data={texts}", f"--output={output}", f"--preset={preset}", "--steps=2",
+        "--sequence_length=16", "--batch_size=4", "--eval_steps=2", "--learning_rate=0",
+    )  # fmt: skip
+    assert "Training a vocabulary" not in capsys.readouterr().out
+    # Without learning, the preset's model comes out as it went in.
+    metrics = json.loads((output / "metrics.json").read_text())
+    for head, value in evaluate(preset, texts).items():
+        assert metrics[f"{head}_cross_entropy"] == pytest.approx(value, rel=1e-3)
+    assert ks.SpanBertTokenizer.from_preset(str(output)).get_vocabulary() == (
+        ks.SpanBertTokenizer.from_preset(str(preset)).get_vocabulary()
+    )
+    assert before == {path.name: path.read_bytes() for path in preset.iterdir() if path.is_file()}
+
+
+def test_checkpoint_of_another_library_starts_at_its_loss_with_its_vocabulary(
+    trained, texts, tmp_path, capsys
+):
+    preset, *_ = trained
+    ks.checkpoints.to_huggingface(
+        ks.SpanBertPretrainer.from_preset(str(preset)), tmp_path / "huggingface"
+    )
+    output = tmp_path / "more"
+    in_process(
+        f"--train_data={texts}", f"--output={output}",
+        f"--preset={tmp_path / 'huggingface'}", "--steps=2", "--sequence_length=16",
+        "--batch_size=4", "--eval_steps=2", "--learning_rate=0",
+    )  # fmt: skip
+    out = capsys.readouterr().out
+    assert "0 left unused, 0 started fresh" in out
+    assert "Cased: so says tokenizer_config.json" in out
+    rows = read_history(output)
+    assert rows[0]["step"] == "0"
+    for head, value in evaluate(preset, texts).items():
+        for row in rows:
+            assert float(row[f"val_{head}_cross_entropy"]) == pytest.approx(value, rel=1e-3)
+    assert ks.SpanBertTokenizer.from_preset(str(output)).get_vocabulary() == (
+        ks.SpanBertTokenizer.from_preset(str(preset)).get_vocabulary()
+    )
+
+
+# Of the two, tests/training/test_interruption.py tells no difference on any backend.
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, signal.SIGTERM][keras.backend.backend() != "tensorflow" :],
+)
+def test_signal_saves_a_preset_and_exits(number, texts, tmp_path):
+    output = tmp_path / "run"
+    with start(
+        f"--train_data={texts}", f"--output={output}", "--steps=100000", "--eval_every=2",
+        "--eval_steps=1", *TINY,
+    ) as process:  # fmt: skip
+        try:
+            for line in process.stdout:
+                if line.startswith("step "):
+                    break
+            process.send_signal(number)
+            out, err = process.communicate(timeout=TIMEOUT)
+        finally:
+            process.kill()
+    assert process.returncode == 128 + number, err
+    assert "Traceback" not in err
+    assert "Interrupted at step" in out and f"--resume --output={output}" in out
+    assert len(read_history(output)) >= 1
+    metrics = json.loads((output / "metrics.json").read_text())
+    assert 2 <= metrics["steps"] < 100_000
+    assert all(np.isfinite(value) for value in evaluate(output, texts).values())
+
+
+def test_ctrl_c_while_data_are_read_stops_at_once(texts, tmp_path):
+    with start(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY) as process:
+        try:
+            assert process.stdout.readline().startswith("Reading")
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=TIMEOUT)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert without_log(err) == "train.py: interrupted before training, nothing was saved\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_before_the_first_step_saves_too(texts, tmp_path, monkeypatch, capsys):
+    def interrupted(*args, **kwargs):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(ks.SpanBertPretrainer, "fit", interrupted)
+    with pytest.raises(SystemExit) as error:
+        in_process(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY)
+    assert error.value.code == 130
+    assert "Interrupted at step 0" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["steps"] == 0
+    ks.SpanBertPretrainer.from_preset(str(tmp_path / "run"))
+
+
+# === Mistakes ===
+
+
+@pytest.fixture
+def mistake(texts, tmp_path, capsys, monkeypatch):
+    """Runs train.py with flags and checks that it names the offending values.
+
+    And that it leaves no output, so that the corrected command may use it.
+    """
+    monkeypatch.chdir(tmp_path)
+
+    def check(arguments, *values, data=texts):
+        flags = {"--steps": "1", "--output": str(tmp_path / "output"), "--train_data": data}
+        flags.update(flag.split("=", 1) for flag in TINY)
+        given = {argument.split("=", 1)[0] for argument in arguments}
+        if "--epochs" in given:
+            flags.pop("--steps")
+        if "--preset" in given:
+            flags.pop("--size"), flags.pop("--vocabulary_size")
+        defaults = [f"{k}={v}" for k, v in flags.items() if k not in given]
+        with pytest.raises(SystemExit) as error:
+            in_process(*defaults, *arguments)
+        check_mistake(error.value.code, capsys.readouterr().err, *values)
+        assert not (tmp_path / "output").exists()
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("--size=huge", "huge"),
+        ("--mask_rate=0", "mask_rate=0"),
+        ("--mask_rate=1.5", "mask_rate=1.5"),
+        ("--mask_rate=nan", "mask_rate=nan"),
+        ("--held_out=0", "0"),
+        ("--held_out=1", "held_out=1"),
+        ("--held_out=-0.25", "-0.25"),
+        ("--held_out=nan", "nan"),
+        ("--sequence_length=2", "sequence_length=2"),
+        ("--sequence_length=-5", "-5"),
+        ("--vocabulary_size=20", "vocabulary_size=20"),
+        ("--vocabulary=no/such.txt", "no/such.txt"),
+        ("--train_data=no/such*.txt", "no/such*.txt"),
+        ("--eval_data=no/such*.txt", "no/such*.txt"),
+        ("--preset=no/such/preset", "no/such/preset"),
+        ("--warmup_steps=7", "warmup_steps=7"),
+        ("--dtype=nonsense", "nonsense"),
+        ("--batch_size=0", "batch_size"),
+        ("--steps=many", "many"),
+        ("--steps=0", "0"),
+        ("--scheme=words", "words"),
+        ("--document_boundary=page", "page"),
+        ("--learning_rate=nan", "nan"),
+        ("--no_such_flag=7", "no_such_flag"),
+        ("stray", "stray"),
+    ],
+)
+def test_mistake_in_a_flag_gives_one_line_that_names_it(mistake, argument, value):
+    mistake([argument], value)
+
+
+def test_mistake_of_steps_with_epochs_names_both(mistake):
+    mistake(["--steps=5", "--epochs=2"], "--steps=5", "--epochs=2")
+
+
+@pytest.mark.parametrize(
+    ("content", "values"),
+    [
+        (b"", ["a.txt", "empty"]),
+        (b" \n\n", ["a.txt", "blank"]),
+        (b"caf\xe9", ["a.txt", "UTF-8", "at byte 3"]),
+        (b"a\x00b", ["a.txt", "binary"]),
+        (b"\x1f\x8b\x08\x00 cut", ["a.txt"]),
+        (b"one document", ["1 document", "blank_line"]),
+    ],
+)
+def test_mistake_in_a_text_file_names_it(mistake, tmp_path, content, values):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    mistake([], *values, data=str(path))
+
+
+def test_mistake_of_a_folder_for_a_text_file_names_it(mistake, tmp_path):
+    (tmp_path / "folder").mkdir()
+    mistake([f"--train_data={tmp_path / 'folder'}"], "folder")
+
+
+def test_mistake_of_training_text_too_short_says_so(mistake, tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("short")
+    mistake([f"--train_data={tmp_path}/*.txt"], "min_block_tokens")
+
+
+def test_mistake_of_evaluation_text_too_short_says_so(mistake, tmp_path):
+    (tmp_path / "a.txt").write_text("too short")
+    mistake([f"--eval_data={tmp_path / 'a.txt'}"], "min_block_tokens")
+
+
+def test_mistake_of_an_output_in_use_leaves_it_untouched(mistake, tmp_path):
+    output = tmp_path / "mine"
+    output.mkdir()
+    (output / "thesis.tex").write_text("years of work")
+    mistake([f"--output={output}"], output)
+    assert [path.name for path in output.iterdir()] == ["thesis.tex"]
+    assert (output / "thesis.tex").read_text() == "years of work"
+    mistake([f"--output={output / 'thesis.tex'}"], "thesis.tex")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "value"),
+    [
+        (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "apple", "plum"], "[MASK]"),
+        ([*SPECIAL_TOKENS, "apple", "plum", "apple"], "apple"),
+    ],
+)
+def test_mistake_in_a_vocabulary_names_the_token(mistake, tmp_path, tokens, value):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(tokens))
+    mistake([f"--vocabulary={path}"], value)
+
+
+def test_mistake_of_a_vocabulary_smaller_than_the_presets_names_both(mistake, trained, tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL_TOKENS, "apple"]))
+    size = len(ks.SpanBertTokenizer.from_preset(str(trained[0])).get_vocabulary())
+    mistake([f"--preset={trained[0]}", f"--vocabulary={path}"], path, "6 tokens", size)
+
+
+def test_mistake_of_a_block_longer_than_the_presets_names_both(mistake, trained):
+    mistake([f"--preset={trained[0]}", "--sequence_length=17"], "17", "16")
+
+
+@pytest.mark.parametrize("flag", ["--size=mini", "--dropout=0.1", "--lowercase=true"])
+def test_mistake_of_a_new_models_flag_with_a_preset_names_both(mistake, trained, flag):
+    mistake([f"--preset={trained[0]}", flag], flag.split("=")[0], f"--preset={trained[0]}")
+
+
+def test_mistake_of_a_folder_without_a_preset_names_it(mistake, tmp_path):
+    (tmp_path / "empty").mkdir()
+    mistake([f"--preset={tmp_path / 'empty'}"], "empty")
+
+
+def test_script_ends_on_a_mistake_with_one_line_and_code_2(texts, tmp_path):
+    code, out, err = run(f"--train_data={texts}", f"--output={tmp_path / 'o'}", "--size=huge")
+    check_mistake(code, err, "huge")
+
+
+def test_help_lists_flags_without_loading_a_backend(capsys):
+    with pytest.raises(SystemExit) as error:
+        parse_flags(["train.py", "--help"])
+    assert error.value.code == 0
+    out = capsys.readouterr().out
+    assert "--train_data" in out.replace("--[no]", "--") and "--mask_rate" in out

@@ -1,0 +1,108 @@
+"""What a step costs."""
+
+import time
+
+import keras
+import numpy as np
+import pytest
+
+import keras_spanbert as ks
+from keras_spanbert.runs import cost
+
+
+def test_flops_are_those_counted_by_hand():
+    backbone = ks.SpanBertBackbone(
+        vocabulary_size=11, num_layers=2, num_heads=1, hidden_dim=3, intermediate_dim=5
+    )
+    # A token and layer: queries, keys, values, output 4 x 2 x 3 x 3, network 2 x 2 x 3 x 5,
+    # scores and their use 2 x 2 x 7 x 3.
+    layers = 2 * 7 * 2 * (72 + 60 + 84)
+    assert cost.step_flops(backbone, 2, 7) == 3 * layers
+    # A masked token: MLM 2 x 3 x 3, SBO 2 x 10 x 3 + 2 x 3 x 3, two products with V 2 x 3 x 11.
+    heads = 2 * 4 * (18 + 60 + 18 + 2 * 66)
+    assert cost.step_flops(backbone, 2, 7, 4, position_dim=4) == 3 * (layers + heads)
+
+
+def test_flops_of_base_are_those_of_its_matrices():
+    sizes = ks.SpanBertBackbone.SIZES["tiny"]
+    backbone = ks.SpanBertBackbone(vocabulary_size=50, **sizes)
+    kernels = [v for v in backbone.trainable_variables if v.path.endswith("kernel")]
+    assert len(kernels) == 2 * 6
+    matrices = sum(int(np.prod(v.shape)) for v in kernels)
+    attention = 2 * 4 * 32 * sizes["hidden_dim"]
+    assert cost.step_flops(backbone, 1, 32) == 3 * 32 * (2 * matrices + attention)
+
+
+def test_matrix_rate_is_one_of_a_machine():
+    assert 1e9 < cost.matrix_rate(repeats=1) < 1e16
+
+
+def test_peak_memory_grows_with_what_is_held():
+    before = cost.peak_memory()
+    if cost.has_accelerator():
+        x = keras.ops.ones((64, 1 << 20))
+    else:
+        # More than the process ever held.
+        x = np.ones(before // 8 + (64 << 17))
+    assert cost.peak_memory() >= before + (32 << 20)
+    del x
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05])
+def test_waiting_is_what_the_data_takes(seconds):
+    import tensorflow as tf
+
+    def slowly():
+        for i in range(8):
+            time.sleep(seconds)
+            yield i
+
+    wait = cost.InputWait()
+    spec = tf.TensorSpec([], tf.int64)
+    dataset = wait.timed(tf.data.Dataset.from_generator(slowly, output_signature=spec))
+    assert [int(i) for i in dataset] == list(range(8))
+    assert 8 * seconds <= wait.seconds() < 8 * seconds + 0.5
+
+
+def test_prefetched_data_is_not_waited_for():
+    import tensorflow as tf
+
+    def slowly():
+        for i in range(10):
+            time.sleep(0.02)
+            yield i
+
+    spec = tf.TensorSpec([], tf.int64)
+    dataset = tf.data.Dataset.from_generator(slowly, output_signature=spec).prefetch(4)
+    wait = cost.InputWait()
+    started = time.perf_counter()
+    for _ in wait.timed(dataset):
+        time.sleep(0.06)
+    # All but the first element are there already.
+    assert wait.seconds() < 0.5 * (time.perf_counter() - started)
+
+
+def test_timed_dataset_keeps_elements_and_their_number():
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(
+        ({"a": np.arange(6).reshape(3, 2)}, np.arange(3.0))
+    )
+    timed = cost.InputWait().timed(dataset)
+    assert timed.element_spec == dataset.element_spec and int(timed.cardinality()) == 3
+    for mine, theirs in zip(timed, dataset):
+        np.testing.assert_array_equal(mine[0]["a"], theirs[0]["a"])
+
+
+def test_figures_of_steps():
+    step_cost = cost.StepCost(flops=5e9)
+    step_cost.rate = 1e11
+    started = time.perf_counter()
+    since = step_cost.now()
+    time.sleep(0.1)
+    figures = step_cost.figures(since, steps=2)
+    seconds = time.perf_counter() - started
+    assert 50 <= figures["step_ms"] <= 500 * seconds
+    # A tenth of a second would be 1: 1e10 FLOPs at 1e11 a second.
+    assert 0.1 / seconds * 0.99 <= figures["flops_utilization"] <= 1.01
+    assert figures["peak_gb"] > 0.01 and "waiting_ms" not in figures

@@ -1,0 +1,39 @@
+"""Traces of steps."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_spanbert.runs.profile import Profile
+
+X, Y = np.ones((40, 4), "float32"), np.ones((40, 1), "float32")
+
+
+def fit(folder, steps, num_batches=10):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    rows = 4 * num_batches
+    model.fit(X[:rows], Y[:rows], 4, callbacks=[Profile(str(folder), steps)], verbose=0)
+
+
+@pytest.mark.parametrize("steps", [2, 100])
+def test_trace_is_one_that_its_viewer_opens(tmp_path, steps):
+    fit(tmp_path / "profile", steps)
+    if keras.backend.backend() == "torch":
+        trace = json.loads((tmp_path / "profile" / "trace.json").read_text())
+        assert any("aten::" in event.get("name", "") for event in trace["traceEvents"])
+    else:
+        (trace,) = tmp_path.glob("profile/plugins/profile/*/*.xplane.pb")
+        assert trace.stat().st_size > 1000
+
+
+def test_no_trace_of_a_run_too_short(tmp_path):
+    fit(tmp_path / "profile", 2, num_batches=5)
+    assert not (tmp_path / "profile").exists()
+
+
+def test_error_for_no_steps(tmp_path):
+    with pytest.raises(ValueError, match="`steps` must be at least 1. Received: steps=0"):
+        Profile(str(tmp_path), 0)

@@ -1,0 +1,114 @@
+import json
+
+import numpy as np
+import pytest
+
+import keras_spanbert as ks
+from keras_spanbert.data import squad
+from keras_spanbert.tasks.question_answering.decoding import decode
+
+CONTEXT = "a bb c"
+
+
+def windows(num_windows=1, is_max_context=True):
+    # [CLS] ? [SEP] a bb c [SEP]
+    offsets = np.full((num_windows, 7, 2), -1)
+    offsets[:, 3:6] = [[0, 1], [2, 4], [5, 6]]
+    return {
+        "segment_ids": np.zeros((num_windows, 7), int),
+        "offsets": offsets,
+        "example_index": np.zeros(num_windows, int),
+        "is_max_context": (offsets[:, :, 0] >= 0) & is_max_context,
+    }
+
+
+def logits(**places):
+    values = np.full((1, 7), -9.0)
+    for place, value in places.items():
+        values[0, int(place[1:])] = value
+    return values
+
+
+def test_best_pair_by_the_sum_of_its_logits():
+    start, end = logits(_3=1.0, _4=3.0), logits(_3=5.0, _4=2.0, _5=2.5)
+    # (3, 3): 6; (4, 5): 5.5; (4, 4): 5; (3, 5): 3.5; (4, 3) ends before it starts.
+    (answers,), _ = decode(start, end, windows(), [CONTEXT])
+    assert [a["answer"] for a in answers[:4]] == ["a", "bb c", "bb", "a bb c"]
+    assert (answers[1]["start"], answers[1]["end"]) == (2, 6)
+    # All valid pairs share the probability: starts at 5 too, with -9.
+    sums = np.array([6.0, 5.5, 5.0, 3.5, 3.0, -6.5])
+    assert answers[0]["score"] == pytest.approx(np.exp(6.0) / np.exp(sums).sum())
+    assert sum(a["score"] for a in answers) == pytest.approx(1.0)
+
+
+def test_answer_is_no_longer_than_the_limit_nor_outside_the_context():
+    start, end = logits(_1=9.0, _3=1.0), logits(_6=9.0, _5=3.0, _4=2.0, _1=9.0)
+    (answers,), _ = decode(start, end, windows(), [CONTEXT], max_answer_length=2)
+    assert answers[0]["answer"] == "a bb"
+
+
+def test_start_counts_in_the_window_of_maximum_context_alone():
+    places = windows(2, is_max_context=np.array([[True], [False]]))
+    start = np.concatenate([logits(_3=1.0), logits(_4=8.0)])
+    end = np.concatenate([logits(_3=1.0), logits(_4=8.0)])
+    (answers,), _ = decode(start, end, places, [CONTEXT])
+    assert answers[0]["answer"] == "a"
+
+
+def test_windows_of_a_question_are_merged_and_equal_texts_kept_once():
+    start = np.concatenate([logits(_3=1.0), logits(_4=2.0)])
+    end = np.concatenate([logits(_3=1.0), logits(_4=2.0)])
+    (answers,), _ = decode(start, end, windows(2), [CONTEXT])
+    texts = [a["answer"] for a in answers]
+    assert texts[:2] == ["bb", "a"] and len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("threshold, first", [(-1.0, ""), (1.0, "a")])
+def test_no_answer_wins_over_the_threshold(threshold, first):
+    # No answer 4, in the window where it is least; the best answer 4.
+    start = np.concatenate([logits(_0=2.0, _3=2.0), logits(_0=5.0)])
+    end = np.concatenate([logits(_0=2.0, _3=2.0), logits(_0=5.0)])
+    (answers,), null_scores = decode(start, end, windows(2), [CONTEXT], null_threshold=threshold)
+    assert null_scores[0] == pytest.approx(0.0)
+    assert [a["answer"] for a in answers[:2]] in ([first, "a"], [first, ""])
+    no_answer = next(a for a in answers if a["answer"] == "")
+    assert (no_answer["start"], no_answer["end"]) == (-1, -1)
+    assert answers[0]["score"] == pytest.approx(answers[1]["score"])
+
+
+def test_context_without_tokens_has_no_answer_and_score_0():
+    places = windows()
+    places["offsets"][:] = -1
+    places["is_max_context"][:] = False
+    (answers,), _ = decode(logits(), logits(), places, [" "])
+    assert answers == [{"answer": "", "score": 0.0, "start": -1, "end": -1}]
+
+
+def test_decoding_is_that_of_the_released_script(shared_data):
+    folder = shared_data / "reference"
+    examples = squad.read(folder / "squad" / "dev_subset.json")
+    reference = json.loads((folder / "squad" / "dev_predictions.json").read_text("utf-8"))
+    preprocessor = ks.SpanBertQuestionAnswererPreprocessor(
+        ks.SpanBertTokenizer(str(folder / "vocab" / "bert_base_cased.txt")),
+        **{n: reference[n] for n in ["sequence_length", "doc_stride", "max_question_length"]},
+    )
+    places = preprocessor.windows(examples.questions, examples.contexts)
+    with np.load(folder / "squad" / "dev_logits.npz") as file:
+        assert [examples.ids[i] for i in places["example_index"]] == file["qas_id"].tolist()
+        answers, null_scores = decode(
+            file["start_logits"],
+            file["end_logits"],
+            places,
+            examples.contexts,
+            n_best=reference["n_best"],
+            max_answer_length=reference["max_answer_length"],
+        )
+    assert len(answers) == len(reference["v1_predictions"]) > 0
+    for name, found, null_score in zip(examples.ids, answers, null_scores):
+        assert found[0]["answer"] == reference["v1_predictions"][name]
+        assert found[0]["answer"] == reference["v2_best_non_null"][name]
+        assert null_score == pytest.approx(reference["v2_null_score_diff"][name], abs=1e-4)
+        for ours, theirs in zip(found, reference["top5"][name], strict=False):
+            # Ours are exact slices, theirs have one space for each blank.
+            assert " ".join(ours["answer"].split()) == theirs["text"]
+            assert ours["score"] == pytest.approx(theirs["probability"], abs=1e-5)

@@ -1,0 +1,101 @@
+"""Imports go down the floors of the house, and never in a circle."""
+
+import ast
+import pathlib
+
+PACKAGE = pathlib.Path(__file__).parent.parent / "keras_spanbert"
+# The lower ones first; a module's floor is that of its file or folder.
+FLOORS = [
+    ("files", "distribution", "layers", "metrics"),
+    ("training", "formats"),
+    ("models",),
+    ("data", "serving"),
+    ("tasks", "runs"),
+    ("checkpoints",),
+    ("api", "__init__"),
+    ("recipes", "demo"),
+]
+# Text-reading and flags are asked for before a backend is loaded.
+FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
+
+
+def module_of(path):
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imports(module):
+    """The package's modules that a module imports, at its top or in a function."""
+    is_package = MODULES[module].name == "__init__.py"
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module}: relative imports hide where they lead"
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                found = name if name in MODULES else node.module
+                # The names of a package's own modules are its own.
+                if found in MODULES and not (is_package and found == module):
+                    yield found
+
+
+def floor(module):
+    parts = module.split(".")
+    return FLOOR_OF[parts[1] if len(parts) > 1 else "__init__"]
+
+
+def test_every_module_has_a_floor():
+    missing = [module for module in MODULES if module.split(".")[1:2] and not floor(module) >= 0]
+    assert not missing and len(MODULES) > 40
+
+
+def test_no_import_goes_up_a_floor():
+    up = [
+        f"{module} imports {other}"
+        for module in MODULES
+        for other in imports(module)
+        # The package itself has every public name: whoever runs above it may ask it.
+        if floor(other) > floor(module)
+    ]
+    assert not up, "\n".join(up)
+
+
+def test_no_imports_make_a_circle():
+    graph = {module: set(imports(module)) - {module} for module in MODULES}
+    done, path = set(), []
+
+    def visit(module):
+        assert module not in path, " -> ".join([*path[path.index(module) :], module])
+        if module in done:
+            return
+        path.append(module)
+        for other in graph[module]:
+            visit(other)
+        path.pop()
+        done.add(module)
+
+    for module in MODULES:
+        visit(module)
+
+
+def test_only_recipes_read_flags():
+    readers = [
+        module
+        for module, path in MODULES.items()
+        if "absl" in path.read_text() and ".recipes" not in module
+    ]
+    assert not readers
+
+
+def test_files_are_short():
+    long = {}
+    for module, path in {**MODULES, "train": PACKAGE.parent / "train.py"}.items():
+        most = {"train": 80}.get(module, 250 if ".recipes." in module else 400)
+        lines = len(path.read_text().splitlines())
+        if lines >= most:
+            long[module] = lines
+    assert not long
