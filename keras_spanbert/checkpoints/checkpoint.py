@@ -7,7 +7,8 @@ import logging
 import numpy as np
 
 from keras_spanbert.checkpoints import names
-from keras_spanbert.models.backbone import SpanBertBackbone, gelu_tanh, weights_are_coming
+from keras_spanbert.layers.initializers import skip_initialization
+from keras_spanbert.models.backbone import SpanBertBackbone, gelu_tanh
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -183,7 +184,7 @@ class Checkpoint:
                 checkpoint's.
         """
         if load_weights:
-            with weights_are_coming():
+            with skip_initialization():
                 backbone = self._new_backbone(kwargs)
             self.load(backbone)
             return backbone
@@ -219,7 +220,7 @@ class Checkpoint:
         """
         has_backbone = "backbone" in kwargs
         if not has_backbone:
-            with weights_are_coming() if load_weights else contextlib.nullcontext():
+            with skip_initialization() if load_weights else contextlib.nullcontext():
                 kwargs["backbone"] = self._new_backbone({"dtype": dtype})
         kwargs = {**cls.arguments_for(self.config), **kwargs}
         if "preprocessor" not in kwargs:

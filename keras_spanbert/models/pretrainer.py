@@ -5,8 +5,9 @@ import keras_hub
 import numpy as np
 from keras import ops
 
+from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
-from keras_spanbert.models.backbone import SpanBertBackbone, kernel_initializer
+from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.pretrainer_preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy

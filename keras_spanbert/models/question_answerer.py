@@ -4,9 +4,10 @@ import keras
 import numpy as np
 
 from keras_spanbert.data.squad import to_dataset as squad_dataset
+from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
 from keras_spanbert.models.answer_decoding import decode
-from keras_spanbert.models.backbone import SpanBertBackbone, kernel_initializer
+from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.question_answerer_preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
 )
