@@ -66,7 +66,8 @@ class SelfAttention(keras.layers.Layer):
             )
         head_dim = hidden_dim // self.num_heads
         heads_shape = (*inputs_shape[:-1], self.num_heads, head_dim)
-        # Keras's weight files name the weights after these attributes.
+        # Keras's weight files name the weights after these attributes. The letters of the
+        # equations are in the order of the axes, as contracted axes may be sorted by letter.
         self.query_dense = self._project_to_heads(head_dim, "query")
         self.query_dense.build(inputs_shape)
         self.key_dense = self._project_to_heads(head_dim, "key")
@@ -75,9 +76,9 @@ class SelfAttention(keras.layers.Layer):
         self.value_dense.build(inputs_shape)
         self.dropout_layer = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
         self.output_dense = keras.layers.EinsumDense(
-            "blnd,ndh->blh",
+            "abcd,cde->abe",
             output_shape=(None, hidden_dim),
-            bias_axes="h",
+            bias_axes="e",
             kernel_initializer=self.kernel_initializer.clone(),
             dtype=self.dtype_policy,
             name="attention_output",
@@ -87,9 +88,9 @@ class SelfAttention(keras.layers.Layer):
 
     def _project_to_heads(self, head_dim, name):
         return keras.layers.EinsumDense(
-            "blh,hnd->blnd",
+            "abc,cde->abde",
             output_shape=(None, self.num_heads, head_dim),
-            bias_axes="nd",
+            bias_axes="de",
             # One instance would draw the same values for all three.
             kernel_initializer=self.kernel_initializer.clone(),
             dtype=self.dtype_policy,
