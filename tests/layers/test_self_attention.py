@@ -28,6 +28,7 @@ def padding(length=L):
 
 def reference(layer, x, mask=None):
     """The equations of the paper, in float64, a head of an example at a time."""
+    x = x.astype("float64")
     weights = {w.path.split("/", 1)[1]: ops.convert_to_numpy(w) for w in layer.weights}
     outputs = np.zeros(x.shape) + weights["attention_output/bias"]
     for b in range(len(x)):
