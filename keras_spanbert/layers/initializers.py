@@ -30,11 +30,11 @@ def skip_initialization() -> Iterator[None]:
 
     Example:
     ```python
+    from keras_spanbert.layers.initializers import skip_initialization
+
     with skip_initialization():
-        backbone = keras_spanbert.SpanBertBackbone(
-            28996, **keras_spanbert.SpanBertBackbone.SIZES["large"]
-        )
-    backbone.load_weights("large.weights.h5")
+        copy = keras_spanbert.SpanBertBackbone.from_config(backbone.get_config())
+    copy.set_weights(backbone.get_weights())
     ```
     """
     token = _IS_SKIPPED.set(True)

@@ -37,6 +37,8 @@ class SelfAttention(keras.layers.Layer):
 
     Example:
     ```python
+    from keras_spanbert.layers.self_attention import SelfAttention
+
     layer = SelfAttention(num_heads=4)
     outputs = layer(np.random.rand(2, 5, 8), padding_mask=np.ones((2, 5)))  # [2, 5, 8]
     ```
@@ -102,7 +104,7 @@ class SelfAttention(keras.layers.Layer):
         key = self.key_dense(inputs)  # [B, L, N, D]
         value = self.value_dense(inputs)  # [B, L, N, D]
         if padding_mask is not None:
-            padding_mask = padding_mask[:, None, None, :]  # [B, 1, 1, L]
+            padding_mask = ops.cast(padding_mask, "bool")[:, None, None, :]  # [B, 1, 1, L]
         if self.dropout:
             attended = self._attend(query, key, value, padding_mask, training)
         else:
@@ -126,7 +128,7 @@ class SelfAttention(keras.layers.Layer):
             query,
             key,
             value,
-            mask=None if padding_mask is None else ops.cast(padding_mask, "bool"),
+            mask=padding_mask,
             scale=1.0 / math.sqrt(query.shape[-1]),
             flash_attention=_flash_attention(),
         )
@@ -148,9 +150,8 @@ class SelfAttention(keras.layers.Layer):
 
 def _flash_attention():
     """`None` where Keras may choose a flash kernel by itself, else `False`."""
-    # The kernel that Keras 3.15 chooses on a TPU masks the future where no mask is given.
-    # The first device is where Keras looks, too.
-    on_tpu = keras.backend.backend() == "jax" and keras.distribution.list_devices()[0].startswith(
-        "tpu"
-    )
-    return False if on_tpu else keras.config.is_flash_attention_enabled()
+    # On a TPU Keras 3.15 chooses a kernel that hides the tokens to come where no mask is given.
+    # It looks at the first device, as is done here.
+    if keras.backend.backend() == "jax" and keras.distribution.list_devices()[0].startswith("tpu"):
+        return False
+    return keras.config.is_flash_attention_enabled()

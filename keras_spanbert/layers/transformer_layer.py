@@ -44,6 +44,8 @@ class TransformerLayer(keras.layers.Layer):
 
     Example:
     ```python
+    from keras_spanbert.layers.transformer_layer import TransformerLayer
+
     layer = TransformerLayer(intermediate_dim=32, num_heads=4)
     outputs = layer(np.random.rand(2, 5, 8), padding_mask=np.ones((2, 5)))  # [2, 5, 8]
     ```

@@ -145,7 +145,7 @@ def test_on_a_tpu_it_is_the_same_where_keras_own_choice_is_not(jit, monkeypatch)
     monkeypatch.setattr(splash_attention_kernel, "make_splash_mha", make_interpreted)
     compiled = jax.jit if jit else lambda function: function
 
-    # The kernel masks the future: a first token attends to itself alone.
+    # The kernel hides the tokens to come: a first token attends to itself alone.
     of_keras = compiled(ops.dot_product_attention)(query, key, value)
     assert len(made) == 1
     assert np.abs(of_keras - plain).max() > 0.1
