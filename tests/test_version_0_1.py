@@ -53,6 +53,7 @@ def test_presets_and_keras_files_compute_what_they_did(cls, name, outputs, expec
     check(model, expected, outputs)
 
 
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
 def test_weights_file_loads_into_a_model_of_its_sizes(expected):
     model = ks.SpanBertPretrainer.from_preset(str(FOLDER / "pretrainer"), load_weights=False)
     model.load_weights(FOLDER / "pretrainer.weights.h5")

@@ -1,16 +1,15 @@
 """The SpanBERT encoder."""
 
 import contextlib
-import contextvars
-import functools
 
 import keras
 import keras_hub
-from keras import ops
 
 from keras_spanbert.distribution import add_layout, check_shards
 from keras_spanbert.formats.checkpoint import ACTIVATIONS
 from keras_spanbert.formats.huggingface import hidden_act
+from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
+from keras_spanbert.layers.transformer_layer import TransformerLayer
 from keras_spanbert.models.checkpoint_entries import (
     Part,
     checked_entries,
@@ -18,25 +17,6 @@ from keras_spanbert.models.checkpoint_entries import (
     load_entries,
 )
 from keras_spanbert.models.from_preset import FromPreset
-
-_SKIP_INITIALIZATION = contextvars.ContextVar("skip_initialization", default=False)
-
-
-def kernel_initializer():
-    """BERT's initializer, for every embedding and kernel."""
-    if _SKIP_INITIALIZATION.get():
-        return keras.initializers.Zeros()
-    return keras.initializers.TruncatedNormal(stddev=0.02)
-
-
-@contextlib.contextmanager
-def skip_initialization():
-    """Saves the random draws for models whose every weight is loaded next."""
-    token = _SKIP_INITIALIZATION.set(True)
-    try:
-        yield
-    finally:
-        _SKIP_INITIALIZATION.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -52,59 +32,11 @@ def with_padding_mask(inputs):
     return inputs
 
 
-def _in_float32(softmax):
-    """Has a `Softmax` layer compute in float32 whatever the scores' dtype, which it keeps."""
-    layer = keras.layers.Softmax(axis=softmax.axis, dtype="float32")
-    return lambda scores, mask=None: ops.cast(layer(scores, mask=mask), scores.dtype)
+class _TransformerEncoder(TransformerLayer):
+    """A `TransformerLayer` under the name that weight files have for it.
 
-
-class _TransformerEncoder(keras_hub.layers.TransformerEncoder):
-    """keras-hub's encoder with a dropout rate of its own in the attention.
-
-    It softmaxes in float32, and can compute its activations again in the
-    backward pass instead of keeping them.
+    Keras names the group of a layer's weights after the layer's class.
     """
-
-    def __init__(self, attention_dropout, rematerialize, **kwargs):
-        super().__init__(**kwargs)
-        self.attention_dropout = attention_dropout
-        self.rematerialize = rematerialize
-
-    def build(self, inputs_shape):
-        dropout, self.dropout = self.dropout, self.attention_dropout
-        super().build(inputs_shape)
-        self.dropout = dropout
-        for name in ["self_attention_dropout", "feedforward_dropout"]:
-            # Untrack keras-hub's layer before another takes its place.
-            delattr(self, f"_{name}")
-            layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name=name)
-            setattr(self, f"_{name}", layer)
-        if self.compute_dtype != "float32":
-            attention = self._self_attention_layer
-            # Past the trackers of Keras and PyTorch: it has no weights.
-            object.__setattr__(attention, "_softmax", _in_float32(attention._softmax))
-
-    def call(self, inputs, padding_mask=None, training=None, **kwargs):
-        call = functools.partial(
-            super().call, padding_mask=padding_mask, training=training, **kwargs
-        )
-        if not (self.rematerialize and training):
-            return call(inputs)
-        seeds = [v for v in self.variables if "int" in v.dtype]
-        weights = [v for v in self.variables if "int" not in v.dtype]
-
-        # All state comes in, and the seeds go out, so that dropout draws the same masks again.
-        def stateless_call(inputs, *values):
-            mapping = list(zip([*weights, *seeds], values))
-            with keras.StatelessScope(state_mapping=mapping) as scope:
-                outputs = call(inputs)
-                return outputs, *(scope.get_current_value(seed) for seed in seeds)
-
-        values = [*(v.value for v in weights), *(ops.copy(v.value) for v in seeds)]
-        outputs, *values = keras.remat(stateless_call)(inputs, *values)
-        for seed, value in zip(seeds, values):
-            seed.assign(value)
-        return outputs
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

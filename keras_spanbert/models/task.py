@@ -9,11 +9,8 @@ import keras_hub
 
 from keras_spanbert import distribution
 from keras_spanbert.formats import keras_hub as presets
-from keras_spanbert.models.backbone import (
-    SpanBertBackbone,
-    skip_initialization,
-    with_padding_mask,
-)
+from keras_spanbert.layers.initializers import skip_initialization
+from keras_spanbert.models.backbone import SpanBertBackbone, with_padding_mask
 from keras_spanbert.models.checkpoint_entries import Part, checked_entries, load_entries
 from keras_spanbert.models.from_preset import FromPreset
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_spanbert import files
 
-VERSION = 1
+VERSION = 2
 
 _NAME = re.compile(r"step-(\d+)")
 _ARRAYS, _STATE, _SUMS = "arrays.npz", "state.json", "SHA256SUMS"
@@ -67,13 +67,16 @@ class CheckpointFolder:
                 continue
             with open(os.path.join(path, _STATE), encoding="utf-8") as file:
                 state = json.load(file)
-            if state["version"] != VERSION:
+            if state["version"] not in (1, VERSION):
                 raise ValueError(
                     f"A checkpoint must be of version {VERSION}. Received: {path}, of version "
                     f"{state['version']}"
                 )
             with np.load(os.path.join(path, _ARRAYS), allow_pickle=False) as file:
-                return path, dict(file), state
+                arrays = dict(file)
+            if state["version"] == 1:
+                _drop_unused_seeds(arrays, state["variables"]["model"])
+            return path, arrays, state
         if steps:
             raise ValueError(
                 f"One checkpoint must be whole. Received: {self.folder}, all of them damaged"
@@ -120,6 +123,28 @@ def _check_sums(folder):
         raise _DamagedError(f"{os.path.basename(error.filename)} is missing") from None
     except (NotADirectoryError, ValueError):
         raise _DamagedError(f"{_SUMS} cannot be read") from None
+
+
+def _drop_unused_seeds(arrays, described):
+    """Takes out the seeds that nothing drew from, which version 0.1 had in each layer.
+
+    Where its attention has a dropout, a transformer layer's own first two seeds
+    are those of layers that others had taken the places of.
+    """
+    kept, seen = [], {}
+    for i, (path, *_) in enumerate(described):
+        layer, *inner = path.rpartition("transformer_layer_")[2].split("/")
+        is_seed = path.endswith("seed_generator_state") and "transformer_layer_" in path
+        if is_seed and inner[0] == "self_attention_layer":
+            seen[layer] = 0
+        elif is_seed and layer in seen:
+            seen[layer] += 1
+            if seen[layer] <= 2:
+                continue
+        kept.append(i)
+    values = [arrays.pop(f"model/{i}") for i in range(len(described))]
+    arrays.update((f"model/{new}", values[old]) for new, old in enumerate(kept))
+    described[:] = [described[i] for i in kept]
 
 
 def _unused(path):

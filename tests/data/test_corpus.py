@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 import keras_spanbert as ks
-from keras_spanbert.data import corpus as corpus_module
+from keras_spanbert.data import blocks as blocks_module
+from keras_spanbert.data import text_files
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
 
@@ -28,9 +29,9 @@ def tokenizer():
 @pytest.fixture
 def small_parts(monkeypatch):
     """Reads, pieces and tokenizer calls so small that a short text has many."""
-    monkeypatch.setattr(corpus_module, "_READ_BYTES", 5)
-    monkeypatch.setattr(corpus_module, "_PIECE_CHARACTERS", 16)
-    monkeypatch.setattr(corpus_module, "_TOKENIZE_CHARACTERS", 24)
+    monkeypatch.setattr(text_files, "_READ_BYTES", 5)
+    monkeypatch.setattr(text_files, "_PIECE_CHARACTERS", 16)
+    monkeypatch.setattr(blocks_module, "_TOKENIZE_CHARACTERS", 24)
 
 
 def write(path, content):
@@ -160,7 +161,7 @@ def test_documents_do_not_depend_on_read_boundaries(tmp_path, small_parts, monke
     for i in range(40):
         text = "".join(generator.choice(parts, 60)) + "end"
         path = write(tmp_path / f"{i}.txt", text)
-        monkeypatch.setattr(corpus_module, "_READ_BYTES", 1 + i % 9)
+        monkeypatch.setattr(text_files, "_READ_BYTES", 1 + i % 9)
         assert words_of(Corpus(path, boundary)) == expected_documents(text, boundary), repr(text)
 
 
@@ -187,13 +188,13 @@ def test_blank_line_within_long_white_space_ends_the_document(tmp_path, small_pa
 def test_long_white_space_is_read_quickly():
     # A search for the last word must not start at each of the blanks anew.
     text = 70_000 * "a " + 20_000 * " " + "b " * 10
-    pieces = list(corpus_module._split_documents([text], "file"))
+    pieces = list(text_files._split_documents([text], "file"))
     assert "".join(piece for piece, _ in pieces) == text
 
 
 @pytest.mark.parametrize("boundary", ["file", "line"])
 def test_memory_does_not_grow_with_a_line(tmp_path, monkeypatch, boundary):
-    monkeypatch.setattr(corpus_module, "_READ_BYTES", 1 << 16)
+    monkeypatch.setattr(text_files, "_READ_BYTES", 1 << 16)
     num_words = 1_000_000
     path = write(tmp_path / "a.txt", b"word " * num_words)  # 5 MB
     tracemalloc.start()
@@ -264,9 +265,9 @@ def test_blocks_hold_each_token_once_but_for_short_tails(
     tmp_path, tokenizer, monkeypatch, min_tokens, parts
 ):
     if parts == "small":
-        monkeypatch.setattr(corpus_module, "_READ_BYTES", 7)
-        monkeypatch.setattr(corpus_module, "_PIECE_CHARACTERS", 16)
-        monkeypatch.setattr(corpus_module, "_TOKENIZE_CHARACTERS", 40)
+        monkeypatch.setattr(text_files, "_READ_BYTES", 7)
+        monkeypatch.setattr(text_files, "_PIECE_CHARACTERS", 16)
+        monkeypatch.setattr(blocks_module, "_TOKENIZE_CHARACTERS", 40)
     # Around one block of 5 tokens, around two, and several.
     sizes = [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 52, 53, 54]
     files, documents = numbered_files(tmp_path, sizes)
@@ -494,7 +495,7 @@ def test_error_for_a_zero_byte_gives_its_place(tmp_path, small_parts):
 def test_error_for_text_not_utf8_gives_the_exact_byte(
     tmp_path, monkeypatch, read_bytes, content, offset
 ):
-    monkeypatch.setattr(corpus_module, "_READ_BYTES", read_bytes)
+    monkeypatch.setattr(text_files, "_READ_BYTES", read_bytes)
     path = write(tmp_path / "latin.txt", content)
     with pytest.raises(ValueError) as error:
         Corpus(path)
@@ -585,7 +586,7 @@ def test_blocks_do_not_depend_on_how_text_is_grouped(tmp_path, monkeypatch, cros
         (tmp_path / f"{name}.txt").write_text("\n".join(lines))
     found = set()
     for size in [1, 100, 1 << 18]:
-        monkeypatch.setattr("keras_spanbert.data.corpus._TOKENIZE_CHARACTERS", size)
+        monkeypatch.setattr("keras_spanbert.data.blocks._TOKENIZE_CHARACTERS", size)
         corpus = Corpus(str(tmp_path / "*.txt"), "line", cross_documents=cross_documents)
         found.add(np.concatenate(list(corpus.blocks(tokenizer, 9, min_tokens=2))).tobytes())
     assert len(found) == 1

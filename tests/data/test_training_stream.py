@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import keras_spanbert as ks
-from keras_spanbert.data import corpus as corpus_module
+from keras_spanbert.data import blocks as blocks_module
+from keras_spanbert.data import text_files
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
 from keras_spanbert.data.training_stream import TrainingStream
@@ -20,9 +21,9 @@ BATCH_SIZE = 3
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
     """Documents that stretch over many parts of the text, and short ones."""
-    monkeypatch.setattr(corpus_module, "_READ_BYTES", 5)
-    monkeypatch.setattr(corpus_module, "_PIECE_CHARACTERS", 16)
-    monkeypatch.setattr(corpus_module, "_TOKENIZE_CHARACTERS", 24)
+    monkeypatch.setattr(text_files, "_READ_BYTES", 5)
+    monkeypatch.setattr(text_files, "_PIECE_CHARACTERS", 16)
+    monkeypatch.setattr(blocks_module, "_TOKENIZE_CHARACTERS", 24)
     generator = np.random.default_rng(0)
     for i, size in enumerate([70, 5, 41, 3, 90]):
         (tmp_path / f"{i}.txt").write_text(" ".join(generator.choice(WORDS, size)))

@@ -1,3 +1,4 @@
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -123,12 +124,31 @@ def test_rematerialisation_changes_nothing_but_memory(dropout, dtype):
     np.testing.assert_allclose(computed_again, kept, rtol=1e-6 if dtype == "float32" else 2e-2)
 
 
-def test_softmax_computes_in_float32_in_bfloat16_too():
-    backbone = SpanBertBackbone(50, 1, 2, 8, 16, dropout=0.1, dtype="mixed_bfloat16")
-    attention = backbone.transformer_layers[0]._self_attention_layer
-    # 300 equal scores: in bfloat16 their sum would stop at 256.
-    scores = keras.ops.zeros((1, 1, 1, 300), "bfloat16")
-    weights = attention._masked_softmax(scores)
-    assert keras.backend.standardize_dtype(weights.dtype) == "bfloat16"
-    found = keras.ops.convert_to_numpy(keras.ops.cast(weights, "float32"))
-    np.testing.assert_allclose(found, 1 / 300, rtol=2**-8)
+def test_names_in_weight_files_stay(tmp_path):
+    build().save_weights(tmp_path / "backbone.weights.h5")
+    shapes_in_file = []
+    with h5py.File(tmp_path / "backbone.weights.h5") as file:
+        for name in ["__transformer_encoder", "__transformer_encoder_1"]:
+            paths = []
+            file[f"layers/{name}"].visit(paths.append)
+            items = {path: file[f"layers/{name}/{path}"] for path in paths}
+            shapes_in_file.append(
+                {path: item.shape for path, item in items.items() if isinstance(item, h5py.Dataset)}
+            )
+    heads, head_dim = HEADS, H // HEADS
+    expected = {
+        "_self_attention_layer/query_dense": [(H, heads, head_dim), (heads, head_dim)],
+        "_self_attention_layer/key_dense": [(H, heads, head_dim), (heads, head_dim)],
+        "_self_attention_layer/value_dense": [(H, heads, head_dim), (heads, head_dim)],
+        "_self_attention_layer/output_dense": [(heads, head_dim, H), (H,)],
+        "_self_attention_layer_norm": [(H,), (H,)],
+        "_feedforward_intermediate_dense": [(H, FF), (FF,)],
+        "_feedforward_output_dense": [(FF, H), (H,)],
+        "_feedforward_layer_norm": [(H,), (H,)],
+    }
+    expected = {
+        f"{name}/vars/{i}": shape
+        for name, shapes in expected.items()
+        for i, shape in enumerate(shapes)
+    }
+    assert shapes_in_file == [expected, expected]

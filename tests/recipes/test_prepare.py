@@ -50,9 +50,7 @@ def test_prepared_folder_says_what_it_is(prepared):
 
 
 @once
-def test_training_takes_length_and_vocabulary_from_it_and_goes_on(
-    prepared, tmp_path, capsys
-):
+def test_training_takes_length_and_vocabulary_from_it_and_goes_on(prepared, tmp_path, capsys):
     output = tmp_path / "run"
     in_process(f"--train_data={prepared}", f"--output={output}", *TINY)
     flags = json.loads((output / "run.json").read_text())["flags"]

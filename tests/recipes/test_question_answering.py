@@ -236,9 +236,7 @@ def test_mrqa_is_scored_on_all_of_its_answers(trained, tmp_path, capsys):
         (["--preset={preset}", "--train_data=misplaced.json", "--strict"], ["question 0", "'bob'"]),
     ],
 )
-def test_mistake_names_what_is_wrong(
-    preset, tmp_path, capsys, monkeypatch, arguments, values
-):
+def test_mistake_names_what_is_wrong(preset, tmp_path, capsys, monkeypatch, arguments, values):
     monkeypatch.chdir(tmp_path)
     write_squad(tmp_path / "dev.json", 4, seed=5)
     (tmp_path / "bad.json").write_text("{")

@@ -60,9 +60,7 @@ def test_sigterm_saves_the_step_it_stopped_at(stopped):
     assert newest(stopped) == steps >= 4
 
 
-def test_finished_run_is_not_trained_again_and_answers_to_its_output_alone(
-    texts, tmp_path, capsys
-):
+def test_finished_run_is_not_trained_again_and_answers_to_its_output_alone(texts, tmp_path, capsys):
     output = tmp_path / "run"
     in_process(f"--train_data={texts}", f"--output={output}", *TINY)
     history = (output / "history.csv").read_text()

@@ -269,7 +269,7 @@ class Subclass(ks.SpanBertQuestionAnswerer):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda m: {"model": keras.Sequential()}, "must be a SpanBertQuestionAnswerer"),
+        (lambda m: {"model": keras.Sequential()}, "must be a task of this library"),
         (lambda m: {"model": m.backbone}, "Received: tokenizer=None with a SpanBertBackbone"),
         (
             lambda m: {"model": m, "tokenizer": m.preprocessor.tokenizer},

@@ -6,8 +6,8 @@ import numpy as np
 
 from keras_spanbert import distribution
 from keras_spanbert.data.masked_batches import EVALUATION_SEED, masked
+from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
-from keras_spanbert.models.backbone import kernel_initializer
 from keras_spanbert.models.checkpoint_entries import Entry, Part, dense, layer_norm
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.embeddings import embeddings

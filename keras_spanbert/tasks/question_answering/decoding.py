@@ -90,7 +90,9 @@ def decode(
     ends = last[candidates.window, candidates.end]
     texts, kept, rank = _distinct_texts(contexts, example[candidates.window], starts, ends, n_best)
     question = example[candidates.window[kept]]
-    scored = score_answers(np, candidates.logit[kept], question, rank, null_logits, null_threshold)
+    scored = score_answers(
+        np, candidates.logit[kept], question, rank, null_logits, null_threshold, num_questions
+    )
     answers = [
         {"answer": text, "score": float(score), "start": int(start), "end": int(end)}
         for text, score, start, end in zip(texts, scored.score, starts[kept], ends[kept])
@@ -126,7 +128,7 @@ def _distinct_texts(contexts, example, starts, ends, n_best):
     return texts, np.array(kept, np.int64), np.array(ranks, np.int64)
 
 
-def score_answers(xp, logit, question, rank, null_logits, null_threshold):
+def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_questions):
     """Scores the candidates that are left, and no answer beside them.
 
     A score is a softmax probability among the candidates of the question. With
@@ -140,11 +142,11 @@ def score_answers(xp, logit, question, rank, null_logits, null_threshold):
         rank: int64 `[C]`. Place of each among its question's, by its logit.
         null_logits: float64 `[Q]`, of no answer.
         null_threshold: float or `None`.
+        num_questions: int, Q.
 
     Returns:
         `Scored`.
     """
-    num_questions = xp.shape(null_logits)[0]
     best = _segment_max(xp, logit, question, num_questions)
     has_any = best > -np.inf
     lead = null_logits - best  # Infinite where there is no candidate.

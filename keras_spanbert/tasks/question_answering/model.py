@@ -4,8 +4,8 @@ import keras
 import numpy as np
 
 from keras_spanbert.data.squad import to_dataset as squad_dataset
+from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
-from keras_spanbert.models.backbone import kernel_initializer
 from keras_spanbert.models.checkpoint_entries import Part, dense
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.tasks.question_answering.decoding import decode

@@ -57,7 +57,13 @@ def answers(model, max_answer_length: int):
             num_questions,
         )
         scored = score_answers(
-            tnp, logit, example, tf.cast(rank, tf.int64), null_logits, model.null_threshold
+            tnp,
+            logit,
+            example,
+            tf.cast(rank, tf.int64),
+            null_logits,
+            model.null_threshold,
+            num_questions,
         )
         is_best = scored.place == 0
 

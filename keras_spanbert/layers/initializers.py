@@ -1,0 +1,44 @@
+"""BERT's initializer, and a way to skip it where weights are loaded next."""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
+import keras
+
+_IS_SKIPPED = contextvars.ContextVar("is_initialization_skipped", default=False)
+
+
+def kernel_initializer() -> keras.initializers.Initializer:
+    """BERT's initializer, for every embedding and kernel.
+
+    Returns:
+        A new `keras.initializers.TruncatedNormal` with standard deviation 0.02,
+        or `keras.initializers.Zeros` inside `skip_initialization()`.
+
+    Reference:
+        [Devlin et al. 2019](https://arxiv.org/abs/1810.04805).
+    """
+    if _IS_SKIPPED.get():
+        return keras.initializers.Zeros()
+    return keras.initializers.TruncatedNormal(stddev=0.02)
+
+
+@contextlib.contextmanager
+def skip_initialization() -> Iterator[None]:
+    """Saves the random draws for models whose every weight is loaded next.
+
+    Example:
+    ```python
+    from keras_spanbert.layers.initializers import skip_initialization
+
+    with skip_initialization():
+        copy = keras_spanbert.SpanBertBackbone.from_config(backbone.get_config())
+    copy.set_weights(backbone.get_weights())
+    ```
+    """
+    token = _IS_SKIPPED.set(True)
+    try:
+        yield
+    finally:
+        _IS_SKIPPED.reset(token)

@@ -1,0 +1,157 @@
+"""Multi-head self attention."""
+
+import math
+
+import keras
+from keras import ops
+
+# B = batch, L = length, H = hidden size, N = heads, D = size of a head; T attends to S.
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class SelfAttention(keras.layers.Layer):
+    """BERT's multi-head self attention.
+
+    The softmax always computes in float32 at least. Where no attention weight
+    is dropped, PyTorch and JAX take their fused attention, which does not keep
+    the attention weights.
+
+    Args:
+        num_heads: int. Number N of attention heads; divides H.
+        dropout: float. Rate on the attention weights. Defaults to `0.0`.
+        kernel_initializer: initializer of all kernels. Defaults to
+            `"glorot_uniform"`.
+        **kwargs: see `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: float `[B, L, H]`.
+        padding_mask: int or bool `[B, L]`, 0 where no token may attend to.
+            Defaults to `None`, all ones.
+        training: bool. Whether to drop attention weights.
+
+    Returns:
+        float `[B, L, H]`.
+
+    Raises:
+        ValueError: where `num_heads` does not divide H.
+
+    Example:
+    ```python
+    from keras_spanbert.layers.self_attention import SelfAttention
+
+    layer = SelfAttention(num_heads=4)
+    outputs = layer(np.random.rand(2, 5, 8), padding_mask=np.ones((2, 5)))  # [2, 5, 8]
+    ```
+
+    Reference:
+        [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), section 3.2.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        dropout: float = 0.0,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, inputs_shape):
+        hidden_dim = inputs_shape[-1]
+        if hidden_dim % self.num_heads:
+            raise ValueError(
+                "`num_heads` must divide the size of the inputs' last axis. Received: "
+                f"num_heads={self.num_heads}, inputs_shape={inputs_shape}"
+            )
+        head_dim = hidden_dim // self.num_heads
+        heads_shape = (*inputs_shape[:-1], self.num_heads, head_dim)
+        # Keras's weight files name the weights after these attributes. The letters of the
+        # equations are in the order of the axes, as contracted axes may be sorted by letter.
+        self.query_dense = self._project_to_heads(head_dim, "query")
+        self.query_dense.build(inputs_shape)
+        self.key_dense = self._project_to_heads(head_dim, "key")
+        self.key_dense.build(inputs_shape)
+        self.value_dense = self._project_to_heads(head_dim, "value")
+        self.value_dense.build(inputs_shape)
+        self.dropout_layer = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self.output_dense = keras.layers.EinsumDense(
+            "abcd,cde->abe",
+            output_shape=(None, hidden_dim),
+            bias_axes="e",
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name="attention_output",
+        )
+        self.output_dense.build(heads_shape)
+        self.built = True
+
+    def _project_to_heads(self, head_dim, name):
+        return keras.layers.EinsumDense(
+            "abc,cde->abde",
+            output_shape=(None, self.num_heads, head_dim),
+            bias_axes="de",
+            # One instance would draw the same values for all three.
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def call(self, inputs, padding_mask=None, training=None):
+        query = self.query_dense(inputs)  # [B, L, N, D]
+        key = self.key_dense(inputs)  # [B, L, N, D]
+        value = self.value_dense(inputs)  # [B, L, N, D]
+        if padding_mask is not None:
+            padding_mask = ops.cast(padding_mask, "bool")[:, None, None, :]  # [B, 1, 1, L]
+        if self.dropout:
+            attended = self._attend(query, key, value, padding_mask, training)
+        else:
+            attended = self._attend_fused(query, key, value, padding_mask)
+        return self.output_dense(attended)  # [B, L, H]
+
+    def _attend(self, query, key, value, padding_mask, training):
+        scale = ops.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
+        scores = ops.einsum("bsnd,btnd->bnts", key, query * scale)
+        # A 16-bit sum of hundreds of weights is off by several percent.
+        scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+        if padding_mask is not None:
+            # Added, not selected: it broadcasts, and its gradient costs nothing.
+            scores += (1.0 - ops.cast(padding_mask, scores.dtype)) * -1e9
+        weights = ops.cast(ops.softmax(scores, axis=-1), value.dtype)  # [B, N, T, S]
+        weights = self.dropout_layer(weights, training=training)
+        return ops.einsum("bnts,bsnd->btnd", weights, value)
+
+    def _attend_fused(self, query, key, value, padding_mask):
+        return ops.dot_product_attention(
+            query,
+            key,
+            value,
+            mask=padding_mask,
+            scale=1.0 / math.sqrt(query.shape[-1]),
+            flash_attention=_flash_attention(),
+        )
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            {
+                "num_heads": self.num_heads,
+                "dropout": self.dropout,
+                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            }
+        )
+        return config
+
+
+def _flash_attention():
+    """`None` where Keras may choose a flash kernel by itself, else `False`."""
+    # On a TPU Keras 3.15 chooses a kernel that hides the tokens to come where no mask is given.
+    # It looks at the first device, as is done here.
+    if keras.backend.backend() == "jax" and keras.distribution.list_devices()[0].startswith("tpu"):
+        return False
+    return keras.config.is_flash_attention_enabled()

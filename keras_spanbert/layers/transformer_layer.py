@@ -1,0 +1,171 @@
+"""BERT's transformer layer."""
+
+import keras
+from keras import ops
+
+from keras_spanbert.layers.self_attention import SelfAttention
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class TransformerLayer(keras.layers.Layer):
+    """A transformer layer with the norms after the residual connections.
+
+    `h = LayerNorm(x + Dropout(SelfAttention(x)))`, and
+    `y = LayerNorm(h + Dropout(W2 activation(W1 h + b1) + b2))`.
+
+    Args:
+        intermediate_dim: int. Size of the feedforward network's inner layer.
+        num_heads: int. Number of attention heads; divides H.
+        dropout: float. Rate after the attention and the feedforward network.
+            Defaults to `0.0`.
+        attention_dropout: float. Rate on the attention weights; `0` lets Keras
+            take its fused attention. Defaults to `0.0`.
+        activation: activation of the feedforward network. Defaults to `"gelu"`,
+            the exact (erf) GELU.
+        layer_norm_epsilon: float. Defaults to `1e-12`.
+        kernel_initializer: initializer of all kernels. Defaults to
+            `"glorot_uniform"`.
+        rematerialize: bool. Whether to compute the activations again in the
+            backward pass instead of keeping them: more time, much less memory.
+            Defaults to `False`.
+        **kwargs: see `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: float `[B, L, H]`.
+        padding_mask: int or bool `[B, L]`, 0 where no token may attend to.
+            Defaults to `None`, all ones.
+        training: bool. Whether to apply dropout.
+
+    Returns:
+        float `[B, L, H]`.
+
+    Raises:
+        ValueError: where `num_heads` does not divide H.
+
+    Example:
+    ```python
+    from keras_spanbert.layers.transformer_layer import TransformerLayer
+
+    layer = TransformerLayer(intermediate_dim=32, num_heads=4)
+    outputs = layer(np.random.rand(2, 5, 8), padding_mask=np.ones((2, 5)))  # [2, 5, 8]
+    ```
+
+    Reference:
+        [Devlin et al. 2019](https://arxiv.org/abs/1810.04805), section 3.
+    """
+
+    def __init__(
+        self,
+        intermediate_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation="gelu",
+        layer_norm_epsilon: float = 1e-12,
+        kernel_initializer="glorot_uniform",
+        rematerialize: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.intermediate_dim = intermediate_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation = keras.activations.get(activation)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.rematerialize = rematerialize
+
+    def build(self, inputs_shape):
+        hidden_dim = inputs_shape[-1]
+        # Keras's weight files name the weights after these attributes, and an optimizer's
+        # variables go by the order in which they are built.
+        self._self_attention_layer = SelfAttention(
+            num_heads=self.num_heads,
+            dropout=self.attention_dropout,
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name="self_attention_layer",
+        )
+        self._self_attention_layer.build(inputs_shape)
+        self._self_attention_layer_norm = self._layer_norm("self_attention_layer_norm")
+        self._self_attention_layer_norm.build(inputs_shape)
+        self._self_attention_dropout = self._dropout("self_attention_dropout")
+        self._feedforward_layer_norm = self._layer_norm("feedforward_layer_norm")
+        self._feedforward_layer_norm.build(inputs_shape)
+        self._feedforward_intermediate_dense = self._dense(
+            self.intermediate_dim, "feedforward_intermediate_dense", self.activation
+        )
+        self._feedforward_intermediate_dense.build(inputs_shape)
+        self._feedforward_output_dense = self._dense(hidden_dim, "feedforward_output_dense")
+        self._feedforward_output_dense.build((*inputs_shape[:-1], self.intermediate_dim))
+        self._feedforward_dropout = self._dropout("feedforward_dropout")
+        self.built = True
+
+    def call(self, inputs, padding_mask=None, training=None):
+        if self.rematerialize and training:
+            return self._compute_rematerialized(inputs, padding_mask)
+        return self._compute(inputs, padding_mask, training)
+
+    def _compute(self, x, padding_mask, training):
+        attended = self._self_attention_layer(x, padding_mask=padding_mask, training=training)
+        attended = self._self_attention_dropout(attended, training=training)
+        x = self._self_attention_layer_norm(attended + x)
+        fed_forward = self._feedforward_output_dense(self._feedforward_intermediate_dense(x))
+        fed_forward = self._feedforward_dropout(fed_forward, training=training)
+        return self._feedforward_layer_norm(fed_forward + x)
+
+    def _compute_rematerialized(self, inputs, padding_mask):
+        weights = self.weights
+        ids = {id(weight) for weight in weights}
+        seeds = [variable for variable in self.variables if id(variable) not in ids]
+
+        # All state comes in, and the seeds go out, so that dropout draws the same masks again.
+        def stateless_call(inputs, *values):
+            mapping = list(zip([*weights, *seeds], values))
+            with keras.StatelessScope(state_mapping=mapping) as scope:
+                outputs = self._compute(inputs, padding_mask, training=True)
+                return outputs, *(scope.get_current_value(seed) for seed in seeds)
+
+        values = [*(v.value for v in weights), *(ops.copy(v.value) for v in seeds)]
+        outputs, *values = keras.remat(stateless_call)(inputs, *values)
+        for seed, value in zip(seeds, values):
+            seed.assign(value)
+        return outputs
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def _dense(self, units, name, activation=None):
+        return keras.layers.Dense(
+            units,
+            activation=activation,
+            # One instance would draw the same values for equal shapes.
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _layer_norm(self, name):
+        return keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
+
+    def _dropout(self, name):
+        return keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, name=name)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            {
+                "intermediate_dim": self.intermediate_dim,
+                "num_heads": self.num_heads,
+                "dropout": self.dropout,
+                "attention_dropout": self.attention_dropout,
+                "activation": keras.activations.serialize(self.activation),
+                "layer_norm_epsilon": self.layer_norm_epsilon,
+                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+                "rematerialize": self.rematerialize,
+            }
+        )
+        return config
