@@ -39,6 +39,7 @@ NOT_RUN = (
     ("KERAS_BACKEND=jax", "takes another process; the tests of distribution start such"),
     ("KERAS_BACKEND=torch torchrun", "takes several processes; likewise"),
     ('python train.py --preset="$(', "takes weights of 83 MB and minutes"),
+    ("python train.py --flagfile=configs/", "runs in tests/test_configs.py, each recipe"),
     ("python -m tests", "is what runs this"),
     ("python -m pytest", "is what runs this"),
     ("KERAS_BACKEND=tensorflow python benchmarks/", "takes minutes to hours"),
@@ -49,7 +50,6 @@ NOT_RUN = (
 SMALL = {"batch_size": 4, "eval_steps": 1}
 SMALL_MODEL = {"size": "tiny"}
 SMALL_VOCABULARY = {"vocabulary_size": 200}
-SMALL_RECIPE = {"sequence_length": 16}
 MOST_STEPS_AN_EPOCH, MOST_EPOCHS = 3, 2
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -71,6 +71,12 @@ def files(tmp_path_factory):
     return root
 
 
+@pytest.fixture(scope="module")
+def already_run():
+    """Commands that stand on several pages run once."""
+    return set()
+
+
 @pytest.fixture
 def folder(files, tmp_path, monkeypatch):
     """A working folder with small files under the names that the pages use."""
@@ -85,13 +91,14 @@ def folder(files, tmp_path, monkeypatch):
 
 @pytest.fixture
 def short_fit(monkeypatch):
-    """Cuts training short, wherever it is called from."""
+    """Cuts training short, wherever it is called from, and spares its compilation."""
     fit = keras.Model.fit
 
     def cut(self, *args, epochs=1, steps_per_epoch=None, **kwargs):
         if steps_per_epoch is not None:
             steps_per_epoch = min(steps_per_epoch, MOST_STEPS_AN_EPOCH)
         epochs = min(epochs, MOST_EPOCHS)
+        self.run_eagerly = True  # Tracing takes ten times as long as these steps.
         return fit(self, *args, epochs=epochs, steps_per_epoch=steps_per_epoch, **kwargs)
 
     monkeypatch.setattr(keras.Model, "fit", cut)
@@ -123,7 +130,7 @@ def is_run(command):
 
 @once
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_code_runs(path, folder, short_fit, train, monkeypatch, capsys):
+def test_code_runs(path, folder, short_fit, train, already_run, monkeypatch, capsys):
     for language, code in blocks(path):
         assert language in ("python", "sh"), f"{path}: a block of {language or 'no language'}"
         if language == "python":
@@ -132,11 +139,12 @@ def test_code_runs(path, folder, short_fit, train, monkeypatch, capsys):
             assert capsys.readouterr().out or "print(" not in code, code
             continue
         for command in commands(code):
-            if is_run(command):
+            if not is_run(command):
+                check_not_run(command, train)
+            elif command not in already_run:
                 run(command, folder, train, monkeypatch)
                 assert capsys.readouterr().out, f"{command} printed nothing"
-            else:
-                check_not_run(command, train)
+                already_run.add(command)
 
 
 def run(command, folder, train, monkeypatch):
@@ -145,7 +153,7 @@ def run(command, folder, train, monkeypatch):
     if begins_with(command, TRAIN):
         arguments = words[1 if words[0] == TRAIN[1] else 2 :]
         flags = dict(word.removeprefix("--").partition("=")[::2] for word in arguments)
-        if "resume" not in flags and "output" in flags:
+        if "output" in flags and ("resume" not in flags or "train_data" in flags):
             shutil.rmtree(folder / flags["output"], ignore_errors=True)  # As at first.
         code = exit_code(in_process, train, *arguments, *small(flags, folder))
     elif begins_with(command, CONVERT):
@@ -171,8 +179,6 @@ def small(flags, folder):
         is_prepared = (folder / flags.get("train_data", "") / "prepared.json").is_file()
         if "vocabulary" not in flags and not is_prepared:
             extra.update(SMALL_VOCABULARY)
-    if "flagfile" in flags:
-        extra.update(SMALL_RECIPE)
     return [f"--{name}={value}" for name, value in extra.items() if name not in flags]
 
 
@@ -205,7 +211,7 @@ def check_not_run(command, train):
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_in_a_sentence_or_table_are_in_a_block_too(path, train):
     fenced = {
-        " ".join(command.split())
+        command
         for page in PAGES
         for language, code in blocks(page)
         if language == "sh"
