@@ -128,23 +128,28 @@ def _check_sums(folder):
 def _drop_unused_seeds(arrays, described):
     """Takes out the seeds that nothing drew from, which version 0.1 had in each layer.
 
-    Where its attention has a dropout, a transformer layer's own first two seeds
-    are those of layers that others had taken the places of.
+    Where its attention has a dropout, a transformer layer had the seeds of two
+    dropouts that others had taken the places of: the first two of its own.
     """
-    kept, seen = [], {}
+    own, with_attention = {}, set()
     for i, (path, *_) in enumerate(described):
-        layer, *inner = path.rpartition("transformer_layer_")[2].split("/")
-        is_seed = path.endswith("seed_generator_state") and "transformer_layer_" in path
-        if is_seed and inner[0] == "self_attention_layer":
-            seen[layer] = 0
-        elif is_seed and layer in seen:
-            seen[layer] += 1
-            if seen[layer] <= 2:
-                continue
-        kept.append(i)
+        layer, _, rest = path.rpartition("transformer_layer_")[2].partition("/")
+        if path.endswith("seed_generator_state") and "transformer_layer_" in path:
+            if rest.startswith("self_attention_layer/"):
+                with_attention.add(layer)
+            else:
+                own.setdefault(layer, []).append(i)
+    # Where each variable's value is, the ones in use in the places of the others.
+    source = {i: i for i in range(len(described))}
+    for layer in with_attention & own.keys():
+        unused, used = own[layer][:2], own[layer][2:]
+        source.update(zip(unused, used))
+        for i in used or unused:
+            del source[i]
     values = [arrays.pop(f"model/{i}") for i in range(len(described))]
-    arrays.update((f"model/{new}", values[old]) for new, old in enumerate(kept))
-    described[:] = [described[i] for i in kept]
+    order = sorted(source)
+    arrays.update((f"model/{new}", values[source[old]]) for new, old in enumerate(order))
+    described[:] = [described[i] for i in order]
 
 
 def _unused(path):

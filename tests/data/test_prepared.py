@@ -202,7 +202,7 @@ def test_error_for_another_version(folder, tmp_path):
     with pytest.raises(ValueError, match="must be of version 1. Received: .*, of version 99"):
         PreparedCorpus(str(path.parent))
     path.write_text("{")
-    with pytest.raises(ValueError, match="A manifest must be JSON.*prepared.json"):
+    with pytest.raises(ValueError, match="prepared.json must be JSON"):
         PreparedCorpus(str(path.parent))
     path.unlink()
     with pytest.raises(ValueError, match="must have its manifest.*missing"):
@@ -236,7 +236,7 @@ def test_error_for_another_model_says_what_differs(folder, tokenizer):
 
 def test_folder_that_holds_something_is_left_alone(corpus, tokenizer, folder):
     before = sorted(os.listdir(folder))
-    with pytest.raises(ValueError, match="takes a new or empty folder"):
+    with pytest.raises(ValueError, match="must be new or empty"):
         prepare(corpus, tokenizer, LENGTH, folder)
     assert sorted(os.listdir(folder)) == before
 

@@ -4,17 +4,21 @@ import csv
 import json
 import os
 import signal
+import subprocess
+import sys
 import warnings
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from train_script import TIMEOUT, check_mistake, in_process, run, start, without_log
+from train_script import ROOT, TIMEOUT, check_mistake, in_process, run, start, without_log
 
 import keras_spanbert as ks
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
+from keras_spanbert.recipes.flags import FLAGS
+from keras_spanbert.recipes.run import parse_flags
 from keras_spanbert.runs import reports
 
 TINY = ["--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--size=tiny"]
@@ -47,6 +51,10 @@ def evaluate(preset, texts):
 def read_history(output):
     with open(output / "history.csv", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_sizes_of_the_flag_are_the_models():
+    assert list(ks.SpanBertBackbone.SIZES) == FLAGS["size"].parser.enum_values
 
 
 # === Runs ===
@@ -364,7 +372,22 @@ def test_script_ends_on_a_mistake_with_one_line_and_code_2(texts, tmp_path):
     check_mistake(code, err, "huge")
 
 
-def test_help_lists_flags_without_loading_a_backend(capsys):
+@pytest.mark.parametrize(
+    ("flags", "code"), [(["--help"], 0), (["--size=huge"], 2), (["--mask_rate=2"], 2)]
+)
+def test_help_and_mistakes_load_no_backend(flags, code):
+    program = (
+        "import sys\nfrom keras_spanbert.recipes import main\n"
+        f"sys.argv = ['train.py', *{flags}]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n"
+        "    assert not {'keras', 'tensorflow', 'jax', 'torch'} & set(sys.modules)\n"
+        "    raise\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code and "Traceback" not in done.stderr
+
+
+def test_help_lists_flags(capsys):
     with pytest.raises(SystemExit) as error:
         parse_flags(["train.py", "--help"])
     assert error.value.code == 0

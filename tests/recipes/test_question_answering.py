@@ -13,6 +13,7 @@ from train_script import check_mistake, in_process, run
 
 import keras_spanbert as ks
 from keras_spanbert import metrics
+from keras_spanbert import files
 from keras_spanbert.data import squad
 
 NAMES = ["ann", "bob", "eve", "ida"]
@@ -143,11 +144,12 @@ def test_better_preset_takes_the_place_of_the_one_before(preset, tmp_path):
             ),
         )
         answerer.null_threshold = threshold
-        train.save_preset(answerer, tmp_path)
+        with files.added_to_folder(tmp_path) as folder:
+            answerer.save_to_preset(folder)
     again = ks.SpanBertQuestionAnswerer.from_preset(tmp_path)
     assert again.null_threshold == 2.0
     assert again.preprocessor.tokenizer.get_vocabulary() == VOCABULARY
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("tmp")]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_run_that_goes_on_ends_like_the_one_before(preset, tmp_path, capsys):
@@ -160,7 +162,7 @@ def test_run_that_goes_on_ends_like_the_one_before(preset, tmp_path, capsys):
     history, weights = read_run(tmp_path / "run")
     # Steps 2 and 4, then 6 behind its evaluation, and 8.
     checkpoints = tmp_path / "run" / "checkpoints"
-    assert sorted(os.listdir(checkpoints)) == [".lock", "step-4", "step-6", "step-8"]
+    assert sorted(os.listdir(checkpoints)) == [".lock", ".owner", "step-4", "step-6", "step-8"]
     shutil.rmtree(checkpoints / "step-6")
     shutil.rmtree(checkpoints / "step-8")
     capsys.readouterr()

@@ -120,7 +120,7 @@ def test_mistake_of_text_that_changed_names_the_file(stopped, texts, capsys):
 def test_mistake_of_two_runs_in_one_output(stopped, capsys):
     from keras_spanbert.files import lock
 
-    with lock(str(stopped / "checkpoints")):
+    with lock(str(stopped / "checkpoints")):  # Released at the end.
         before = newest(stopped)
         mistake(capsys, [f"--output={stopped}", "--resume"], "in use by process")
         assert newest(stopped) == before

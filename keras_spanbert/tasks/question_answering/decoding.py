@@ -157,7 +157,8 @@ def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_qu
     share = xp.exp(logit - take(xp, top, question))
     null_share = xp.exp(null - top)
     total = _segment_sum(xp, share, question, num_questions) + null_share
-    is_none = has_any & (lead > (np.inf if null_threshold is None else null_threshold))
+    threshold = np.float64(np.inf if null_threshold is None else null_threshold)
+    is_none = has_any & (lead > threshold)
     ahead = (rank == 0) | (logit >= take(xp, null, question))
     num_ahead = _segment_sum(xp, xp.asarray(ahead, dtype=np.int64), question, num_questions)
     null_place = xp.where(is_none, np.int64(0), num_ahead)
@@ -167,7 +168,7 @@ def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_qu
         place=rank + xp.asarray(behind, dtype=np.int64),
         has_any=has_any,
         is_none=is_none,
-        null_score=xp.where(has_any, null_share / xp.maximum(total, np.float64(1e-300)), 0.0),
+        null_score=xp.where(has_any, null_share / xp.maximum(total, np.float64(1e-300)), np.float64(0.0)),
         null_place=null_place,
         null_lead=lead,
     )
@@ -249,4 +250,4 @@ def _segment_max(xp, x, segments, num_segments):
     import tensorflow as tf
 
     largest = tf.math.unsorted_segment_max(x, segments, num_segments)
-    return tf.where(largest == x.dtype.min, -np.inf, largest)
+    return tf.where(largest == x.dtype.min, np.float64(-np.inf), largest)
