@@ -177,20 +177,13 @@ def lock(folder: str) -> filelock.BaseFileLock:
         ValueError: where another run has it.
     """
     folder_lock = filelock.FileLock(os.path.join(folder, ".lock"), thread_local=False)
-    owner = os.path.join(folder, ".owner")
     try:
         folder_lock.acquire(blocking=False)
     except filelock.Timeout:
-        process = "unknown"
-        with contextlib.suppress(OSError), open(owner, encoding="ascii") as file:
-            process = file.read().strip() or process
         raise ValueError(
-            f"One run at a time may write to a folder. Received: {folder}, in use by process "
-            f"{process}"
+            f"One run at a time may write to a folder. Received: {folder}, in use by another "
+            "process"
         ) from None
-    # Not in the lock's own file, which other processes cannot read on Windows.
-    with open(owner, "w", encoding="ascii") as file:
-        file.write(str(os.getpid()))
     return folder_lock
 
 

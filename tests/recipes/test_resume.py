@@ -122,7 +122,7 @@ def test_mistake_of_two_runs_in_one_output(stopped, capsys):
 
     with lock(str(stopped / "checkpoints")):  # Released at the end.
         before = newest(stopped)
-        mistake(capsys, [f"--output={stopped}", "--resume"], "in use by process")
+        mistake(capsys, [f"--output={stopped}", "--resume"], "in use by another process")
         assert newest(stopped) == before
 
 

@@ -163,12 +163,15 @@ def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_qu
     num_ahead = _segment_sum(xp, xp.asarray(ahead, dtype=np.int64), question, num_questions)
     null_place = xp.where(is_none, np.int64(0), num_ahead)
     behind = take(xp, null_place, question) <= rank
+    tiny = np.float64(1e-300)  # Of a question without candidates nothing is summed.
     return Scored(
         score=share / take(xp, total, question),
         place=rank + xp.asarray(behind, dtype=np.int64),
         has_any=has_any,
         is_none=is_none,
-        null_score=xp.where(has_any, null_share / xp.maximum(total, np.float64(1e-300)), np.float64(0.0)),
+        null_score=xp.where(
+            has_any, null_share / xp.maximum(total, np.float64(1e-300)), np.float64(0.0)
+        ),
         null_place=null_place,
         null_lead=lead,
     )
