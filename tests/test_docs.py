@@ -17,6 +17,7 @@ from train_script import in_process
 
 from keras_spanbert import demo
 from keras_spanbert.checkpoints import __main__ as checkpoints_main
+from keras_spanbert.recipes.run import parse_flags
 
 ROOT = pathlib.Path(__file__).parent.parent
 GUIDES = sorted(path for path in ROOT.glob("docs/*.md") if path.name != "README.md")
@@ -132,7 +133,7 @@ def is_run(command):
 
 @once
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_code_runs(path, folder, short_fit, train, already_run, monkeypatch, capsys):
+def test_code_runs(path, folder, short_fit, already_run, monkeypatch, capsys):
     for language, code in blocks(path):
         assert language in ("python", "sh"), f"{path}: a block of {language or 'no language'}"
         if language == "python":
@@ -142,14 +143,14 @@ def test_code_runs(path, folder, short_fit, train, already_run, monkeypatch, cap
             continue
         for command in commands(code):
             if not is_run(command):
-                check_not_run(command, train)
+                check_not_run(command)
             elif command not in already_run:
-                run(command, folder, train, monkeypatch)
+                run(command, folder, monkeypatch)
                 assert capsys.readouterr().out, f"{command} printed nothing"
                 already_run.add(command)
 
 
-def run(command, folder, train, monkeypatch):
+def run(command, folder, monkeypatch):
     """Runs a command by the function that the shell would come to."""
     words = shlex.split(command)
     if begins_with(command, TRAIN):
@@ -157,7 +158,7 @@ def run(command, folder, train, monkeypatch):
         flags = dict(word.removeprefix("--").partition("=")[::2] for word in arguments)
         if "output" in flags and ("resume" not in flags or "train_data" in flags):
             shutil.rmtree(folder / flags["output"], ignore_errors=True)  # As at first.
-        code = exit_code(in_process, train, *arguments, *small(flags, folder))
+        code = exit_code(in_process, *arguments, *small(flags, folder))
     elif begins_with(command, CONVERT):
         code = checkpoints_main.main(words[1 if words[0] == CONVERT[1] else 3 :])
     elif begins_with(command, DEMO):
@@ -196,7 +197,7 @@ def exit_code(function, *arguments):
         return error.code
 
 
-def check_not_run(command, train):
+def check_not_run(command):
     """A command that is known not to run here, with flags that there are."""
     known = [reason for prefix, reason in NOT_RUN if command.startswith(prefix)]
     assert known, f"Neither run nor known not to run here: {command}"
@@ -207,7 +208,7 @@ def check_not_run(command, train):
         names = [word.split("=")[0] for word in arguments if word.startswith("--")]
         if script == "train.py":
             with flagsaver.flagsaver():
-                train.parse_flags(["train.py", *arguments])
+                parse_flags(["train.py", *arguments])
         else:
             source = (ROOT / script).read_text()
             missing = [name for name in names if name.strip("-") not in source]
@@ -216,7 +217,7 @@ def check_not_run(command, train):
 
 @once
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_commands_in_a_sentence_or_table_are_in_a_block_too(path, train):
+def test_commands_in_a_sentence_or_table_are_in_a_block_too(path):
     fenced = {
         command
         for page in PAGES
@@ -231,7 +232,7 @@ def test_commands_in_a_sentence_or_table_are_in_a_block_too(path, train):
         if is_command and is_run(code):
             assert code in fenced, f"{path}: {code} is in no block, and so is not run"
         elif is_command and not is_run(code):
-            check_not_run(code, train)
+            check_not_run(code)
 
 
 # === Form ===

@@ -9,7 +9,11 @@ import sys
 import keras
 from absl.testing import flagsaver
 
+from keras_spanbert.recipes.names import NAMES, recipe
 from keras_spanbert.recipes.run import parse_flags, run_recipe
+
+for name in NAMES:
+    recipe(name)  # Defines its flags, which flagsaver would take away again.
 
 ROOT = pathlib.Path(__file__).parent.parent
 TIMEOUT = 180  # Seconds; a run takes some 15.

@@ -8,6 +8,7 @@ import dataclasses
 import os
 import signal
 import sys
+import sysconfig
 import traceback
 
 from absl import app, flags
@@ -81,21 +82,33 @@ def parse_flags(argv: list[str]) -> list[str]:
     if "--help" in argv or "-h" in argv:
         print(_HELP + recipe_flags.help_text())
         sys.exit(0)
+    argv = [argv[0], *(_find_flagfile(argument) for argument in argv[1:])]
     try:
         return FLAGS(argv)
     except flags.Error as error:
         exit_on_user_error(error)
 
 
+def _find_flagfile(argument):
+    """`--flagfile` of a recipe that is not here leads to the one that was installed."""
+    name, _, path = argument.partition("=")
+    if name.lstrip("-") != "flagfile" or os.path.exists(path):
+        return argument
+    installed = os.path.join(
+        sysconfig.get_path("data"), "share", "keras_spanbert", "configs", os.path.basename(path)
+    )
+    return f"{name}={installed}" if os.path.exists(installed) else argument
+
+
 def run_recipe(argv: list[str]) -> None:
     """Runs the recipe of --task from its checks to its last line."""
-    chosen = recipe(FLAGS.task)
     with user_input():
         if argv[1:]:
             raise ValueError(
                 f"Flags must start with --, and globs be in quotes. Received: {argv[1]}"
             )
         take_up_flags()
+        chosen = recipe(FLAGS.task)
         unset = {n: v for n, v in chosen.DEFAULTS.items() if FLAGS[n].value is None}
         resolve(**unset)
         recipe_flags.check()

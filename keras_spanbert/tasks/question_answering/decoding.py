@@ -169,9 +169,7 @@ def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_qu
         place=rank + xp.asarray(behind, dtype=np.int64),
         has_any=has_any,
         is_none=is_none,
-        null_score=xp.where(
-            has_any, null_share / xp.maximum(total, np.float64(1e-300)), np.float64(0.0)
-        ),
+        null_score=xp.where(has_any, null_share / xp.maximum(total, tiny), np.float64(0.0)),
         null_place=null_place,
         null_lead=lead,
     )

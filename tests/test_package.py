@@ -1,0 +1,89 @@
+"""What `pip install` of a built wheel gives, in an empty folder, without the checkout."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+TIMEOUT = 180
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            f"--wheel-dir={folder}",
+            ".",
+        ],
+        cwd=ROOT,
+        check=True,
+        timeout=TIMEOUT,
+    )
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(wheel, tmp_path_factory):
+    """Runs an installed command in an empty folder."""
+    site = tmp_path_factory.mktemp("site")
+    install = ["install", "--quiet", "--no-deps", "--no-index", f"--target={site}", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=TIMEOUT)
+    folder = tmp_path_factory.mktemp("empty")
+
+    def run(command, *arguments):
+        environment = {**os.environ, "PYTHONPATH": str(site)}
+        return subprocess.run(
+            [sys.executable, "-P", str(site / "bin" / command), *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+        )
+
+    run.folder = folder
+    return run
+
+
+def test_wheel_has_the_package_its_recipes_and_nothing_of_the_tests(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "keras_spanbert/py.typed" in names
+    for path in [*ROOT.glob("keras_spanbert/**/*.py")]:
+        assert str(path.relative_to(ROOT)) in names
+    flagfiles = {path.name for path in ROOT.glob("configs/*.cfg")}
+    assert flagfiles == {pathlib.Path(name).name for name in names if name.endswith(".cfg")}
+    assert not [name for name in names if name.startswith(("tests", "benchmarks", "train"))]
+
+
+def test_installed_command_trains_and_converts(run, texts):
+    assert "--mask_rate" in run("spanbert-train", "--help").stdout
+    done = run(
+        "spanbert-train", f"--train_data={texts}", "--output=trained", "--vocabulary_size=200",
+        "--sequence_length=16", "--batch_size=4", "--steps=2", "--eval_steps=1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((run.folder / "trained" / "metrics.json").read_text())
+    assert metrics["steps"] == 2
+    done = run("spanbert-convert", "trained", "for-transformers")
+    assert done.returncode == 0 and "written, for BertForMaskedLM" in done.stdout, done.stderr
+    assert (run.folder / "for-transformers" / "model.safetensors").exists()
+
+
+def test_installed_command_tells_a_mistake_in_its_own_name(run):
+    done = run("spanbert-train", "--mask_rate=7")
+    assert done.returncode == 2
+    assert done.stderr.startswith("spanbert-train: `--mask_rate` must be in (0, 1].")
+    assert run("spanbert-demo", "no/such/preset").returncode == 2
