@@ -750,15 +750,12 @@ def compile_arguments():
 
 def step_cost(distribution, model, *of_heads):
     """What times the dataset, and `StepCost`."""
-    import keras
-
     from keras_spanbert.training import cost
 
     flops = cost.step_flops(model.backbone, FLAGS.batch_size, FLAGS.sequence_length, *of_heads)
     # TensorFlow feeds several devices from threads of its own, which wait all the time.
     wait = cost.InputWait() if distribution.feeds_in_loop else None
-    dtype = keras.config.dtype_policy().compute_dtype
-    step_cost = cost.StepCost(flops / distribution.num_devices, dtype, wait)
+    step_cost = cost.StepCost(flops / distribution.num_devices, wait)
     return (wait.timed if wait else lambda dataset: dataset), step_cost
 
 

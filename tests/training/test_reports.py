@@ -125,6 +125,28 @@ def test_history_gets_a_row_an_evaluation_and_training_ends_at_total_steps(tmp_p
     assert lines[1].startswith("step 6/6  held-out MLM 1.000  SBO 3.000") and "0:00" in lines[1]
 
 
+def test_progress_and_history_show_what_the_steps_cost(tmp_path, capsys):
+    class Cost:
+        def now(self):
+            return 0.0, 0.0
+
+        def figures(self, since, steps):
+            return {"step_ms": 91.3, "tflops_per_second": 0.07543, "peak_gb": 1.26}
+
+    report = reports.TrainingReport(tmp_path / "history.csv", 4, tokens_per_step=10, cost=Cost())
+    report.set_params({"steps": 4})
+    report.on_train_begin()
+    report.on_epoch_begin(0)
+    for i in range(4):
+        report.on_train_batch_begin(i)
+        report.on_train_batch_end(i, logs={})
+    report.on_epoch_end(0, {"val_mlm_cross_entropy": 2.0, "val_sbo_cross_entropy": 3.0})
+    assert "  91 ms a step  0.0754 TFLOP/s  peak 1.3 GB  0:00 left" in capsys.readouterr().out
+    with open(tmp_path / "history.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["tflops_per_second"] == "0.07543"
+
+
 # === Plots ===
 
 
