@@ -291,10 +291,53 @@ class SpanBertPretrainer(SpanBertTask):
         if isinstance(texts, str):
             return self.fill([texts], top_k, score, batch_size)[0]
         rows = [self._tokenize_blanks(text) for text in texts]
-        filled = []
-        for start in range(0, len(rows), batch_size):
-            filled += self._fill_batch(rows[start : start + batch_size], top_k, score)
-        return filled
+        return [
+            [self._candidates(mlm, sbo, top_k, score) for mlm, sbo in blanks]
+            for blanks in self._predict_blanks(rows, batch_size)
+        ]
+
+    def score(self, texts, fillings, batch_size=32):
+        """Scores given fillings of the blanks of texts, as `fill` scores its own.
+
+        Args:
+            texts: string or list of strings, each with one `[MASK]` or more.
+            fillings: list with a string for each blank of the text; for a list
+                of texts a list of such lists. A filling has as many tokens as
+                its blank has masks.
+            batch_size: int. Defaults to `32`.
+
+        Returns:
+            For each text (of a list) a list with one item a blank: `{"text",
+            "token_ids", "score", "mlm", "sbo"}`, where `score` is the sum of
+            both heads' log-probabilities (nats).
+
+        Raises:
+            ValueError: where the model has no preprocessor, a text has no
+                `[MASK]` or is too long, or the fillings do not fit the blanks.
+
+        Example:
+        ```python
+        pretrainer.score("The United [MASK] of America", ["States"])[0]["mlm"]
+        ```
+        """
+        if self.preprocessor is None:
+            raise ValueError("`score` needs a preprocessor. Received: preprocessor=None")
+        if isinstance(texts, str):
+            return self.score([texts], [fillings], batch_size)[0]
+        if len(fillings) != len(texts):
+            raise ValueError(
+                "`fillings` must hold a list for each text. Received: "
+                f"{len(fillings)} for {len(texts)} texts"
+            )
+        rows = [self._tokenize_blanks(text) for text in texts]
+        ids = [
+            self._tokenize_fillings(row, of_text, text)
+            for row, of_text, text in zip(rows, fillings, texts)
+        ]
+        return [
+            [self._candidate(*heads, of_blank) for heads, of_blank in zip(blanks, of_text)]
+            for blanks, of_text in zip(self._predict_blanks(rows, batch_size), ids)
+        ]
 
     def _tokenize_blanks(self, text):
         tokenizer = self.preprocessor.tokenizer
@@ -311,7 +354,26 @@ class SpanBertPretrainer(SpanBertTask):
             )
         return np.array(ids, "int32")
 
-    def _fill_batch(self, rows, top_k, score):
+    def _tokenize_fillings(self, row, fillings, text):
+        """Token ids of the fillings of a text's blanks."""
+        tokenizer = self.preprocessor.tokenizer
+        lengths = [stop - start for start, stop in _runs(row == tokenizer.mask_token_id)]
+        ids = [np.asarray(tokenizer(filling)).tolist() for filling in fillings]
+        if isinstance(fillings, str) or [len(i) for i in ids] != lengths:
+            raise ValueError(
+                f"`fillings` must have as many tokens as the blanks have masks, {lengths} in "
+                f"{text[:80]!r}. Received: {fillings!r}, of {[len(i) for i in ids]} tokens"
+            )
+        return ids
+
+    def _predict_blanks(self, rows, batch_size):
+        """For each row of token ids, its blanks' log-probabilities `(mlm, sbo)`, `[tokens, V]`."""
+        predicted = []
+        for start in range(0, len(rows), batch_size):
+            predicted += self._predict_batch(rows[start : start + batch_size])
+        return predicted
+
+    def _predict_batch(self, rows):
         tokenizer = self.preprocessor.tokenizer
         runs = [_runs(row == tokenizer.mask_token_id) for row in rows]
         length = -(-max(map(len, rows)) // _FILL_BUCKET) * _FILL_BUCKET
@@ -342,15 +404,14 @@ class SpanBertPretrainer(SpanBertTask):
         # The released model has no SBO target there.
         sbo[masks[3] >= self.max_span_tokens] = 0.0
 
-        filled = []
+        predicted = []
         for i, blanks in enumerate(runs):
-            filled.append([])
+            predicted.append([])
             slot = 0
             for start, stop in blanks:
-                heads = [h[i, slot : slot + stop - start] for h in (mlm, sbo)]
-                filled[-1].append(self._candidates(*heads, top_k, score))
+                predicted[-1].append([h[i, slot : slot + stop - start] for h in (mlm, sbo)])
                 slot += stop - start
-        return filled
+        return predicted
 
     def _log_probabilities(self, logits):
         log_probabilities = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
@@ -369,17 +430,19 @@ class SpanBertPretrainer(SpanBertTask):
             tokens = tokens[np.isfinite(row[tokens])]
             best = [(s + row[t], (*ids, int(t))) for s, ids in best for t in tokens]
             best = sorted(best, key=lambda item: (-item[0], item[1]))[:top_k]
-        positions = np.arange(len(total))
-        return [
-            {
-                "text": self.preprocessor.tokenizer.detokenize(list(ids)),
-                "token_ids": list(ids),
-                "score": float(value),
-                "mlm": float(mlm[positions, list(ids)].sum()),
-                "sbo": float(sbo[positions, list(ids)].sum()),
-            }
-            for value, ids in best
-        ]
+        return [self._candidate(mlm, sbo, list(ids), float(value)) for value, ids in best]
+
+    def _candidate(self, mlm, sbo, token_ids, score=None):
+        """A filling and its log-probabilities; its score is their sum where none is given."""
+        positions = np.arange(len(token_ids))
+        mlm, sbo = (float(head[positions, token_ids].sum()) for head in [mlm, sbo])
+        return {
+            "text": self.preprocessor.tokenizer.detokenize(token_ids),
+            "token_ids": token_ids,
+            "score": mlm + sbo if score is None else score,
+            "mlm": mlm,
+            "sbo": sbo,
+        }
 
     def get_config(self):
         config = super().get_config()

@@ -282,6 +282,36 @@ def test_fill_names_bad_input(text, arguments, message):
         build().fill(text, **arguments)
 
 
+def test_score_is_that_of_the_same_filling():
+    model = build()
+    texts = ["the [MASK] [MASK] of it and [MASK] to", "[MASK] in"]
+    scored = model.score(texts, [["with as", "that"], ["by"]])
+    assert [[c["text"] for c in blanks] for blanks in scored] == [["with as", "that"], ["by"]]
+    assert scored[0][0]["token_ids"] == [VOCABULARY.index("with"), VOCABULARY.index("as")]
+    filled = model.fill(texts, top_k=V * V)
+    for candidates, blanks in zip(sum(filled, []), sum(scored, [])):
+        (same,) = [c for c in candidates if c["token_ids"] == blanks["token_ids"]]
+        assert blanks == {k: same[k] if k in ("text", "token_ids") else pytest.approx(same[k])
+                          for k in same}  # fmt: skip
+    alone = model.score(texts[1], ["by"])
+    assert alone[0]["mlm"] == pytest.approx(scored[1][0]["mlm"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "fillings", "message"),
+    [
+        ("the [MASK]", ["with as"], r"\[1\] in 'the \[MASK\]'. Received: \['with as'\], of \[2\]"),
+        ("the [MASK]", ["with", "as"], r"of \[1, 1\] tokens"),
+        ("the [MASK]", "a", r"Received: 'a'"),
+        (["the [MASK]"], [], "0 for 1 texts"),
+        ("the end", ["a"], "0 masks"),
+    ],
+)
+def test_score_names_fillings_that_do_not_fit(text, fillings, message):
+    with pytest.raises(ValueError, match=message):
+        build().score(text, fillings)
+
+
 def test_vocabulary_must_fit_the_embedding():
     backbone = ks.SpanBertBackbone(V - 1, 1, 1, 4, 4, max_sequence_length=L)
     preprocessor = build().preprocessor
