@@ -376,6 +376,7 @@ def pretrain(distribution):
     import numpy as np
     import tensorflow as tf
 
+    from keras_spanbert.runs import examples
     from keras_spanbert.training import reports
 
     # === Data and model ===
@@ -445,6 +446,12 @@ def pretrain(distribution):
         f"{counts.sum():,} tokens in {num_blocks:,} blocks, {model.count_params():,} parameters, "
         f"{steps:,} steps; unigram entropy {unigram['mlm']:.3f} (MLM), {unigram['sbo']:.3f} (SBO)"
     )
+    texts = (text for text, _ in eval_corpus.documents(split))
+    blanks = examples.choose_blanks(preprocessor, texts)
+    with distribution.local(model) as local:
+        local.preprocessor = preprocessor
+        truths_before = examples.score_truths(local, blanks)
+        local.preprocessor = None
     if not unigram["sbo"]:
         say("Warning: no span of the evaluation has a token on either side, so SBO learns nothing")
 
@@ -501,10 +508,12 @@ def pretrain(distribution):
         say(f"Saved step {report.step:,} to {output}; --resume --output={output} goes on")
         sys.exit(128 + interruption.signal)
     stop_on_signals(f"after training, the preset is in {output}")
-    texts = (text for text, _ in eval_corpus.documents(split))
-    for text, truth, candidates in reports.fill_examples(model, texts):
-        answers = ", ".join(f"{c['text']} ({c['score']:.1f})" for c in candidates)
-        say(f"\n{text}\n  true: {truth}\n  filled: {answers}")
+    measured = examples.measure(model, blanks)
+    say()
+    for line in examples.render(
+        blanks, truths_before, measured, counts, tokenizer.get_vocabulary()
+    ):
+        say(line)
     say()
     if not all(math.isfinite(last[f"val_{head}_cross_entropy"]) for head in ["mlm", "sbo"]):
         raise ArithmeticError("Training diverged: the cross-entropy is not finite")

@@ -2,7 +2,7 @@
 
 ```python
 blanks = choose_blanks(pretrainer.preprocessor, texts)
-before = measure(pretrainer, blanks)
+before = score_truths(pretrainer, blanks)
 ...  # Training.
 after = measure(pretrainer, blanks)
 print("\\n".join(render(blanks, before, after, counts, tokenizer.get_vocabulary())))
@@ -22,6 +22,7 @@ _NUM_GUESSES = 3
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\s*\n\s*")
 # Letters alone, and no part of a word with a hyphen or an apostrophe.
 _WORD = re.compile(r"(?<![\w'’-])[^\W\d_]+(?![\w'’-])")
+_WORDS = re.compile(r"[^\W\d_]+(\s[^\W\d_]+)*")
 
 
 def choose_blanks(preprocessor, texts, num_words=400, num_spans=200, seed=0):
@@ -91,7 +92,7 @@ def _blank(sentence, is_word, preprocessor, generator):
     text = before + " ".join([tokenizer.mask_token] * len(ids)) + after
     num_before, num_after = (len(tokenizer(part)) for part in [before, after])
     if (
-        len(truth.split()) != num_words  # Punctuation stands between the words.
+        not _WORDS.fullmatch(truth)
         or tokenizer.mask_token in before + after
         or tokenizer.token_to_id(tokenizer.oov_token) in ids
         or num_before + len(ids) + num_after > preprocessor.sequence_length - 2
@@ -108,6 +109,30 @@ def _blank(sentence, is_word, preprocessor, generator):
     }
 
 
+def score_truths(pretrainer, blanks):
+    """The MLM head's log-probability (nats) of each blank's truth, all its tokens together.
+
+    Args:
+        pretrainer: `SpanBertPretrainer` with a preprocessor.
+        blanks: list, as `choose_blanks` gives.
+
+    Returns:
+        List of floats.
+    """
+    scored = [0.0] * len(blanks)
+    order = _by_length(blanks)
+    texts = [blanks[i]["text"] for i in order]
+    truths = [[blanks[i]["truth"]] for i in order]
+    for i, (truth,) in zip(order, pretrainer.score(texts, truths)):
+        scored[i] = truth["mlm"]
+    return scored
+
+
+def _by_length(blanks):
+    # Texts of like length share a batch, so that there is little padding.
+    return np.argsort([len(blank["text"]) for blank in blanks], kind="stable").tolist()
+
+
 def measure(pretrainer, blanks):
     """Has a model fill blanks.
 
@@ -116,24 +141,21 @@ def measure(pretrainer, blanks):
         blanks: list, as `choose_blanks` gives.
 
     Returns:
-        List with a dict a blank: `log_probability` (float, nats: the MLM
-        head's of the truth), `guesses` (the MLM head's best, a list of
+        List with a dict a blank: `log_probability` (of the truth, see
+        `score_truths`), `guesses` (the MLM head's best, a list of
         `{"text", "token_ids", "probability"}`) and `sbo` (the SBO head's best,
         such a dict; `None` where the blank begins or ends the sentence, for
         there SBO is not trained).
     """
-    if not blanks:
-        return []
-    # Texts of like length share a batch, so that there is little padding.
-    order = np.argsort([len(blank["text"]) for blank in blanks], kind="stable")
+    scored = score_truths(pretrainer, blanks)
+    order = _by_length(blanks)
     texts = [blanks[i]["text"] for i in order]
-    scored = pretrainer.score(texts, [[blanks[i]["truth"]] for i in order])
     by_mlm = pretrainer.fill(texts, top_k=_NUM_GUESSES, score="mlm")
     by_sbo = pretrainer.fill(texts, top_k=1, score="sbo")
     measured = [None] * len(blanks)
-    for i, truth, mlm, sbo in zip(order, scored, by_mlm, by_sbo):
+    for i, mlm, sbo in zip(order, by_mlm, by_sbo):
         measured[i] = {
-            "log_probability": truth[0]["mlm"],
+            "log_probability": scored[i],
             "guesses": [_guess(candidate, "mlm") for candidate in mlm[0]],
             "sbo": _guess(sbo[0][0], "sbo") if blanks[i]["has_sbo"] else None,
         }
@@ -153,8 +175,8 @@ def summarize(blanks, before, after, counts, vocabulary):
 
     Args:
         blanks: list, as `choose_blanks` gives.
-        before, after: lists, as `measure` gives, of the model before training
-            and after.
+        before: list, as `score_truths` gives, of the model before training.
+        after: list, as `measure` gives, of the model after it.
         counts: int `[V]`. Counts of the tokens in the training text.
         vocabulary: list of strings, the tokens.
 
@@ -208,7 +230,7 @@ def _figures(rows, constant):
         "mlm": _accuracy([(blank, after) for blank, _, after in rows], "mlm"),
         "constant": _share(sum(blank["token_ids"].count(constant) for blank, _, _ in rows), tokens),
         "probability_before": _mean_probability([b for _, b, _ in rows], tokens),
-        "probability": _mean_probability([after for _, _, after in rows], tokens),
+        "probability": _mean_probability([a["log_probability"] for _, _, a in rows], tokens),
         "sbo_blanks": len(with_sbo),
         "sbo": _accuracy(with_sbo, "sbo"),
         "agreement": _share(len(agreed), len(with_sbo)),
@@ -232,9 +254,8 @@ def _accuracy(pairs, head):
     return _share(right, tokens)
 
 
-def _mean_probability(measured, tokens):
-    total = sum(m["log_probability"] for m in measured)
-    return float(np.exp(total / tokens)) if tokens else None
+def _mean_probability(log_probabilities, tokens):
+    return float(np.exp(sum(log_probabilities) / tokens)) if tokens else None
 
 
 def choose_shown(blanks, before, after, count=2):
@@ -251,7 +272,7 @@ def choose_shown(blanks, before, after, count=2):
         the others.
     """
     gains = [
-        (a["log_probability"] - b["log_probability"]) / len(blank["token_ids"])
+        (a["log_probability"] - b) / len(blank["token_ids"])
         for blank, b, a in zip(blanks, before, after)
     ]
     at_random, by_gain = [], []
@@ -274,28 +295,29 @@ def render(blanks, before, after, counts, vocabulary, width=96):
         List of strings, at most 30; one where there is nothing to show.
     """
     if not blanks:
-        return ["No held-out sentence has 6 words or more and fits a block: no examples to show"]
+        return ["No examples: no held-out sentence has 6 words or more and fits a block"]
     figures = summarize(blanks, before, after, counts, vocabulary)
+    words, spans, constant = (figures[name] for name in ["words", "spans", "constant"])
     lines = []
-    if figures["words"]["blanks"]:
+    if words["blanks"]:
         lines += [
-            f"{figures['words']['blanks']:,} held-out words, each blanked alone (of "
-            f"{figures['num_words']:,}; the others are several tokens or not in the training text)",
-            *_figure_lines(figures["words"], figures["constant"], "words"),
+            f"{words['blanks']:,} held-out words seen in training, each blanked alone (of "
+            f"{figures['num_words']:,}; the others take several tokens)",
+            *_figure_lines(words, constant, "words"),
         ]
-    if figures["spans"]["blanks"]:
+    if spans["blanks"]:
         lines += [
-            f"{figures['spans']['blanks']:,} held-out spans of 2 to {_MOST_SPAN_WORDS} words "
-            f"({figures['spans']['tokens']:,} tokens), each blanked alone",
-            *_figure_lines(figures["spans"], figures["constant"], "tokens"),
+            f"{spans['blanks']:,} held-out spans of 2 to {_MOST_SPAN_WORDS} words "
+            f"({spans['tokens']:,} tokens), each blanked alone",
+            *_figure_lines(spans, constant, "tokens"),
         ]
     at_random, by_gain = choose_shown(blanks, before, after)
     for title, indices in [
         (
-            "Drawn at random (the truth in brackets; probabilities a token, of the MLM head)",
+            "Drawn at random: [truth], and its probability a token before and after training",
             at_random,
         ),
-        (f"The largest gains from before training to after it, of all {len(blanks):,}", by_gain),
+        (f"The largest gains in that probability of all {len(blanks):,}", by_gain),
     ]:
         if indices:
             lines.append(title)
@@ -307,22 +329,23 @@ def render(blanks, before, after, counts, vocabulary, width=96):
 def _figure_lines(figures, constant, unit):
     yield (
         f"  right: MLM {_percent(figures['mlm'])}, SBO {_percent(figures['sbo'])} of {unit}; "
-        f'always "{constant}" {_percent(figures["constant"])}'
-    )
-    yield (
-        f"  probability of the truth, geometric mean: {_percent(figures['probability_before'])} "
-        f"before training, {_percent(figures['probability'])} after"
+        f'always "{constant}": {_percent(figures["constant"])}'
     )
     if figures["sbo_blanks"]:
-        line = f"  the heads agree on {_percent(figures['agreement'])}"
+        line = f"  MLM and SBO guess the same in {_percent(figures['agreement'])} of blanks"
         if figures["agreed"] is not None:
-            line += f", right in {_percent(figures['agreed'])} of {unit}"
+            line += f": {_percent(figures['agreed'])} right"
         if figures["mlm_differing"] is not None:
             line += (
-                f"; else MLM {_percent(figures['mlm_differing'])}, "
+                f"; where they differ MLM {_percent(figures['mlm_differing'])}, "
                 f"SBO {_percent(figures['sbo_differing'])}"
             )
         yield line
+    yield (
+        f"  probability of the truth a token (geometric mean, MLM): "
+        f"{_percent(figures['probability_before'])} before training, "
+        f"{_percent(figures['probability'])} after"
+    )
 
 
 def _example_lines(blank, before, after, width):
@@ -335,16 +358,15 @@ def _example_lines(blank, before, after, width):
     left_room = room - len(right)
     left = left if len(left) <= left_room else "..." + left[len(left) - max(0, left_room - 3) :]
     yield f"  {left}{truth}{right}"
-    num_tokens = len(blank["token_ids"])
-    was, now = (_percent(float(np.exp(m["log_probability"] / num_tokens))) for m in [before, after])
-    line = f"    truth {was} before, {now} after; MLM: "
-    line += ", ".join(
-        f"{guess['text']} {_percent(guess['probability'] ** (1 / num_tokens))}"
-        for guess in after["guesses"]
-    )
+
+    def a_token(probability):
+        return _percent(probability ** (1 / len(blank["token_ids"])))
+
+    was, now = (a_token(float(np.exp(p))) for p in [before, after["log_probability"]])
+    guesses = "  ".join(f"{g['text']} ({a_token(g['probability'])})" for g in after["guesses"])
+    line = f"    {was} -> {now}   MLM: {guesses}"
     if after["sbo"]:
-        probability = after["sbo"]["probability"] ** (1 / num_tokens)
-        line += f"; SBO: {after['sbo']['text']} {_percent(probability)}"
+        line += f"   SBO: {after['sbo']['text']} ({a_token(after['sbo']['probability'])})"
     yield line if len(line) <= width else line[: width - 3] + "..."
 
 
