@@ -135,6 +135,18 @@ number(
     lower_bound=0.0,
     upper_bound=1.0,
 )
+number(
+    "initializer_range",
+    None,
+    "Standard deviation of a new model's embeddings and kernels. Default: BERT's 0.02, times the "
+    "square root of 768 over the width where that is narrower.",
+    lower_bound=0.0,
+)
+boolean(
+    "unigram_bias",
+    True,
+    "Start a new model's output biases at the log-probabilities of the tokens in the text.",
+)
 boolean("rematerialize", False, "Compute activations again in the backward pass: less memory.")
 integer(
     "sequence_length",
@@ -400,6 +412,9 @@ def pretrain(distribution):
                 f"Training text must hold a document of {FLAGS.min_block_tokens} tokens or more "
                 "(--min_block_tokens). Received: none"
             )
+        if FLAGS.unigram_bias:
+            with distribution.scope():
+                model.set_output_biases(reports.unigram_log_probabilities(counts))
         steps = number_of_steps(num_blocks)
         eval_every = min(steps, FLAGS.eval_every or -(-steps // 10))
         with distribution.scope():
@@ -813,6 +828,8 @@ def check_flags():
         "size",
         "dropout",
         "attention_dropout",
+        "initializer_range",
+        "unigram_bias",
         "rematerialize",
         "vocabulary_size",
         "lowercase",
@@ -918,13 +935,17 @@ def build_model(corpus, vocabulary=None):
         return model, preprocessor_for(tokenizer, model.max_span_tokens)
     tokenizer = new_tokenizer(corpus, vocabulary)
     preprocessor = preprocessor_for(tokenizer)
+    size = ks.SpanBertBackbone.SIZES[FLAGS.size]
+    if FLAGS.initializer_range is None:
+        resolve(initializer_range=round(0.02 * max(1.0, 768 / size["hidden_dim"]) ** 0.5, 4))
     backbone = ks.SpanBertBackbone(
         vocabulary_size=tokenizer.vocabulary_size(),
         dropout=FLAGS.dropout,
         attention_dropout=FLAGS.attention_dropout,
+        initializer_range=FLAGS.initializer_range,
         rematerialize=FLAGS.rematerialize,
         max_sequence_length=FLAGS.sequence_length,
-        **ks.SpanBertBackbone.SIZES[FLAGS.size],
+        **size,
     )
     return ks.SpanBertPretrainer(backbone, sbo_weight=FLAGS.sbo_weight), preprocessor
 

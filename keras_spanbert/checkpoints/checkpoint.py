@@ -204,6 +204,7 @@ class Checkpoint:
                 "num_segments": config["type_vocab_size"],
                 "activation": _ACTIVATIONS[config["hidden_act"]],
                 "layer_norm_epsilon": config["layer_norm_eps"],
+                "initializer_range": config.get("initializer_range", 0.02),
                 **kwargs,
             }
         )

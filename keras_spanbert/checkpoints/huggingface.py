@@ -130,7 +130,7 @@ def _config(backbone, architecture, tokenizer):
         "hidden_act": _ACTIVATIONS[activation],
         "hidden_dropout_prob": dropout,
         "hidden_size": backbone.hidden_dim,
-        "initializer_range": 0.02,
+        "initializer_range": backbone.initializer_range,
         "intermediate_size": backbone.intermediate_dim,
         "layer_norm_eps": backbone.layer_norm_epsilon,
         "max_position_embeddings": backbone.max_sequence_length,

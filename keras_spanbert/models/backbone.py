@@ -13,11 +13,11 @@ from keras_spanbert.training.distribution import check_shards
 _ARE_WEIGHTS_COMING = contextvars.ContextVar("are_weights_coming", default=False)
 
 
-def kernel_initializer():
+def kernel_initializer(stddev=0.02):
     """BERT's initializer, for every embedding and kernel."""
     if _ARE_WEIGHTS_COMING.get():
         return keras.initializers.Zeros()
-    return keras.initializers.TruncatedNormal(stddev=0.02)
+    return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
 @contextlib.contextmanager
@@ -118,6 +118,10 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         activation: activation of the feedforward networks. Defaults to
             `"gelu"`, the exact (erf) GELU.
         layer_norm_epsilon: float. Defaults to `1e-12`.
+        initializer_range: float. Standard deviation of new embeddings and
+            kernels, of heads too. Defaults to `0.02`, BERT's for 768 wide
+            layers; narrow ones learn faster from `0.02 * (768 / hidden_dim) **
+            0.5`, which keeps the scale of what a layer puts out.
         rematerialize: bool. Whether to compute a layer's activations again in
             the backward pass instead of keeping them: more time, much less
             memory. Defaults to `False`.
@@ -178,6 +182,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         num_segments=2,
         activation="gelu",
         layer_norm_epsilon=1e-12,
+        initializer_range=0.02,
         rematerialize=False,
         dtype=None,
         **kwargs,
@@ -192,20 +197,20 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         self.token_embedding = keras.layers.ReversibleEmbedding(
             input_dim=vocabulary_size,
             output_dim=hidden_dim,
-            embeddings_initializer=kernel_initializer(),
+            embeddings_initializer=kernel_initializer(initializer_range),
             dtype=dtype,
             name="token_embedding",
         )
         self.position_embedding = keras_hub.layers.PositionEmbedding(
             sequence_length=max_sequence_length,
-            initializer=kernel_initializer(),
+            initializer=kernel_initializer(initializer_range),
             dtype=dtype,
             name="position_embedding",
         )
         self.segment_embedding = keras.layers.Embedding(
             input_dim=num_segments,
             output_dim=hidden_dim,
-            embeddings_initializer=kernel_initializer(),
+            embeddings_initializer=kernel_initializer(initializer_range),
             dtype=dtype,
             name="segment_embedding",
         )
@@ -225,7 +230,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
                 rematerialize=rematerialize,
                 activation=activation,
                 layer_norm_epsilon=layer_norm_epsilon,
-                kernel_initializer=kernel_initializer(),
+                kernel_initializer=kernel_initializer(initializer_range),
                 dtype=dtype,
                 name=f"transformer_layer_{i}",
             )
@@ -259,6 +264,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
         self.num_segments = num_segments
         self.activation = keras.activations.get(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.initializer_range = initializer_range
         self.rematerialize = rematerialize
 
     def __call__(self, inputs, *args, **kwargs):
@@ -320,6 +326,7 @@ class SpanBertBackbone(keras_hub.models.Backbone):
                 "num_segments": self.num_segments,
                 "activation": keras.activations.serialize(self.activation),
                 "layer_norm_epsilon": self.layer_norm_epsilon,
+                "initializer_range": self.initializer_range,
                 "rematerialize": self.rematerialize,
             }
         )

@@ -89,7 +89,7 @@ class SpanBertPretrainer(SpanBertTask):
             token_embedding=backbone.token_embedding,
             intermediate_activation=backbone.activation,
             layer_norm_epsilon=backbone.layer_norm_epsilon,
-            kernel_initializer=kernel_initializer(),
+            kernel_initializer=kernel_initializer(backbone.initializer_range),
             dtype=backbone.dtype_policy,
             name="mlm_head",
         )
@@ -97,7 +97,7 @@ class SpanBertPretrainer(SpanBertTask):
             token_embedding=backbone.token_embedding,
             max_span_tokens=max_span_tokens,
             position_dim=position_dim,
-            kernel_initializer=kernel_initializer(),
+            kernel_initializer=kernel_initializer(backbone.initializer_range),
             dtype=backbone.dtype_policy,
             name="sbo_head",
         )
@@ -133,6 +133,25 @@ class SpanBertPretrainer(SpanBertTask):
     def arguments_for(cls, config):
         names = ["max_span_tokens", "position_dim"]
         return {name: config[name] for name in names if name in config}
+
+    def set_output_biases(self, log_probabilities):
+        """Sets the output biases of both heads.
+
+        A new model whose biases are the log-probabilities of the tokens in the
+        training text need not learn them first: it starts at the unigram
+        distribution's cross-entropy.
+
+        Args:
+            log_probabilities: float `[V]`, nats.
+
+        Example:
+        ```python
+        pretrainer.set_output_biases(np.log(counts / counts.sum()))
+        ```
+        """
+        biases = [w for w in self.weights if w.path.endswith("head/output_bias")]
+        for bias in biases:
+            bias.assign(log_probabilities)
 
     def compile(
         self,

@@ -122,6 +122,20 @@ def test_both_heads_share_the_embedding_and_learn():
         assert losses[-1] < losses[0] - 0.3, name
 
 
+def test_model_with_output_biases_of_the_unigram_distribution_starts_at_its_entropy():
+    model = build()
+    x, y, sample_weight = arrays(model)
+    counts = np.bincount(y["mlm"][sample_weight["mlm"] > 0], minlength=V) + 0.1
+    log_probabilities = np.log(counts / counts.sum())
+    model.set_output_biases(log_probabilities)
+    for name, logits in predict(model, x).items():
+        weight = sample_weight[name]
+        losses = -np.take_along_axis(log_softmax(logits), y[name][..., None], -1)[..., 0]
+        entropy = -(weight * log_probabilities[y[name]]).sum() / weight.sum()
+        assert (weight * losses).sum() / weight.sum() == pytest.approx(entropy, rel=0.02)
+        assert abs(entropy - np.log(V)) > 0.05
+
+
 def test_fit_on_strings_is_fixed_by_the_seed_and_fresh_each_epoch():
     import tensorflow as tf
 
