@@ -25,11 +25,11 @@ from absl import app, flags  # noqa: E402
 FLAGS = flags.FLAGS
 # Of flags whose default depends on the task.
 DEFAULTS = {
-    "prepare": {"sequence_length": 64},
-    "pretrain": {"sequence_length": 64, "beta_2": 0.98},
-    "question_answering": {"sequence_length": 384, "beta_2": 0.999},
+    "prepare": {"sequence_length": 32, "batch_size": 64},
+    "pretrain": {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98},
+    "question_answering": {"sequence_length": 384, "batch_size": 32, "beta_2": 0.999},
 }
-PRETRAINING_STEPS = 3400
+PRETRAINING_STEPS = 4200
 ANSWERING_EPOCHS = 2
 # Flags that a run that is resumed may change.
 FREE_FLAGS = [
@@ -151,7 +151,7 @@ boolean("rematerialize", False, "Compute activations again in the backward pass:
 integer(
     "sequence_length",
     None,
-    "Tokens a block or window, [CLS] and [SEP] included. Default: 64, or a prepared corpus's; "
+    "Tokens a block or window, [CLS] and [SEP] included. Default: 32, or a prepared corpus's; "
     "question answering 384, or the longest that the preset takes.",
 )
 string("dtype", "float32", "Keras dtype policy, for example mixed_bfloat16.")
@@ -187,11 +187,16 @@ integer(
     "answering.",
     lower_bound=1,
 )
-integer("batch_size", 32, "Blocks or windows a step.", lower_bound=1)
+integer(
+    "batch_size",
+    None,
+    "Blocks or windows a step. Default: 64; question answering 32.",
+    lower_bound=1,
+)
 number(
     "learning_rate",
     None,
-    "Peak learning rate. Default: 3e-3, with --preset 1e-4; question answering 2e-5.",
+    "Peak learning rate. Default: 2e-3, with --preset 1e-4; question answering 2e-5.",
     lower_bound=0.0,
 )
 integer("warmup_steps", None, "Steps of warm-up. Default: a tenth of all.", lower_bound=0)
@@ -418,7 +423,7 @@ def pretrain(distribution):
         steps = number_of_steps(num_blocks)
         eval_every = min(steps, FLAGS.eval_every or -(-steps // 10))
         with distribution.scope():
-            rate = 1e-4 if FLAGS.preset else 3e-3
+            rate = 1e-4 if FLAGS.preset else 2e-3
             optimizer = adamw(distribution, steps, eval_every, rate)
         stream = train_corpus.stream(
             preprocessor,
