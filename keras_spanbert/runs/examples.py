@@ -317,7 +317,7 @@ def render(blanks, before, after, counts, vocabulary, width=96):
             "Drawn at random: [truth], and its probability a token before and after training",
             at_random,
         ),
-        (f"The largest gains in that probability of all {len(blanks):,}", by_gain),
+        (f"The largest gains (after over before) of all {len(blanks):,}", by_gain),
     ]:
         if indices:
             lines.append(title)
