@@ -27,7 +27,7 @@ import numpy as np
 TRAIN = pathlib.Path(__file__).parent.parent / "train.py"
 # Columns that no two runs share.
 TIMING = [
-    "seconds", "tokens_per_second", "step_ms", "waiting_ms", "flops_utilization", "peak_gb",
+    "seconds", "tokens_per_second", "step_ms", "waiting_ms", "tflops_per_second", "peak_gb",
 ]  # fmt: skip
 
 

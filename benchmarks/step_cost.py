@@ -1,7 +1,8 @@
 """How does a step's time grow with length, batch, size and masks a sequence?
 
 Times steps of `fit` on `SpanBertPretrainer` (MLM and SBO) while one of the four grows, and plots
-them beside the model's own FLOPs over the machine's matrix rate: `benchmarks/step_cost.png`.
+them beside the model's own FLOPs over the machine's matrix rate, which is measured anew after each
+case: `benchmarks/step_cost.png`.
 
     python benchmarks/step_cost.py
     KERAS_BACKEND=torch python benchmarks/step_cost.py --size=small
@@ -37,7 +38,6 @@ def main():
     parser.add_argument("--plot", default=str(pathlib.Path(__file__).with_suffix(".png")))
     args = parser.parse_args()
     keras.config.set_dtype_policy(args.dtype)
-    rate = cost.matrix_rate(keras.config.dtype_policy().compute_dtype)
     standard = {"size": args.size, "batch_size": args.batch_size, "length": 256, "rate": 0.15}
     grown = {
         "length": [128, 256, 384, 512],
@@ -46,8 +46,8 @@ def main():
         "rate": [0.05, 0.15, 0.3, 0.5],
     }
     backend = keras.backend.backend()
-    print(f"{backend}, {args.dtype}, {os.cpu_count()} CPU cores, {rate / 1e9:,.0f} GFLOP/s")
-    print(f"{'grows':<12}{'to':>8}{'ms':>10}{'ms of FLOPs':>13}{'share':>8}")
+    print(f"{backend}, {args.dtype}, {os.cpu_count()} CPU cores")
+    print(f"{'grows':<12}{'to':>8}{'ms':>10}{'ms of FLOPs':>13}{'share':>8}{'GFLOP/s':>10}")
     results = {}
     for name, values in grown.items():
         for value in values:
@@ -55,18 +55,18 @@ def main():
             key = tuple(case.values())
             if key not in results:
                 results[key] = measure(steps=args.steps, **case)
-            seconds, flops = results[key]
+            seconds, flops, rate = results[key]
             print(
                 f"{name:<12}{value:>8}{1e3 * seconds:>10,.0f}{1e3 * flops / rate:>13,.0f}"
-                f"{flops / rate / seconds:>8.0%}",
+                f"{flops / rate / seconds:>8.0%}{rate / 1e9:>10,.0f}",
                 flush=True,
             )
-    plot(args, standard, grown, results, rate)
+    plot(args, standard, grown, results)
     print(f"Wrote {args.plot}")
 
 
 def measure(size, batch_size, length, rate, steps):
-    """Seconds of a step (median) and its FLOPs."""
+    """Seconds of a step (median), its FLOPs and the FLOP/s of a matrix product just after it."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(0)
     backbone = ks.SpanBertBackbone(
@@ -100,19 +100,23 @@ def measure(size, batch_size, length, rate, steps):
         x, y, batch_size, sample_weight=weights, callbacks=[Timer()], shuffle=False, verbose=0
     )
     flops = cost.step_flops(backbone, batch_size, length, masks["mask_ids"].shape[1])
-    return statistics.median(np.diff(ends[WARM_UP_STEPS:])), flops
+    matrix_rate = cost.matrix_rate(keras.config.dtype_policy().compute_dtype)
+    return statistics.median(np.diff(ends[WARM_UP_STEPS:])), flops, matrix_rate
 
 
-def plot(args, standard, grown, results, rate):
+def plot(args, standard, grown, results):
     from matplotlib.figure import Figure
+
+    rate = statistics.median(rate for _, _, rate in results.values())
 
     figure = Figure(figsize=(12, 7), dpi=110, layout="constrained")
     for axes, (name, values) in zip(figure.subplots(2, 2).ravel(), grown.items()):
         found = [results[tuple({**standard, name: value}.values())] for value in values]
-        axes.plot(range(len(values)), [1e3 * seconds for seconds, _ in found], "o-", label="step")
+        times = [1e3 * seconds for seconds, _, _ in found]
+        axes.plot(range(len(values)), times, "o-", label="step")
         axes.plot(
             range(len(values)),
-            [1e3 * flops / rate for _, flops in found],
+            [1e3 * flops / rate for _, flops, _ in found],
             "--",
             label=f"its FLOPs at {rate / 1e9:,.0f} GFLOP/s",
         )

@@ -93,18 +93,26 @@ def main():
     print(f"{'step':<32}{columns}")
     for variant in variants:
         peak = max(run["peak_bytes"] for run in results[variant]) / 1e9
-        flops, rate = (results[variant][0].get(name) for name in ["flops", "rate"])
+        flops, rate = flops_of(results[variant])
         share = f"{flops / seconds[variant] / rate:>9.0%}" if flops else ""
         print(
             f"{VARIANTS[variant]:<32}{1000 * seconds[variant]:>10,.1f}"
             f"{args.batch_size / seconds[variant]:>13.2f}"
             f"{seconds[variant] / seconds[peer]:>15.2f}{peak:>9.2f}{share}"
         )
-    for run in results.get("both", [])[:1]:
+    if "both" in results:
+        flops, rate = flops_of(results["both"])
         print(
-            f"{run['flops'] / 1e9:,.0f} GFLOP a step, {run['flops'] / seconds['both'] / 1e9:,.0f} "
-            f"of {run['rate'] / 1e9:,.0f} GFLOP/s"
+            f"{flops / 1e9:,.0f} GFLOP a step, {flops / seconds['both'] / 1e9:,.0f} "
+            f"of {rate / 1e9:,.0f} GFLOP/s"
         )
+
+
+def flops_of(runs):
+    """FLOPs of a variant's step, and the median of the matrix rates measured after its runs."""
+    if "flops" not in runs[0]:
+        return None, None
+    return runs[0]["flops"], statistics.median(run["rate"] for run in runs)
 
 
 def measure(args):

@@ -9,7 +9,7 @@ import keras
 _IS_SKIPPED = contextvars.ContextVar("is_initialization_skipped", default=False)
 
 
-def kernel_initializer() -> keras.initializers.Initializer:
+def kernel_initializer(stddev: float = 0.02) -> keras.initializers.Initializer:
     """BERT's initializer, for every embedding and kernel.
 
     Returns:
@@ -21,7 +21,7 @@ def kernel_initializer() -> keras.initializers.Initializer:
     """
     if _IS_SKIPPED.get():
         return keras.initializers.Zeros()
-    return keras.initializers.TruncatedNormal(stddev=0.02)
+    return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
 @contextlib.contextmanager

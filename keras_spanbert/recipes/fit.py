@@ -191,8 +191,7 @@ def _step_cost(distribution, plan):
     )
     # TensorFlow feeds several devices from threads of its own, which wait all the time.
     wait = cost.InputWait() if distribution.feeds_in_loop else None
-    dtype = keras.config.dtype_policy().compute_dtype
-    step_cost = cost.StepCost(flops / distribution.num_devices, dtype, wait)
+    step_cost = cost.StepCost(flops / distribution.num_devices, wait)
     return (wait.timed if wait else lambda dataset: dataset), step_cost
 
 

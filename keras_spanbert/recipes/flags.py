@@ -18,6 +18,8 @@ NEW_MODEL_FLAGS = [
     "size",
     "dropout",
     "attention_dropout",
+    "initializer_range",
+    "unigram_bias",
     "rematerialize",
     "vocabulary_size",
     "lowercase",
@@ -97,11 +99,18 @@ number(
     lower_bound=0.0,
     upper_bound=1.0,
 )
+number(
+    "initializer_range",
+    None,
+    "Standard deviation of a new model's embeddings and kernels. Default: BERT's 0.02, times the "
+    "square root of 768 over the width where that is narrower.",
+    lower_bound=0.0,
+)
 boolean("rematerialize", False, "Compute activations again in the backward pass: less memory.")
 integer(
     "sequence_length",
     None,
-    "Tokens a block or window, [CLS] and [SEP] included. Default: 64, or a prepared corpus's; "
+    "Tokens a block or window, [CLS] and [SEP] included. Default: 32, or a prepared corpus's; "
     "question answering 384, or the longest that the preset takes.",
 )
 string("dtype", "float32", "Keras dtype policy, for example mixed_bfloat16.")
@@ -114,11 +123,16 @@ integer(
     "Number of passes over the data, instead of --steps. Default: 2 in question answering.",
     lower_bound=1,
 )
-integer("batch_size", 32, "Blocks or windows a step.", lower_bound=1)
+integer(
+    "batch_size",
+    None,
+    "Blocks or windows a step. Default: 64; question answering 32.",
+    lower_bound=1,
+)
 number(
     "learning_rate",
     None,
-    "Peak learning rate. Default: 3e-3, with --preset 1e-4; question answering 2e-5.",
+    "Peak learning rate. Default: 2e-3, with --preset 1e-4; question answering 2e-5.",
     lower_bound=0.0,
 )
 integer("warmup_steps", None, "Steps of warm-up. Default: a tenth of all.", lower_bound=0)

@@ -8,7 +8,7 @@ from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, stop_on_signals, user_input
 
-DEFAULTS = {"sequence_length": 64}
+DEFAULTS = {"sequence_length": 32, "batch_size": 64}
 
 string, integer, number, boolean, strings, choice = group("Data")
 integer("shards", None, "--task=prepare: files of each split. Default: 16.", lower_bound=1)

@@ -4,18 +4,23 @@ import math
 import os
 
 from keras_spanbert.recipes import corpora
-from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.flags import FLAGS, group, resolve
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, user_input
 
-DEFAULTS = {"sequence_length": 64, "beta_2": 0.98}
-_STEPS = 3400
-_LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 3e-3, 1e-4
+DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98}
+_STEPS = 3500
+_LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
 string, integer, number, boolean, strings, choice = group("Masking")
 number("mask_rate", 0.15, "Share of tokens to mask.")
 choice("scheme", "span", ["span", "whole_word", "subword"], "What to mask.")
 choice("replacement", "span", ["span", "token"], "What is masked, random or kept as one.")
+boolean(
+    "unigram_bias",
+    True,
+    "Start a new model's output biases at the log-probabilities of the tokens in the text.",
+)
 number("sbo_weight", 1.0, "Weight of the span boundary objective.", lower_bound=0.0)
 
 string, integer, number, boolean, strings, choice = group("Training")
@@ -37,7 +42,8 @@ def run(run: Run) -> None:
 
     from keras_spanbert.recipes.fit import export, fit
     from keras_spanbert.recipes.plan import Plan
-    from keras_spanbert.tasks.pretrain.unigram import unigram_entropies
+    from keras_spanbert.runs import examples
+    from keras_spanbert.tasks.pretrain.unigram import unigram_entropies, unigram_log_probabilities
 
     # === Data and model ===
     distribution = run.distribution
@@ -51,6 +57,9 @@ def run(run: Run) -> None:
             model = _build_model(corpus, known.get("vocabulary"))
         preprocessor = model.preprocessor
         counts, num_blocks, validation = _survey(corpus, eval_corpus, preprocessor, known)
+        if FLAGS.unigram_bias:
+            with distribution.scope():
+                model.set_output_biases(unigram_log_probabilities(counts))
     unigram = unigram_entropies(counts, validation)
     num_batches = int(validation.cardinality())
     validation = distribution.split(validation).apply(
@@ -62,6 +71,11 @@ def run(run: Run) -> None:
     )
     if not unigram["sbo"]:
         log("Warning: no span of the evaluation has a token on either side, so SBO learns nothing")
+
+    documents = (eval_corpus or corpus).documents("all" if eval_corpus else "held_out")
+    blanks = examples.choose_blanks(preprocessor, (words for words, _ in documents))
+    with distribution.local(model) as local:
+        before = examples.score_truths(local, blanks)
 
     # === Fit ===
     known.update(
@@ -95,8 +109,12 @@ def run(run: Run) -> None:
     )
 
     # === Show ===
-    held_out = eval_corpus or corpus
-    _show_examples(model, held_out.documents("all" if eval_corpus else "held_out"))
+    log()
+    for line in examples.render(
+        blanks, before, examples.measure(model, blanks), counts, known["vocabulary"]
+    ):
+        log(line)
+    log()
     last = report.rows[-1]
     if not all(math.isfinite(last[f"val_{head}_cross_entropy"]) for head in unigram):
         raise ArithmeticError("Training diverged: the cross-entropy is not finite")
@@ -154,13 +172,18 @@ def _build_model(corpus, vocabulary):
         model.sbo_weight = FLAGS.sbo_weight
     else:
         tokenizer = corpora.new_tokenizer(corpus, vocabulary)
+        size = ks.SpanBertBackbone.SIZES[FLAGS.size]
+        if FLAGS.initializer_range is None:
+            narrow = max(1.0, 768 / size["hidden_dim"])
+            resolve(initializer_range=round(0.02 * narrow**0.5, 4))
         backbone = ks.SpanBertBackbone(
             vocabulary_size=tokenizer.vocabulary_size(),
             dropout=FLAGS.dropout,
             attention_dropout=FLAGS.attention_dropout,
+            initializer_range=FLAGS.initializer_range,
             rematerialize=FLAGS.rematerialize,
             max_sequence_length=FLAGS.sequence_length,
-            **ks.SpanBertBackbone.SIZES[FLAGS.size],
+            **size,
         )
         model = ks.SpanBertPretrainer(backbone, sbo_weight=FLAGS.sbo_weight)
     model.preprocessor = ks.SpanBertPretrainerPreprocessor(
@@ -198,12 +221,3 @@ def _plot(run, report, unigram, masking):
         for step in range(max(1, min(report.step, 100)))
     ]
     plots.plot_span_lengths(run.path("span_lengths.png"), lengths, masking.length_probabilities)
-
-
-def _show_examples(model, documents):
-    from keras_spanbert.tasks.pretrain.examples import fill_examples
-
-    for blank, truth, candidates in fill_examples(model, (text for text, _ in documents)):
-        answers = ", ".join(f"{c['text']} ({c['score']:.1f})" for c in candidates)
-        log(f"\n{blank}\n  true: {truth}\n  filled: {answers}")
-    log()

@@ -6,7 +6,7 @@ from keras_spanbert.recipes.flags import FLAGS, group, resolve
 from keras_spanbert.recipes.run import Run, exit_process
 from keras_spanbert.recipes.terminal import log, stop_on_signals, user_input
 
-DEFAULTS = {"sequence_length": 384, "beta_2": 0.999}
+DEFAULTS = {"sequence_length": 384, "batch_size": 32, "beta_2": 0.999}
 _EPOCHS = 2
 _LEARNING_RATE = 2e-5
 _N_BEST = 20

@@ -27,8 +27,8 @@ def identity() -> dict:
         f"--{flag.name}": flag.value
         for flag in own_flags()
         if flag.name not in FREE_FLAGS
-        # Not of a flag that came after the run's version, unless it is in use.
-        and (not before or flag.name in before or flag.value != flag.default)
+        # Not of a flag that came after the run's version, unless it is given.
+        and (not before or flag.name in before or flag.present)
     }
 
 

@@ -35,6 +35,9 @@ def step_flops(
 def matrix_rate(dtype="float32", repeats=3):
     """FLOP/s of a large matrix product on this machine's device, by measurement.
 
+    On a machine that others use too it changes from one moment to the next: to
+    compare with it, measure it in alternation with what is compared.
+
     Args:
         dtype: string. Defaults to `"float32"`.
         repeats: int. The best of so many counts. Defaults to `3`.
@@ -126,22 +129,20 @@ class StepCost:
     """Figures of the steps between two moments.
 
     Args:
-        flops: float, of a step: see `step_flops`.
-        dtype: string, of the products.
+        flops: float, of a step on a device: see `step_flops`.
         wait: `InputWait`. Defaults to `None`: what is waited is not known.
 
     Example:
     ```python
-    cost = StepCost(step_flops(backbone, 32, 512, 77), "bfloat16")
+    cost = StepCost(step_flops(backbone, 32, 512, 77))
     start = cost.now()
     ...
-    cost.figures(start, steps=100)  # {"step_ms": ..., "flops_utilization": ...}
+    cost.figures(start, steps=100)  # {"step_ms": ..., "tflops_per_second": ...}
     ```
     """
 
-    def __init__(self, flops, dtype="float32", wait=None):
+    def __init__(self, flops, wait=None):
         self.flops = flops
-        self.rate = matrix_rate(dtype)
         self._wait = wait
 
     def now(self):
@@ -152,13 +153,14 @@ class StepCost:
 
         Returns:
             Dict of `step_ms`, `waiting_ms` (of it, for input),
-            `flops_utilization` (model FLOPs over what a large matrix product
-            reaches here in the same time) and `peak_gb`.
+            `tflops_per_second` (the model's FLOPs in these steps over the
+            seconds they took, in 10^12 a second) and `peak_gb`.
         """
         seconds, waited = (a - b for a, b in zip(self.now(), since))
         figures = {"step_ms": 1e3 * seconds / steps}
         if self._wait:
             figures["waiting_ms"] = 1e3 * waited / steps
-        figures["flops_utilization"] = self.flops * steps / seconds / self.rate
+        figures["tflops_per_second"] = self.flops * steps / seconds / 1e12
         figures["peak_gb"] = peak_memory() / 1e9
-        return {name: round(value, 4) for name, value in figures.items()}
+        # Significant digits, as models differ in size by orders of magnitude.
+        return {name: float(f"{value:.4g}") for name, value in figures.items()}

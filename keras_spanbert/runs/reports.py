@@ -177,7 +177,7 @@ def _cost_figures(row):
     if "step_ms" in row:
         waiting = f", {row['waiting_ms']:.0f} ms of it waiting" if "waiting_ms" in row else ""
         parts.append(f"{row['step_ms']:.0f} ms a step{waiting}")
-        parts.append(f"{row['flops_utilization']:.0%} of the matrix rate")
+        parts.append(f"{row['tflops_per_second']:.3g} TFLOP/s")
         parts.append(f"peak {row['peak_gb']:.1f} GB")
     return "  ".join([*parts, ""])
 

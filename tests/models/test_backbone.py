@@ -62,6 +62,22 @@ def test_config_and_preset_round_trip(tmp_path):
     np.testing.assert_array_equal(forward(loaded, inputs()), forward(backbone, inputs()))
 
 
+@pytest.mark.parametrize(("arguments", "stddev"), [({}, 0.02), ({"initializer_range": 0.07}, 0.07)])
+def test_new_weights_have_the_initializers_scale(arguments, stddev):
+    backbone = SpanBertBackbone(101, 2, 2, 32, 64, **arguments)
+    drawn = [w for w in backbone.weights if w.path.endswith(("kernel", "embeddings"))]
+    assert len(drawn) == 3 + 2 * 6
+    for weight in drawn:
+        if weight.shape[0] > 2:  # Two segments are too few to tell.
+            values = keras.ops.convert_to_numpy(weight)
+            # That of a normal distribution cut at two standard deviations.
+            assert values.std() == pytest.approx(0.88 * stddev, rel=0.1)
+    config = backbone.get_config()
+    assert config["initializer_range"] == stddev
+    del config["initializer_range"]  # A preset from before it was an argument.
+    assert SpanBertBackbone.from_config(config).initializer_range == 0.02
+
+
 def test_sizes_are_berts():
     assert SpanBertBackbone.SIZES["base"] == {
         "num_layers": 12,

@@ -98,7 +98,7 @@ def test_figures_in_history_and_tensorboard_with_several_steps_a_call(prepared, 
     # The rate is not 0 in the run's second half.
     assert len({row["val_mlm_cross_entropy"] for row in rows}) == 2
     for row in rows:
-        assert float(row["step_ms"]) > 0 and 0 < float(row["flops_utilization"]) < 1
+        assert float(row["step_ms"]) > 0 and float(row["tflops_per_second"]) > 0
     (events,) = os.listdir(output / "tensorboard")
     assert "tfevents" in events
     import tensorflow as tf

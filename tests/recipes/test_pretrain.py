@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -118,9 +119,11 @@ def test_run_record_repeats_the_flags(trained, texts):
     assert "help" not in record["flags"]
 
 
-def test_run_shows_blanks_that_it_fills(trained):
+def test_run_shows_what_it_learnt_on_held_out_blanks(trained):
     _, out, _ = trained
-    assert "[MASK]" in out and "true: " in out and "filled: " in out
+    assert "held-out words seen in training" in out and "Drawn at random" in out
+    assert re.search(r"before training, \S+% after", out)
+    assert re.search(r"^    \S+% -> \S+%   MLM: ", out, re.MULTILINE)
 
 
 def test_preset_continues_in_another_output_and_keeps_its_vocabulary(

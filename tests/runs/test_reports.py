@@ -2,86 +2,12 @@
 
 import csv
 import json
-import struct
 
 import keras
 import numpy as np
-import pytest
 
+import keras_spanbert as ks
 from keras_spanbert.runs import reports
-
-
-def batch(mlm_ids, mlm_weights, sbo_ids, sbo_weights):
-    y = {"mlm": np.array([mlm_ids]), "sbo": np.array([sbo_ids])}
-    return None, y, {"mlm": np.array([mlm_weights]), "sbo": np.array([sbo_weights])}
-
-
-def png_size(path):
-    data = path.read_bytes()
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert b"IEND" in data[-12:]
-    return struct.unpack(">II", data[16:24]), len(data)
-
-
-# === Unigram entropies ===
-
-
-def test_unigram_entropies_are_those_worked_out_by_hand():
-    # A quarter more of each: 13/28, 9/28, 5/28, 1/28.
-    counts = np.array([3, 2, 1, 0])
-    dataset = [
-        batch([0, 1, 3], [1.0, 1.0, 0.0], [2, 0, 0], [1.0, 0.0, 0.0]),
-        batch([3, 0, 0], [1.0, 0.0, 0.0], [3, 1, 0], [1.0, 1.0, 0.0]),
-    ]
-    entropies = reports.unigram_entropies(counts, dataset)
-    assert entropies == {
-        "mlm": pytest.approx(-np.log(13 * 9 * 1 / 28**3) / 3),
-        "sbo": pytest.approx(-np.log(5 * 1 * 9 / 28**3) / 3),
-    }
-
-
-def test_unigram_entropy_of_a_head_without_targets_is_0_as_keras_has_it():
-    # Short held-out blocks may hold no span with both neighbours.
-    dataset = [batch([0, 1], [1.0, 1.0], [0, 0], [0.0, 0.0])]
-    entropies = reports.unigram_entropies(np.array([1, 1]), dataset)
-    assert entropies == {"mlm": pytest.approx(np.log(2)), "sbo": 0.0}
-
-
-# === Files ===
-
-
-def test_json_is_written_whole(tmp_path):
-    path = tmp_path / "metrics.json"
-    reports.write_json(path, {"steps": 3, "name": "größe"})
-    assert json.loads(path.read_text(encoding="utf-8")) == {"steps": 3, "name": "größe"}
-    assert [p.name for p in tmp_path.iterdir()] == ["metrics.json"]
-
-
-def test_csv_leaves_what_a_row_lacks_empty(tmp_path):
-    path = tmp_path / "history.csv"
-    reports.write_csv(path, [{"step": 1, "loss": 2.5}, {"step": 2}])
-    with open(path, newline="") as file:
-        assert list(csv.DictReader(file)) == [
-            {"step": "1", "loss": "2.5"},
-            {"step": "2", "loss": ""},
-        ]
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda path: reports.write_json(path, {"fits": 1, "does not": object()}),
-        lambda path: reports.write_csv(path, [{"step": 1}, {"other": 2}]),
-    ],
-    ids=["json", "csv"],
-)
-def test_failed_writing_leaves_the_old_file_alone(tmp_path, write):
-    path = tmp_path / "file"
-    path.write_text("old")
-    with pytest.raises((TypeError, ValueError)):
-        write(path)
-    assert path.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_run_record_names_backend_flags_and_versions():
@@ -98,7 +24,12 @@ def test_run_record_names_backend_flags_and_versions():
 
 
 def test_history_gets_a_row_an_evaluation_and_training_ends_at_total_steps(tmp_path, capsys):
-    report = reports.TrainingReport(tmp_path / "history.csv", total_steps=6, tokens_per_step=10)
+    report = reports.TrainingReport(
+        tmp_path / "history.csv",
+        total_steps=6,
+        tokens_per_step=10,
+        describe=ks.SpanBertPretrainer.describe,
+    )
 
     class Model:
         stop_training = False
@@ -125,67 +56,50 @@ def test_history_gets_a_row_an_evaluation_and_training_ends_at_total_steps(tmp_p
     assert lines[1].startswith("step 6/6  held-out MLM 1.000  SBO 3.000") and "0:00" in lines[1]
 
 
-# === Plots ===
+def test_progress_and_history_show_what_the_steps_cost(tmp_path, capsys):
+    class Cost:
+        def now(self):
+            return 0.0, 0.0
+
+        def figures(self, since, steps):
+            return {"step_ms": 91.3, "tflops_per_second": 0.07543, "peak_gb": 1.26}
+
+    report = reports.TrainingReport(tmp_path / "history.csv", 4, tokens_per_step=10, cost=Cost())
+    report.set_params({"steps": 4})
+    report.on_train_begin()
+    report.on_epoch_begin(0)
+    for i in range(4):
+        report.on_train_batch_begin(i)
+        report.on_train_batch_end(i, logs={})
+    report.on_epoch_end(0, {"loss": 2.0})
+    assert "  91 ms a step  0.0754 TFLOP/s  peak 1.3 GB  0:00 left" in capsys.readouterr().out
+    with open(tmp_path / "history.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["tflops_per_second"] == "0.07543"
 
 
-def history(steps):
-    names = [f"{v}{h}_cross_entropy" for v in ["", "val_"] for h in ["mlm", "sbo"]]
-    return [{"step": s, **dict.fromkeys(names, 5.0 / (i + 1))} for i, s in enumerate(steps)]
-
-
-@pytest.mark.parametrize("steps", [[10], [10, 20, 30]])
-def test_loss_plot_is_a_png_of_its_size(tmp_path, steps):
-    path = tmp_path / "loss.png"
-    reports.plot_losses(path, history(steps), {"mlm": 5.0, "sbo": 4.9})
-    size, num_bytes = png_size(path)
-    assert size == (960, 600) and 8_000 < num_bytes < 500_000
-    assert [p.name for p in tmp_path.iterdir()] == ["loss.png"]
-
-
-def test_span_length_plot_is_a_png_of_its_size(tmp_path):
-    path = tmp_path / "span_lengths.png"
-    lengths = [np.array([[1, 2, 3], [1, 1, 4]]), np.array([[2, 2, 1], [3, 1, 1]])]
-    reports.plot_span_lengths(path, lengths, np.array([0.4, 0.3, 0.2, 0.1]))
-    size, num_bytes = png_size(path)
-    assert size == (960, 600) and 8_000 < num_bytes < 500_000
-
-
-# === Examples ===
-
-
-class FakeTokenizer:
-    def __call__(self, text):
-        return text.split()
-
-
-class FakePretrainer:
-    """A pretrainer that fills each blank with its number of masks."""
-
-    class preprocessor:  # noqa: N801
-        tokenizer = FakeTokenizer()
-        sequence_length = 24
-
-    def fill(self, texts, top_k):
-        assert all("[MASK]" in text for text in texts)
-        return [[[{"text": str(text.count("[MASK]")), "score": -1.0}]] for text in texts]
-
-
-def test_examples_blank_two_words_within_a_sentence():
-    sentence = "The quick brown fox jumps over the lazy dog, and then it sleeps."
-    examples = reports.fill_examples(FakePretrainer(), [sentence] * 6)
-    assert len(examples) == 4
-    for text, truth, candidates in examples:
-        assert len(truth.split()) == 2
-        assert text.replace("[MASK] [MASK]", truth).replace(",", "") == sentence.replace(",", "")
-        assert candidates == [{"text": "2", "score": -1.0}]
-
-
-def test_examples_skip_text_without_fitting_sentences():
-    texts = [
-        "no capital letter starts this sentence, so it is none for us.",
-        "A " + " ".join(["b"] * 60) + ".",  # More tokens than a block holds.
-        "Donaudampfschifffahrtsgesellschaftskapitaensmuetze.",  # One word.
-        "Supercalifragilisticexpialidocious twice Supercalifragilistic.",
-    ]
-    examples = reports.fill_examples(FakePretrainer(), texts)
-    assert all(len(truth.split()) <= 2 for _, truth, _ in examples)
+def test_best_model_is_saved_by_its_score_and_known_to_a_run_that_goes_on(tmp_path, capsys):
+    scores = iter([{"f1": 10.0, "exact": 5.0}, {"f1": 30.0, "exact": 9.0}, {"f1": 20.0}])
+    saved = []
+    report = reports.TrainingReport(
+        tmp_path / "history.csv",
+        total_steps=9,
+        tokens_per_step=10,
+        describe=ks.SpanBertQuestionAnswerer.describe,
+        evaluate=lambda: next(scores),
+        best_score="f1",
+        save_best=lambda: saved.append(report.step),
+    )
+    report.set_params({"steps": 3})
+    report.on_train_begin()
+    for epoch in range(3):
+        report.on_epoch_begin(epoch)
+        for i in range(3):
+            report.on_train_batch_begin(i)
+            report.on_train_batch_end(i, logs={})
+        report.on_epoch_end(epoch, {"loss": 1.0})
+    assert saved == [3, 6] and report.best == {"f1": 30.0, "exact": 9.0}
+    assert "loss 1.000  exact match 9.00  F1 30.00" in capsys.readouterr().out
+    another = reports.TrainingReport(None, total_steps=9, tokens_per_step=10)
+    another.set_state(json.loads(json.dumps(report.get_state())))
+    assert another.best == report.best and another.step == 9

@@ -18,11 +18,35 @@ def fill(pretrainer, texts, top_k, score, batch_size):
         raise ValueError(f"`top_k` must be at least 1. Received: top_k={top_k}")
     if isinstance(texts, str):
         return fill(pretrainer, [texts], top_k, score, batch_size)[0]
+    tokenizer = pretrainer.preprocessor.tokenizer
     rows = [_tokenize_blanks(pretrainer, text) for text in texts]
-    filled = []
-    for start in range(0, len(rows), batch_size):
-        filled += _fill_batch(pretrainer, rows[start : start + batch_size], top_k, score)
-    return filled
+    return [
+        [_candidates(tokenizer, mlm, sbo, top_k, score) for mlm, sbo in blanks]
+        for blanks in _predict_blanks(pretrainer, rows, batch_size)
+    ]
+
+
+def score(pretrainer, texts, fillings, batch_size):
+    """See `SpanBertPretrainer.score`."""
+    if pretrainer.preprocessor is None:
+        raise ValueError("`score` needs a preprocessor. Received: preprocessor=None")
+    if isinstance(texts, str):
+        return score(pretrainer, [texts], [fillings], batch_size)[0]
+    if len(fillings) != len(texts):
+        raise ValueError(
+            "`fillings` must hold a list for each text. Received: "
+            f"{len(fillings)} for {len(texts)} texts"
+        )
+    tokenizer = pretrainer.preprocessor.tokenizer
+    rows = [_tokenize_blanks(pretrainer, text) for text in texts]
+    ids = [
+        _tokenize_fillings(tokenizer, row, of_text, text)
+        for row, of_text, text in zip(rows, fillings, texts)
+    ]
+    return [
+        [_candidate(tokenizer, *heads, of_blank) for heads, of_blank in zip(blanks, of_text)]
+        for blanks, of_text in zip(_predict_blanks(pretrainer, rows, batch_size), ids)
+    ]
 
 
 def _tokenize_blanks(pretrainer, text):
@@ -41,7 +65,27 @@ def _tokenize_blanks(pretrainer, text):
     return np.array(ids, "int32")
 
 
-def _fill_batch(pretrainer, rows, top_k, score):
+def _tokenize_fillings(tokenizer, row, fillings, text):
+    """Token ids of the fillings of a text's blanks."""
+    lengths = [stop - start for start, stop in _runs(row == tokenizer.mask_token_id)]
+    ids = [np.asarray(tokenizer(filling)).tolist() for filling in fillings]
+    if isinstance(fillings, str) or [len(i) for i in ids] != lengths:
+        raise ValueError(
+            f"`fillings` must have as many tokens as the blanks have masks, {lengths} in "
+            f"{text[:80]!r}. Received: {fillings!r}, of {[len(i) for i in ids]} tokens"
+        )
+    return ids
+
+
+def _predict_blanks(pretrainer, rows, batch_size):
+    """For each row of token ids, its blanks' log-probabilities `(mlm, sbo)`, `[tokens, V]`."""
+    predicted = []
+    for start in range(0, len(rows), batch_size):
+        predicted += _predict_batch(pretrainer, rows[start : start + batch_size])
+    return predicted
+
+
+def _predict_batch(pretrainer, rows):
     tokenizer = pretrainer.preprocessor.tokenizer
     runs = [_runs(row == tokenizer.mask_token_id) for row in rows]
     length = -(-max(map(len, rows)) // _BUCKET) * _BUCKET
@@ -72,15 +116,14 @@ def _fill_batch(pretrainer, rows, top_k, score):
     # The released model has no SBO target there.
     sbo[masks[3] >= pretrainer.max_span_tokens] = 0.0
 
-    filled = []
+    predicted = []
     for i, blanks in enumerate(runs):
-        filled.append([])
+        predicted.append([])
         slot = 0
         for start, stop in blanks:
-            heads = [h[i, slot : slot + stop - start] for h in (mlm, sbo)]
-            filled[-1].append(_candidates(tokenizer, *heads, top_k, score))
+            predicted[-1].append([h[i, slot : slot + stop - start] for h in (mlm, sbo)])
             slot += stop - start
-    return filled
+    return predicted
 
 
 def _log_probabilities(logits):
@@ -100,17 +143,20 @@ def _candidates(tokenizer, mlm, sbo, top_k, score):
         tokens = tokens[np.isfinite(row[tokens])]
         best = [(s + row[t], (*ids, int(t))) for s, ids in best for t in tokens]
         best = sorted(best, key=lambda item: (-item[0], item[1]))[:top_k]
-    positions = np.arange(len(total))
-    return [
-        {
-            "text": tokenizer.detokenize(list(ids)),
-            "token_ids": list(ids),
-            "score": float(value),
-            "mlm": float(mlm[positions, list(ids)].sum()),
-            "sbo": float(sbo[positions, list(ids)].sum()),
-        }
-        for value, ids in best
-    ]
+    return [_candidate(tokenizer, mlm, sbo, list(ids), float(value)) for value, ids in best]
+
+
+def _candidate(tokenizer, mlm, sbo, token_ids, score=None):
+    """A filling and its log-probabilities; its score is their sum where none is given."""
+    positions = np.arange(len(token_ids))
+    mlm, sbo = (float(head[positions, token_ids].sum()) for head in [mlm, sbo])
+    return {
+        "text": tokenizer.detokenize(token_ids),
+        "token_ids": token_ids,
+        "score": mlm + sbo if score is None else score,
+        "mlm": mlm,
+        "sbo": sbo,
+    }
 
 
 def _runs(flags):

@@ -11,7 +11,7 @@ from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.models.checkpoint_entries import Entry, Part, dense, layer_norm
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.embeddings import embeddings
-from keras_spanbert.tasks.pretrain.filling import fill
+from keras_spanbert.tasks.pretrain.filling import fill, score
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
 from keras_spanbert.training.optimizer import AdamW
@@ -125,7 +125,7 @@ class SpanBertPretrainer(SpanBertTask):
             token_embedding=backbone.token_embedding,
             intermediate_activation=backbone.activation,
             layer_norm_epsilon=backbone.layer_norm_epsilon,
-            kernel_initializer=kernel_initializer(),
+            kernel_initializer=kernel_initializer(backbone.initializer_range),
             dtype=backbone.dtype_policy,
             name="mlm_head",
         )
@@ -133,7 +133,7 @@ class SpanBertPretrainer(SpanBertTask):
             token_embedding=backbone.token_embedding,
             max_span_tokens=max_span_tokens,
             position_dim=position_dim,
-            kernel_initializer=kernel_initializer(),
+            kernel_initializer=kernel_initializer(backbone.initializer_range),
             dtype=backbone.dtype_policy,
             name="sbo_head",
         )
@@ -169,6 +169,25 @@ class SpanBertPretrainer(SpanBertTask):
     def arguments_for(cls, settings):
         names = ["max_span_tokens", "position_dim"]
         return {name: settings[name] for name in names if name in settings}
+
+    def set_output_biases(self, log_probabilities: np.ndarray) -> None:
+        """Sets the output biases of both heads.
+
+        A new model whose biases are the log-probabilities of the tokens in the
+        training text need not learn them first: it starts at the unigram
+        distribution's cross-entropy.
+
+        Args:
+            log_probabilities: float `[V]`, nats.
+
+        Example:
+        ```python
+        pretrainer.set_output_biases(np.log(counts / counts.sum()))
+        ```
+        """
+        for bias in self.weights:
+            if bias.path.endswith("head/output_bias"):
+                bias.assign(log_probabilities)
 
     def checkpoint_settings(self):
         sizes = {"max_span_tokens": self.max_span_tokens, "position_dim": self.position_dim}
@@ -332,6 +351,34 @@ class SpanBertPretrainer(SpanBertTask):
         ```
         """
         return fill(self, texts, top_k, score, batch_size)
+
+    def score(
+        self, texts: str | list[str], fillings: list, batch_size: int = 32
+    ) -> list[dict] | list[list[dict]]:
+        """Scores given fillings of the blanks of texts, as `fill` scores its own.
+
+        Args:
+            texts: string or list of strings, each with one `[MASK]` or more.
+            fillings: list with a string for each blank of the text; for a list
+                of texts a list of such lists. A filling has as many tokens as
+                its blank has masks.
+            batch_size: int. Defaults to `32`.
+
+        Returns:
+            For each text (of a list) a list with one item a blank: `{"text",
+            "token_ids", "score", "mlm", "sbo"}`, where `score` is the sum of
+            both heads' log-probabilities (nats).
+
+        Raises:
+            ValueError: where the model has no preprocessor, a text has no
+                `[MASK]` or is too long, or the fillings do not fit the blanks.
+
+        Example:
+        ```python
+        pretrainer.score("The United [MASK] of America", ["States"])[0]["mlm"]
+        ```
+        """
+        return score(self, texts, fillings, batch_size)
 
     def get_config(self):
         config = super().get_config()

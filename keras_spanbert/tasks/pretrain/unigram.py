@@ -3,6 +3,14 @@
 import numpy as np
 
 
+def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:
+    """Log-probabilities (nats) of tokens by their counts `[V]`."""
+    # One more in all, shared by the vocabulary, so that tokens unseen in training
+    # have a probability.
+    counts = np.asarray(counts)
+    return np.log((counts + 1.0 / len(counts)) / (counts.sum() + 1.0))
+
+
 def unigram_entropies(counts: np.ndarray, dataset) -> dict[str, float]:
     """Cross-entropy of the targets under the corpus's unigram distribution.
 
@@ -15,9 +23,7 @@ def unigram_entropies(counts: np.ndarray, dataset) -> dict[str, float]:
     Returns:
         Dict with `mlm` and `sbo`.
     """
-    # One more in all, shared by the vocabulary, so that tokens unseen in training
-    # have a probability.
-    log_probabilities = np.log((counts + 1.0 / len(counts)) / (counts.sum() + 1.0))
+    log_probabilities = unigram_log_probabilities(counts)
     sums = {"mlm": 0.0, "sbo": 0.0}
     weights = {"mlm": 0.0, "sbo": 0.0}
     for _, y, sample_weight in dataset:

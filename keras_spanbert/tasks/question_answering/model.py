@@ -76,7 +76,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         self.preprocessor = preprocessor
         self.qa_outputs = keras.layers.Dense(
             2,
-            kernel_initializer=kernel_initializer(),
+            kernel_initializer=kernel_initializer(backbone.initializer_range),
             dtype=backbone.dtype_policy,
             name="qa_outputs",
         )

@@ -123,6 +123,20 @@ def test_both_heads_share_the_embedding_and_learn():
         assert losses[-1] < losses[0] - 0.3, name
 
 
+def test_model_with_output_biases_of_the_unigram_distribution_starts_at_its_entropy():
+    model = build()
+    x, y, sample_weight = arrays(model)
+    counts = np.bincount(y["mlm"][sample_weight["mlm"] > 0], minlength=V) + 0.1
+    log_probabilities = np.log(counts / counts.sum())
+    model.set_output_biases(log_probabilities)
+    for name, logits in predict(model, x).items():
+        weight = sample_weight[name]
+        losses = -np.take_along_axis(log_softmax(logits), y[name][..., None], -1)[..., 0]
+        entropy = -(weight * log_probabilities[y[name]]).sum() / weight.sum()
+        assert (weight * losses).sum() / weight.sum() == pytest.approx(entropy, rel=0.02)
+        assert abs(entropy - np.log(V)) > 0.05
+
+
 def test_fit_on_strings_is_fixed_by_the_seed_and_fresh_each_epoch():
     import tensorflow as tf
 
@@ -281,6 +295,36 @@ def test_fill_ranks_whole_blanks():
 def test_fill_names_bad_input(text, arguments, message):
     with pytest.raises(ValueError, match=message):
         build().fill(text, **arguments)
+
+
+def test_score_is_that_of_the_same_filling():
+    model = build()
+    texts = ["the [MASK] [MASK] of it and [MASK] to", "[MASK] in"]
+    scored = model.score(texts, [["with as", "that"], ["by"]])
+    assert [[c["text"] for c in blanks] for blanks in scored] == [["with as", "that"], ["by"]]
+    assert scored[0][0]["token_ids"] == [VOCABULARY.index("with"), VOCABULARY.index("as")]
+    filled = model.fill(texts, top_k=V * V)
+    for candidates, blanks in zip(sum(filled, []), sum(scored, [])):
+        (same,) = [c for c in candidates if c["token_ids"] == blanks["token_ids"]]
+        assert blanks == {k: same[k] if k in ("text", "token_ids") else pytest.approx(same[k])
+                          for k in same}  # fmt: skip
+    alone = model.score(texts[1], ["by"])
+    assert alone[0]["mlm"] == pytest.approx(scored[1][0]["mlm"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "fillings", "message"),
+    [
+        ("the [MASK]", ["with as"], r"\[1\] in 'the \[MASK\]'. Received: \['with as'\], of \[2\]"),
+        ("the [MASK]", ["with", "as"], r"of \[1, 1\] tokens"),
+        ("the [MASK]", "a", r"Received: 'a'"),
+        (["the [MASK]"], [], "0 for 1 texts"),
+        ("the end", ["a"], "0 masks"),
+    ],
+)
+def test_score_names_fillings_that_do_not_fit(text, fillings, message):
+    with pytest.raises(ValueError, match=message):
+        build().score(text, fillings)
 
 
 def test_vocabulary_must_fit_the_embedding():

@@ -1,0 +1,32 @@
+"""What a model that ignores the context would reach."""
+
+import numpy as np
+import pytest
+
+from keras_spanbert.tasks.pretrain.unigram import unigram_entropies
+
+
+def batch(mlm_ids, mlm_weights, sbo_ids, sbo_weights):
+    y = {"mlm": np.array([mlm_ids]), "sbo": np.array([sbo_ids])}
+    return None, y, {"mlm": np.array([mlm_weights]), "sbo": np.array([sbo_weights])}
+
+
+def test_unigram_entropies_are_those_worked_out_by_hand():
+    # A quarter more of each: 13/28, 9/28, 5/28, 1/28.
+    counts = np.array([3, 2, 1, 0])
+    dataset = [
+        batch([0, 1, 3], [1.0, 1.0, 0.0], [2, 0, 0], [1.0, 0.0, 0.0]),
+        batch([3, 0, 0], [1.0, 0.0, 0.0], [3, 1, 0], [1.0, 1.0, 0.0]),
+    ]
+    entropies = unigram_entropies(counts, dataset)
+    assert entropies == {
+        "mlm": pytest.approx(-np.log(13 * 9 * 1 / 28**3) / 3),
+        "sbo": pytest.approx(-np.log(5 * 1 * 9 / 28**3) / 3),
+    }
+
+
+def test_unigram_entropy_of_a_head_without_targets_is_0_as_keras_has_it():
+    # Short held-out blocks may hold no span with both neighbours.
+    dataset = [batch([0, 1], [1.0, 1.0], [0, 0], [0.0, 0.0])]
+    entropies = unigram_entropies(np.array([1, 1]), dataset)
+    assert entropies == {"mlm": pytest.approx(np.log(2)), "sbo": 0.0}
