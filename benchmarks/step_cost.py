@@ -99,7 +99,7 @@ def measure(size, batch_size, length, rate, steps):
     model.fit(
         x, y, batch_size, sample_weight=weights, callbacks=[Timer()], shuffle=False, verbose=0
     )
-    flops = cost.step_flops(backbone, batch_size, length, masks["mask_ids"].shape[1])
+    flops = cost.step_flops(model, batch_size, length, masks["mask_ids"].shape[1])
     matrix_rate = cost.matrix_rate(keras.config.dtype_policy().compute_dtype)
     return statistics.median(np.diff(ends[WARM_UP_STEPS:])), flops, matrix_rate
 

@@ -156,7 +156,7 @@ def flops_and_rate(args, model):
         return {}
     predictions = math.ceil(0.15 * args.length)
     return {
-        "flops": cost.step_flops(model.backbone, args.batch_size, args.length, predictions),
+        "flops": cost.step_flops(model, args.batch_size, args.length, predictions),
         "rate": cost.matrix_rate(args.dtype.removeprefix("mixed_")),
     }
 
