@@ -5,6 +5,7 @@ import math
 import keras
 import numpy as np
 
+from keras_spanbert.keras_private import take_tensors_of_tensorflow
 from keras_spanbert.layers import span_masks
 
 SCHEMES = ("span", "whole_word", "subword")
@@ -115,10 +116,7 @@ class SpanMasking(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        # As keras-hub's preprocessing layers: `tf.data` hands in TensorFlow
-        # tensors, whatever the backend.
-        self._convert_input_args = False
-        self._allow_non_tensor_positional_args = True
+        take_tensors_of_tensorflow(self)
         self.built = True
 
         _check_in(0.0 < mask_rate <= 1.0, "(0, 1]", mask_rate=mask_rate)

@@ -1,6 +1,5 @@
 """What a training step costs: time, waiting, FLOPs, memory."""
 
-import resource
 import sys
 import time
 
@@ -83,6 +82,10 @@ def peak_memory():
 
             kind = "GPU" if tf.config.list_logical_devices("GPU") else "TPU"
             return tf.config.experimental.get_memory_info(f"{kind}:0")["peak"]
+    if sys.platform == "win32":
+        return 0  # Python does not know it there.
+    import resource
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

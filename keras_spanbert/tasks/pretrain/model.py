@@ -8,40 +8,16 @@ from keras_spanbert import distribution
 from keras_spanbert.data.masked_batches import EVALUATION_SEED, masked
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
-from keras_spanbert.models.checkpoint_entries import Entry, Part, dense, layer_norm
+from keras_spanbert.models.checkpoint_entries import Part
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.embeddings import embeddings
+from keras_spanbert.tasks.pretrain.checkpoint_entries import mlm_entries, sbo_entries
 from keras_spanbert.tasks.pretrain.filling import fill, score
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
 from keras_spanbert.training.optimizer import AdamW
 
 HEADS = ("mlm", "sbo")
-
-
-def mlm_entries(settings):
-    """The MLM head's tensors in a checkpoint."""
-    H = settings["hidden_size"]
-    yield Entry("cls.predictions.bias", "mlm_head/output_bias", (settings["vocab_size"],))
-    name = "cls.predictions.transform"
-    yield from dense(f"{name}.dense", "mlm_head/intermediate_dense", H, H)
-    yield from layer_norm(f"{name}.LayerNorm", "mlm_head/intermediate_layer_norm", H)
-
-
-def sbo_entries(settings):
-    """The SBO head's tensors in a checkpoint."""
-    H, P = settings["hidden_size"], settings["position_dim"]
-    name = "cls.pair_target_predictions"
-    yield Entry(f"{name}.bias", "sbo_head/output_bias", (settings["vocab_size"],))
-    yield Entry(
-        f"{name}.position_embeddings.weight",
-        "sbo_head/position_embedding/embeddings",
-        (settings["max_span_tokens"], P),
-    )
-    for i, inputs in [(1, 2 * H + P), (2, H)]:
-        mlp = f"{name}.mlp_layer_norm"
-        yield from dense(f"{mlp}.linear{i}", f"sbo_head/dense_{i}", inputs, H)
-        yield from layer_norm(f"{mlp}.layer_norm{i}", f"sbo_head/layer_norm_{i}", H)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
