@@ -128,8 +128,7 @@ def test_two_devices_of_a_process_equal_one(texts, alone, tmp_path):
 def test_train_script_takes_all_devices_of_a_process(texts, tmp_path):
     output = tmp_path / "run"
     code = TWO_CPUS + (
-        "import sys, train\nfrom absl import app\nsys.argv[0] = 'train.py'\n"
-        "app.run(train.main, flags_parser=train.parse_flags)\n"
+        "import sys, train\nsys.argv[0] = 'train.py'\ntrain.main()\n"
     )
     flags = [
         f"--train_data={texts}", f"--output={output}", *FLAGS, "--steps=3", "--eval_every=2",
