@@ -65,7 +65,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
     backbone_cls = SpanBertBackbone
 
-    def __init__(self, vocabulary=None, lowercase=False, **kwargs):
+    def __init__(self, vocabulary=None, lowercase: bool = False, **kwargs):
         self._reference = None
         self._splitting_wordpiece = None
         self._traced = None

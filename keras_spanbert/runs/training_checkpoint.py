@@ -71,7 +71,15 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, folder, every, keep=3, data=None, parts=None, identity=None):
+    def __init__(
+        self,
+        folder: str,
+        every: int,
+        keep: int = 3,
+        data=None,
+        parts: dict | None = None,
+        identity: dict | None = None,
+    ):
         super().__init__()
         for name, value in [("every", every), ("keep", keep)]:
             if value < 1:
@@ -214,7 +222,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if self.step - self._written >= self.every:
             self.save()
 
-    def save(self):
+    def save(self) -> None:
         """Has a checkpoint of the step just done written, if there is none.
 
         Not between an epoch's last step and the end of its evaluation.
@@ -255,14 +263,14 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._writer = threading.Thread(target=self._write, args=arguments)
         self._writer.start()
 
-    def wait(self):
+    def wait(self) -> None:
         """Waits until what is being written is on the disk."""
         if self._writer is not None:
             self._writer.join()
             self._writer = None
         self._raise_error()
 
-    def close(self):
+    def close(self) -> None:
         """Lets others use the folder."""
         self._lock.close()
 

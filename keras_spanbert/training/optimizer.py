@@ -28,7 +28,7 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.2.
     """
 
-    def __init__(self, peak, warmup_steps, total_steps):
+    def __init__(self, peak: float, warmup_steps: int, total_steps: int):
         if not 0.0 <= peak < float("inf"):
             raise ValueError(f"`peak` must be in [0, inf). Received: peak={peak}")
         if not 0 <= warmup_steps <= total_steps:
@@ -90,11 +90,11 @@ class AdamW(_KerasAdamW):
     def __init__(
         self,
         learning_rate=1e-4,
-        weight_decay=0.01,
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-8,
-        global_clipnorm=1.0,
+        weight_decay: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-8,
+        global_clipnorm: float = 1.0,
         **kwargs,
     ):
         super().__init__(

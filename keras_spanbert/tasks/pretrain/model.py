@@ -80,9 +80,9 @@ class SpanBertPretrainer(SpanBertTask):
         self,
         backbone,
         preprocessor=None,
-        max_span_tokens=15,
-        position_dim=200,
-        sbo_weight=1.0,
+        max_span_tokens: int = 15,
+        position_dim: int = 200,
+        sbo_weight: float = 1.0,
         **kwargs,
     ):
         vocabulary_size = getattr(preprocessor, "tokenizer", None) and (
@@ -142,7 +142,7 @@ class SpanBertPretrainer(SpanBertTask):
         self._steps_so_far = 0
 
     @classmethod
-    def arguments_for(cls, settings):
+    def arguments_for(cls, settings: dict) -> dict:
         names = ["max_span_tokens", "position_dim"]
         return {name: settings[name] for name in names if name in settings}
 
@@ -165,11 +165,11 @@ class SpanBertPretrainer(SpanBertTask):
             if bias.path.endswith("head/output_bias"):
                 bias.assign(log_probabilities)
 
-    def checkpoint_settings(self):
+    def checkpoint_settings(self) -> dict:
         sizes = {"max_span_tokens": self.max_span_tokens, "position_dim": self.position_dim}
         return {**super().checkpoint_settings(), **sizes}
 
-    def head_flops(self, num_predictions):
+    def head_flops(self, num_predictions: int) -> float:
         hidden = self.backbone.hidden_dim
         mlm = 2 * hidden**2
         sbo = 2 * (2 * hidden + self.position_dim) * hidden + 2 * hidden**2
@@ -177,7 +177,7 @@ class SpanBertPretrainer(SpanBertTask):
         return float(num_predictions * (mlm + sbo + 2 * vocabulary))
 
     @classmethod
-    def describe(cls, row):
+    def describe(cls, row: dict) -> str:
         return (
             f"held-out MLM {row['val_mlm_cross_entropy']:.3f}  "
             f"SBO {row['val_sbo_cross_entropy']:.3f} nats a token"
@@ -260,7 +260,7 @@ class SpanBertPretrainer(SpanBertTask):
             x, batch_size = self._masked_dataset(x, batch_size), None
         return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
 
-    def check_preprocessor(self):
+    def check_preprocessor(self) -> None:
         super().check_preprocessor()
         value = self.preprocessor.masking_config["max_span_tokens"]
         if value > self.max_span_tokens:
