@@ -127,7 +127,7 @@ def test_two_devices_of_a_process_equal_one(texts, alone, tmp_path):
 @pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
 def test_train_script_takes_all_devices_of_a_process(texts, tmp_path):
     output = tmp_path / "run"
-    code = TWO_CPUS + ("import sys, train\nsys.argv[0] = 'train.py'\ntrain.main()\n")
+    code = TWO_CPUS + ("import sys, train\nsys.argv[0] = 'train.py'\ntrain.train()\n")
     flags = [
         f"--train_data={texts}", f"--output={output}", *FLAGS, "--steps=3", "--eval_every=2",
     ]  # fmt: skip

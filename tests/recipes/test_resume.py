@@ -67,7 +67,12 @@ def test_finished_run_is_not_trained_again_and_answers_to_its_output_alone(texts
     capsys.readouterr()
     in_process(f"--output={output}", "--resume")
     out = capsys.readouterr().out
-    assert "Going on from step 14" in out and "Counting" not in out and "vocabulary" not in out
+    assert (
+        "Going on from step 14" in out
+        and "counting tokens" not in out
+        and "and words" not in out
+        and "vocabulary" not in out
+    )
     assert (output / "history.csv").read_text() == history
     assert newest(output) == 14
 
