@@ -17,12 +17,6 @@ TINY = [
 ]  # fmt: skip
 
 
-# Readers and flags are the same on each backend; figures are not.
-once = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="no backend computes what is tested"
-)
-
-
 @pytest.fixture(scope="module")
 def prepared(texts, tmp_path_factory):
     output = tmp_path_factory.mktemp("prepared") / "corpus"
@@ -39,7 +33,7 @@ def mistake(capsys, flags, *values):
     check_mistake(error.value.code, capsys.readouterr().err, *values)
 
 
-@once
+@pytest.mark.once
 def test_prepared_folder_says_what_it_is(prepared):
     corpus = PreparedCorpus(str(prepared))
     figures = json.loads((prepared / "metrics.json").read_text())
@@ -49,7 +43,7 @@ def test_prepared_folder_says_what_it_is(prepared):
     assert json.loads((prepared / "run.json").read_text())["flags"]["shards"] == 2
 
 
-@once
+@pytest.mark.once
 def test_training_takes_length_and_vocabulary_from_it_and_goes_on(prepared, tmp_path, capsys):
     output = tmp_path / "run"
     in_process(f"--train_data={prepared}", f"--output={output}", *TINY)
@@ -64,7 +58,7 @@ def test_training_takes_length_and_vocabulary_from_it_and_goes_on(prepared, tmp_
     assert "Going on from step 8" in capsys.readouterr().out
 
 
-@once
+@pytest.mark.once
 def test_mistakes_with_prepared_corpora(prepared, texts, tmp_path, capsys):
     output = f"--output={tmp_path / 'run'}"
     data = f"--train_data={prepared}"

@@ -366,7 +366,7 @@ print("LOSSES", *history.history["loss"])
 """
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="runs all backends itself")
+@pytest.mark.once  # It runs all backends itself.
 def test_a_users_script_gives_the_same_losses_on_every_backend():
     losses = {}
     for backend in ["tensorflow", "jax", "torch"]:
