@@ -241,6 +241,7 @@ def check_embeddings(served, backbone, tokenizer, texts, longest):
 TEXTS = ["ann wrote it.", "", "é", "bob and eve sold it. " * 10]
 
 
+@pytest.mark.once
 def test_embeddings_of_a_backbone(serve, tmp_path):
     model = build()
     tokenizer = model.preprocessor.tokenizer
@@ -305,6 +306,7 @@ def test_error_for_a_subclass_that_another_process_does_not_know(tmp_path):
         export_saved_model(Subclass(model.backbone, model.preprocessor), tmp_path / "model")
 
 
+@pytest.mark.once
 def test_error_for_a_path_that_is_taken(answerer, tmp_path):
     (tmp_path / "kept").write_text("kept")
     for taken in [tmp_path, tmp_path / "kept"]:
@@ -313,6 +315,7 @@ def test_error_for_a_path_that_is_taken(answerer, tmp_path):
     assert (tmp_path / "kept").read_text() == "kept"
 
 
+@pytest.mark.once
 def test_error_for_tokens_that_text_could_forge(tmp_path):
     tokenizer = ks.SpanBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
     with pytest.raises(ValueError, match="`special_tokens_in_strings` must be False"):
