@@ -206,6 +206,8 @@ def test_signal_saves_a_preset_and_exits(number, texts, tmp_path):
     assert len(read_history(output)) >= 1
     metrics = json.loads((output / "metrics.json").read_text())
     assert 2 <= metrics["steps"] < 100_000
+    # What --resume goes on from.
+    assert (output / "checkpoints" / f"step-{metrics['steps']}").is_dir()
     assert all(np.isfinite(value) for value in evaluate(output, texts).values())
 
 
