@@ -9,6 +9,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_spanbert import SpanBertBackbone
+
 TESTS = pathlib.Path(__file__).parent
 # Folders and files of tests that no backend computes anything in, or whose code is the same on
 # each and has a test of its own there. Single tests bear `@pytest.mark.once`.
@@ -31,16 +33,30 @@ ONCE = (
     "test_package.py",
     "test_runner.py",
 )
+# Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.
+SLOW = (
+    "distribution",
+    "recipes/test_configs.py",
+    "recipes/test_prepare.py",
+    "recipes/test_question_answering.py",
+    "recipes/test_resume.py",
+    "runs/test_training_checkpoint.py",
+    "serving",
+    "test_demo.py",
+    "test_docs.py",
+    "test_package.py",
+)
 
 
+@pytest.hookimpl(tryfirst=True)  # Before `-m` chooses.
 def pytest_collection_modifyitems(config, items):
-    """Marks what runs once, and leaves it out on all backends but TensorFlow."""
-    once = [TESTS / name for name in ONCE]
-    for path in once:
-        assert path.exists(), f"{path} is named in ONCE and not there"
-    for item in items:
-        if any(item.path.is_relative_to(path) for path in once):
-            item.add_marker(pytest.mark.once)
+    """Marks what runs once or is slow, and leaves out what another backend runs."""
+    for mark, names in [(pytest.mark.once, ONCE), (pytest.mark.slow, SLOW)]:
+        for path in [TESTS / name for name in names]:
+            assert path.exists(), f"{path} is named in tests/conftest.py and not there"
+            for item in items:
+                if item.path.is_relative_to(path):
+                    item.add_marker(mark)
     if keras.backend.backend() != "tensorflow":
         left_out = [item for item in items if item.get_closest_marker("once")]
         config.hook.pytest_deselected(items=left_out)
@@ -66,6 +82,15 @@ def texts(tmp_path_factory):
         sentences = [" ".join(generator.choice(words, 8)).capitalize() + "." for _ in range(6)]
         (folder / f"{i:02d}.txt").write_text("\n".join(sentences))
     return str(folder / "*.txt")
+
+
+@pytest.fixture(scope="module")
+def one_layer():
+    """`--size=tiny` is of one small layer, in this process: tracing it is most of a short run."""
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SpanBertBackbone.SIZES, "tiny", sizes)
+        yield
 
 
 @pytest.fixture(scope="session")

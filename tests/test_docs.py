@@ -19,6 +19,8 @@ from keras_spanbert import demo
 from keras_spanbert.checkpoints import __main__ as checkpoints_main
 from keras_spanbert.recipes.run import parse_flags
 
+pytestmark = pytest.mark.usefixtures("one_layer")
+
 ROOT = pathlib.Path(__file__).parent.parent
 GUIDES = sorted(path for path in ROOT.glob("docs/*.md") if path.name != "README.md")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "README.md", *GUIDES]

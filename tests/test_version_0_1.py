@@ -73,6 +73,7 @@ def test_models_of_presets_answer_and_fill_as_they_did():
     assert [c["text"] for c in candidates] == [c["text"] for c in expected["fill"][0][0]]
 
 
+@pytest.mark.slow
 @pytest.mark.once  # Dropout draws by each backend's own generator.
 def test_run_goes_on_and_ends_as_it_would_have(tmp_path, monkeypatch, capsys):
     shutil.copytree(FOLDER / "run_folder", tmp_path / "folder")

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from train_script import ROOT, in_process
 
+pytestmark = pytest.mark.usefixtures("one_layer")
+
 RECIPES = sorted(path.name for path in ROOT.glob("configs/*.cfg"))
 SMALL = [
     "--size=tiny", "--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--steps=20",

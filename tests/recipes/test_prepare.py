@@ -11,6 +11,8 @@ from train_script import check_mistake, in_process
 
 from keras_spanbert.data.prepared import PreparedCorpus
 
+pytestmark = pytest.mark.usefixtures("one_layer")
+
 TINY = [
     "--batch_size=4", "--size=tiny", "--steps=8", "--eval_every=4", "--eval_steps=2",
     "--checkpoint_every=4",

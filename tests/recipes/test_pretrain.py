@@ -22,6 +22,8 @@ from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.run import parse_flags
 from keras_spanbert.runs import reports
 
+pytestmark = pytest.mark.usefixtures("one_layer")
+
 TINY = ["--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--size=tiny"]
 
 
@@ -133,6 +135,7 @@ def test_run_shows_what_it_learnt_on_held_out_blanks(trained):
     assert re.search(r"^    \S+% -> \S+%   MLM: ", out, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_preset_continues_in_another_output_and_keeps_its_vocabulary(
     trained, evaluated, texts, tmp_path, capsys
@@ -155,6 +158,7 @@ def test_preset_continues_in_another_output_and_keeps_its_vocabulary(
     assert before == {path.name: path.read_bytes() for path in preset.iterdir() if path.is_file()}
 
 
+@pytest.mark.slow
 def test_checkpoint_of_another_library_starts_at_its_loss_with_its_vocabulary(
     trained, evaluated, texts, tmp_path, capsys
 ):
@@ -182,6 +186,7 @@ def test_checkpoint_of_another_library_starts_at_its_loss_with_its_vocabulary(
 
 
 # Of the two, tests/runs/test_interruption.py tells no difference on any backend.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
     [signal.SIGINT, signal.SIGTERM][keras.backend.backend() != "tensorflow" :],
@@ -211,6 +216,7 @@ def test_signal_saves_a_preset_and_exits(number, texts, tmp_path):
     assert all(np.isfinite(value) for value in evaluate(output, texts).values())
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_ctrl_c_while_data_are_read_stops_at_once(texts, tmp_path):
     with start(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY) as process:
@@ -225,6 +231,7 @@ def test_ctrl_c_while_data_are_read_stops_at_once(texts, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_ctrl_c_before_the_first_step_saves_too(texts, tmp_path, monkeypatch, capsys):
     def interrupted(*args, **kwargs):

@@ -9,6 +9,8 @@ import keras
 import pytest
 from train_script import ROOT, TIMEOUT, check_mistake, in_process
 
+pytestmark = pytest.mark.usefixtures("one_layer")
+
 TINY = [
     "--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--size=tiny",
     "--dropout=0.1", "--steps=14", "--eval_every=4", "--eval_steps=2", "--checkpoint_every=3",
