@@ -1,19 +1,28 @@
-"""Runs the tests on every backend, each in a process of its own, side by side."""
+"""Runs the tests on every backend: six jobs, two at a time, the longest first.
 
+    python -m tests                     all there is to test, on every backend
+    python -m tests --fast              without slow tests, on one backend
+    python -m tests tests/layers -x     arguments for pytest, a job a backend
+
+`--fast` takes the backend that KERAS_BACKEND names, TensorFlow by default.
+"""
+
+import collections
+import dataclasses
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
+ROOT = pathlib.Path(__file__).parent.parent
 BACKENDS = ("tensorflow", "jax", "torch")
-# Where no backend computes: readers of files, good and bad, scores, and a page in a browser.
-ONCE = (
-    "tests/data",
-    "tests/metrics",
-    "tests/checkpoints/test_sources.py",
-    "tests/test_demo.py",
-)
+# Much of a test is one thread's work.
+SLOTS = 2
+# The folders whose tests start runs, processes or exports take as long as all others.
+RUNS = ("tests/distribution", "tests/recipes", "tests/serving", "tests/runs")
+OTHERS = tuple(f"--ignore={folder}" for folder in RUNS)
 # So that they can share a GPU, and the cores: what is computed is tiny.
 SHARING = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
@@ -23,42 +32,96 @@ SHARING = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
+NOTHING_COLLECTED = 5  # The exit code of pytest, where all that was asked for runs once.
 
 
-def main(arguments):
-    root = pathlib.Path(__file__).parent.parent
-    command = [sys.executable, "-m", "pytest", "-q", "--durations=5", *arguments]
-    environment = {**os.environ, **SHARING, "TF_CPP_MIN_LOG_LEVEL": "3"}
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One process of pytest."""
+
+    backend: str
+    name: str
+    arguments: tuple[str, ...]
+
+    def __str__(self):
+        return f"KERAS_BACKEND={self.backend} {self.name}".rstrip()
+
+
+# By the time each takes, the longest first.
+ALL = (
+    Job("tensorflow", "runs", RUNS),
+    Job("jax", "runs", RUNS),
+    Job("tensorflow", "all others", OTHERS),
+    Job("torch", "runs", RUNS),
+    Job("jax", "all others", OTHERS),
+    Job("torch", "all others", OTHERS),
+)
+
+
+def jobs(arguments: list[str]) -> tuple[Job, ...]:
+    """The processes to start for arguments of the command line."""
+    if "--fast" in arguments:
+        rest = tuple(argument for argument in arguments if argument != "--fast")
+        backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+        return (Job(backend, "without slow tests", ("-m", "not slow", *rest)),)
+    if arguments:
+        return tuple(Job(backend, "", tuple(arguments)) for backend in BACKENDS)
+    return ALL
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the jobs, and returns the exit code: 1 where one failed."""
+    began = time.monotonic()
+    waiting = collections.deque(jobs(arguments))
+    alone = len(waiting) == 1
+    running, failed = {}, []
     with tempfile.TemporaryDirectory() as folder:
         # Many tests, in processes of their own too, compile the same.
-        environment["JAX_COMPILATION_CACHE_DIR"] = f"{folder}/compiled"
-        runs = {}
-        for backend in BACKENDS:
-            # Much of a test is one thread's work. The first one is shown as it goes.
-            shown = None if backend == BACKENDS[0] else open(f"{folder}/{backend}", "w+")
-            runs[backend] = (
-                shown,
-                subprocess.Popen(
-                    [*command, *([f"--ignore={name}" for name in ONCE] if shown else [])],
-                    cwd=root,
-                    env={**environment, "KERAS_BACKEND": backend},
-                    stdout=shown,
-                    stderr=subprocess.STDOUT if shown else None,
-                ),
-            )
-        failed = []
-        for backend, (shown, process) in runs.items():
-            print(f"=== KERAS_BACKEND={backend}", flush=True)
-            if process.wait():
-                failed.append(backend)
-            if shown:
-                shown.seek(0)
-                print(shown.read(), flush=True)
-                shown.close()
+        compiled = os.path.join(folder, "compiled")
+        while waiting or running:
+            while waiting and len(running) < SLOTS:
+                job = waiting.popleft()
+                output = None if alone else open(os.path.join(folder, str(len(waiting))), "w+")
+                running[job] = start(job, output, compiled), output, time.monotonic()
+                print(f"=== {job}: started", flush=True)
+            job = wait(running)
+            process, output, started = running.pop(job)
+            if process.returncode not in (0, NOTHING_COLLECTED):
+                failed.append(str(job))
+            print(f"=== {job}: {time.monotonic() - started:.0f} s", flush=True)
+            if output:
+                output.seek(0)
+                print(output.read(), flush=True)
+                output.close()
+    print(f"=== {time.monotonic() - began:.0f} s in all", flush=True)
     if failed:
-        print(f"Failed on: {', '.join(failed)}", file=sys.stderr)
-        return 1
-    return 0
+        print(f"Failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def start(job, output, compiled):
+    return subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q", "--durations=40", *job.arguments],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            **SHARING,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "JAX_COMPILATION_CACHE_DIR": compiled,
+            "KERAS_BACKEND": job.backend,
+        },
+        stdout=output,
+        stderr=subprocess.STDOUT if output else None,
+    )
+
+
+def wait(running):
+    """The first of the running jobs to end."""
+    while True:
+        for job, (process, *_) in running.items():
+            if process.poll() is not None:
+                return job
+        time.sleep(0.2)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,66 @@
 import os
 import pathlib
 
-import numpy as np
-import pytest
-
 try:
     import torch  # noqa: F401  (TensorFlow imported first would break it)
 except ImportError:
     pass
+import keras
+import numpy as np
+import pytest
+
+from keras_spanbert import SpanBertBackbone
+
+TESTS = pathlib.Path(__file__).parent
+# Folders and files of tests that no backend computes anything in, or whose code is the same on
+# each and has a test of its own there. Single tests bear `@pytest.mark.once`.
+ONCE = (
+    "data",
+    "formats/test_sources.py",
+    "formats/test_vocabulary.py",
+    "layers/test_span_masks.py",
+    "metrics",
+    "models/test_tokenizer.py",
+    "recipes/test_configs.py",
+    "runs/test_plots.py",
+    "tasks/pretrain/test_unigram.py",
+    "tasks/question_answering/test_decoding.py",
+    "tasks/question_answering/test_preprocessor.py",
+    "test_demo.py",
+    "test_docs.py",
+    "test_files.py",
+    "test_floors.py",
+    "test_package.py",
+    "test_runner.py",
+)
+# Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.
+SLOW = (
+    "distribution",
+    "recipes/test_configs.py",
+    "recipes/test_prepare.py",
+    "recipes/test_question_answering.py",
+    "recipes/test_resume.py",
+    "runs/test_training_checkpoint.py",
+    "serving",
+    "test_demo.py",
+    "test_docs.py",
+    "test_package.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # Before `-m` chooses.
+def pytest_collection_modifyitems(config, items):
+    """Marks what runs once or is slow, and leaves out what another backend runs."""
+    for mark, names in [(pytest.mark.once, ONCE), (pytest.mark.slow, SLOW)]:
+        for path in [TESTS / name for name in names]:
+            assert path.exists(), f"{path} is named in tests/conftest.py and not there"
+            for item in items:
+                if item.path.is_relative_to(path):
+                    item.add_marker(mark)
+    if keras.backend.backend() != "tensorflow":
+        left_out = [item for item in items if item.get_closest_marker("once")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("once")]
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +82,15 @@ def texts(tmp_path_factory):
         sentences = [" ".join(generator.choice(words, 8)).capitalize() + "." for _ in range(6)]
         (folder / f"{i:02d}.txt").write_text("\n".join(sentences))
     return str(folder / "*.txt")
+
+
+@pytest.fixture(scope="module")
+def one_layer():
+    """`--size=tiny` is of one small layer, in this process: tracing it is most of a short run."""
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SpanBertBackbone.SIZES, "tiny", sizes)
+        yield
 
 
 @pytest.fixture(scope="session")

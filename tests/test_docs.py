@@ -19,6 +19,8 @@ from keras_spanbert import demo
 from keras_spanbert.checkpoints import __main__ as checkpoints_main
 from keras_spanbert.recipes.run import parse_flags
 
+pytestmark = pytest.mark.usefixtures("one_layer")
+
 ROOT = pathlib.Path(__file__).parent.parent
 GUIDES = sorted(path for path in ROOT.glob("docs/*.md") if path.name != "README.md")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "README.md", *GUIDES]
@@ -55,10 +57,6 @@ MOST_STEPS_AN_EPOCH, MOST_EPOCHS = 3, 2
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
-
-once = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="what pages say is the same on each backend"
-)
 
 
 # === Code ===
@@ -131,7 +129,6 @@ def is_run(command):
     return begins_with(command, (*TRAIN, *CONVERT, *DEMO, *DRAW))
 
 
-@once
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_code_runs(path, folder, short_fit, already_run, monkeypatch, capsys):
     for language, code in blocks(path):
@@ -215,7 +212,6 @@ def check_not_run(command):
             assert not missing, f"{script} has no {' '.join(missing)}"
 
 
-@once
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_in_a_sentence_or_table_are_in_a_block_too(path):
     fenced = {

@@ -10,11 +10,9 @@ from keras_spanbert.distribution.distribution import Distribution
 from keras_spanbert.distribution.layout import new_layout
 
 MODES = ("auto", "none", "data", "model")
-# Then the others stop with an error.
-_DEAD_AFTER_SECONDS = 30
 
 
-def distribute(mode: str = "auto") -> Distribution:
+def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
     """Has models that are built from now on train on all devices of all processes.
 
     The same script runs on one device and on many: batches, losses and metrics
@@ -35,6 +33,8 @@ def distribute(mode: str = "auto") -> Distribution:
     Args:
         mode: "auto", "none", "data" or "model". Defaults to `"auto"`: "data"
             where there are several devices or processes, else "none".
+        dead_after: int. Seconds of silence after which a process of JAX counts
+            as dead, and the others stop with an error. Defaults to `30`.
 
     Returns:
         `Distribution`.
@@ -55,6 +55,8 @@ def distribute(mode: str = "auto") -> Distribution:
     """
     if mode not in MODES:
         raise ValueError(f"`mode` must be one of {', '.join(MODES)}. Received: {mode!r}")
+    if dead_after < 1:
+        raise ValueError(f"`dead_after` must be at least 1. Received: dead_after={dead_after}")
     backend = keras.backend.backend()
     if backend != "tensorflow":
         _hide_gpus_from_tensorflow()
@@ -63,8 +65,9 @@ def distribute(mode: str = "auto") -> Distribution:
             "Model parallelism takes the JAX backend (KERAS_BACKEND=jax). Received: "
             f"mode='model' on {backend}"
         )
-    engines = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
-    return engines[backend](mode)
+    if backend == "jax":
+        return _jax(mode, dead_after)
+    return _tensorflow(mode) if backend == "tensorflow" else _torch(mode)
 
 
 def _tensorflow(mode):
@@ -91,7 +94,7 @@ def _tensorflow(mode):
     return Distribution(num_replicas=strategy.num_replicas_in_sync, strategy=strategy)
 
 
-def _jax(mode):
+def _jax(mode, dead_after):
     count = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES", "1"))
     if mode == "none":
         if count > 1:
@@ -103,7 +106,7 @@ def _jax(mode):
     import jax
 
     if count > 1:
-        _connect_jax(count)
+        _connect_jax(count, dead_after)
     devices = jax.device_count()
     if mode == "auto" and devices == 1:
         return Distribution()
@@ -126,7 +129,7 @@ def _jax(mode):
     return Distribution(replicas, process, count, process * parts // count, parts, devices)
 
 
-def _connect_jax(count):
+def _connect_jax(count, dead_after):
     """As `keras.distribution.initialize`, which cannot say when a process counts as dead."""
     import jax
 
@@ -143,9 +146,9 @@ def _connect_jax(count):
         os.environ[names[0]].split(",")[0],
         count,
         int(os.environ[names[1]]),
-        heartbeat_timeout_seconds=_DEAD_AFTER_SECONDS,
+        heartbeat_timeout_seconds=dead_after,
         # A process that ends by an error would wait for the others, which wait for it.
-        shutdown_timeout_seconds=_DEAD_AFTER_SECONDS,
+        shutdown_timeout_seconds=dead_after,
     )
     from jax.experimental import multihost_utils
 

@@ -26,7 +26,8 @@ WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 
 
 def main(mode, texts, output, dies_at=None, how="killed"):
-    distribution = ks.distribute(mode)
+    # Tests wait for the death of one to be noticed.
+    distribution = ks.distribute(mode, **({} if dies_at is None else {"dead_after": 8}))
     distribution.check_batch_size(BATCH_SIZE)
     keras.utils.set_random_seed(0)
     tokenizer = ks.SpanBertTokenizer([*SPECIAL_TOKENS, *WORDS])

@@ -127,20 +127,26 @@ def test_two_devices_of_a_process_equal_one(texts, alone, tmp_path):
 @pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
 def test_train_script_takes_all_devices_of_a_process(texts, tmp_path):
     output = tmp_path / "run"
-    code = TWO_CPUS + ("import sys, train\nsys.argv[0] = 'train.py'\ntrain.train()\n")
+    # First with a batch that is not a multiple of the devices.
+    code = TWO_CPUS + (
+        "import sys\nfrom keras_spanbert.recipes import main\n"
+        "from train_script import in_process\n"
+        "try:\n    in_process(*sys.argv[1:])\n"
+        "except SystemExit as end:\n    print('code', end.code)\n"
+        "sys.argv = ['train.py', *sys.argv[1:-1]]\n"
+        "main()\n"
+    )
     flags = [
         f"--train_data={texts}", f"--output={output}", *FLAGS, "--steps=3", "--eval_every=2",
     ]  # fmt: skip
     environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    codes, out = finish([start(["-c", code, *flags], **environment)])
+    environment["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
+    codes, out = finish([start(["-c", code, *flags, "--batch_size=5"], **environment)])
     assert codes == [0], out
+    assert "multiple of the 2 devices. Received: 5" in out and "code 2" in out
     assert len((output / "history.csv").read_text().splitlines()) == 3
     pretrainer = ks.SpanBertPretrainer.from_preset(str(output))
     assert pretrainer.fill("be [MASK] ce")[0][0]["text"]
-    # Not a multiple of the devices.
-    flags = [flag.replace("/run", "/other").replace("size=4", "size=5") for flag in flags]
-    codes, out = finish([start(["-c", code, *flags], **environment)])
-    assert codes == [2] and "multiple of the 2 devices. Received: 5" in out
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
@@ -226,6 +232,8 @@ def test_error_where_devices_cannot_share_a_batch():
 def test_error_for_what_the_backend_cannot_do(monkeypatch):
     with pytest.raises(ValueError, match="`mode` must be one of auto, none, data, model"):
         ks.distribute("all")
+    with pytest.raises(ValueError, match="`dead_after` must be at least 1. Received: dead_after=0"):
+        ks.distribute(dead_after=0)
     if BACKEND != "jax":
         with pytest.raises(ValueError, match="KERAS_BACKEND=jax"):
             ks.distribute("model")
@@ -244,28 +252,31 @@ def test_error_for_what_the_backend_cannot_do(monkeypatch):
             ks.distribute("none")
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="only JAX spreads a model over devices")
-def test_error_where_devices_cannot_share_a_model():
+@pytest.fixture(scope="module")
+def on_four_devices():
+    """What a process of JAX whose four devices share a model says."""
     code = (
-        "import keras_spanbert as ks\nks.distribute('model')\n"
+        "import keras_spanbert as ks\nfrom keras_spanbert.runs import fallback\n"
+        "ks.distribute('model')\nprint('POLICY', fallback.dtype_policy('mixed_bfloat16'))\n"
         "try:\n    ks.SpanBertBackbone(50, 1, 2, 8, 16)\n"
         "except ValueError as error:\n    print(error)\n"
     )
     environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     codes, output = finish([start(["-c", code], **environment)])
+    assert codes == [0], output
+    return output
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="only JAX spreads a model over devices")
+def test_error_where_devices_cannot_share_a_model(on_four_devices):
+    output = on_four_devices
     assert "`num_heads` must be a multiple of the 4 devices" in output, output
     assert "Received: num_heads=2" in output
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="only JAX spreads a model over devices")
-def test_dtype_is_tried_out_on_one_device_whatever_shares_the_model():
-    code = (
-        "import keras_spanbert as ks\nfrom keras_spanbert.runs import fallback\n"
-        "ks.distribute('model')\nprint('POLICY', fallback.dtype_policy('mixed_bfloat16'))\n"
-    )
-    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    codes, output = finish([start(["-c", code], **environment)])
-    assert "POLICY mixed_bfloat16" in output, output
+def test_dtype_is_tried_out_on_one_device_whatever_shares_the_model(on_four_devices):
+    assert "POLICY mixed_bfloat16" in on_four_devices
 
 
 def test_error_for_batches_of_unknown_size():

@@ -3,10 +3,11 @@
 import csv
 import json
 
-import keras
 import numpy as np
 import pytest
 from train_script import ROOT, in_process
+
+pytestmark = pytest.mark.usefixtures("one_layer")
 
 RECIPES = sorted(path.name for path in ROOT.glob("configs/*.cfg"))
 SMALL = [
@@ -16,9 +17,6 @@ SMALL = [
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="what flags do is the same on each backend"
-)
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipe_trains_20_steps_at_a_small_size(name, texts, tmp_path):
     output = tmp_path / "run"

@@ -11,16 +11,12 @@ from train_script import check_mistake, in_process
 
 from keras_spanbert.data.prepared import PreparedCorpus
 
+pytestmark = pytest.mark.usefixtures("one_layer")
+
 TINY = [
     "--batch_size=4", "--size=tiny", "--steps=8", "--eval_every=4", "--eval_steps=2",
     "--checkpoint_every=4",
 ]  # fmt: skip
-
-
-# Readers and flags are the same on each backend; figures are not.
-once = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="no backend computes what is tested"
-)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +35,7 @@ def mistake(capsys, flags, *values):
     check_mistake(error.value.code, capsys.readouterr().err, *values)
 
 
-@once
+@pytest.mark.once
 def test_prepared_folder_says_what_it_is(prepared):
     corpus = PreparedCorpus(str(prepared))
     figures = json.loads((prepared / "metrics.json").read_text())
@@ -49,7 +45,7 @@ def test_prepared_folder_says_what_it_is(prepared):
     assert json.loads((prepared / "run.json").read_text())["flags"]["shards"] == 2
 
 
-@once
+@pytest.mark.once
 def test_training_takes_length_and_vocabulary_from_it_and_goes_on(prepared, tmp_path, capsys):
     output = tmp_path / "run"
     in_process(f"--train_data={prepared}", f"--output={output}", *TINY)
@@ -64,7 +60,7 @@ def test_training_takes_length_and_vocabulary_from_it_and_goes_on(prepared, tmp_
     assert "Going on from step 8" in capsys.readouterr().out
 
 
-@once
+@pytest.mark.once
 def test_mistakes_with_prepared_corpora(prepared, texts, tmp_path, capsys):
     output = f"--output={tmp_path / 'run'}"
     data = f"--train_data={prepared}"

@@ -22,6 +22,8 @@ from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.run import parse_flags
 from keras_spanbert.runs import reports
 
+pytestmark = pytest.mark.usefixtures("one_layer")
+
 TINY = ["--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--size=tiny"]
 
 
@@ -35,6 +37,12 @@ def trained(texts, tmp_path_factory):
     )  # fmt: skip
     assert code == 0, err
     return output, out, err
+
+
+@pytest.fixture(scope="module")
+def evaluated(trained, texts):
+    """What `trained` reaches, evaluated anew."""
+    return evaluate(trained[0], texts)
 
 
 def evaluate(preset, texts):
@@ -54,6 +62,7 @@ def read_history(output):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.once
 def test_sizes_of_the_flag_are_the_models():
     assert list(ks.SpanBertBackbone.SIZES) == FLAGS["size"].parser.enum_values
 
@@ -88,11 +97,11 @@ def test_run_writes_no_warnings(trained):
     assert trained[2] == ""
 
 
-def test_reloaded_preset_reaches_the_metrics_that_the_run_reports(trained, texts):
+def test_reloaded_preset_reaches_the_metrics_that_the_run_reports(trained, evaluated):
     output, *_ = trained
     metrics = json.loads((output / "metrics.json").read_text())
     assert metrics["steps"] == 6 and metrics["seconds"] > 0
-    for head, value in evaluate(output, texts).items():
+    for head, value in evaluated.items():
         assert metrics[f"{head}_cross_entropy"] == pytest.approx(value, rel=1e-3)
         assert 0 <= metrics[f"{head}_accuracy"] <= 1
         # Some ten words of equal frequency, and the stop.
@@ -126,8 +135,10 @@ def test_run_shows_what_it_learnt_on_held_out_blanks(trained):
     assert re.search(r"^    \S+% -> \S+%   MLM: ", out, re.MULTILINE)
 
 
+@pytest.mark.slow
+@pytest.mark.once
 def test_preset_continues_in_another_output_and_keeps_its_vocabulary(
-    trained, texts, tmp_path, capsys
+    trained, evaluated, texts, tmp_path, capsys
 ):
     preset, *_ = trained
     before = {path.name: path.read_bytes() for path in preset.iterdir() if path.is_file()}
@@ -139,7 +150,7 @@ def test_preset_continues_in_another_output_and_keeps_its_vocabulary(
     assert "Training a vocabulary" not in capsys.readouterr().out
     # Without learning, the preset's model comes out as it went in.
     metrics = json.loads((output / "metrics.json").read_text())
-    for head, value in evaluate(preset, texts).items():
+    for head, value in evaluated.items():
         assert metrics[f"{head}_cross_entropy"] == pytest.approx(value, rel=1e-3)
     assert ks.SpanBertTokenizer.from_preset(str(output)).get_vocabulary() == (
         ks.SpanBertTokenizer.from_preset(str(preset)).get_vocabulary()
@@ -147,8 +158,9 @@ def test_preset_continues_in_another_output_and_keeps_its_vocabulary(
     assert before == {path.name: path.read_bytes() for path in preset.iterdir() if path.is_file()}
 
 
+@pytest.mark.slow
 def test_checkpoint_of_another_library_starts_at_its_loss_with_its_vocabulary(
-    trained, texts, tmp_path, capsys
+    trained, evaluated, texts, tmp_path, capsys
 ):
     preset, *_ = trained
     ks.checkpoints.to_huggingface(
@@ -165,7 +177,7 @@ def test_checkpoint_of_another_library_starts_at_its_loss_with_its_vocabulary(
     assert "Cased: so says tokenizer_config.json" in out
     rows = read_history(output)
     assert rows[0]["step"] == "0"
-    for head, value in evaluate(preset, texts).items():
+    for head, value in evaluated.items():
         for row in rows:
             assert float(row[f"val_{head}_cross_entropy"]) == pytest.approx(value, rel=1e-3)
     assert ks.SpanBertTokenizer.from_preset(str(output)).get_vocabulary() == (
@@ -173,7 +185,8 @@ def test_checkpoint_of_another_library_starts_at_its_loss_with_its_vocabulary(
     )
 
 
-# Of the two, tests/training/test_interruption.py tells no difference on any backend.
+# Of the two, tests/runs/test_interruption.py tells no difference on any backend.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
     [signal.SIGINT, signal.SIGTERM][keras.backend.backend() != "tensorflow" :],
@@ -198,9 +211,13 @@ def test_signal_saves_a_preset_and_exits(number, texts, tmp_path):
     assert len(read_history(output)) >= 1
     metrics = json.loads((output / "metrics.json").read_text())
     assert 2 <= metrics["steps"] < 100_000
+    # What --resume goes on from.
+    assert (output / "checkpoints" / f"step-{metrics['steps']}").is_dir()
     assert all(np.isfinite(value) for value in evaluate(output, texts).values())
 
 
+@pytest.mark.slow
+@pytest.mark.once
 def test_ctrl_c_while_data_are_read_stops_at_once(texts, tmp_path):
     with start(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY) as process:
         try:
@@ -214,6 +231,8 @@ def test_ctrl_c_while_data_are_read_stops_at_once(texts, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.once
 def test_ctrl_c_before_the_first_step_saves_too(texts, tmp_path, monkeypatch, capsys):
     def interrupted(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGINT)
@@ -255,6 +274,7 @@ def mistake(texts, tmp_path, capsys, monkeypatch):
     return check
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("argument", "value"),
     [
@@ -289,10 +309,12 @@ def test_mistake_in_a_flag_gives_one_line_that_names_it(mistake, argument, value
     mistake([argument], value)
 
 
+@pytest.mark.once
 def test_mistake_of_steps_with_epochs_names_both(mistake):
     mistake(["--steps=5", "--epochs=2"], "--steps=5", "--epochs=2")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("content", "values"),
     [
@@ -310,22 +332,26 @@ def test_mistake_in_a_text_file_names_it(mistake, tmp_path, content, values):
     mistake([], *values, data=str(path))
 
 
+@pytest.mark.once
 def test_mistake_of_a_folder_for_a_text_file_names_it(mistake, tmp_path):
     (tmp_path / "folder").mkdir()
     mistake([f"--train_data={tmp_path / 'folder'}"], "folder")
 
 
+@pytest.mark.once
 def test_mistake_of_training_text_too_short_says_so(mistake, tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("short")
     mistake([f"--train_data={tmp_path}/*.txt"], "min_block_tokens")
 
 
+@pytest.mark.once
 def test_mistake_of_evaluation_text_too_short_says_so(mistake, tmp_path):
     (tmp_path / "a.txt").write_text("too short")
     mistake([f"--eval_data={tmp_path / 'a.txt'}"], "min_block_tokens")
 
 
+@pytest.mark.once
 def test_mistake_of_an_output_in_use_leaves_it_untouched(mistake, tmp_path):
     output = tmp_path / "mine"
     output.mkdir()
@@ -336,6 +362,7 @@ def test_mistake_of_an_output_in_use_leaves_it_untouched(mistake, tmp_path):
     mistake([f"--output={output / 'thesis.tex'}"], "thesis.tex")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("tokens", "value"),
     [
@@ -349,6 +376,7 @@ def test_mistake_in_a_vocabulary_names_the_token(mistake, tmp_path, tokens, valu
     mistake([f"--vocabulary={path}"], value)
 
 
+@pytest.mark.once
 def test_mistake_of_a_vocabulary_smaller_than_the_presets_names_both(mistake, trained, tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join([*SPECIAL_TOKENS, "apple"]))
@@ -356,25 +384,30 @@ def test_mistake_of_a_vocabulary_smaller_than_the_presets_names_both(mistake, tr
     mistake([f"--preset={trained[0]}", f"--vocabulary={path}"], path, "6 tokens", size)
 
 
+@pytest.mark.once
 def test_mistake_of_a_block_longer_than_the_presets_names_both(mistake, trained):
     mistake([f"--preset={trained[0]}", "--sequence_length=17"], "17", "16")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("flag", ["--size=mini", "--dropout=0.1", "--lowercase=true"])
 def test_mistake_of_a_new_models_flag_with_a_preset_names_both(mistake, trained, flag):
     mistake([f"--preset={trained[0]}", flag], flag.split("=")[0], f"--preset={trained[0]}")
 
 
+@pytest.mark.once
 def test_mistake_of_a_folder_without_a_preset_names_it(mistake, tmp_path):
     (tmp_path / "empty").mkdir()
     mistake([f"--preset={tmp_path / 'empty'}"], "empty")
 
 
+@pytest.mark.once
 def test_script_ends_on_a_mistake_with_one_line_and_code_2(texts, tmp_path):
     code, out, err = run(f"--train_data={texts}", f"--output={tmp_path / 'o'}", "--size=huge")
     check_mistake(code, err, "huge")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("flags", "code"), [(["--help"], 0), (["--size=huge"], 2), (["--mask_rate=2"], 2)]
 )
@@ -390,6 +423,7 @@ def test_help_and_mistakes_load_no_backend(flags, code):
     assert done.returncode == code and "Traceback" not in done.stderr
 
 
+@pytest.mark.once
 def test_help_lists_flags(capsys):
     with pytest.raises(SystemExit) as error:
         parse_flags(["train.py", "--help"])

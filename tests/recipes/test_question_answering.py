@@ -106,6 +106,7 @@ def test_exported_model_gives_the_predictions(trained):
     assert answers == [predictions[name] for name in examples.ids]
 
 
+@pytest.mark.once
 def test_export_writes_the_next_version_of_a_preset_as_it_is(trained, tmp_path, capsys):
     folder, *_ = trained
     for name in ["1", "9", "10", "notes"]:
@@ -133,6 +134,7 @@ def test_saved_preset_is_the_best_of_the_run(trained, tmp_path, capsys):
     assert not (tmp_path / "again" / "task.json").exists()
 
 
+@pytest.mark.once
 def test_better_preset_takes_the_place_of_the_one_before(preset, tmp_path):
     # As where F1 rises from one evaluation to the next.
     for threshold in [1.0, 2.0]:
@@ -183,6 +185,7 @@ def read_run(output):
     return rows, ks.SpanBertQuestionAnswerer.from_preset(str(output)).get_weights()
 
 
+@pytest.mark.once
 def test_questions_without_answer_set_the_threshold_of_the_preset(preset, tmp_path):
     write_squad(tmp_path / "train.json", 60, seed=3, unanswerable=30)
     in_process(
@@ -197,6 +200,7 @@ def test_questions_without_answer_set_the_threshold_of_the_preset(preset, tmp_pa
     assert answerer.null_threshold == pytest.approx(scores["best_f1_thresh"])
 
 
+@pytest.mark.once
 def test_mrqa_is_scored_on_all_of_its_answers(trained, tmp_path, capsys):
     folder, *_ = trained
     examples = squad.read([folder / "dev.json"])
@@ -219,6 +223,7 @@ def test_mrqa_is_scored_on_all_of_its_answers(trained, tmp_path, capsys):
     assert {name: final[name] for name in again} == again and again["f1"] > 90.0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "arguments, values",
     [

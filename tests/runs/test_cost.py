@@ -49,6 +49,7 @@ def test_peak_memory_grows_with_what_is_held():
     del x
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
 def test_waiting_is_what_the_data_takes(seconds):
     import tensorflow as tf
@@ -65,6 +66,7 @@ def test_waiting_is_what_the_data_takes(seconds):
     assert 8 * seconds <= wait.seconds() < 8 * seconds + 0.5
 
 
+@pytest.mark.once
 def test_prefetched_data_is_not_waited_for():
     import tensorflow as tf
 
@@ -83,6 +85,7 @@ def test_prefetched_data_is_not_waited_for():
     assert wait.seconds() < 0.5 * (time.perf_counter() - started)
 
 
+@pytest.mark.once
 def test_timed_dataset_keeps_elements_and_their_number():
     import tensorflow as tf
 
@@ -108,6 +111,7 @@ def test_figures_of_steps():
     assert figures["peak_gb"] > 0.01 and "waiting_ms" not in figures
 
 
+@pytest.mark.once
 def test_figures_keep_four_digits_of_a_model_of_any_size():
     class Moment(cost.StepCost):
         def now(self):

@@ -97,6 +97,7 @@ def test_signal_behind_an_epochs_last_step_waits_for_evaluation_and_callbacks(mo
     assert np.isfinite(model.get_weights()[0]).all()
 
 
+@pytest.mark.once
 def test_second_signal_ends_the_process_at_once():
     code = (
         "import os, signal\n"
@@ -112,6 +113,7 @@ def test_second_signal_ends_the_process_at_once():
     assert "Interrupted twice: stopped at once" in done.stderr
 
 
+@pytest.mark.once
 def test_other_errors_pass():
     with pytest.raises(KeyboardInterrupt), Interruption():
         raise KeyboardInterrupt

@@ -194,6 +194,7 @@ def test_signal_before_the_weights_are_restored_waits_for_them(tmp_path):
             np.testing.assert_array_equal(value, arrays[f"model/{i}"])
 
 
+@pytest.mark.once
 def test_error_where_the_data_has_other_rows(tmp_path):
     run(tmp_path, dies_after=4)
     stream = ArrayStream((X[:-1], Y[:-1]), BATCH_SIZE, seed=1)
@@ -231,6 +232,7 @@ def test_finished_run_trains_no_further(tmp_path, uninterrupted):
     assert_same_end(done, uninterrupted[1:])
 
 
+@pytest.mark.once
 def test_newest_are_kept_whole_and_by_their_sums(uninterrupted):
     folder = uninterrupted[0]
     names = sorted(name for name in os.listdir(folder) if name != ".lock")
@@ -256,6 +258,7 @@ def empty(path):
     path.write_bytes(b"")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -279,6 +282,7 @@ def test_damaged_newest_checkpoint_is_set_aside(name, damage, tmp_path, uninterr
     assert_same_end(done, uninterrupted[1:])
 
 
+@pytest.mark.once
 def test_empty_folder_for_a_checkpoint_is_set_aside_and_an_unfinished_one_removed(tmp_path):
     run(tmp_path, dies_after=5)
     (tmp_path / "step-4").mkdir()
@@ -288,6 +292,7 @@ def test_empty_folder_for_a_checkpoint_is_set_aside_and_an_unfinished_one_remove
     assert not (tmp_path / "step-5.partial").exists()
 
 
+@pytest.mark.once
 def test_error_where_all_are_damaged(tmp_path):
     run(tmp_path, dies_after=4)
     truncate(tmp_path / "step-3" / "arrays.npz")
@@ -301,12 +306,14 @@ def test_error_for_another_model_says_what_differs(tmp_path):
         run(tmp_path, model=build(units=6))
 
 
+@pytest.mark.once
 def test_error_for_another_identity_says_what_differs(tmp_path):
     run(tmp_path, dies_after=4, identity={"vocabulary": "a", "seed": 1})
     with pytest.raises(ValueError, match="vocabulary is 'a', here 'b'"):
         run(tmp_path, identity={"vocabulary": "b", "seed": 1})
 
 
+@pytest.mark.once
 def test_error_for_another_number_of_steps_an_epoch(tmp_path):
     run(tmp_path, dies_after=4)
     checkpoint = ks.TrainingCheckpoint(str(tmp_path), 3)
@@ -315,6 +322,7 @@ def test_error_for_another_number_of_steps_an_epoch(tmp_path):
     checkpoint.close()
 
 
+@pytest.mark.once
 def test_error_where_another_process_uses_the_folder(tmp_path):
     with lock(str(tmp_path)):
         code = (
@@ -374,6 +382,7 @@ def test_bfloat16_weights_are_restored(tmp_path):
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.once
 def test_full_disk_names_it_and_leaves_the_last_checkpoint(tmp_path, uninterrupted):
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system takes root")
@@ -397,6 +406,7 @@ def test_full_disk_names_it_and_leaves_the_last_checkpoint(tmp_path, uninterrupt
         subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.once
 def test_read_only_folder_names_it_and_leaves_the_last_checkpoint(tmp_path, uninterrupted):
     folder = tmp_path / "small"
     folder.mkdir()
@@ -422,6 +432,7 @@ def test_state_is_plain_data(tmp_path):
         assert {name.split("/")[0] for name in arrays} >= {"model", "optimizer", "metrics"}
 
 
+@pytest.mark.once
 def test_state_is_that_of_its_step_however_late_it_is_written(tmp_path, monkeypatch):
     from keras_spanbert.runs import checkpoint_folder
 
@@ -447,6 +458,7 @@ def test_state_is_that_of_its_step_however_late_it_is_written(tmp_path, monkeypa
     assert state["parts"] == {"history": {"rows": []}}
 
 
+@pytest.mark.once
 def test_error_for_bad_arguments(tmp_path):
     with pytest.raises(ValueError, match="`every` must be at least 1. Received: every=0"):
         ks.TrainingCheckpoint(str(tmp_path), 0)

@@ -158,7 +158,7 @@ def test_mixed_precision_is_kept(serve, tmp_path):
     assert again.backbone.dtype_policy.name == "float32"
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="strings, not numbers")
+@pytest.mark.once
 def test_answers_to_random_unicode_are_exact_slices(serve, tmp_path):
     generator = random.Random(0)
     ranges = [(32, 127), (32, 127), (160, 0x250), (0x300, 0x370), (0x370, 0x600), (0x600, 0x2000)]
@@ -177,8 +177,7 @@ def test_answers_to_random_unicode_are_exact_slices(serve, tmp_path):
 
     contexts = [text(generator.choice([1, 5, 20, 60, 200])) for _ in range(2000)]
     questions = [text(generator.choice([3, 10])) for _ in range(2000)]
-    # The others' exports are made by TensorFlow too.
-    for lowercase in [False, True] if keras.backend.backend() == "tensorflow" else [False]:
+    for lowercase in [False, True]:
         keras.utils.set_random_seed(0)
         letters = [chr(c) for a, b in ranges[1:8] for c in range(a, b) if chr(c).isalpha()]
         letters = sorted({*letters, *"".join(letters).lower()} - set(VOCABULARY))
@@ -242,6 +241,7 @@ def check_embeddings(served, backbone, tokenizer, texts, longest):
 TEXTS = ["ann wrote it.", "", "é", "bob and eve sold it. " * 10]
 
 
+@pytest.mark.once
 def test_embeddings_of_a_backbone(serve, tmp_path):
     model = build()
     tokenizer = model.preprocessor.tokenizer
@@ -306,6 +306,7 @@ def test_error_for_a_subclass_that_another_process_does_not_know(tmp_path):
         export_saved_model(Subclass(model.backbone, model.preprocessor), tmp_path / "model")
 
 
+@pytest.mark.once
 def test_error_for_a_path_that_is_taken(answerer, tmp_path):
     (tmp_path / "kept").write_text("kept")
     for taken in [tmp_path, tmp_path / "kept"]:
@@ -314,6 +315,7 @@ def test_error_for_a_path_that_is_taken(answerer, tmp_path):
     assert (tmp_path / "kept").read_text() == "kept"
 
 
+@pytest.mark.once
 def test_error_for_tokens_that_text_could_forge(tmp_path):
     tokenizer = ks.SpanBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
     with pytest.raises(ValueError, match="`special_tokens_in_strings` must be False"):

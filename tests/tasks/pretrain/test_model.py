@@ -1,5 +1,4 @@
 import math
-import os
 import subprocess
 import sys
 
@@ -13,6 +12,8 @@ import keras_spanbert as ks
 WORDS = "the of and to in a is that for it with as was on be by at this from not".split()
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##ing"]
 V, L = len(VOCABULARY), 17
+# Tracing takes several times as long as the few steps of tests on what a model is fed with.
+IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
 def texts(count=20):
@@ -25,7 +26,7 @@ def build(seed=1, **kwargs):
     preprocessor = ks.SpanBertPretrainerPreprocessor(
         tokenizer, sequence_length=L, mask_rate=0.3, seed=seed
     )
-    backbone = ks.SpanBertBackbone(V, 2, 2, 10, 14, dropout=0.0, max_sequence_length=L)
+    backbone = ks.SpanBertBackbone(V, 1, 2, 10, 14, dropout=0.0, max_sequence_length=L)
     return ks.SpanBertPretrainer(backbone, preprocessor, position_dim=3, **kwargs)
 
 
@@ -141,18 +142,22 @@ def test_fit_on_strings_is_fixed_by_the_seed_and_fresh_each_epoch():
     import tensorflow as tf
 
     weights = build().get_weights()
-    dataset = tf.data.Dataset.from_tensor_slices(texts(40)).batch(4)
+    dataset = tf.data.Dataset.from_tensor_slices(texts(16)).batch(4)
     histories = []
-    for x in (dataset, dataset, texts(40)):
+    for x in (dataset, dataset, texts(16)):
         model = build(seed=3)
         model.set_weights(weights)
-        model.compile(keras.optimizers.SGD(0.0))
+        model.compile(keras.optimizers.SGD(0.0), run_eagerly=IS_TENSORFLOW)
         kwargs = {} if x is dataset else {"batch_size": 4}
         histories.append(model.fit(x, epochs=2, verbose=0, **kwargs).history["mlm_loss"])
     assert histories[0] == histories[1] == histories[2]
     assert histories[0][0] != histories[0][1]
     again = [model.evaluate(dataset, verbose=0) for _ in range(2)]
     assert again[0] == again[1]
+    # Nor do masks come again where the model is compiled again, for a second phase.
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=IS_TENSORFLOW)
+    more = model.fit(dataset, epochs=1, verbose=0).history["mlm_loss"]
+    assert more[0] not in histories[0]
 
 
 def test_fit_on_blocks_without_padding_takes_no_mask(tmp_path):
@@ -166,7 +171,7 @@ def test_fit_on_blocks_without_padding_takes_no_mask(tmp_path):
     for min_tokens in [L - 3, L - 2]:
         model = build(seed=3)
         model.set_weights(weights)
-        model.compile(keras.optimizers.SGD(0.1))
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=IS_TENSORFLOW)
         dataset = Corpus(str(tmp_path / "a.txt")).training_dataset(
             model.preprocessor, 4, seed=1, min_tokens=min_tokens
         )
@@ -185,15 +190,26 @@ def same_everywhere(a, b):
         np.testing.assert_array_equal(value, predict(b, x)[name], err_msg=name)
 
 
-def trained():
+def compiled():
     model = build()
     model.compile(ks.AdamW(ks.LinearWarmupDecay(0.01, 2, 50)))
+    return model
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A model after 3 steps; tests leave it as it is."""
+    model = compiled()
     model.fit(texts(), epochs=3, verbose=0)
     return model
 
 
-def test_keras_file_restores_heads_and_optimizer(tmp_path):
-    model = trained()
+def test_keras_file_restores_heads_and_optimizer(trained, tmp_path):
+    model = compiled()
+    model.set_weights(trained.get_weights())
+    model.optimizer.build(model.trainable_variables)
+    for mine, theirs in zip(model.optimizer.variables, trained.optimizer.variables, strict=True):
+        mine.assign(theirs)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert isinstance(loaded, ks.SpanBertPretrainer)
@@ -210,7 +226,8 @@ def test_keras_file_restores_heads_and_optimizer(tmp_path):
 
 def test_preset_restores_heads_and_preprocessor_without_the_optimizers_state(tmp_path):
     model = build()
-    model.fit(texts(), verbose=0)
+    model.optimizer.build(model.trainable_variables)
+    model.optimizer.iterations.assign(7)
     model.save_to_preset(str(tmp_path / "preset"))
     loaded = ks.SpanBertPretrainer.from_preset(str(tmp_path / "preset"))
     same_everywhere(model, loaded)
@@ -224,20 +241,19 @@ def test_preset_restores_heads_and_preprocessor_without_the_optimizers_state(tmp
         assert "optimizer" not in file
 
 
-def test_preset_of_another_optimizer_loads_without_it(tmp_path):
-    model = trained()
-    model.save_to_preset(str(tmp_path / "preset"))
+def test_preset_of_another_optimizer_loads_without_it(trained, tmp_path):
+    trained.save_to_preset(str(tmp_path / "preset"))
     loaded = ks.SpanBertPretrainer.from_preset(str(tmp_path / "preset"))
-    same_everywhere(model, loaded)
+    same_everywhere(trained, loaded)
 
 
-def test_weights_file_restores_heads_and_optimizer(tmp_path):
-    model = trained()
-    model.save_weights(tmp_path / "model.weights.h5")
-    other = trained()
+def test_weights_file_restores_heads_and_optimizer(trained, tmp_path):
+    trained.save_weights(tmp_path / "model.weights.h5")
+    other = compiled()
+    other.optimizer.build(other.trainable_variables)
     other.load_weights(tmp_path / "model.weights.h5")
-    same_everywhere(model, other)
-    for a, b in zip(model.optimizer.variables, other.optimizer.variables):
+    same_everywhere(trained, other)
+    for a, b in zip(trained.optimizer.variables, other.optimizer.variables, strict=True):
         np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (a, b)))
 
 
@@ -345,42 +361,34 @@ def test_fit_names_a_preprocessor_that_exceeds_the_model(arguments):
         model.fit(texts(), verbose=0)
 
 
-SCRIPT = """
-import numpy as np, tensorflow as tf
-import keras_spanbert as ks
-words = "the of and to in a is that for it with as was on be by".split()
-vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-rng = np.random.default_rng(0)
-texts = [" ".join(rng.choice(words, 40)) for _ in range(32)]
-pretrainer = ks.SpanBertPretrainer(
-    ks.SpanBertBackbone(len(vocabulary), 2, 2, 16, 32, dropout=0.0, max_sequence_length=32),
-    ks.SpanBertPretrainerPreprocessor(
-        ks.SpanBertTokenizer(vocabulary), sequence_length=32, seed=1
-    ),
-)
-shapes = [w.shape for w in pretrainer.get_weights()]
-pretrainer.set_weights([rng.normal(0, 0.1, shape) for shape in shapes])
-dataset = tf.data.Dataset.from_tensor_slices(texts).batch(8)
-history = pretrainer.fit(dataset, epochs=2, verbose=0)
-print("LOSSES", *history.history["loss"])
-"""
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="runs all backends itself")
 def test_a_users_script_gives_the_same_losses_on_every_backend():
-    losses = {}
-    for backend in ["tensorflow", "jax", "torch"]:
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT],
-            env={**os.environ, "KERAS_BACKEND": backend},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        line = next(line for line in done.stdout.splitlines() if line.startswith("LOSSES"))
-        losses[backend] = [float(x) for x in line.split()[1:]]
-    np.testing.assert_allclose(losses["jax"], losses["tensorflow"], atol=1e-3)
-    np.testing.assert_allclose(losses["torch"], losses["tensorflow"], atol=1e-3)
+    import tensorflow as tf
+
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS[:16]]
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS[:16], 40)) for _ in range(32)]
+    pretrainer = ks.SpanBertPretrainer(
+        ks.SpanBertBackbone(len(vocabulary), 2, 2, 16, 32, dropout=0.0, max_sequence_length=32),
+        ks.SpanBertPretrainerPreprocessor(
+            ks.SpanBertTokenizer(vocabulary), sequence_length=32, seed=1
+        ),
+    )
+    shapes = [w.shape for w in pretrainer.get_weights()]
+    pretrainer.set_weights([rng.normal(0, 0.1, shape) for shape in shapes])
+    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(8)
+    history = pretrainer.fit(dataset, epochs=2, verbose=0).history
+    # Those of TensorFlow and of PyTorch, which were equal to the last digit.
+    np.testing.assert_allclose(history["loss"], [6.0842066, 6.0969267], atol=1e-3)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch minds what comes first")
+def test_a_users_script_may_import_tensorflow_first():
+    code = (
+        "import tensorflow\nimport keras_spanbert as ks\n"
+        "print(ks.SpanBertBackbone(7, 1, 1, 4, 4).count_params())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and int(done.stdout) > 0, done.stderr[-2000:]
 
 
 def test_masked_dataset_is_taken_as_it_is_with_a_preprocessor_too():
@@ -390,6 +398,7 @@ def test_masked_dataset_is_taken_as_it_is_with_a_preprocessor_too():
     for is_detached in [True, False]:
         keras.utils.set_random_seed(4)
         model = build()
+        model.compile(run_eagerly=IS_TENSORFLOW)
         dataset = tf.data.Dataset.from_tensors(arrays(model)).repeat(3)
         if is_detached:
             model.preprocessor = None
