@@ -184,6 +184,8 @@ def _existing(flag):
         existing = os.path.dirname(os.path.abspath(existing))
     if not os.access(existing, os.W_OK):
         raise ValueError(f"`--{flag}` must be writable. Received: {existing}")
+    if not os.path.isdir(existing):
+        raise ValueError(f"`--{flag}` must be a folder. Received: {existing}, a file")
     return existing
 
 
@@ -192,7 +194,7 @@ def _check_output():
     existing = _existing("output")
     if existing != FLAGS.output:
         return
-    names = os.listdir(existing) if os.path.isdir(existing) else ["a file"]
+    names = os.listdir(existing)
     # A run may have been killed before it wrote what it is; of several processes, the first
     # one may be writing already.
     is_run = "run.json" in names or names == ["checkpoints"]

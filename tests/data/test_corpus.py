@@ -6,6 +6,7 @@ import gzip
 import re
 import tracemalloc
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
