@@ -185,7 +185,9 @@ def _existing(flag):
     if not os.access(existing, os.W_OK):
         raise ValueError(f"`--{flag}` must be writable. Received: {existing}")
     if not os.path.isdir(existing):
-        raise ValueError(f"`--{flag}` must be a folder. Received: {existing}, a file")
+        raise ValueError(
+            f"`--{flag}` must be a folder. Received: {FLAGS[flag].value}, where {existing} is a file"
+        )
     return existing
 
 
