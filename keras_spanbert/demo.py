@@ -63,11 +63,11 @@ def build_page(answerer):
     return page
 
 
-def place(answer):
+def place(answer) -> str:
     return f"{answer['start']} to {answer['end']}" if answer["start"] >= 0 else ""
 
 
-def highlight(passage, answers):
+def highlight(passage, answers) -> list:
     """Pieces of the passage, each with its answer's score or `None`: the better one's of two."""
     taken = []
     for answer in answers:
@@ -82,7 +82,7 @@ def highlight(passage, answers):
     return [piece for piece in pieces if piece[0]]
 
 
-def main(arguments=None):
+def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m keras_spanbert.demo",
         description=__doc__,
@@ -121,7 +121,7 @@ def main(arguments=None):
     return 0
 
 
-def mistake(message):
+def mistake(message) -> int:
     print(f"keras_spanbert.demo: {' '.join(message.split())}", file=sys.stderr)
     return 2
 

@@ -41,9 +41,10 @@ def write_json(path: str, value) -> None:
 
 
 def write_csv(path: str, rows: list[dict]) -> None:
-    """Writes rows, whole or not at all, with the columns of the longest one."""
+    """Writes rows, whole or not at all, with the columns of all of them."""
+    columns = dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row)
     with replacing(path) as file:
-        writer = csv.DictWriter(file, fieldnames=list(max(rows, key=len)), restval="")
+        writer = csv.DictWriter(file, fieldnames=list(columns), restval="")
         writer.writeheader()
         writer.writerows(rows)
 

@@ -9,6 +9,11 @@ import pytest
 from keras_spanbert import files
 
 
+class NoText:
+    def __str__(self):
+        raise ValueError
+
+
 def test_json_is_written_whole(tmp_path):
     path = tmp_path / "metrics.json"
     files.write_json(path, {"steps": 3, "name": "größe"})
@@ -18,11 +23,11 @@ def test_json_is_written_whole(tmp_path):
 
 def test_csv_leaves_what_a_row_lacks_empty(tmp_path):
     path = tmp_path / "history.csv"
-    files.write_csv(path, [{"step": 1, "loss": 2.5}, {"step": 2}])
+    files.write_csv(path, [{"step": 1, "loss": 2.5}, {"step": 2, "f1": 3}])
     with open(path, newline="") as file:
         assert list(csv.DictReader(file)) == [
-            {"step": "1", "loss": "2.5"},
-            {"step": "2", "loss": ""},
+            {"step": "1", "loss": "2.5", "f1": ""},
+            {"step": "2", "loss": "", "f1": "3"},
         ]
 
 
@@ -30,7 +35,7 @@ def test_csv_leaves_what_a_row_lacks_empty(tmp_path):
     "write",
     [
         lambda path: files.write_json(path, {"fits": 1, "does not": object()}),
-        lambda path: files.write_csv(path, [{"step": 1}, {"other": 2}]),
+        lambda path: files.write_csv(path, [{"step": 1}, {"step": NoText()}]),
     ],
     ids=["json", "csv"],
 )

@@ -6,7 +6,7 @@ import pathlib
 PACKAGE = pathlib.Path(__file__).parent.parent / "keras_spanbert"
 # The lower ones first; a module's floor is that of its file or folder.
 FLOORS = [
-    ("files", "distribution", "layers", "metrics"),
+    ("files", "keras_private", "distribution", "layers", "metrics"),
     ("training", "formats"),
     ("models",),
     ("data", "serving"),
@@ -15,7 +15,6 @@ FLOORS = [
     ("api", "__init__"),
     ("recipes", "demo"),
 ]
-# Text-reading and flags are asked for before a backend is loaded.
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 
 
@@ -99,3 +98,28 @@ def test_files_are_short():
         if lines >= most:
             long[module] = lines
     assert not long
+
+
+# Public in spite of their names: of named tuples, and of `os`.
+PUBLIC = {"_asdict", "_exit", "_replace"}
+
+
+def test_private_parts_of_keras_stand_in_one_place():
+    trees = {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
+    nodes = {module: list(ast.walk(tree)) for module, tree in trees.items()}
+    own = set(PUBLIC)
+    for node in (node for of_module in nodes.values() for node in of_module):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            own.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+                own.add(node.attr)
+    found = {
+        f"{module}: {node.attr}"
+        for module, of_module in nodes.items()
+        for node in of_module
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_")
+        if not node.attr.startswith("__") and node.attr not in own
+    }
+    names = ["_allow_non_tensor_positional_args", "_convert_input_args", "_initial_epoch"]
+    assert found == {f"keras_spanbert.keras_private: {name}" for name in names}

@@ -13,7 +13,7 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
-def main(arguments=None):
+def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m keras_spanbert.checkpoints",
         description=__doc__,

@@ -18,7 +18,7 @@ class RowStream:
         ValueError: where there are no rows.
     """
 
-    def __init__(self, num_rows, batch_size, seed):
+    def __init__(self, num_rows: int, batch_size: int, seed):
         if num_rows < 1:
             raise ValueError(f"A stream must have a row or more. Received: num_rows={num_rows}")
         self.num_rows = num_rows
@@ -26,7 +26,7 @@ class RowStream:
         self.seed = seed
         self.first_step = 0
 
-    def start_at(self, step, state=None):
+    def start_at(self, step: int, state: dict | None = None) -> None:
         """Has datasets made from now on start at batch `step`: see `TrainingStream`."""
         before = (state or {}).get("num_rows", self.num_rows)
         if before != self.num_rows:
@@ -35,10 +35,10 @@ class RowStream:
             )
         self.first_step = step
 
-    def consumed(self, step):
+    def consumed(self, step: int) -> None:
         """See `TrainingStream`."""
 
-    def state(self, step):
+    def state(self, step: int) -> dict:
         """See `TrainingStream`. The step says it all but for the number of rows, a check."""
         return {"num_rows": self.num_rows}
 
@@ -74,13 +74,13 @@ class ArrayStream(RowStream):
     ```
     """
 
-    def __init__(self, arrays, batch_size, seed):
+    def __init__(self, arrays, batch_size: int, seed):
         import tensorflow as tf
 
         super().__init__(len(tf.nest.flatten(arrays)[0]), batch_size, seed)
         self.arrays = arrays
 
-    def batch(self, step):
+    def batch(self, step: int):
         """The batch `step`."""
         import tensorflow as tf
 

@@ -121,7 +121,9 @@ class TokenCounts:
         return counts, self._num_blocks
 
 
-def cut(values, lengths, ends, block_length, min_tokens):
+def cut(
+    values: np.ndarray, lengths: np.ndarray, ends, block_length: int, min_tokens: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Cuts documents into blocks.
 
     Args:
@@ -156,7 +158,7 @@ def cut(values, lengths, ends, block_length, min_tokens):
     return np.where(column < size[:, None], blocks, -1), rest
 
 
-def pack(blocks, tokenizer):
+def pack(blocks, tokenizer) -> np.ndarray:
     """`[CLS]` tokens `[SEP]` and padding, from blocks padded with -1."""
     packed = np.full((len(blocks), blocks.shape[1] + 2), tokenizer.pad_token_id, np.int32)
     packed[:, 0] = tokenizer.cls_token_id

@@ -6,7 +6,7 @@ memory does not grow with them. A block never crosses a document's end
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -99,7 +99,7 @@ class Corpus:
             if count_words:
                 self._words.hold_out_last()
 
-    def documents(self, split="train", file_order=None):
+    def documents(self, split: str = "train", file_order=None) -> Iterator[tuple[str, bool]]:
         """Yields `(text, ends_document)`; long documents come in pieces.
 
         Args:
@@ -143,7 +143,14 @@ class Corpus:
                 self._words.add(text)
         return train_vocabulary(self._words, vocabulary_size, lowercase)
 
-    def blocks(self, tokenizer, sequence_length, split="train", min_tokens=8, file_order=None):
+    def blocks(
+        self,
+        tokenizer,
+        sequence_length: int,
+        split: str = "train",
+        min_tokens: int = 8,
+        file_order=None,
+    ) -> Iterator[np.ndarray]:
         """Yields int32 arrays `[blocks, sequence_length]`.
 
         Each block is `[CLS]`, up to `sequence_length - 2` tokens that follow
@@ -162,13 +169,13 @@ class Corpus:
     def parts_of_blocks(
         self,
         tokenizer,
-        sequence_length,
-        split="train",
-        min_tokens=8,
+        sequence_length: int,
+        split: str = "train",
+        min_tokens: int = 8,
         file_order=None,
-        skip=0,
+        skip: int = 0,
         rest=(),
-    ):
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields the blocks of a part of the text, and the tokens left of its last document.
 
         Args:
@@ -182,7 +189,9 @@ class Corpus:
         for group in itertools.islice(groups, skip, None):
             yield cutter.blocks(*group), cutter.rest
 
-    def token_counts(self, tokenizer, sequence_length, min_tokens=8):
+    def token_counts(
+        self, tokenizer, sequence_length: int, min_tokens: int = 8
+    ) -> tuple[np.ndarray, int]:
         """Tokenises the training documents and counts.
 
         Args:
@@ -230,11 +239,11 @@ class Corpus:
     def training_dataset(
         self,
         preprocessor,
-        batch_size,
+        batch_size: int,
         seed,
-        epochs=None,
-        min_tokens=8,
-        shuffle_blocks=10_000,
+        epochs: int | None = None,
+        min_tokens: int = 8,
+        shuffle_blocks: int = 10_000,
     ):
         """A `tf.data` dataset of masked batches that `seed` fixes altogether.
 
@@ -257,7 +266,12 @@ class Corpus:
         ).dataset()
 
     def evaluation_dataset(
-        self, preprocessor, batch_size, split="held_out", steps=None, min_tokens=8
+        self,
+        preprocessor,
+        batch_size: int,
+        split: str = "held_out",
+        steps: int | None = None,
+        min_tokens: int = 8,
     ):
         """A `tf.data` dataset of masked batches, the same in each pass.
 
@@ -281,13 +295,19 @@ class Corpus:
         return evaluation_batches(held_out.batches, preprocessor, batch_size, steps)
 
     @property
-    def holds_out(self):
+    def holds_out(self) -> bool:
         """Whether some documents are held out."""
         return self._held_out_every is not None
 
     def stream(
-        self, preprocessor, batch_size, seed, min_tokens=8, shuffle_blocks=10_000, epochs=None
-    ):
+        self,
+        preprocessor,
+        batch_size: int,
+        seed,
+        min_tokens: int = 8,
+        shuffle_blocks: int = 10_000,
+        epochs: int | None = None,
+    ) -> TrainingStream:
         """The `TrainingStream` of `training_dataset`."""
         return TrainingStream(
             self, preprocessor, batch_size, seed, epochs, min_tokens, shuffle_blocks

@@ -17,14 +17,14 @@ class ExamplesReader:
         for_training: bool. Whether to leave such questions out.
     """
 
-    def __init__(self, strict, for_training):
+    def __init__(self, strict: bool, for_training: bool):
         self.strict = strict
         self.for_training = for_training
         self.examples = Examples([], [], [], [], [])
         self._seen = set()
         self._misplaced = []
 
-    def add(self, place, name, question, context, answer, golds):
+    def add(self, place: str, name: str, question: str, context, answer, golds) -> None:
         """Adds a question, found at `place`.
 
         Args:
@@ -55,7 +55,7 @@ class ExamplesReader:
         for values, value in zip(self.examples, [name, question, context, answer, golds]):
             values.append(value)
 
-    def finish(self, paths):
+    def finish(self, paths) -> Examples:
         """The `Examples`, with a warning that counts what was left out."""
         if self._misplaced:
             logging.getLogger("keras_spanbert").warning(
@@ -68,11 +68,11 @@ class ExamplesReader:
         return self.examples
 
 
-def as_list(paths):
+def as_list(paths) -> list:
     return [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
 
 
-def field(value, key, place, kind):
+def field(value, key, place: str, kind):
     """The item `key` of a JSON object, which must be of type `kind`."""
     item = value.get(key) if isinstance(value, dict) else None
     if not isinstance(item, kind):
@@ -80,7 +80,7 @@ def field(value, key, place, kind):
     return item
 
 
-def download(name, files, folder):
+def download(name: str, files, folder: str) -> str:
     """Fetches one of `files`, `{name: (URL, SHA-256)}`, unless it is in Keras's cache.
 
     Returns:

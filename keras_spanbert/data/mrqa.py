@@ -50,7 +50,7 @@ FILES = {
 }
 
 
-def download(name):
+def download(name: str) -> str:
     """Fetches an official file, unless it is in Keras's cache.
 
     Args:

@@ -29,7 +29,7 @@ FILES = {
 }
 
 
-def download(name):
+def download(name: str) -> str:
     """Fetches an official file, unless it is in Keras's cache.
 
     Args:
@@ -99,7 +99,7 @@ def read(paths, strict=False, for_training=True):
     return reader.finish(paths)
 
 
-def to_dataset(examples):
+def to_dataset(examples) -> dict:
     """The examples in the form of a SQuAD file, as `keras_spanbert.metrics.squad` takes it."""
     questions = [
         {"id": name, "answers": [{"text": text} for text in golds]}

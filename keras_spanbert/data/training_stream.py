@@ -53,11 +53,11 @@ class TrainingStream:
         self,
         corpus,
         preprocessor,
-        batch_size,
+        batch_size: int,
         seed,
-        epochs=None,
-        min_tokens=8,
-        shuffle_blocks=10_000,
+        epochs: int | None = None,
+        min_tokens: int = 8,
+        shuffle_blocks: int = 10_000,
     ):
         self.corpus = corpus
         self.preprocessor = preprocessor
@@ -70,7 +70,7 @@ class TrainingStream:
         start = _State(0, 0, 0, np.zeros(0, np.int32), np.zeros((0, length), np.int32), None)
         self.start_at(0, start._asdict())
 
-    def start_at(self, step, state):
+    def start_at(self, step: int, state: dict) -> None:
         """Has datasets made from now on start at batch `step`.
 
         Args:
@@ -99,18 +99,18 @@ class TrainingStream:
         batches = masked(batches, self.preprocessor, self.seed, self.first_step, are_full)
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def consumed(self, step):
+    def consumed(self, step: int) -> None:
         """Notes that the batches before `step` were trained on: older states are let go."""
         states = self._states  # The generator's thread appends to it.
         while len(states) > 1 and states[1].rows <= step * self.batch_size:
             del states[0]
 
-    def state(self, step):
+    def state(self, step: int) -> dict:
         """What a stream takes to start at `step`, soon: a dict of numbers and arrays."""
         self.consumed(step)
         return self._states[0]._asdict()
 
-    def batch(self, step):
+    def batch(self, step: int):
         """The batch `step`, the last one trained on or a later one."""
         stream = copy.copy(self)
         stream.start_at(step, self.state(step))

@@ -23,12 +23,12 @@ class Distribution:
 
     def __init__(
         self,
-        num_replicas=1,
-        process=0,
-        num_processes=1,
-        part=0,
-        num_parts=1,
-        num_devices=None,
+        num_replicas: int = 1,
+        process: int = 0,
+        num_processes: int = 1,
+        part: int = 0,
+        num_parts: int = 1,
+        num_devices: int | None = None,
         strategy=None,
     ):
         self.num_replicas = num_replicas
@@ -46,7 +46,7 @@ class Distribution:
         """A context manager in which models are built and compiled."""
         return self._strategy.scope() if self._strategy else contextlib.nullcontext()
 
-    def check_batch_size(self, batch_size):
+    def check_batch_size(self, batch_size: int) -> None:
         """Raises a ValueError where the replicas cannot share a batch evenly."""
         if batch_size % self.num_replicas:
             raise ValueError(
@@ -95,11 +95,11 @@ class Distribution:
                 variable.assign(value)
             yield copy
 
-    def any_process(self, flag):
+    def any_process(self, flag: bool) -> bool:
         """Whether `flag` is true in any process; all must ask."""
         return flag if self.num_processes == 1 else any(all_gather(int(flag)))
 
-    def close(self):
+    def close(self) -> None:
         """Ends the work together, all processes at once: each goes on, or ends, alone."""
         keras.distribution.set_distribution(None)
         self._strategy = None

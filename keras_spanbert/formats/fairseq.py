@@ -10,7 +10,12 @@ _PREFIX = "decoder."
 _HEAD_DIM = 64  # Of every BERT that was released.
 
 
-def open_fairseq(path, num_heads=None, vocabulary=None, source=None):
+def open_fairseq(
+    path: str,
+    num_heads: int | None = None,
+    vocabulary: str | None = None,
+    source: str | None = None,
+) -> Checkpoint:
     """A fairseq checkpoint as a `Checkpoint`, sizes read off its tensors.
 
     Args:

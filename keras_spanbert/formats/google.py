@@ -9,13 +9,15 @@ from keras_spanbert.formats.tensors import Tensor, open_tensorflow
 from keras_spanbert.formats.vocabulary import vocabulary_of
 
 
-def find_prefixes(folder):
+def find_prefixes(folder: str) -> list[str]:
     """The TensorFlow checkpoints in a folder, by their prefixes."""
     pattern = os.path.join(glob.escape(folder), "*.ckpt*.index")
     return sorted(path.removesuffix(".index") for path in glob.glob(pattern))
 
 
-def open_google(folder, vocabulary=None, source=None):
+def open_google(
+    folder: str, vocabulary: str | None = None, source: str | None = None
+) -> Checkpoint:
     """A folder of `bert_config.json`, `bert_model.ckpt.*` and `vocab.txt` as a `Checkpoint`.
 
     Args:

@@ -31,7 +31,7 @@ _MOST_ARCHIVED_BYTES = 1 << 35
 _FAIRSEQ_METERS = ["AverageMeter", "TimeMeter", "StopwatchMeter"]
 
 
-def find_tensor_files(folder):
+def find_tensor_files(folder: str) -> list[str]:
     """The weight files of a Hugging Face folder, shards in full, or none."""
     for name in WEIGHTS:
         path = os.path.join(folder, name)
@@ -50,7 +50,7 @@ def _shards(folder, index):
     return paths
 
 
-def shard_names(index):
+def shard_names(index) -> list[str]:
     """The files that an index of shards names, each of them beside it."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
@@ -62,7 +62,7 @@ def shard_names(index):
     return names
 
 
-def open_tensors(paths):
+def open_tensors(paths) -> dict[str, Tensor]:
     """Tensors by name, of safetensors and PyTorch files."""
     tensors = {}
     for path in paths:
@@ -93,7 +93,7 @@ def _open_safetensors(path):
         raise ValueError(f"{path} is no whole safetensors file: {error}") from None
 
 
-def open_torch(path, is_fairseq=False):
+def open_torch(path: str, is_fairseq: bool = False) -> dict[str, Tensor]:
     """Tensors by name of a file that `torch.save` wrote.
 
     Args:
@@ -179,7 +179,7 @@ class _TorchFile:
             ) from None
 
 
-def open_tensorflow(prefix):
+def open_tensorflow(prefix) -> dict[str, Tensor]:
     """Tensors by name of a TensorFlow checkpoint."""
     import tensorflow as tf
 
@@ -195,7 +195,7 @@ def open_tensorflow(prefix):
     }
 
 
-def extract(path, folder):
+def extract(path: str, folder: str) -> None:
     """Extracts an archive's model files into a folder.
 
     Raises:

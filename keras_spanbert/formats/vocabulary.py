@@ -8,7 +8,7 @@ from keras_spanbert import files
 _SPECIAL = re.compile(r"\[.*\]")
 
 
-def read_vocabulary(path):
+def read_vocabulary(path: str) -> list[str] | None:
     """The tokens of a `vocab.txt` or a `tokenizer.json`, in the order of their ids.
 
     Args:
@@ -45,7 +45,7 @@ def _tokens_by_id(path, settings):
     return tokens
 
 
-def decide_lowercase(folder, tokens):
+def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
     """Whether text is to be lower-cased for the tokens, and from what that is known.
 
     Args:

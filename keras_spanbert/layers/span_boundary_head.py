@@ -61,13 +61,13 @@ class SpanBoundaryHead(keras.layers.Layer):
 
     def __init__(
         self,
-        vocabulary_size=None,
+        vocabulary_size: int | None = None,
         token_embedding=None,
-        max_span_tokens=15,
-        position_dim=200,
+        max_span_tokens: int = 15,
+        position_dim: int = 200,
         activation="gelu",
-        layer_norm_epsilon=1e-12,
-        fusion="concat",
+        layer_norm_epsilon: float = 1e-12,
+        fusion: str = "concat",
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):

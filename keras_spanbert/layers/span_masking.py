@@ -5,6 +5,7 @@ import math
 import keras
 import numpy as np
 
+from keras_spanbert.keras_private import take_tensors_of_tensorflow
 from keras_spanbert.layers import span_masks
 
 SCHEMES = ("span", "whole_word", "subword")
@@ -98,27 +99,24 @@ class SpanMasking(keras.layers.Layer):
 
     def __init__(
         self,
-        vocabulary_size,
-        mask_token_id,
+        vocabulary_size: int,
+        mask_token_id: int,
         continuation_token_ids=(),
         special_token_ids=(0,),
-        mask_rate=0.15,
-        max_predictions=None,
-        geometric_p=0.2,
-        max_span_words=10,
-        max_span_tokens=15,
-        mask_token_rate=0.8,
-        random_token_rate=0.1,
-        replacement="span",
-        scheme="span",
+        mask_rate: float = 0.15,
+        max_predictions: int | None = None,
+        geometric_p: float = 0.2,
+        max_span_words: int = 10,
+        max_span_tokens: int = 15,
+        mask_token_rate: float = 0.8,
+        random_token_rate: float = 0.1,
+        replacement: str = "span",
+        scheme: str = "span",
         seed=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        # As keras-hub's preprocessing layers: `tf.data` hands in TensorFlow
-        # tensors, whatever the backend.
-        self._convert_input_args = False
-        self._allow_non_tensor_positional_args = True
+        take_tensors_of_tensorflow(self)
         self.built = True
 
         _check_in(0.0 < mask_rate <= 1.0, "(0, 1]", mask_rate=mask_rate)
@@ -242,11 +240,11 @@ class SpanMasking(keras.layers.Layer):
             return masks
         return {name: keras.ops.convert_to_tensor(x) for name, x in masks.items()}
 
-    def num_predictions(self, sequence_length):
+    def num_predictions(self, sequence_length: int) -> int:
         """Number M of slots for masked tokens in a sequence of this length."""
         return self._sizes(sequence_length)[1]
 
-    def drawn_span_lengths(self, batch_size, sequence_length, seed):
+    def drawn_span_lengths(self, batch_size: int, sequence_length: int, seed) -> np.ndarray:
         """Lengths of the spans that a call draws, before they merge and end.
 
         Args:

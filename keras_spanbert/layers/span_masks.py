@@ -42,7 +42,7 @@ SpanMasks = collections.namedtuple(
 )
 
 
-def span_length_distribution(geometric_p, max_span_words):
+def span_length_distribution(geometric_p: float, max_span_words: int) -> np.ndarray:
     """Probabilities of the span lengths 1, 2, ..., `max_span_words`, in words.
 
     The geometric distribution `p * (1 - p)^(n - 1)`, truncated and renormalised
@@ -65,7 +65,7 @@ def span_lengths(xp, draws, length_probabilities):
     return 1 + xp.sum(more_words, axis=2, dtype=np.int32)
 
 
-def num_candidates(sequence_length, mask_rate, length_probabilities):
+def num_candidates(sequence_length: int, mask_rate: float, length_probabilities: np.ndarray) -> int:
     """Number of candidate spans that fill the budget of a sequence."""
     mean_length = length_probabilities @ np.arange(1, len(length_probabilities) + 1)
     # Where a fraction f is masked, a draw masks about (1 - f) * (1 - f) *
@@ -76,7 +76,7 @@ def num_candidates(sequence_length, mask_rate, length_probabilities):
     return min(enough, sequence_length)
 
 
-def draws_per_sequence(num_candidates, max_predictions):
+def draws_per_sequence(num_candidates: int, max_predictions: int) -> int:
     """Number of uniform draws that `span_masks` takes for each sequence."""
     return 2 * num_candidates + 1 + 2 * max_predictions
 

@@ -10,13 +10,15 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalize_answer(text):
+def normalize_answer(text: str) -> str:
     """Lower-cases, and drops punctuation, articles and extra blanks."""
     text = _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION))
     return " ".join(text.split())
 
 
-def squad(dataset, predictions, no_answer_scores=None, no_answer_threshold=None):
+def squad(
+    dataset, predictions, no_answer_scores=None, no_answer_threshold: float | None = None
+) -> dict:
     """Scores predictions as the official scripts do.
 
     A question without a prediction counts as answered with `""`. Whether the

@@ -65,7 +65,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
     backbone_cls = SpanBertBackbone
 
-    def __init__(self, vocabulary=None, lowercase=False, **kwargs):
+    def __init__(self, vocabulary=None, lowercase: bool = False, **kwargs):
         self._reference = None
         self._splitting_wordpiece = None
         self._traced = None
@@ -101,49 +101,21 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         self._reference = None
         self._splitting_wordpiece = None
         self._traced = None
-        super().set_vocabulary(vocabulary)
-        if self.vocabulary is not None:
-            self._check_unique()
-
-    def _check_unique(self):
-        if len(self._token_to_id_map) < len(self.vocabulary):
-            # The map keeps a token's last line.
-            first = next(
-                (line, token)
-                for line, token in enumerate(self.vocabulary)
-                if self._token_to_id_map[token] != line
-            )
-            raise ValueError(
-                "A token may stand in the vocabulary only once. Received: "
-                f"{first[1]!r} on line {first[0] + 1} and again on line "
-                f"{self._token_to_id_map[first[1]] + 1}"
-            )
+        try:
+            super().set_vocabulary(vocabulary)
+        except Exception:
+            # Of TensorFlow's table, which names no token that stands twice.
+            _check_unique(self.vocabulary or [])
+            raise
+        _check_unique(self.vocabulary or [])
 
     def tokenize(self, inputs):
-        self._check_vocabulary()
+        self.get_vocabulary()  # Says so where there is none.
         if not _in_graph():
             return self._tokenize_eagerly(_to_python(inputs))
         if self.special_tokens_in_strings:
             return super().tokenize(inputs)
         return self._tokenize_in_graph(inputs)
-
-    def _set_vocabulary_tf(self):
-        # Called with the vocabulary set, outside of any graph: the one place
-        # where the table that `tf.data` code reads may be built.
-        self._check_unique()  # TensorFlow's own error names nothing.
-        super()._set_vocabulary_tf()
-        import tensorflow as tf
-        import tensorflow_text as tf_text
-
-        with tf.device("cpu"):
-            self._splitting_wordpiece = tf_text.FastWordpieceTokenizer(
-                self.vocabulary,
-                suffix_indicator=self.suffix_indicator,
-                # UTF-8 has up to 4 bytes a character.
-                max_bytes_per_word=4 * MAX_WORD_CHARACTERS,
-                token_out_type=self.compute_dtype,
-                unknown_token=self.oov_token,
-            )
 
     def _tokenize_in_graph(self, inputs):
         import tensorflow as tf
@@ -152,7 +124,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             tokens = self._tokenize_in_graph(inputs[None])
             return tokens[0] if self.sequence_length else tokens.values
         text = tf.strings.regex_replace(self.normalize(inputs), _LONG_WORD, UNKNOWN_CHARACTER)
-        tokens = self._splitting_wordpiece.tokenize(text)
+        tokens = self.fast_wordpiece.tokenize(text)
         if not self.sequence_length:
             return tokens
         return tokens.to_tensor(shape=[*tokens.shape[:-1], self.sequence_length])
@@ -195,10 +167,23 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     @property
     def fast_wordpiece(self):
         """The `tensorflow_text.FastWordpieceTokenizer`, which takes normalised texts."""
-        self._check_vocabulary()
+        if self._splitting_wordpiece is None:
+            import tensorflow as tf
+            import tensorflow_text as tf_text
+
+            # Outside of the graph that may be traced now: it serves others too.
+            with tf.init_scope(), tf.device("cpu"):
+                self._splitting_wordpiece = tf_text.FastWordpieceTokenizer(
+                    self.get_vocabulary(),
+                    suffix_indicator=self.suffix_indicator,
+                    # UTF-8 has up to 4 bytes a character.
+                    max_bytes_per_word=4 * MAX_WORD_CHARACTERS,
+                    token_out_type=self.compute_dtype,
+                    unknown_token=self.oov_token,
+                )
         return self._splitting_wordpiece
 
-    def tokenize_batch(self, texts, with_offsets=False):
+    def tokenize_batch(self, texts: list[str], with_offsets: bool = False):
         """Tokenises many strings eagerly, on all cores.
 
         Args:
@@ -211,7 +196,6 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             that and, for each string, an int32 array `[tokens, 2]` with the
             first character of each token and the one past its last.
         """
-        self._check_vocabulary()
         reference = self._get_reference()
         encode = reference.encode_batch if with_offsets else reference.encode_batch_fast
         encodings = encode(list(texts), add_special_tokens=False)
@@ -240,7 +224,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     def _build_reference(self):
         reference = tokenizers.Tokenizer(
             tokenizers.models.WordPiece(
-                self._token_to_id_map,
+                {token: i for i, token in enumerate(self.get_vocabulary())},
                 unk_token=self.oov_token,
                 max_input_chars_per_word=MAX_WORD_CHARACTERS,
                 continuing_subword_prefix=self.suffix_indicator,
@@ -261,6 +245,16 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         config = super().get_config()
         del config["strip_accents"]  # Follows `lowercase`.
         return config
+
+
+def _check_unique(vocabulary):
+    first_lines = {}
+    for line, token in enumerate(vocabulary, start=1):
+        if first_lines.setdefault(token, line) != line:
+            raise ValueError(
+                "A token may stand in the vocabulary only once. Received: "
+                f"{token!r} on line {first_lines[token]} and again on line {line}"
+            )
 
 
 def _in_graph():

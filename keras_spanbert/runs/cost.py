@@ -1,6 +1,5 @@
 """What a training step costs: time, waiting, FLOPs, memory."""
 
-import resource
 import sys
 import time
 
@@ -32,7 +31,7 @@ def step_flops(
     return 3.0 * batch_size * forward
 
 
-def matrix_rate(dtype="float32", repeats=3):
+def matrix_rate(dtype="float32", repeats: int = 3) -> float:
     """FLOP/s of a large matrix product on this machine's device, by measurement.
 
     On a machine that others use too it changes from one moment to the next: to
@@ -55,7 +54,7 @@ def matrix_rate(dtype="float32", repeats=3):
     return 2.0 * side**3 / best
 
 
-def has_accelerator():
+def has_accelerator() -> bool:
     """Whether the backend computes on a GPU or TPU."""
     if keras.backend.backend() == "torch":
         import torch
@@ -64,7 +63,7 @@ def has_accelerator():
     return any(not device.startswith("cpu") for device in keras.distribution.list_devices())
 
 
-def peak_memory():
+def peak_memory() -> int:
     """Most bytes in use so far: of an accelerator that counts them, else of the process."""
     backend = keras.backend.backend()
     if has_accelerator():
@@ -83,6 +82,10 @@ def peak_memory():
 
             kind = "GPU" if tf.config.list_logical_devices("GPU") else "TPU"
             return tf.config.experimental.get_memory_info(f"{kind}:0")["peak"]
+    if sys.platform == "win32":
+        return 0  # Python does not know it there.
+    import resource
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -120,7 +123,7 @@ class InputWait:
         # `zip` fetches its parts one after another.
         return tf.data.Dataset.zip(now(), dataset, now()).map(count)
 
-    def seconds(self):
+    def seconds(self) -> float:
         """Seconds waited so far."""
         return float(self._seconds.numpy())
 
@@ -141,14 +144,14 @@ class StepCost:
     ```
     """
 
-    def __init__(self, flops, wait=None):
+    def __init__(self, flops: float, wait=None):
         self.flops = flops
         self._wait = wait
 
-    def now(self):
+    def now(self) -> tuple[float, float]:
         return time.perf_counter(), self._wait.seconds() if self._wait else 0.0
 
-    def figures(self, since, steps):
+    def figures(self, since: tuple[float, float], steps: int) -> dict:
         """Of `steps` steps since a moment that `now` gave.
 
         Returns:

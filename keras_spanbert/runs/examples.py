@@ -25,7 +25,7 @@ _WORD = re.compile(r"(?<![\w'’-])[^\W\d_]+(?![\w'’-])")
 _WORDS = re.compile(r"[^\W\d_]+(\s[^\W\d_]+)*")
 
 
-def choose_blanks(preprocessor, texts, num_words=400, num_spans=200, seed=0):
+def choose_blanks(preprocessor, texts, num_words: int = 400, num_spans: int = 200, seed=0):
     """Chooses words and short spans to blank, each alone in a sentence of its own.
 
     The sentences are a random sample of those that have 6 words or more and
@@ -170,7 +170,7 @@ def _guess(candidate, head):
     }
 
 
-def summarize(blanks, before, after, counts, vocabulary):
+def summarize(blanks, before, after, counts: np.ndarray, vocabulary) -> dict:
     """Figures over all blanks.
 
     Args:
@@ -258,7 +258,7 @@ def _mean_probability(log_probabilities, tokens):
     return float(np.exp(sum(log_probabilities) / tokens)) if tokens else None
 
 
-def choose_shown(blanks, before, after, count=2):
+def choose_shown(blanks, before, after, count: int = 2):
     """Which blanks to show: some at random, and those whose truth gained most.
 
     Args:
@@ -283,7 +283,7 @@ def choose_shown(blanks, before, after, count=2):
     return at_random, by_gain
 
 
-def render(blanks, before, after, counts, vocabulary, width=96):
+def render(blanks, before, after, counts: np.ndarray, vocabulary, width: int = 96) -> list[str]:
     """Lines of text that show figures and sentences.
 
     Args:

@@ -10,7 +10,7 @@ from keras_spanbert.distribution import without_distribution
 from keras_spanbert.models.backbone import SpanBertBackbone
 
 
-def dtype_policy(name):
+def dtype_policy(name: str) -> str:
     """A dtype policy that a model can be trained in with this backend and device.
 
     Args:

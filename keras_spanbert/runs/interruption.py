@@ -73,6 +73,11 @@ class Interruption(keras.callbacks.Callback):
             self.signal = self.signal or signal.SIGTERM
             raise KeyboardInterrupt
 
+    def set_model(self, model):
+        super().set_model(model)
+        # `self.model` would bring JAX's state up to date, which is dear at each step.
+        self._trained = model
+
     def on_train_begin(self, logs=None):
         self._is_fitting = True
         self._release()
@@ -81,8 +86,7 @@ class Interruption(keras.callbacks.Callback):
         self._held = True
 
     def on_train_batch_end(self, batch, logs=None):
-        # `self.model` would bring JAX's state up to date at each step.
-        if batch + 1 != self.params["steps"] and not self._model.stop_training:
+        if batch + 1 != self.params["steps"] and not self._trained.stop_training:
             self._release()
 
     def on_epoch_end(self, epoch, logs=None):

@@ -25,7 +25,7 @@ class Profile(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, folder, steps):
+    def __init__(self, folder: str, steps: int):
         super().__init__()
         if steps < 1:
             raise ValueError(f"`steps` must be at least 1. Received: steps={steps}")

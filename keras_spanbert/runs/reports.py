@@ -75,16 +75,16 @@ class TrainingReport(keras.callbacks.Callback):
         state = {"step": self.step, "rows": self.rows, "seconds": self.seconds()}
         return {**state, "best": self.best}
 
-    def set_state(self, state):
+    def set_state(self, state: dict):
         """Goes on as the report whose state it is."""
         self.step, self.rows, self._seconds = state["step"], state["rows"], state["seconds"]
         self.best = state.get("best", {})  # Not every run of version 0.1 has it.
 
-    def seconds(self):
+    def seconds(self) -> float:
         """Seconds of training so far, evaluations included."""
         return self._seconds if self._began is None else time.perf_counter() - self._began
 
-    def record_start(self, logs):
+    def record_start(self, logs: dict) -> None:
         """Records an evaluation before the first step."""
         row = {"step": 0, "seconds": 0.0, "tokens_per_second": ""}
         row.update((f"val_{name}", float(value)) for name, value in logs.items())

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_spanbert import distribution, files
+from keras_spanbert.keras_private import set_initial_epoch
 from keras_spanbert.runs.checkpoint_folder import VERSION, CheckpointFolder
 
 # A value of `stop_training` that is not another callback's.
@@ -70,7 +71,15 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, folder, every, keep=3, data=None, parts=None, identity=None):
+    def __init__(
+        self,
+        folder: str,
+        every: int,
+        keep: int = 3,
+        data=None,
+        parts: dict | None = None,
+        identity: dict | None = None,
+    ):
         super().__init__()
         for name, value in [("every", every), ("keep", keep)]:
             if value < 1:
@@ -113,6 +122,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             )
         self._written = self.step
 
+    def set_model(self, model):
+        super().set_model(model)
+        # `self.model` would bring JAX's state up to date, which is dear at each step.
+        self._trained = model
+
     # === Restoring ===
     def on_train_begin(self, logs=None):
         steps = self.params["steps"]
@@ -143,7 +157,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 f"{steps}, where {self.newest} has {state['steps_per_epoch']}"
             )
         self._epoch = state["epoch"]
-        self.model._initial_epoch = self._epoch  # As Keras's BackupAndRestore does it.
+        set_initial_epoch(self.model, self._epoch)
 
     def _build(self):
         """Makes the variables that TensorFlow would make in the first step."""
@@ -166,7 +180,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if self._restored is None:
             return
         arrays, state = self._restored
-        self.model._initial_epoch = None
+        set_initial_epoch(self.model, None)
         self._batches_before = self._batches = state["batches"]
         if self._batches and self.data is not None:  # The epoch's metrics go on.
             _assign(self._variables()["metrics"], arrays, "metrics")
@@ -189,14 +203,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if self.data is not None:
             self.data.consumed(self.step)
         ends_epoch = self._batches >= self.params["steps"]
-        if ends_epoch and self._batches_before and not self._model.stop_training:
+        if ends_epoch and self._batches_before and not self._trained.stop_training:
             self.model.stop_training = _CUT  # This epoch only.
-        # `self.model` would bring JAX's state up to date at each step.
-        if not (ends_epoch or self._model.stop_training):
+        if not (ends_epoch or self._trained.stop_training):
             self._save_if_due()
 
     def on_epoch_end(self, epoch, logs=None):
-        if self._model.stop_training is _CUT:
+        if self._trained.stop_training is _CUT:
             self.model.stop_training = False
         self._epoch, self._batches = epoch + 1, 0
         self._save_if_due()
@@ -209,7 +222,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if self.step - self._written >= self.every:
             self.save()
 
-    def save(self):
+    def save(self) -> None:
         """Has a checkpoint of the step just done written, if there is none.
 
         Not between an epoch's last step and the end of its evaluation.
@@ -250,14 +263,14 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._writer = threading.Thread(target=self._write, args=arguments)
         self._writer.start()
 
-    def wait(self):
+    def wait(self) -> None:
         """Waits until what is being written is on the disk."""
         if self._writer is not None:
             self._writer.join()
             self._writer = None
         self._raise_error()
 
-    def close(self):
+    def close(self) -> None:
         """Lets others use the folder."""
         self._lock.close()
 

@@ -9,7 +9,7 @@ from keras_spanbert.distribution import mean_over_replicas
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-def sparse_crossentropy(y_true, y_pred, from_logits=False, ignore_class=None, axis=-1):
+def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=None, axis=-1):
     """Cross-entropy (nats) of labels, in float32 or more.
 
     It is Keras's, over the rows of a matrix: with more axes Keras has PyTorch
@@ -70,7 +70,7 @@ class WeightedMeanCrossentropy(keras.losses.SparseCategoricalCrossentropy):
     ```
     """
 
-    def __init__(self, reduction="mean_with_sample_weight", **kwargs):
+    def __init__(self, reduction: str = "mean_with_sample_weight", **kwargs):
         super().__init__(reduction=reduction, **kwargs)
         self.fn = sparse_crossentropy
 

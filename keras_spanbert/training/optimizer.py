@@ -28,7 +28,7 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.2.
     """
 
-    def __init__(self, peak, warmup_steps, total_steps):
+    def __init__(self, peak: float, warmup_steps: int, total_steps: int):
         if not 0.0 <= peak < float("inf"):
             raise ValueError(f"`peak` must be in [0, inf). Received: peak={peak}")
         if not 0 <= warmup_steps <= total_steps:
@@ -90,11 +90,11 @@ class AdamW(_KerasAdamW):
     def __init__(
         self,
         learning_rate=1e-4,
-        weight_decay=0.01,
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-8,
-        global_clipnorm=1.0,
+        weight_decay: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-8,
+        global_clipnorm: float = 1.0,
         **kwargs,
     ):
         super().__init__(
@@ -109,11 +109,25 @@ class AdamW(_KerasAdamW):
         # By their names in Keras: "bias" covers the heads' "output_bias".
         self.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
 
-    def _clip_gradients(self, grads):
-        if not (self.clipnorm or self.global_clipnorm or self.clipvalue):
-            return grads
-        # On TensorFlow, Keras would clip the gradients of each replica by their own norm.
-        grads, num_replicas = summed_over_replicas(grads)
-        grads = super()._clip_gradients(grads)
-        # Keras sums them once more.
-        return grads if num_replicas == 1 else [grad / num_replicas for grad in grads]
+    def apply(self, grads, trainable_variables=None):
+        """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
+        if self.clipnorm or self.global_clipnorm or self.clipvalue:
+            # On TensorFlow, Keras would clip the gradients of each replica by their own norm, and
+            # sum them then: here the whole batch's are clipped, and the parts that Keras sums
+            # are too small for it to clip again.
+            grads, num_replicas = summed_over_replicas(list(grads))
+            if num_replicas > 1:
+                grads = [grad / num_replicas for grad in self._clip(grads)]
+        return super().apply(grads, trainable_variables)
+
+    def _clip(self, grads):
+        if self.clipvalue:
+            return [ops.clip(grad, -self.clipvalue, self.clipvalue) for grad in grads]
+        norms = [ops.sqrt(ops.sum(ops.square(ops.cast(grad, "float32")))) for grad in grads]
+        if self.global_clipnorm:
+            whole = ops.sqrt(sum(ops.square(norm) for norm in norms))
+            most, norms = self.global_clipnorm, [whole] * len(grads)
+        else:
+            most = self.clipnorm
+        factors = [most / ops.maximum(norm, most) for norm in norms]
+        return [grad * ops.cast(factor, grad.dtype) for grad, factor in zip(grads, factors)]

@@ -9,6 +9,7 @@ import copy
 import logging
 import os
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class PreparedCorpus:
     ```
     """
 
-    def __init__(self, path, damaged_shards="refuse"):
+    def __init__(self, path: str, damaged_shards: str = "refuse"):
         if damaged_shards not in ("refuse", "skip"):
             raise ValueError(
                 "`damaged_shards` must be 'refuse' or 'skip'. "
@@ -75,24 +76,26 @@ class PreparedCorpus:
         self._readers = {}
         self._dtype = dtype(len(self.vocabulary))
 
-    def tokenizer(self):
+    def tokenizer(self) -> SpanBertTokenizer:
         """Its `SpanBertTokenizer`."""
         return SpanBertTokenizer(self.vocabulary, lowercase=self.lowercase)
 
-    def num_blocks(self, split="train"):
+    def num_blocks(self, split: str = "train") -> int:
         """Number of blocks of a split: `"train"`, `"held_out"` or `"all"`."""
         return sum(shard["num_blocks"] for shard in self._shards_of(split))
 
     @property
-    def holds_out(self):
+    def holds_out(self) -> bool:
         """Whether it has held-out blocks."""
         return self.num_blocks("held_out") > 0
 
-    def token_counts(self, tokenizer=None, sequence_length=None, min_tokens=None):
+    def token_counts(
+        self, tokenizer=None, sequence_length: int | None = None, min_tokens: int | None = None
+    ) -> tuple[np.ndarray, int]:
         """As of `Corpus`, counted by `prepare` with its arguments; skipped shards are in it."""
         return self._counts, self.num_blocks()
 
-    def read(self, rows, split="train"):
+    def read(self, rows, split="train") -> np.ndarray:
         """Blocks by their numbers.
 
         Args:
@@ -113,7 +116,7 @@ class PreparedCorpus:
             blocks[places] = np.frombuffer(b"".join(records), self._dtype).reshape(len(places), -1)
         return blocks
 
-    def check(self, tokenizer, sequence_length):
+    def check(self, tokenizer, sequence_length: int) -> None:
         """Raises where it was made for another model.
 
         Raises:
@@ -138,19 +141,31 @@ class PreparedCorpus:
                     f"{other!r}. Received: {self.path}, where it is {mine!r}"
                 )
 
-    def stream(self, preprocessor, batch_size, seed, min_tokens=None, shuffle_blocks=None):
+    def stream(
+        self,
+        preprocessor,
+        batch_size: int,
+        seed,
+        min_tokens: int | None = None,
+        shuffle_blocks: int | None = None,
+    ) -> "PreparedStream":
         """A `PreparedStream` of its training blocks.
 
         As `Corpus.stream`, whose last two arguments were settled here by `prepare`.
         """
         return PreparedStream(self, preprocessor, batch_size, seed)
 
-    def training_dataset(self, preprocessor, batch_size, seed):
+    def training_dataset(self, preprocessor, batch_size: int, seed):
         """Masked batches without end, fixed by `seed`."""
         return self.stream(preprocessor, batch_size, seed).dataset()
 
     def evaluation_dataset(
-        self, preprocessor, batch_size, split="held_out", steps=None, min_tokens=None
+        self,
+        preprocessor,
+        batch_size: int,
+        split: str = "held_out",
+        steps: int | None = None,
+        min_tokens: int | None = None,
     ):
         """See `Corpus.evaluation_dataset`; `min_tokens` is that of `prepare`."""
         self.check(preprocessor.tokenizer, preprocessor.sequence_length)
@@ -162,12 +177,14 @@ class PreparedCorpus:
 
         return evaluation_batches(blocks, preprocessor, batch_size, steps)
 
-    def survey(self, preprocessor, batch_size: int, steps: int | None = None, min_tokens=None):
+    def survey(
+        self, preprocessor, batch_size: int, steps: int | None = None, min_tokens: int | None = None
+    ):
         """See `Corpus.survey`."""
         dataset = self.evaluation_dataset(preprocessor, batch_size, "held_out", steps)
         return *self.token_counts(), dataset
 
-    def documents(self, split="train"):
+    def documents(self, split: str = "train") -> Iterator[tuple[str, bool]]:
         """Yields `(text of a block, True)`."""
         tokenizer = self.tokenizer()
         for row in range(self.num_blocks(split)):
@@ -239,7 +256,7 @@ class PreparedStream(RowStream):
         seed: int.
     """
 
-    def __init__(self, corpus, preprocessor, batch_size, seed):
+    def __init__(self, corpus, preprocessor, batch_size: int, seed):
         corpus.check(preprocessor.tokenizer, preprocessor.sequence_length)
         super().__init__(corpus.num_blocks(), batch_size, seed)
         self.corpus = corpus
@@ -259,7 +276,7 @@ class PreparedStream(RowStream):
         batches = masked(batches, self.preprocessor, self.seed, self.first_step, are_full)
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def batch(self, step):
+    def batch(self, step: int):
         """The batch `step`."""
         stream = copy.copy(self)
         stream.start_at(step)
@@ -278,7 +295,7 @@ class PreparedStream(RowStream):
                 batches = max(1, _READ_ROWS // self.batch_size)
 
 
-def is_prepared(path):
+def is_prepared(path: str) -> bool:
     """Whether a path is a prepared corpus."""
     return os.path.isfile(os.path.join(path, MANIFEST))
 

@@ -14,14 +14,14 @@ from keras_spanbert.data.prepared.shards import SPLITS, array_record, write_shar
 def prepare(
     corpus,
     tokenizer,
-    sequence_length,
-    path,
-    min_tokens=8,
-    num_shards=None,
-    beam_runner=None,
+    sequence_length: int,
+    path: str,
+    min_tokens: int = 8,
+    num_shards: int | None = None,
+    beam_runner: str | None = None,
     beam_options=(),
     progress=None,
-):
+) -> prepared.PreparedCorpus:
     """Tokenises a corpus and writes its blocks to a folder.
 
     Its blocks are those that `corpus.blocks` yields, in whatever number of

@@ -8,40 +8,16 @@ from keras_spanbert import distribution
 from keras_spanbert.data.masked_batches import EVALUATION_SEED, masked
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
-from keras_spanbert.models.checkpoint_entries import Entry, Part, dense, layer_norm
+from keras_spanbert.models.checkpoint_entries import Part
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.embeddings import embeddings
+from keras_spanbert.tasks.pretrain.checkpoint_entries import mlm_entries, sbo_entries
 from keras_spanbert.tasks.pretrain.filling import fill, score
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
 from keras_spanbert.training.optimizer import AdamW
 
 HEADS = ("mlm", "sbo")
-
-
-def mlm_entries(settings):
-    """The MLM head's tensors in a checkpoint."""
-    H = settings["hidden_size"]
-    yield Entry("cls.predictions.bias", "mlm_head/output_bias", (settings["vocab_size"],))
-    name = "cls.predictions.transform"
-    yield from dense(f"{name}.dense", "mlm_head/intermediate_dense", H, H)
-    yield from layer_norm(f"{name}.LayerNorm", "mlm_head/intermediate_layer_norm", H)
-
-
-def sbo_entries(settings):
-    """The SBO head's tensors in a checkpoint."""
-    H, P = settings["hidden_size"], settings["position_dim"]
-    name = "cls.pair_target_predictions"
-    yield Entry(f"{name}.bias", "sbo_head/output_bias", (settings["vocab_size"],))
-    yield Entry(
-        f"{name}.position_embeddings.weight",
-        "sbo_head/position_embedding/embeddings",
-        (settings["max_span_tokens"], P),
-    )
-    for i, inputs in [(1, 2 * H + P), (2, H)]:
-        mlp = f"{name}.mlp_layer_norm"
-        yield from dense(f"{mlp}.linear{i}", f"sbo_head/dense_{i}", inputs, H)
-        yield from layer_norm(f"{mlp}.layer_norm{i}", f"sbo_head/layer_norm_{i}", H)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -104,9 +80,9 @@ class SpanBertPretrainer(SpanBertTask):
         self,
         backbone,
         preprocessor=None,
-        max_span_tokens=15,
-        position_dim=200,
-        sbo_weight=1.0,
+        max_span_tokens: int = 15,
+        position_dim: int = 200,
+        sbo_weight: float = 1.0,
         **kwargs,
     ):
         vocabulary_size = getattr(preprocessor, "tokenizer", None) and (
@@ -166,7 +142,7 @@ class SpanBertPretrainer(SpanBertTask):
         self._steps_so_far = 0
 
     @classmethod
-    def arguments_for(cls, settings):
+    def arguments_for(cls, settings: dict) -> dict:
         names = ["max_span_tokens", "position_dim"]
         return {name: settings[name] for name in names if name in settings}
 
@@ -189,11 +165,11 @@ class SpanBertPretrainer(SpanBertTask):
             if bias.path.endswith("head/output_bias"):
                 bias.assign(log_probabilities)
 
-    def checkpoint_settings(self):
+    def checkpoint_settings(self) -> dict:
         sizes = {"max_span_tokens": self.max_span_tokens, "position_dim": self.position_dim}
         return {**super().checkpoint_settings(), **sizes}
 
-    def head_flops(self, num_predictions):
+    def head_flops(self, num_predictions: int) -> float:
         hidden = self.backbone.hidden_dim
         mlm = 2 * hidden**2
         sbo = 2 * (2 * hidden + self.position_dim) * hidden + 2 * hidden**2
@@ -201,7 +177,7 @@ class SpanBertPretrainer(SpanBertTask):
         return float(num_predictions * (mlm + sbo + 2 * vocabulary))
 
     @classmethod
-    def describe(cls, row):
+    def describe(cls, row: dict) -> str:
         return (
             f"held-out MLM {row['val_mlm_cross_entropy']:.3f}  "
             f"SBO {row['val_sbo_cross_entropy']:.3f} nats a token"
@@ -284,7 +260,7 @@ class SpanBertPretrainer(SpanBertTask):
             x, batch_size = self._masked_dataset(x, batch_size), None
         return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
 
-    def check_preprocessor(self):
+    def check_preprocessor(self) -> None:
         super().check_preprocessor()
         value = self.preprocessor.masking_config["max_span_tokens"]
         if value > self.max_span_tokens:

@@ -46,16 +46,16 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
     def __init__(
         self,
         tokenizer,
-        sequence_length=512,
-        mask_rate=0.15,
-        max_predictions=None,
-        geometric_p=0.2,
-        max_span_words=10,
-        max_span_tokens=15,
-        mask_token_rate=0.8,
-        random_token_rate=0.1,
-        replacement="span",
-        scheme="span",
+        sequence_length: int = 512,
+        mask_rate: float = 0.15,
+        max_predictions: int | None = None,
+        geometric_p: float = 0.2,
+        max_span_words: int = 10,
+        max_span_tokens: int = 15,
+        mask_token_rate: float = 0.8,
+        random_token_rate: float = 0.1,
+        replacement: str = "span",
+        scheme: str = "span",
         seed=None,
         **kwargs,
     ):
@@ -85,7 +85,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             self.build(None)
 
     @classmethod
-    def arguments_for(cls, settings):
+    def arguments_for(cls, settings: dict) -> dict:
         found = {name: settings[name] for name in ["max_span_tokens"] if name in settings}
         return {**super().arguments_for(settings), **found}
 

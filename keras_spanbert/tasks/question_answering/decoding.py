@@ -41,10 +41,10 @@ def decode(
     end_logits,
     windows,
     contexts,
-    n_best=20,
-    max_answer_length=30,
-    null_threshold=None,
-):
+    n_best: int = 20,
+    max_answer_length: int = 30,
+    null_threshold: float | None = None,
+) -> tuple[list, np.ndarray]:
     """The best answers to each question over all of its windows.
 
     A window's candidates pair its `n_best` highest starts and ends: both inside

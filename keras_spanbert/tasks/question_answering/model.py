@@ -1,12 +1,14 @@
 """Extractive question answering."""
 
+from collections.abc import Iterator
+
 import keras
 import numpy as np
 
 from keras_spanbert.data.squad import to_dataset as squad_dataset
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
-from keras_spanbert.models.checkpoint_entries import Part, dense
+from keras_spanbert.models.checkpoint_entries import Entry, Part, dense
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.tasks.question_answering.decoding import decode
 from keras_spanbert.tasks.question_answering.preprocessor import (
@@ -21,7 +23,7 @@ LABELS = ("start", "end")
 _LENGTH_BUCKET = 32
 
 
-def qa_entries(settings):
+def qa_entries(settings: dict) -> Iterator[Entry]:
     """The head's tensors in a checkpoint."""
     yield from dense("qa_outputs", "qa_outputs", settings["hidden_size"], 2)
 
@@ -70,7 +72,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     scores = {"exact": "exact match", "f1": "F1"}
     best_score = "f1"
 
-    def __init__(self, backbone, preprocessor=None, null_threshold=None, **kwargs):
+    def __init__(self, backbone, preprocessor=None, null_threshold: float | None = None, **kwargs):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -160,11 +162,11 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         self,
         questions,
         contexts,
-        top_k=1,
-        max_answer_length=30,
-        null_threshold=None,
-        batch_size=32,
-    ):
+        top_k: int = 1,
+        max_answer_length: int = 30,
+        null_threshold: float | None = None,
+        batch_size: int = 32,
+    ) -> list:
         """Answers questions from their contexts, of any length.
 
         Args:
@@ -205,7 +207,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         )
         return [candidates[:top_k] for candidates in answers]
 
-    def evaluate_squad(self, examples, max_answer_length=30, batch_size=32):
+    def evaluate_squad(self, examples, max_answer_length: int = 30, batch_size: int = 32) -> dict:
         """Scores the answers to the questions of a data set.
 
         Where some have no answer, finds the threshold that maximises F1, keeps

@@ -56,7 +56,12 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
     """
 
     def __init__(
-        self, tokenizer, sequence_length=512, doc_stride=128, max_question_length=64, **kwargs
+        self,
+        tokenizer,
+        sequence_length: int = 512,
+        doc_stride: int = 128,
+        max_question_length: int = 64,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         for name, value in [
@@ -79,12 +84,12 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         self.built = True
 
     @classmethod
-    def arguments_for(cls, settings):
+    def arguments_for(cls, settings: dict) -> dict:
         arguments = super().arguments_for(settings)
         return {**arguments, **cls.arguments_for_length(arguments["sequence_length"])}
 
     @classmethod
-    def arguments_for_length(cls, sequence_length):
+    def arguments_for_length(cls, sequence_length: int) -> dict:
         """The released `doc_stride` and `max_question_length`, less in short windows."""
         return {
             "doc_stride": min(128, max(1, sequence_length // 2 - 3)),
@@ -99,7 +104,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             return inputs
         return inputs, {n: windows[n] for n in ["start", "end"]}
 
-    def windows(self, questions, contexts, answers=None):
+    def windows(self, questions, contexts, answers=None) -> dict:
         """Cuts questions and contexts into windows, and finds the answers in them.
 
         Args:

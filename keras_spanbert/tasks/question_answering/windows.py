@@ -113,7 +113,7 @@ def is_max_context(xp, parts, length, stride, reach):
     return is_best
 
 
-def most_reach(length, stride):
+def most_reach(length: int, stride: int) -> int:
     """The `reach` that does for any question and context."""
     return (length - 4) // stride
 

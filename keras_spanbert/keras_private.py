@@ -1,0 +1,27 @@
+"""What of Keras's private parts cannot be avoided, each with its reason.
+
+They may change with any release: `tests/test_keras_private.py` fails when they do.
+"""
+
+import keras
+
+
+def take_tensors_of_tensorflow(layer: keras.layers.Layer) -> None:
+    """Has a layer hand its arguments to `call` as they are.
+
+    `tf.data` hands in TensorFlow's tensors whatever the backend, which a layer
+    would turn into the backend's. Keras has a public way for whole layers of its
+    own, keras-hub's `PreprocessingLayer` is private, and its `Preprocessor` is
+    for what has a tokenizer.
+    """
+    layer._convert_input_args = False
+    layer._allow_non_tensor_positional_args = True
+
+
+def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
+    """Has `fit` begin with this epoch, from a callback's `on_train_begin`.
+
+    Keras's `BackupAndRestore` does it so. The argument `initial_epoch` of `fit`
+    comes too early: what is restored is known only once the model is built.
+    """
+    model._initial_epoch = epoch

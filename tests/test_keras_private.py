@@ -1,0 +1,52 @@
+"""The private parts of Keras that `keras_private.py` sets still do what they are set for."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+
+from keras_spanbert import keras_private
+
+
+def test_layer_gets_its_arguments_as_they_are():
+    class Echo(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.built = True
+
+        def call(self, x):
+            self.kind = type(x)
+            return keras.ops.ones(1)
+
+    layer = Echo()
+    layer(np.zeros(3, "int32"))
+    assert layer.kind is not np.ndarray  # Else there is nothing to avoid.
+    keras_private.take_tensors_of_tensorflow(layer)
+    layer(np.zeros(3, "int32"))
+    assert layer.kind is np.ndarray
+
+
+def test_fit_begins_with_the_epoch_that_a_callback_sets():
+    class Late(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.epochs = []
+
+        def on_train_begin(self, logs=None):
+            keras_private.set_initial_epoch(self.model, 2)
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.epochs.append(epoch)
+            keras_private.set_initial_epoch(self.model, None)
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    late = Late()
+    model.fit(np.ones((2, 1)), np.ones((2, 1)), epochs=4, callbacks=[late], verbose=0)
+    assert late.epochs == [2, 3]
+
+
+@pytest.mark.parametrize("name", ["take_tensors_of_tensorflow", "set_initial_epoch"])
+def test_each_gives_its_reason(name):
+    assert len(inspect.getdoc(getattr(keras_private, name)).split()) > 20
