@@ -30,6 +30,7 @@ ONCE = (
     "test_docs.py",
     "test_files.py",
     "test_floors.py",
+    "test_imports.py",
     "test_package.py",
     "test_runner.py",
 )
@@ -86,10 +87,11 @@ def texts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one_layer():
-    """`--size=tiny` is of one small layer, in this process: tracing it is most of a short run."""
+    """Sizes are of one small layer, in this process: tracing them is most of a short run."""
     sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SpanBertBackbone.SIZES, "tiny", sizes)
+        for name in ["tiny", "mini"]:
+            patch.setitem(SpanBertBackbone.SIZES, name, sizes)
         yield
 
 
