@@ -18,6 +18,8 @@ from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.data.vocabulary import WordCounts, train_vocabulary
 
 _EVALUATION_BUFFER = 10_000
+# Of the text that is evaluated on, so much is kept to show examples of.
+_EVALUATION_CHARACTERS = 4_000_000
 
 
 class Corpus:
@@ -40,6 +42,12 @@ class Corpus:
             sentences". Defaults to `False`.
         count_words: bool. Whether to count words in the same reading:
             `train_vocabulary` then reads nothing. Defaults to `False`.
+
+    Attributes:
+        num_documents: int.
+        num_characters: int.
+        evaluation_texts: list of strings, texts that `evaluation_dataset` or
+            `survey` came upon, of the first 4 million characters.
 
     Raises:
         ValueError: where no file matches, or a file is empty or blank, binary,
@@ -76,6 +84,7 @@ class Corpus:
         self.files = find_files(files)
         self.num_documents = 0
         self.num_characters = 0
+        self.evaluation_texts = []
         self._first_document = []
         self._held_out_every = max(2, round(1 / held_out)) if held_out else None
         self._words = WordCounts(self._held_out_every) if count_words else None
@@ -221,19 +230,20 @@ class Corpus:
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
         counts = TokenCounts(tokenizer)
         held_out = _EvaluationBlocks(None if steps is None else steps * batch_size)
-        sinks = {False: counts.add, True: held_out.add}
+        sinks = {False: lambda blocks, _: counts.add(blocks), True: held_out.add}
         groups = {flag: PieceGroups(self.cross_documents) for flag in sinks}
         cutters = {flag: BlockCutter(tokenizer, length, min_tokens) for flag in sinks}
 
         def take(flag, parts):
             for part in parts:
-                sinks[flag](cutters[flag].blocks(*part))
+                sinks[flag](cutters[flag].blocks(*part), part[0])
 
         for piece, document in self._numbered_pieces():
             flag = self._is_held_out(document)
             take(flag, groups[flag].push(*piece))
         for flag in sinks:
             take(flag, groups[flag].flush())
+        self.evaluation_texts = held_out.texts
         dataset = evaluation_batches(held_out.batches, preprocessor, batch_size, steps)
         return *counts.result(), dataset
 
@@ -291,10 +301,12 @@ class Corpus:
 
         held_out = _EvaluationBlocks(None if steps is None else steps * batch_size)
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
-        for blocks in self.blocks(tokenizer, length, split, min_tokens):
-            held_out.add(blocks)
+        cutter = BlockCutter(tokenizer, length, min_tokens)
+        for part in group_pieces(self._pieces(split), self.cross_documents):
+            held_out.add(cutter.blocks(*part), part[0])
             if held_out.is_full:
                 break
+        self.evaluation_texts = held_out.texts
         return evaluation_batches(held_out.batches, preprocessor, batch_size, steps)
 
     @property
@@ -333,12 +345,17 @@ class _EvaluationBlocks:
         self._shuffle = ShuffleBuffer(_EVALUATION_BUFFER, generator)
         self._blocks = []
         self._size = 0
+        self.texts = []
+        self._num_characters = 0
 
     @property
     def is_full(self):
         return self._size >= self._most
 
-    def add(self, blocks):
+    def add(self, blocks, texts):
+        if self._num_characters < _EVALUATION_CHARACTERS:
+            self.texts += texts
+            self._num_characters += sum(map(len, texts))
         if not self.is_full and len(blocks):
             self._take(self._shuffle.push(blocks))
 

@@ -72,8 +72,7 @@ def run(run: Run) -> None:
     if not unigram["sbo"]:
         log("Warning: no span of the evaluation has a token on either side, so SBO learns nothing")
 
-    documents = (eval_corpus or corpus).documents("all" if eval_corpus else "held_out")
-    blanks = examples.choose_blanks(preprocessor, (words for words, _ in documents))
+    blanks = examples.choose_blanks(preprocessor, (eval_corpus or corpus).evaluation_texts)
     with distribution.local(model, keep=False) as local:
         before = examples.score_truths(local, blanks)
 

@@ -246,6 +246,29 @@ def test_ctrl_c_before_the_first_step_saves_too(texts, tmp_path, monkeypatch, ca
     ks.SpanBertPretrainer.from_preset(str(tmp_path / "run"))
 
 
+@pytest.mark.once
+def test_text_is_read_twice_before_the_first_step(texts, tmp_path, monkeypatch, capsys):
+    from keras_spanbert.data import corpus
+
+    read, read_documents = [], corpus.read_documents
+
+    def count(path, *args):
+        read.append(path)
+        return read_documents(path, *args)
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(*args, **kwargs):
+        raise StoppedError
+
+    monkeypatch.setattr(corpus, "read_documents", count)
+    monkeypatch.setattr(ks.SpanBertPretrainer, "fit", stop)
+    with pytest.raises(StoppedError):
+        in_process(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY)
+    assert len(read) == 2 * len(set(read)) == 2 * 20
+
+
 # === Mistakes ===
 
 

@@ -42,6 +42,8 @@ class PreparedCorpus:
         vocabulary: list of tokens.
         lowercase: bool.
         files: list of strings, paths of its shards.
+        evaluation_texts: strings, those of the blocks that `evaluation_dataset`
+            or `survey` drew from.
 
     Raises:
         ValueError: where there is none, it is of another version, or a shard is
@@ -74,6 +76,7 @@ class PreparedCorpus:
         self._check_shards(damaged_shards)
         self.files = [self._path(shard) for shard in self._shards_of("all")]
         self._readers = {}
+        self.evaluation_texts = ()
         self._dtype = dtype(len(self.vocabulary))
 
     def tokenizer(self) -> SpanBertTokenizer:
@@ -169,6 +172,7 @@ class PreparedCorpus:
     ):
         """See `Corpus.evaluation_dataset`; `min_tokens` is that of `prepare`."""
         self.check(preprocessor.tokenizer, preprocessor.sequence_length)
+        self.evaluation_texts = (text for text, _ in self.documents(split))
 
         def blocks():
             order = np.random.default_rng(EVALUATION_SEED).permutation(self.num_blocks(split))
