@@ -3,7 +3,7 @@
 The entry point of a checkout; an installed package has it as `spanbert-train`.
 """
 
-from keras_spanbert.recipes import main
+from keras_spanbert_commands import train
 
 if __name__ == "__main__":
-    main()
+    train()

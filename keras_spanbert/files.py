@@ -13,6 +13,9 @@ from typing import IO
 
 import filelock
 
+# The process's, which can only be read by setting it: here, before there are threads.
+_UMASK = os.umask(0)
+os.umask(_UMASK)
 # What is being written, until it is whole and takes its name.
 PARTIAL = ".partial"
 
@@ -158,7 +161,8 @@ def sync_to_disk(path: str | os.PathLike) -> None:
     """Has the operating system write a file or a folder's names to the disk now."""
     if os.name == "nt" and os.path.isdir(path):
         return  # Windows opens no folders.
-    descriptor = os.open(path, os.O_RDONLY)
+    # Windows writes only what may be written.
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -190,7 +194,5 @@ def lock(folder: str) -> filelock.BaseFileLock:
 
 def _set_usual_modes(folder):
     """Gives files the modes that the user's other files have: libraries make theirs private."""
-    mask = os.umask(0)
-    os.umask(mask)
     for place in [folder, *folder.rglob("*")]:
-        os.chmod(place, (0o777 if place.is_dir() else 0o666) & ~mask)
+        os.chmod(place, (0o777 if place.is_dir() else 0o666) & ~_UMASK)

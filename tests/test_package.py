@@ -61,7 +61,7 @@ def run(wheel, tmp_path_factory):
 def test_wheel_has_the_package_its_recipes_and_nothing_of_the_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "keras_spanbert/py.typed" in names
-    for path in [*ROOT.glob("keras_spanbert/**/*.py")]:
+    for path in [ROOT / "keras_spanbert_commands.py", *ROOT.glob("keras_spanbert/**/*.py")]:
         assert str(path.relative_to(ROOT)) in names
     flagfiles = {path.name for path in ROOT.glob("configs/*.cfg")}
     assert flagfiles == {pathlib.Path(name).name for name in names if name.endswith(".cfg")}

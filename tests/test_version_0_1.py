@@ -82,6 +82,8 @@ def test_run_goes_on_and_ends_as_it_would_have(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(ks.SpanBertBackbone.SIZES, "tiny", sizes)
     in_process("--resume", "--output=run")
     assert "Going on from step 8" in capsys.readouterr().out
+    in_process("--resume", "--output=run")  # As where it was stopped once more.
+    assert "Going on from step 12" in capsys.readouterr().out
     model = ks.SpanBertPretrainer.from_preset("run")
     ended = ks.SpanBertBackbone.from_config(model.backbone.get_config())
     ended.load_weights("end.weights.h5")

@@ -141,7 +141,8 @@ class Corpus:
             self._words = WordCounts()
             for text, _ in self.documents():
                 self._words.add(text)
-        return train_vocabulary(self._words, vocabulary_size, lowercase)
+        words, self._words = self._words, None  # Much memory that is not needed any more.
+        return train_vocabulary(words, vocabulary_size, lowercase)
 
     def blocks(
         self,
@@ -292,6 +293,8 @@ class Corpus:
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
         for blocks in self.blocks(tokenizer, length, split, min_tokens):
             held_out.add(blocks)
+            if held_out.is_full:
+                break
         return evaluation_batches(held_out.batches, preprocessor, batch_size, steps)
 
     @property
@@ -331,12 +334,16 @@ class _EvaluationBlocks:
         self._blocks = []
         self._size = 0
 
+    @property
+    def is_full(self):
+        return self._size >= self._most
+
     def add(self, blocks):
-        if self._size < self._most and len(blocks):
+        if not self.is_full and len(blocks):
             self._take(self._shuffle.push(blocks))
 
     def batches(self):
-        if self._size < self._most:
+        if not self.is_full:
             self._take(self._shuffle.flush())
         return iter(self._blocks)
 

@@ -1,6 +1,7 @@
 """The devices and processes that train together, as `distribute` set them up."""
 
 import contextlib
+from collections.abc import Iterator
 
 import keras
 
@@ -76,11 +77,16 @@ class Distribution:
         return dataset.map(lambda *batch: tf.nest.map_structure(rows, batch))
 
     @contextlib.contextmanager
-    def local(self, model):
+    def local(self, model: keras.Model, keep: bool = True) -> Iterator[keras.Model]:
         """Gives the model with its present weights, to save or predict in this process alone.
 
         Where variables are spread over devices a copy, made in all processes
         together, else the model itself.
+
+        Args:
+            model: a task.
+            keep: bool. Whether to keep the copy for the next time. Defaults to
+                `True`.
         """
         if keras.distribution.distribution() is None and self._strategy is None:
             yield model
@@ -94,6 +100,8 @@ class Distribution:
             for variable, value in zip(copy.variables, values):
                 variable.assign(value)
             yield copy
+        if not keep:
+            del self._copies[model]
 
     def any_process(self, flag: bool) -> bool:
         """Whether `flag` is true in any process; all must ask."""

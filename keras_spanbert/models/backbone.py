@@ -137,9 +137,9 @@ class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
         num_segments: int = 2,
         activation="gelu",
         layer_norm_epsilon: float = 1e-12,
-        initializer_range: float = 0.02,
         rematerialize: bool = False,
         dtype=None,
+        initializer_range: float = 0.02,
         **kwargs,
     ):
         if hidden_dim % num_heads:

@@ -33,3 +33,8 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
     def arguments_for(cls, settings: dict) -> dict:
         """Arguments that fit the settings of a `transformers.BertConfig`."""
         return {"sequence_length": min(512, settings["max_position_embeddings"])}
+
+    @classmethod
+    def arguments_for_length(cls, sequence_length: int) -> dict:
+        """Other arguments that fit inputs of this length: the released ones, less in short ones."""
+        return {}

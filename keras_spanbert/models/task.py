@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 
 import keras
 import keras_hub
@@ -29,16 +30,25 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
     - `checkpoint_settings`: its settings for its own table of tensors.
     - `head_flops`: floating-point operations of its heads.
     - `serving_function`: its graph from strings to answers.
-    - `scores`, `best_score`, `describe`: what a run's report shows of it.
+    - `scores`: labels of what an evaluation gives, by name; of `best_score`, a
+      name among them, more is better.
+    - `describe`: what a run shows of a row of its history.
+
+    A constructor sets what `compile` reads before it calls `super().__init__`,
+    which compiles. Names that begin with one underscore may be Keras's own.
     """
 
     backbone_cls = SpanBertBackbone
     checkpoint_parts: tuple[Part, ...] = ()
     huggingface_class: str | None = None
     sharding_layout: dict[str, tuple] = {}
-    # Labels of the scores that an evaluation has, and the one that the best model is chosen by.
     scores: dict[str, str] = {}
     best_score: str | None = None
+
+    def __new__(cls, *args, **kwargs):
+        # Before the constructor makes the first variable.
+        distribution.add_layout(cls.sharding_layout)
+        return super().__new__(cls, *args, **kwargs)
 
     @classmethod
     def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
@@ -106,6 +116,10 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
         """What a run shows of a row of its history."""
         shown = [f"{cls.scores[name]} {row[name]:.2f}" for name in cls.scores if name in row]
         return "  ".join([f"loss {row['loss']:.3f}", *shown])
+
+    def serving_function(self, **kwargs) -> tuple[Callable, list[str]]:
+        """The function of strings that a SavedModel serves, and its arguments' names."""
+        raise ValueError(f"{type(self).__name__} has no export for serving. Received: {kwargs}")
 
     def check_preprocessor(self) -> None:
         """Raises a ValueError where strings cannot become inputs of the model."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import keras
 
 from keras_spanbert import files
+from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.plan import Plan
 from keras_spanbert.recipes.resume import identity
@@ -50,6 +51,10 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
 
     # === Optimizer, report and checkpoint ===
     with user_input():
+        if FLAGS.export and type(model).serving_function is SpanBertTask.serving_function:
+            raise ValueError(
+                f"`--export` is for models that can be served. Received: {type(model).__name__}"
+            )
         steps, eval_every = _set_steps(plan)
         with distribution.scope():
             optimizer = _optimizer(distribution, steps)
@@ -67,6 +72,7 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
         )
         checkpoint = _checkpoint(run, plan, report)
         if run.is_main:
+            files.remove_partial(run.output)  # Locked, so of no other run that is going on.
             run.write_record()
             for name, value in plan.files.items():
                 files.write_json(run.path(name), value)
@@ -111,7 +117,7 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
         files.write_json(run.path("metrics.json"), metrics)
         if importlib.util.find_spec("matplotlib") is None:
             log("No plots: matplotlib is not installed (pip install keras-spanbert[train])")
-        elif report.rows:
+        else:
             plan.plot(report)
     if interruption.signal:
         log(f"Saved step {report.step:,} to {run.output}; --resume --output={run.output} goes on")
@@ -126,6 +132,7 @@ def export(model: keras.Model, **kwargs) -> None:
     """Writes the next version of a model for TF Serving, if --export asks for it."""
     if not FLAGS.export:
         return
+    os.makedirs(FLAGS.export, exist_ok=True)
     versions = [int(name) for name in os.listdir(FLAGS.export) if name.isdecimal()]
     path = os.path.join(FLAGS.export, str(1 + max(versions, default=0)))
     stop_on_signals("before the SavedModel was written", clean_up=True)

@@ -74,7 +74,7 @@ def run(run: Run) -> None:
 
     documents = (eval_corpus or corpus).documents("all" if eval_corpus else "held_out")
     blanks = examples.choose_blanks(preprocessor, (words for words, _ in documents))
-    with distribution.local(model) as local:
+    with distribution.local(model, keep=False) as local:
         before = examples.score_truths(local, blanks)
 
     # === Fit ===
@@ -109,15 +109,15 @@ def run(run: Run) -> None:
     )
 
     # === Show ===
+    last = report.rows[-1]
+    if not all(math.isfinite(last[f"val_{head}_cross_entropy"]) for head in unigram):
+        raise ArithmeticError("Training diverged: the cross-entropy is not finite")
     log()
     for line in examples.render(
         blanks, before, examples.measure(model, blanks), counts, known["vocabulary"]
     ):
         log(line)
     log()
-    last = report.rows[-1]
-    if not all(math.isfinite(last[f"val_{head}_cross_entropy"]) for head in unigram):
-        raise ArithmeticError("Training diverged: the cross-entropy is not finite")
     for head, base in unigram.items():
         value = metrics[f"{head}_cross_entropy"]
         log(
@@ -215,7 +215,8 @@ def _metrics(report, unigram):
 def _plot(run, report, unigram, masking):
     from keras_spanbert.runs import plots
 
-    plots.plot_losses(run.path("loss.png"), report.rows, unigram)
+    if report.rows:
+        plots.plot_losses(run.path("loss.png"), report.rows, unigram)
     lengths = [
         masking.drawn_span_lengths(FLAGS.batch_size, FLAGS.sequence_length, (FLAGS.seed, step))
         for step in range(max(1, min(report.step, 100)))

@@ -22,14 +22,7 @@ FREE_FLAGS = [
 
 def identity() -> dict:
     """The values that a run that is resumed must have."""
-    before = recorded_run().get("flags", {})
-    return {
-        f"--{flag.name}": flag.value
-        for flag in own_flags()
-        if flag.name not in FREE_FLAGS
-        # Not of a flag that came after the run's version, unless it is given.
-        and (not before or flag.name in before or flag.present)
-    }
+    return {f"--{flag.name}": flag.value for flag in own_flags() if flag.name not in FREE_FLAGS}
 
 
 def recorded_run() -> dict:

@@ -119,7 +119,7 @@ def run_recipe(argv: list[str]) -> None:
         stop_on_signals("before training, nothing was saved")
         distribution = _set_up()
         try:
-            chosen.run(Run(distribution, _output(distribution)))
+            chosen.run(Run(distribution, _output()))
         except BaseException as error:
             if distribution.num_processes > 1:
                 _exit_process(error)
@@ -155,11 +155,9 @@ def _set_up():
 
 
 # === Places ===
-def _output(distribution):
+def _output():
     """The folder to write to: --output, or a new one in saved_models/."""
     if FLAGS.output:
-        if distribution.is_main and os.path.isdir(FLAGS.output):
-            files.remove_partial(FLAGS.output)
         return FLAGS.output
     base = os.path.join("saved_models", FLAGS.task)
     output, i = base, 1
@@ -173,21 +171,32 @@ def _check_places():
     if FLAGS.output:
         _check_output()
     if FLAGS.export:
-        os.makedirs(FLAGS.export, exist_ok=True)
-        if not os.access(FLAGS.export, os.W_OK):
-            raise ValueError(f"`--export` must be writable. Received: {FLAGS.export}")
+        _existing("export")
+    folder = os.path.dirname(os.path.abspath(FLAGS.predictions or ""))
+    if FLAGS.predictions and not os.access(folder, os.W_OK):
+        raise ValueError(f"`--predictions` must be in a folder to write to. Received: {folder}")
+
+
+def _existing(flag):
+    """The folder of a flag, or the one above it that exists, which must be writable."""
+    existing = FLAGS[flag].value
+    while not os.path.exists(existing):
+        existing = os.path.dirname(os.path.abspath(existing))
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"`--{flag}` must be writable. Received: {existing}")
+    if not os.path.isdir(existing):
+        raise ValueError(
+            f"`--{flag}` must be a folder. Received: {FLAGS[flag].value}, behind the file {existing}"
+        )
+    return existing
 
 
 def _check_output():
     """Checks that --output does not hold anything yet but a run to resume."""
-    existing = FLAGS.output
-    while not os.path.exists(existing):
-        existing = os.path.dirname(os.path.abspath(existing))
-    if not os.access(existing, os.W_OK):
-        raise ValueError(f"`--output` must be writable. Received: {existing}")
+    existing = _existing("output")
     if existing != FLAGS.output:
         return
-    names = os.listdir(existing) if os.path.isdir(existing) else ["a file"]
+    names = os.listdir(existing)
     # A run may have been killed before it wrote what it is; of several processes, the first
     # one may be writing already.
     is_run = "run.json" in names or names == ["checkpoints"]

@@ -47,7 +47,7 @@ def plot_scores(path: str, rows: list[dict], title: str, scores: dict[str, str])
     steps = [row["step"] for row in rows]
     axes.plot(steps, [row["loss"] for row in rows], "C0:", marker=".", label="training loss")
     axes.set_xlabel("steps")
-    axes.set_ylabel("cross-entropy (nats)")
+    axes.set_ylabel("training loss")
     axes.set_title(title)
     found = [name for name in scores if name in rows[0]]
     if found:
@@ -55,7 +55,7 @@ def plot_scores(path: str, rows: list[dict], title: str, scores: dict[str, str])
         for i, name in enumerate(found, start=1):
             values = [row[name] for row in rows]
             right.plot(steps, values, f"C{i}", marker=".", label=scores[name])
-        right.set_ylabel("percent")
+        right.set_ylabel(", ".join(scores[name] for name in found))
         right.legend(loc="center right")
     axes.legend(loc="upper center")
     _save(figure, path)

@@ -135,6 +135,10 @@ class TrainingReport(keras.callbacks.Callback):
         since_first = (time.perf_counter() - self._first_ended) / steps
         left = since_first * (self.total_steps - self.step)
         self._record(row, f"{_cost_figures(row)}{int(left // 60)}:{int(left % 60):02d} left")
+        if scores and self.best_score and self.best_score not in scores:
+            raise ValueError(
+                f"An evaluation must give the score {self.best_score!r}. Received: {scores}"
+            )
         score = scores.get(self.best_score)
         if score is not None and score > self.best.get(self.best_score, -math.inf):
             self.best = scores

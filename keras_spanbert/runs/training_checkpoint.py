@@ -330,7 +330,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             part.set_state(state["parts"][name])
 
     def _check_identity(self, theirs):
-        for name in [*self.identity, *theirs]:
+        for name in theirs:
             mine = json.loads(json.dumps(self.identity.get(name)))
             if mine != theirs.get(name):
                 raise ValueError(

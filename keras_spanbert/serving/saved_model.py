@@ -20,6 +20,7 @@ def export_saved_model(
     model: SpanBertTask | SpanBertBackbone,
     path: str,
     tokenizer: SpanBertTokenizer | None = None,
+    max_answer_length: int | None = None,
     **kwargs,
 ) -> None:
     """Writes a self-contained SavedModel that takes strings.
@@ -47,9 +48,9 @@ def export_saved_model(
             folders of the model's: `answers/1`, `answers/2`, ...
         tokenizer: `SpanBertTokenizer`, of a backbone. Defaults to `None`, the
             preprocessor's of a task.
-        **kwargs: of the task's `serving_function`: of a
-            `SpanBertQuestionAnswerer` `max_answer_length`, int, in tokens, by
-            default `30`.
+        max_answer_length: int, in tokens, of a `SpanBertQuestionAnswerer`.
+            Defaults to `None`, 30.
+        **kwargs: other arguments of a task's `serving_function`.
 
     Raises:
         ValueError: where there is something at `path`, the model is none of
@@ -82,8 +83,13 @@ def export_saved_model(
             "`tokenizer` is for a backbone, which takes one; tasks have their own. "
             f"Received: tokenizer={tokenizer} with a {type(model).__name__}"
         )
+    if max_answer_length is not None:
+        kwargs["max_answer_length"] = max_answer_length
+    if kwargs and tokenizer is not None:
+        raise ValueError(f"A backbone takes no {', '.join(kwargs)}. Received: {kwargs}")
     if tokenizer is None:
-        model.check_preprocessor()
+        if model.preprocessor is None:
+            raise ValueError("Strings need a preprocessor. Received: preprocessor=None")
         tokenizer = model.preprocessor.tokenizer
     if tokenizer.special_tokens_in_strings:
         raise ValueError(

@@ -6,6 +6,7 @@ import gzip
 import re
 import tracemalloc
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -590,3 +591,62 @@ def test_blocks_do_not_depend_on_how_text_is_grouped(tmp_path, monkeypatch, cros
         corpus = Corpus(str(tmp_path / "*.txt"), "line", cross_documents=cross_documents)
         found.add(np.concatenate(list(corpus.blocks(tokenizer, 9, min_tokens=2))).tobytes())
     assert len(found) == 1
+
+
+def test_evaluation_reads_no_further_than_its_batches_take(tmp_path, monkeypatch):
+    words = " ".join(["apple", "plum"] * 4000)
+    for i in range(12):
+        write(tmp_path / f"{i:02d}.txt", words)
+    monkeypatch.setattr("keras_spanbert.data.corpus._EVALUATION_BUFFER", 8)
+    monkeypatch.setattr(blocks_module, "_TOKENIZE_CHARACTERS", 1 << 12)
+    corpus = Corpus(str(tmp_path / "*.txt"))
+    read, read_document = [], corpus._read
+
+    def count(path):
+        read.append(path)
+        return read_document(path)
+
+    monkeypatch.setattr(corpus, "_read", count)
+    tokenizer = ks.SpanBertTokenizer([*SPECIAL_TOKENS, "apple", "plum"])
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=16)
+    dataset = corpus.evaluation_dataset(preprocessor, 4, "all", steps=2)
+    assert int(dataset.cardinality()) == 2 and len(read) < 4
+
+
+def test_survey_gives_counts_and_evaluation_in_one_reading(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    for i in range(20):
+        write(tmp_path / f"{i:02d}.txt", " ".join(rng.choice(["apple", "plum", "fig"], 90)))
+    corpus = Corpus(str(tmp_path / "*.txt"), held_out=0.1)
+    tokenizer = ks.SpanBertTokenizer([*SPECIAL_TOKENS, "apple", "plum", "fig"])
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=16)
+    expected = corpus.token_counts(tokenizer, 16)
+    batches = list(corpus.evaluation_dataset(preprocessor, 4, steps=2))
+    read, read_document = [], corpus._read
+
+    def count(path):
+        read.append(path)
+        return read_document(path)
+
+    monkeypatch.setattr(corpus, "_read", count)
+    counts, num_blocks, dataset = corpus.survey(preprocessor, 4, steps=2)
+    assert len(read) == 20
+    np.testing.assert_array_equal(counts, expected[0])
+    assert num_blocks == expected[1]
+    for ours, theirs in zip(dataset, batches, strict=True):
+        for a, b in zip(keras.tree.flatten(ours), keras.tree.flatten(theirs), strict=True):
+            np.testing.assert_array_equal(np.array(a), np.array(b))
+
+
+def test_words_counted_while_reading_give_the_same_vocabulary(tmp_path):
+    rng = np.random.default_rng(0)
+    words = ["apple", "apples", "plum", "plums", "fig", "figs", "Über", "naïve", "x\u00a0y"]
+    for count in [3, 30]:  # Fewer documents than one in twenty, and more.
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for i in range(count):
+            write(folder / f"{i:02d}.txt", " ".join(rng.choice(words, 50)) + f" only{i}")
+        glob = str(folder / "*.txt")
+        now = Corpus(glob, held_out=0.05, count_words=True).train_vocabulary(150)
+        later = Corpus(glob, held_out=0.05).train_vocabulary(150)
+        assert now == later and "app" in "".join(now)

@@ -413,7 +413,7 @@ def test_script_ends_on_a_mistake_with_one_line_and_code_2(texts, tmp_path):
 )
 def test_help_and_mistakes_load_no_backend(flags, code):
     program = (
-        "import sys\nfrom keras_spanbert.recipes import main\n"
+        "import sys\nfrom train import train as main\n"
         f"sys.argv = ['train.py', *{flags}]\n"
         "try:\n    main()\nexcept SystemExit as end:\n"
         "    assert not {'keras', 'tensorflow', 'jax', 'torch'} & set(sys.modules)\n"

@@ -59,7 +59,8 @@ def test_finished_run_is_not_trained_again_and_answers_to_its_output_alone(finis
     history = (finished / "history.csv").read_text()
     in_process(f"--output={finished}", "--resume")
     out = capsys.readouterr().out
-    assert "Going on from step 14" in out and "Counting" not in out and "vocabulary" not in out
+    assert "Going on from step 14" in out
+    assert not any(words in out for words in ["counting tokens", "and words", "vocabulary"])
     assert (finished / "history.csv").read_text() == history
     assert newest(finished) == 14
 

@@ -4,7 +4,6 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_spanbert import distribution
 from keras_spanbert.data.masked_batches import EVALUATION_SEED, masked
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
@@ -93,7 +92,6 @@ class SpanBertPretrainer(SpanBertTask):
                 f"The vocabulary must fit the backbone's {backbone.vocabulary_size} embeddings. "
                 f"Received: {vocabulary_size} tokens"
             )
-        distribution.add_layout(self.sharding_layout)
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -185,8 +183,8 @@ class SpanBertPretrainer(SpanBertTask):
 
     def serving_function(self):
         """The function from strings to embeddings that a SavedModel serves, and their names."""
-        tokenizer = self.preprocessor.tokenizer
-        return embeddings(self.backbone, tokenizer, self.preprocessor.sequence_length), ["text"]
+        longest = min(self.backbone.max_sequence_length, self.preprocessor.sequence_length)
+        return embeddings(self.backbone, self.preprocessor.tokenizer, longest), ["text"]
 
     def compile(
         self,
@@ -371,8 +369,21 @@ class SpanBertPretrainer(SpanBertTask):
 class _CountSteps(keras.callbacks.Callback):
     """Notes the steps of all calls of `fit`: within an epoch JAX's optimizer cannot be asked."""
 
+    def set_model(self, model):
+        super().set_model(model)
+        # `self.model` would bring JAX's state up to date, which is dear at each step.
+        self._trained = model
+
     def on_epoch_begin(self, epoch, logs=None):
-        self.model._steps_so_far = int(self.model.optimizer.iterations)
+        # An optimizer begins anew when the model is compiled again; one that was restored is ahead.
+        iterations = int(self.model.optimizer.iterations)
+        self._trained._steps_so_far = max(self._trained._steps_so_far, iterations)
+        self._batches = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        # Several at once where the model has `steps_per_execution`.
+        self._trained._steps_so_far += batch + 1 - self._batches
+        self._batches = batch + 1
 
 
 def _is_masked(x):

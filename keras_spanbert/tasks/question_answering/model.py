@@ -142,6 +142,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
 
     def serving_function(self, max_answer_length: int = 30):
         """The function from strings to answers that a SavedModel serves, and their names."""
+        self.check_preprocessor()
         if max_answer_length < 1:
             raise ValueError(
                 f"`max_answer_length` must be at least 1. Received: {max_answer_length}"

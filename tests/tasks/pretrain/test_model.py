@@ -154,6 +154,10 @@ def test_fit_on_strings_is_fixed_by_the_seed_and_fresh_each_epoch():
     assert histories[0][0] != histories[0][1]
     again = [model.evaluate(dataset, verbose=0) for _ in range(2)]
     assert again[0] == again[1]
+    # Nor do masks come again where the model is compiled again, for a second phase.
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=IS_TENSORFLOW)
+    more = model.fit(dataset, epochs=1, verbose=0).history["mlm_loss"]
+    assert more[0] not in histories[0]
 
 
 def test_fit_on_blocks_without_padding_takes_no_mask(tmp_path):

@@ -1,0 +1,137 @@
+"""What recipes of tasks that are fine-tuned share: data in, model, training, predictions out."""
+
+from collections.abc import Callable
+
+from keras_spanbert.recipes.flags import FLAGS, resolve
+from keras_spanbert.recipes.run import Run, exit_process
+from keras_spanbert.recipes.terminal import log, stop_on_signals, user_input
+
+
+def check() -> None:
+    """Raises a ValueError where there is no model, nothing to do, or no place for predictions."""
+    does_something = FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data or FLAGS.export
+    if not FLAGS.preset or not does_something:
+        raise ValueError(
+            f"--task={FLAGS.task} takes --preset, and one of --train_data, --eval_data, "
+            f"--predict_data and --export. Received: --preset={FLAGS.preset}"
+        )
+    if bool(FLAGS.predict_data) != bool(FLAGS.predictions):
+        raise ValueError(
+            "--predict_data and --predictions go together. Received: "
+            f"--predict_data={FLAGS.predict_data} --predictions={FLAGS.predictions}"
+        )
+
+
+def fine_tune(
+    run: Run,
+    cls: type,
+    read: Callable,
+    arrays: Callable,
+    evaluate: Callable,
+    predict: Callable,
+    learning_rate: float,
+    epochs: int,
+    preprocessor_flags: tuple[str, ...] = ("sequence_length",),
+    **export_arguments,
+) -> dict:
+    """Trains where there is data to train on, evaluates, predicts, exports.
+
+    Args:
+        run: `Run`.
+        cls: the task's class.
+        read: function of paths and whether they are to train on, which returns
+            examples.
+        arrays: function of the preprocessor and examples, which returns the
+            arrays to train on, `(inputs, labels)`.
+        evaluate: function of a model and examples, which returns scores: those
+            of the class's `scores`, and others.
+        predict: function of a model and examples, which writes --predictions.
+        learning_rate: float, where --learning_rate is not given.
+        epochs: int, where neither --steps nor --epochs is given.
+        preprocessor_flags: names of flags that are the preprocessor's arguments.
+        **export_arguments: of the task's `serving_function`.
+
+    Returns:
+        The scores of the model that was saved, or of the one that was evaluated.
+    """
+    from keras_spanbert import files
+    from keras_spanbert.data.array_stream import ArrayStream
+    from keras_spanbert.data.text_files import find_files
+    from keras_spanbert.recipes.fit import export, fit
+    from keras_spanbert.recipes.plan import Plan
+    from keras_spanbert.runs import plots
+
+    distribution = run.distribution
+    with user_input():
+        if not FLAGS.train_data:
+            # One process predicts, on one device: the last batch may be of any size.
+            distribution.close()
+            if not run.is_main:
+                exit_process(None)
+        train, evaluation, prediction = (
+            patterns and read(find_files(patterns), for_training)
+            for patterns, for_training in [
+                (FLAGS.train_data, True),
+                (FLAGS.eval_data, False),
+                (FLAGS.predict_data, False),
+            ]
+        )
+        with distribution.scope():
+            model = _build(cls, preprocessor_flags)
+    if train:
+        with user_input():
+            batches = arrays(model.preprocessor, train)
+            stream = ArrayStream(batches, FLAGS.batch_size, FLAGS.seed)
+        steps_per_epoch = -(-stream.num_rows // FLAGS.batch_size)
+
+        def plot(report):
+            if report.rows:
+                title = FLAGS.task.replace("_", " ").capitalize()
+                plots.plot_scores(run.path("loss.png"), report.rows, title, cls.scores)
+
+        plan = Plan(
+            model=model,
+            stream=stream,
+            num_examples=stream.num_rows,
+            learning_rate=learning_rate,
+            steps=epochs * steps_per_epoch,
+            eval_every=steps_per_epoch,
+            evaluate=(lambda model: evaluate(model, evaluation)) if evaluation else None,
+            metrics=lambda report: report.best,
+            plot=plot,
+        )
+        model, _, scores = fit(run, plan)
+    else:
+        with user_input():
+            run.write_record()
+        stop_on_signals(f"while predicting, what there is stands in {run.output}")
+        scores = evaluate(model, evaluation) if evaluation else {}
+        with user_input(OSError):
+            files.write_json(run.path("metrics.json"), scores)
+    if prediction:
+        predict(model, prediction)
+    export(model, **export_arguments)
+    if evaluation:
+        shown = [f"{label} {scores[name]:.2f}" for name, label in cls.scores.items()]
+        total = f" of {scores['total']:,}" if "total" in scores else ""
+        log(", ".join(shown) + total)
+    log(f"Wrote {'the preset and ' if train else ''}{run.written()} to {run.output}")
+    return scores
+
+
+def _build(cls, preprocessor_flags):
+    """The preset's model; a checkpoint's head starts fresh where it has none."""
+    model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype)
+    longest = model.backbone.max_sequence_length
+    given = {name: FLAGS[name].value for name in preprocessor_flags if FLAGS[name].present}
+    if FLAGS.train_data:  # A model that is not trained here keeps its preprocessor's settings.
+        length = given.setdefault("sequence_length", min(FLAGS.sequence_length, longest))
+        given = {**cls.preprocessor_cls.arguments_for_length(length), **given}
+    model.preprocessor = cls.preprocessor_cls.from_preset(FLAGS.preset, **given)
+    resolve(**{name: getattr(model.preprocessor, name) for name in preprocessor_flags})
+    if FLAGS.sequence_length > longest:
+        raise ValueError(
+            f"`--sequence_length` must be at most the preset's {longest}. "
+            f"Received: {FLAGS.sequence_length}"
+        )
+    return model

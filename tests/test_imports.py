@@ -1,0 +1,29 @@
+"""The package imports in any order, and its classes are known to Keras."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import keras_spanbert, keras_hub",
+        "from keras_spanbert.checkpoints.__main__ import main",
+        "import keras_spanbert as ks; ks.data.squad.read; ks.data.mrqa.read",
+        "import keras_spanbert, keras; "
+        "assert keras.saving.get_registered_object('keras_spanbert>SpanBertBackbone')",
+    ],
+)
+def test_program_runs(program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stdout
+
+
+def test_unknown_name_is_an_attribute_error():
+    import keras_spanbert as ks
+
+    with pytest.raises(AttributeError, match="no attribute 'SpanBert'"):
+        ks.SpanBert  # noqa: B018
