@@ -30,6 +30,7 @@ ONCE = (
     "test_docs.py",
     "test_files.py",
     "test_floors.py",
+    "test_imports.py",
     "test_package.py",
     "test_runner.py",
 )
@@ -44,6 +45,7 @@ SLOW = (
     "serving",
     "test_demo.py",
     "test_docs.py",
+    "test_imports.py",
     "test_package.py",
 )
 
