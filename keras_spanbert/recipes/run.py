@@ -186,7 +186,7 @@ def _existing(flag):
         raise ValueError(f"`--{flag}` must be writable. Received: {existing}")
     if not os.path.isdir(existing):
         raise ValueError(
-            f"`--{flag}` must be a folder. Received: {FLAGS[flag].value}, behind the file {existing}"
+            f"`--{flag}` must be a folder. Received: {FLAGS[flag].value}, where {existing} is none"
         )
     return existing
 
