@@ -98,12 +98,12 @@ def main(arguments=None) -> int:
         return mistake("the page takes gradio (pip install keras-spanbert[demo])")
 
     import keras_spanbert as ks
-    from keras_spanbert.models.task import is_preset_of
+    from keras_spanbert.formats import keras_hub
 
     if "://" not in args.preset and not os.path.exists(args.preset):
         return mistake(f"PRESET must be a preset or a checkpoint. Received: {args.preset}")
-    is_task = os.path.isfile(os.path.join(args.preset, "task.json"))
-    if is_task and not is_preset_of(ks.SpanBertQuestionAnswerer, args.preset):
+    task = keras_hub.task_class(args.preset)
+    if task not in (None, ks.SpanBertQuestionAnswerer.__name__):
         return mistake(
             "PRESET must answer questions: train it first (train.py --task=question_answering). "
             f"Received: {args.preset}"

@@ -45,6 +45,7 @@ SLOW = (
     "serving",
     "test_demo.py",
     "test_docs.py",
+    "test_imports.py",
     "test_package.py",
 )
 

@@ -63,6 +63,7 @@ def measured(log_probability, mlm, sbo):
 # === Blanks ===
 
 
+@pytest.mark.once
 def test_blanks_are_words_and_spans_of_their_sentences(pretrainer):
     sentences = texts()
     blanks = examples.choose_blanks(pretrainer.preprocessor, sentences, 40, 20)
@@ -78,6 +79,7 @@ def test_blanks_are_words_and_spans_of_their_sentences(pretrainer):
     assert not all(b["has_sbo"] for b in blanks)
 
 
+@pytest.mark.once
 def test_blanks_are_fixed_by_the_seed(pretrainer):
     choose = lambda **kwargs: examples.choose_blanks(  # noqa: E731
         pretrainer.preprocessor, texts(), 10, 5, **kwargs
@@ -85,6 +87,7 @@ def test_blanks_are_fixed_by_the_seed(pretrainer):
     assert choose(seed=3) == choose(seed=3) != choose(seed=4)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "text",
     [
@@ -103,6 +106,7 @@ def test_text_without_fitting_sentence_has_no_blanks_and_one_line_says_so(pretra
     assert line.startswith("No examples") and len(line) <= 96
 
 
+@pytest.mark.once
 def test_spans_do_not_cross_punctuation(pretrainer):
     text = "the people, our country, have made, great progress."
     for seed in range(20):
@@ -138,6 +142,7 @@ COUNTS = np.ones(V, int)
 COUNTS[[ID["people"], ID["peace"], ID[","]]] = [9, 0, 50]
 
 
+@pytest.mark.once
 def test_figures_are_those_worked_out_by_hand():
     blanks = [
         blank("people"),
@@ -188,6 +193,7 @@ def test_figures_are_those_worked_out_by_hand():
     }
 
 
+@pytest.mark.once
 def test_figures_without_any_sbo_target():
     blanks, after = [blank("people", before="")], [measured(-1.0, "people", None)]
     figures = examples.summarize(blanks, [-2.0], after, COUNTS, VOCABULARY)["words"]
@@ -198,6 +204,7 @@ def test_figures_without_any_sbo_target():
     assert "SBO -" in lines[1] and "SBO" not in lines[-1]
 
 
+@pytest.mark.once
 def test_shown_are_the_first_and_those_that_gained_most_a_token():
     blanks = [blank("people")] * 6 + [blank("great people", num_words=2)] * 3
     before = [-5.0, -5.0, -5.0, -5.0, -5.0, -5.0, -8.0, -8.0, -8.0]
@@ -211,6 +218,7 @@ def test_shown_are_the_first_and_those_that_gained_most_a_token():
 # === Lines ===
 
 
+@pytest.mark.once
 def test_lines_fit_the_width_and_are_at_most_30(pretrainer):
     sentences = [text[:-1] + " " + "x" * 120 + "." for text in texts()] + texts(seed=1)
     blanks = examples.choose_blanks(pretrainer.preprocessor, sentences, 60, 40)
@@ -221,6 +229,7 @@ def test_lines_fit_the_width_and_are_at_most_30(pretrainer):
         assert any(f"[{b['truth']}]" in line for line in lines)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("before", "after", "shown"),
     [
@@ -238,6 +247,7 @@ def test_sentence_is_clipped_around_its_blank(before, after, shown):
     assert shown in lines and all(len(line) <= 40 for line in lines[-2:])
 
 
+@pytest.mark.once
 def test_an_example_gives_percent_before_and_after_and_the_guesses():
     blanks = [blank("great people", num_words=2)]
     after = [measured(2 * np.log(0.3), "great people", "of peace")]
