@@ -27,8 +27,9 @@ def add_layout(layout: dict[str, tuple]) -> None:
     engine = keras.distribution.distribution()
     if not isinstance(engine, keras.distribution.ModelParallel) or _layout_map is None:
         return
+    known = list(_layout_map)  # `in` would ask for a layout, which is `None` and not missing.
     for path, axes in layout.items():
-        if path not in _layout_map.keys():
+        if path not in known:
             _layout_map[path] = axes
 
 
