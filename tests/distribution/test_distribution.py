@@ -125,6 +125,7 @@ def test_two_devices_of_a_process_equal_one(texts, alone, tmp_path):
 
 
 @pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
+@pytest.mark.once
 def test_train_script_takes_all_devices_of_a_process(texts, tmp_path):
     output = tmp_path / "run"
     # First with a batch that is not a multiple of the devices.

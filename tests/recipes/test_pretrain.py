@@ -159,6 +159,7 @@ def test_preset_continues_in_another_output_and_keeps_its_vocabulary(
 
 
 @pytest.mark.slow
+@pytest.mark.once
 def test_checkpoint_of_another_library_starts_at_its_loss_with_its_vocabulary(
     trained, evaluated, texts, tmp_path, capsys
 ):

@@ -126,7 +126,9 @@ def test_measures_are_those_of_score_and_fill_in_the_order_of_the_blanks(pretrai
         assert m["log_probability"] == pytest.approx(truth["mlm"], abs=1e-4)
         (candidates,) = pretrainer.fill(b["text"], top_k=3, score="mlm")
         assert [g["token_ids"] for g in m["guesses"]] == [c["token_ids"] for c in candidates]
-        assert m["guesses"][0]["probability"] == pytest.approx(np.exp(candidates[0]["mlm"]))
+        # In float32, of batches of other sizes.
+        best = np.exp(candidates[0]["mlm"])
+        assert m["guesses"][0]["probability"] == pytest.approx(best, rel=1e-4)
         if b["before"]:
             (best,) = pretrainer.fill(b["text"], top_k=1, score="sbo")[0]
             assert m["sbo"]["token_ids"] == best["token_ids"]

@@ -125,6 +125,7 @@ def test_bytes_that_are_not_text_and_a_context_of_1_mb(exported, serve):
     assert served["answer"][0] == long[start:end] == "ann"
 
 
+@pytest.mark.once
 def test_null_threshold_is_the_models_and_max_answer_length_the_callers(answerer, serve, tmp_path):
     questions, contexts, _ = examples(20, seed=8)
     null_scores = answerer._decoded(questions, contexts, 1, None, 32)[1]
@@ -250,6 +251,7 @@ def test_embeddings_of_a_backbone(serve, tmp_path):
     check_embeddings(served, model.backbone, tokenizer, TEXTS, longest=24)
 
 
+@pytest.mark.once
 def test_embeddings_of_a_pretrainer(serve, tmp_path):
     model = build()
     tokenizer = model.preprocessor.tokenizer
