@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -16,18 +17,17 @@ TIMEOUT = 180
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
+    # Of a copy: what is built in the checkout stays there, for the next wheel to find.
+    source = tmp_path_factory.mktemp("source")
+    for name in ["keras_spanbert", "configs"]:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    names = ["setup.cfg", "pyproject.toml", "README.md", "LICENSE", "keras_spanbert_commands.py"]
+    for name in names:
+        shutil.copy(ROOT / name, source)
     subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-deps",
-            f"--wheel-dir={folder}",
-            ".",
-        ],
-        cwd=ROOT,
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", f"--wheel-dir={folder}", "."],
+        cwd=source,
         check=True,
         timeout=TIMEOUT,
     )
