@@ -36,11 +36,13 @@ ONCE = (
 )
 # Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.
 SLOW = (
+    "data/test_training_stream.py",
     "distribution",
     "recipes/test_configs.py",
     "recipes/test_prepare.py",
     "recipes/test_question_answering.py",
     "recipes/test_resume.py",
+    "runs/test_cost.py",
     "runs/test_training_checkpoint.py",
     "serving",
     "test_demo.py",
