@@ -91,7 +91,7 @@ def prepare(
             "counts": counts.tolist(),
             "shards": shards,
         }
-        files.write_json(os.path.join(partial, prepared.MANIFEST), manifest)
+        files.write_json(os.path.join(partial, prepared.MANIFEST), manifest, indent=None)
     return prepared.PreparedCorpus(path)
 
 
