@@ -10,10 +10,12 @@ import argparse
 import os
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # The page speaks to nobody but its user.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
+_UNTRAINED = (
+    "PRESET must answer questions: train it first (train.py --task=question_answering). Received: "
+)
 NUM_ANSWERS = 5
 PASSAGE = (
     "The Amazon rainforest covers most of the Amazon basin of South America. The basin spans "
@@ -104,14 +106,13 @@ def main(arguments=None) -> int:
         return mistake(f"PRESET must be a preset or a checkpoint. Received: {args.preset}")
     task = keras_hub.task_class(args.preset)
     if task not in (None, ks.SpanBertQuestionAnswerer.__name__):
-        return mistake(
-            "PRESET must answer questions: train it first (train.py --task=question_answering). "
-            f"Received: {args.preset}"
-        )
+        return mistake(_UNTRAINED + args.preset)
     try:
         answerer = ks.SpanBertQuestionAnswerer.from_preset(args.preset)
     except (ValueError, OSError) as error:
         return mistake(str(error))
+    if answerer.untrained_heads():
+        return mistake(_UNTRAINED + args.preset)
     if answerer.preprocessor is None:
         return mistake(f"PRESET must have a preprocessor. Received: {args.preset}")
     try:

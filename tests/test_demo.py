@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+import keras_spanbert as ks
 from keras_spanbert import demo
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra [demo])")
@@ -110,8 +111,11 @@ def test_better_of_two_overlapping_answers_is_highlighted():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("preset", ["nothing", "empty", "pretrained"])
-def test_mistake_is_one_line_and_code_2(preset, tmp_path, capsys):
+@pytest.mark.parametrize("preset", ["nothing", "empty", "pretrained", "encoder"])
+def test_mistake_is_one_line_and_code_2(preset, model, tmp_path, capsys):
+    answerer, _ = model
+    tokenizer = answerer.preprocessor.tokenizer
+    ks.checkpoints.to_huggingface(answerer.backbone, tmp_path / "encoder", tokenizer)
     (tmp_path / "empty").mkdir()
     (tmp_path / "pretrained").mkdir()
     (tmp_path / "pretrained" / "task.json").write_text('{"class_name": "SpanBertPretrainer"}')

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -17,8 +16,6 @@ for name in NAMES:
 
 ROOT = pathlib.Path(__file__).parent.parent
 TIMEOUT = 180  # Seconds; a run takes some 15.
-# Of TensorFlow's C++ code, before it heeds any setting.
-LOG_LINE = re.compile(r"[IWE]\d{4} |WARNING: All log messages before absl")
 
 
 def start(*arguments):
@@ -37,12 +34,7 @@ def start(*arguments):
 def run(*arguments):
     with start(*arguments) as process:
         out, err = process.communicate(timeout=TIMEOUT)
-    return process.returncode, out, without_log(err)
-
-
-def without_log(err):
-    lines = [line for line in err.splitlines(keepends=True) if not LOG_LINE.match(line)]
-    return "".join(lines)
+    return process.returncode, out, err
 
 
 def in_process(*arguments):

@@ -7,10 +7,7 @@ Face folder. Prints what was loaded, left unused or started fresh.
 """
 
 import argparse
-import os
 import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def main(arguments=None) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import zlib
 from collections.abc import Callable
 
 import keras
@@ -29,7 +30,8 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
     - `arguments_for`: its arguments for a checkpoint's settings.
     - `checkpoint_settings`: its settings for its own table of tensors.
     - `head_flops`: floating-point operations of its heads.
-    - `serving_function`: its graph from strings to answers.
+    - `serving_function`: its graph from strings to answers; `serves_heads`,
+      whether that goes through its heads.
     - `scores`: labels of what an evaluation gives, by name; of `best_score`, a
       name among them, more is better.
     - `describe`: what a run shows of a row of its history.
@@ -42,6 +44,7 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
     checkpoint_parts: tuple[Part, ...] = ()
     huggingface_class: str | None = None
     sharding_layout: dict[str, tuple] = {}
+    serves_heads = True
     scores: dict[str, str] = {}
     best_score: str | None = None
 
@@ -49,6 +52,10 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
         # Before the constructor makes the first variable.
         distribution.add_layout(cls.sharding_layout)
         return super().__new__(cls, *args, **kwargs)
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._initial_heads = self._head_checksums()
 
     @classmethod
     def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
@@ -131,6 +138,40 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
                 f"The preprocessor's `sequence_length` must be at most the model's {longest}. "
                 f"Received: sequence_length={self.preprocessor.sequence_length}"
             )
+
+    def untrained_heads(self) -> list[str]:
+        """Names of the heads that are as they were initialised: neither trained nor loaded."""
+        now = self._head_checksums() if self._initial_heads else {}
+        # What has changed once need not be looked at again.
+        self._initial_heads = {n: c for n, c in self._initial_heads.items() if now.get(n) == c}
+        return list(self._initial_heads)
+
+    def warn_if_untrained(self) -> None:
+        """Warns of heads that have learned nothing: what they give is random."""
+        heads = self.untrained_heads()
+        if heads:
+            _LOG.warning(
+                "WARNING: this %s has not been trained: what its %s gives is random. Call `fit`, "
+                "or load a preset or checkpoint with a trained head",
+                type(self).__name__,
+                " and ".join(heads),
+            )
+
+    def save_to_preset(self, preset_dir, *args, **kwargs):
+        self.warn_if_untrained()
+        super().save_to_preset(preset_dir, *args, **kwargs)
+
+    def _head_checksums(self):
+        of_backbone = {id(weight) for weight in self.backbone.weights}
+        checksums = {}
+        for layer in self.layers:
+            # Kernels alone: biases may be set to the unigram distribution.
+            kernels = [w for w in layer.weights if id(w) not in of_backbone and len(w.shape) > 1]
+            # Parts of what is spread over processes are on other hosts.
+            if kernels and all(getattr(w.value, "is_fully_addressable", True) for w in kernels):
+                bytes_of_each = (keras.ops.convert_to_numpy(w).tobytes() for w in kernels)
+                checksums[layer.name] = zlib.crc32(b"".join(bytes_of_each))
+        return checksums
 
     # Keras's, for the batches of arrays that `fit` takes too: keras-hub's would preprocess them.
     train_on_batch = keras.Model.train_on_batch

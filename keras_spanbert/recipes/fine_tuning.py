@@ -68,16 +68,26 @@ def fine_tune(
             distribution.close()
             if not run.is_main:
                 exit_process(None)
-        train, evaluation, prediction = (
-            patterns and read(find_files(patterns), for_training)
+        data = [
+            (patterns and find_files(patterns), for_training)
             for patterns, for_training in [
                 (FLAGS.train_data, True),
                 (FLAGS.eval_data, False),
                 (FLAGS.predict_data, False),
             ]
-        )
+        ]
         with distribution.scope():
             model = _build(cls, preprocessor_flags)
+        untrained = model.untrained_heads()
+        if untrained and not FLAGS.train_data:
+            raise ValueError(
+                "`--preset` must have a trained head to evaluate, predict or export with: "
+                f"--train_data trains one. Received: {FLAGS.preset}, without weights for "
+                f"{' and '.join(untrained)}"
+            )
+        train, evaluation, prediction = (
+            paths and read(paths, for_training) for paths, for_training in data
+        )
     if train:
         with user_input():
             batches = arrays(model.preprocessor, train)

@@ -13,7 +13,7 @@ import traceback
 
 from absl import app, flags
 
-from keras_spanbert import files
+from keras_spanbert import files, tensorflow_log
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.names import NAMES, recipe
@@ -22,7 +22,7 @@ from keras_spanbert.recipes.terminal import (
     PROGRAM,
     SIGNALS,
     exit_on_user_error,
-    quiet,
+    plain_log,
     stop_on_signals,
     user_input,
 )
@@ -102,6 +102,7 @@ def _find_flagfile(argument):
 
 def run_recipe(argv: list[str]) -> None:
     """Runs the recipe of --task from its checks to its last line."""
+    plain_log()
     with user_input():
         if argv[1:]:
             raise ValueError(
@@ -130,16 +131,11 @@ def run_recipe(argv: list[str]) -> None:
 
 
 def _set_up():
-    # TensorFlow's chatter would hide what matters here.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with quiet():
+    with tensorflow_log.held_back():
         import keras
-        import tensorflow as tf
 
         import keras_spanbert as ks
         from keras_spanbert.runs import fallback
-
-        tf.config.list_physical_devices()
     with user_input():
         distribution = ks.distribute(FLAGS.distribution)
         if FLAGS.train_data or FLAGS.task == "pretrain":

@@ -4,9 +4,12 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
+from logging import Formatter
 from types import SimpleNamespace
+
+from absl import logging
+from absl.flags import FLAGS
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 # How messages name this program: `train.py` or the installed command.
@@ -33,22 +36,11 @@ def exit_on_user_error(error: Exception | str) -> None:
     sys.exit(2)
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Holds back what libraries write to stderr, unless they fail."""
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as held_back:
-        os.dup2(held_back.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            held_back.seek(0)
-            os.write(stderr, held_back.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
+def plain_log() -> None:
+    """Has libraries' warnings, and ours, told in a line each, and nothing below a warning."""
+    if not FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.WARNING)
+    logging.get_absl_handler().setFormatter(Formatter(f"{PROGRAM.name}: %(message)s"))
 
 
 def stop_on_signals(when: str, clean_up: bool = False) -> None:
@@ -60,9 +52,10 @@ def stop_on_signals(when: str, clean_up: bool = False) -> None:
             to `False`: at once, as libraries swallow exceptions while they are
             imported.
     """
+    stderr = os.dup(2)  # What is told while TensorFlow loads is held back.
 
     def stop(number, frame):
-        os.write(2, f"{PROGRAM.name}: interrupted {when}\n".encode())
+        os.write(stderr, f"{PROGRAM.name}: interrupted {when}\n".encode())
         if clean_up:
             sys.exit(128 + number)
         os._exit(128 + number)

@@ -13,11 +13,14 @@ import re
 
 import numpy as np
 
+from keras_spanbert.tasks.pretrain.filling import score
+
 # A corpus may be huge: sentences are sampled from its beginning.
 _MOST_CHARACTERS = 4_000_000
 _FEWEST_WORDS, _MOST_SENTENCE_CHARACTERS = 6, 300
 _MOST_SPAN_WORDS = 4
 _NUM_GUESSES = 3
+_BATCH_SIZE = 32
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\s*\n\s*")
 # Letters alone, and no part of a word with a hyphen or an apostrophe.
@@ -123,7 +126,8 @@ def score_truths(pretrainer, blanks):
     order = _by_length(blanks)
     texts = [blanks[i]["text"] for i in order]
     truths = [[blanks[i]["truth"]] for i in order]
-    for i, (truth,) in zip(order, pretrainer.score(texts, truths)):
+    # Not its method, which would warn of a model that is about to be trained.
+    for i, (truth,) in zip(order, score(pretrainer, texts, truths, _BATCH_SIZE)):
         scored[i] = truth["mlm"]
     return scored
 

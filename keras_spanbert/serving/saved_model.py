@@ -97,6 +97,8 @@ def export_saved_model(
             f"Received: {tokenizer.special_tokens_in_strings}"
         )
     serve, names = _serving_function(model, tokenizer, kwargs)
+    if isinstance(model, SpanBertTask) and model.serves_heads:
+        model.warn_if_untrained()
     # TF Serving must never see half a model.
     with files.new_folder(path) as folder:
         if is_tensorflow:

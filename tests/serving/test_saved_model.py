@@ -309,6 +309,12 @@ def test_error_for_a_subclass_that_another_process_does_not_know(tmp_path):
 
 
 @pytest.mark.once
+def test_export_of_an_untrained_head_comes_with_a_warning(tmp_path, caplog):
+    export_saved_model(build(), tmp_path / "model")
+    assert "has not been trained: what its qa_outputs gives is random" in caplog.text
+
+
+@pytest.mark.once
 def test_error_for_a_path_that_is_taken(answerer, tmp_path):
     (tmp_path / "kept").write_text("kept")
     for taken in [tmp_path, tmp_path / "kept"]:

@@ -70,6 +70,7 @@ class SpanBertPretrainer(SpanBertTask):
         Part("cls.pair_target_predictions.", sbo_entries),
     )
     huggingface_class = "BertForMaskedLM"
+    serves_heads = False
     sharding_layout = {
         r"mlm_head/intermediate_dense/kernel": (None, "model"),
         r"sbo_head/dense_\d/kernel": (None, "model"),
@@ -324,6 +325,7 @@ class SpanBertPretrainer(SpanBertTask):
         pretrainer.fill("The United [MASK] of America")[0][0]["text"]
         ```
         """
+        self.warn_if_untrained()
         return fill(self, texts, top_k, score, batch_size)
 
     def score(
@@ -352,6 +354,7 @@ class SpanBertPretrainer(SpanBertTask):
         pretrainer.score("The United [MASK] of America", ["States"])[0]["mlm"]
         ```
         """
+        self.warn_if_untrained()
         return score(self, texts, fillings, batch_size)
 
     def get_config(self):

@@ -248,6 +248,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         return {**best, **squad(dataset, predictions, null_scores, self.null_threshold)}
 
     def _decoded(self, questions, contexts, max_answer_length, null_threshold, batch_size):
+        self.warn_if_untrained()
         windows = self._windows(questions, contexts)
         start, end = self._logits(windows, batch_size)
         if null_threshold is None:

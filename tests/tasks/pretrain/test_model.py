@@ -291,6 +291,13 @@ def test_fill_scores_candidates_with_both_heads():
     assert by_mlm["score"] == by_mlm["mlm"]
 
 
+def test_random_fillings_come_with_a_warning(caplog):
+    model = build()
+    model.set_output_biases(np.zeros(V))
+    model.fill("the [MASK] of", top_k=1)
+    assert "has not been trained: what its mlm_head and sbo_head gives is random" in caplog.text
+
+
 def test_fill_ranks_whole_blanks():
     blank = build().fill("the [MASK] [MASK] of it", top_k=50)[0]
     scores = [c["score"] for c in blank]

@@ -125,6 +125,27 @@ def test_mistake_in_an_argument_names_it(arguments, error):
         build().answer("who", "ann", **arguments)
 
 
+def test_random_answers_come_with_a_warning(caplog):
+    model = build()
+    model.answer("who sold it", "ann sold it")
+    assert "has not been trained: what its qa_outputs gives is random" in caplog.text
+    assert model.untrained_heads() == ["qa_outputs"]
+
+
+def test_preset_of_a_head_that_was_not_trained_comes_with_a_warning(caplog, tmp_path):
+    build().save_to_preset(tmp_path)
+    assert "has not been trained" in caplog.text
+
+
+def test_trained_or_loaded_head_gives_no_warning(trained, caplog):
+    loaded = build()
+    loaded.set_weights(trained.get_weights())
+    for model in [trained, loaded]:
+        model.answer("who sold it", "ann sold it")
+        assert model.untrained_heads() == []
+    assert caplog.text == ""
+
+
 def test_windows_longer_than_the_model_are_refused():
     model = build()
     model.preprocessor = ks.SpanBertQuestionAnswererPreprocessor(
