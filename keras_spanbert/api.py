@@ -2,6 +2,10 @@
 
 from keras_spanbert import checkpoints, metrics, serving
 from keras_spanbert.data import mrqa, prepared, squad  # noqa: F401, as keras_spanbert.data.squad
+from keras_spanbert.data.array_stream import ArrayStream
+from keras_spanbert.data.corpus import Corpus
+from keras_spanbert.data.prepared import PreparedCorpus
+from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.distribution import distribute
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.layers.span_masking import SpanMasking
@@ -18,7 +22,10 @@ from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 
 __all__ = [
     "AdamW",
+    "ArrayStream",
+    "Corpus",
     "LinearWarmupDecay",
+    "PreparedCorpus",
     "SpanBertBackbone",
     "SpanBertPretrainer",
     "SpanBertPretrainerPreprocessor",
@@ -28,6 +35,7 @@ __all__ = [
     "SpanBoundaryHead",
     "SpanMasking",
     "TrainingCheckpoint",
+    "TrainingStream",
     "checkpoints",
     "distribute",
     "metrics",

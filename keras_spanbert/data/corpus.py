@@ -6,6 +6,7 @@ memory does not grow with them. A block never crosses a document's end
 """
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -28,8 +29,8 @@ class Corpus:
     Reads all files once, to check and count them.
 
     Args:
-        files: string or list of strings, paths or globs, of plain or gzip
-            UTF-8 text.
+        files: string or `os.PathLike`, or a list of these, paths or globs, of
+            plain or gzip UTF-8 text.
         document_boundary: "file", "blank_line" or "line", where documents end.
             Defaults to `"file"`.
         held_out: float in [0, 1). Share of documents to hold out: each n-th,
@@ -63,7 +64,7 @@ class Corpus:
 
     def __init__(
         self,
-        files: str | Iterable[str],
+        files: str | os.PathLike | Iterable[str | os.PathLike],
         document_boundary: str = "file",
         held_out: float = 0.0,
         encoding_errors: str = "strict",

@@ -17,11 +17,11 @@ _PIECE_CHARACTERS = 1 << 16
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 
 
-def find_files(patterns: str | Iterable[str]) -> list[str]:
+def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
     """The sorted files that one or several globs match."""
-    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    patterns = [patterns] if isinstance(patterns, (str, os.PathLike)) else patterns
     files = set()
-    for pattern in patterns:
+    for pattern in map(os.fspath, patterns):
         found = glob.glob(pattern, recursive=True)
         if not found:
             raise ValueError(f"Files must exist. Received: {pattern}, which no file matches")

@@ -126,8 +126,9 @@ def same(one, other):
 def test_documents_end_where_the_boundary_says(tmp_path, boundary, documents):
     write(tmp_path / "a.txt", "one\ntwo\n \t\n\n three\nfour\n\n")
     write(tmp_path / "b.txt", "\n\nfive")
-    corpus = Corpus(str(tmp_path / "*.txt"), boundary)
+    corpus = Corpus(tmp_path / "*.txt", boundary)
     assert words_of(corpus) == documents
+    assert words_of(Corpus(str(tmp_path / "*.txt"), boundary)) == documents
     assert corpus.num_documents == len(documents)
     assert corpus.num_characters == sum(len(text) for text, _ in corpus.documents("all"))
 
