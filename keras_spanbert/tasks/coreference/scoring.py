@@ -1,0 +1,358 @@
+"""Scores of mentions, and of pairs of them.
+
+B = documents, T = tokens of a document, N = candidate spans, K = spans that are
+kept, A = antecedents of each, D = size of a span's embedding, F = width of a
+feature.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_spanbert.tasks.coreference.span_layers import Gate, WeightedLayer
+from keras_spanbert.tasks.coreference.spans import gather_rows
+
+# Distances 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+.
+NUM_DISTANCES = 10
+
+
+def distance_bucket(distance):
+    """The bucket of a distance between spans, counted in spans."""
+    bucket = ops.clip(distance, 0, 4)
+    for first in (5, 8, 16, 32, 64):
+        bucket += ops.cast(distance >= first, bucket.dtype)
+    return bucket
+
+
+class FeedForward(WeightedLayer):
+    """A feed-forward network with one output, whose input may be given in parts.
+
+    The first product of a concatenation is the sum of its parts' products. So a
+    part that many inputs share, such as a span in all its pairs, is multiplied
+    once, and no concatenation is made.
+
+    Args:
+        sizes: list of ints, the sizes of the input's parts.
+        ffnn_size: int, of hidden layers.
+        ffnn_depth: int, their number.
+        **kwargs: of `WeightedLayer`.
+
+    Call arguments:
+        projected: float `[..., ffnn_size]`, the sum of `project` of the parts.
+
+    Returns:
+        float32 `[...]`.
+    """
+
+    def __init__(self, sizes, ffnn_size: int, ffnn_depth: int, **kwargs):
+        super().__init__(**kwargs)
+        self.sizes = list(sizes)
+        self.ffnn_size = ffnn_size
+        self.ffnn_depth = ffnn_depth
+
+    def build(self, *_):
+        dims = [sum(self.sizes), *[self.ffnn_size] * self.ffnn_depth, 1]
+        names = [*[f"hidden_{{}}_{i}" for i in range(self.ffnn_depth)], "output_{}"]
+        self.products, self.biases = [], []
+        for name, inputs, outputs in zip(names, dims[:-1], dims[1:]):
+            self.products.append(self.add_matrix(name.format("weights"), inputs, outputs))
+            self.biases.append(self.add_bias(name.format("bias"), outputs))
+        self.built = True
+
+    def project(self, part: int, x):
+        """A part's share of the first product."""
+        begin = sum(self.sizes[:part])
+        rows = ops.convert_to_tensor(self.products[0])[begin : begin + self.sizes[part]]
+        return ops.matmul(x, ops.cast(rows, self.compute_dtype))
+
+    def call(self, projected, training=None):
+        x = projected + self.biases[0]
+        for product, bias in zip(self.products[1:], self.biases[1:]):
+            x = self.dropout(ops.relu(x), training=training)
+            x = ops.matmul(x, product) + bias
+        return as_scores(ops.squeeze(x, axis=-1))
+
+
+def as_scores(x):
+    """In float32 or more: sums of scores decide what comes first."""
+    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+
+
+class _Scorer(WeightedLayer):
+    """A layer with feed-forward networks of the same settings."""
+
+    def feed_forward(self, name, sizes, ffnn_size, ffnn_depth):
+        return FeedForward(sizes, ffnn_size, ffnn_depth, name=name, **self.settings())
+
+    def settings(self):
+        return {
+            "dropout_rate": self.dropout_rate,
+            "initializer_range": self.initializer_range,
+            "dtype": self.dtype_policy,
+        }
+
+
+class MentionScorer(_Scorer):
+    """How much each candidate looks like a mention, `[B, N]`.
+
+    Args:
+        hidden_dim: int, H.
+        ffnn_size, ffnn_depth: ints, of the hidden layers.
+        max_span_width: int.
+        feature_size: int, F.
+        use_features, model_heads, use_prior: bools: whether a span's width, its
+            head, and a score of its width alone count.
+        **kwargs: of `WeightedLayer`.
+
+    Call arguments:
+        starts, ends: int32 `[B, N]`.
+        tokens, widths, heads: see `SpanEmbeddings`.
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        ffnn_size: int,
+        ffnn_depth: int,
+        max_span_width: int,
+        feature_size: int,
+        use_features: bool,
+        model_heads: bool,
+        use_prior: bool,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.max_span_width = max_span_width
+        self.use_prior = use_prior
+        sizes = [hidden_dim, hidden_dim, feature_size * use_features, hidden_dim * model_heads]
+        self.mention = self.feed_forward("mention", sizes, ffnn_size, ffnn_depth)
+        self.feature_size = feature_size
+        if use_prior:
+            self.width = self.feed_forward("width", [feature_size], ffnn_size, ffnn_depth)
+
+    def build(self, *_):
+        self.mention.build()
+        if self.use_prior:
+            shape = self.max_span_width, self.feature_size
+            self.widths = self.add_matrix("width_embeddings", *shape)
+            self.width.build()
+        self.built = True
+
+    def call(self, starts, ends, tokens, widths=None, heads=None, training=None):
+        ends = ops.maximum(ends, starts)
+        projected = gather_rows(self.mention.project(0, tokens), starts)
+        projected = projected + gather_rows(self.mention.project(1, tokens), ends)
+        if widths is not None:
+            projected = projected + self.mention.project(2, widths)
+        if heads is not None:
+            cells = starts * self.max_span_width + ends - starts
+            projected = projected + self.mention.project(3, gather_rows(heads, cells))
+        scores = self.mention(projected, training=training)
+        if self.use_prior:
+            by_width = self.width(self.width.project(0, self.widths), training=training)
+            scores = scores + ops.take(by_width, ends - starts, axis=0)
+        return scores
+
+    def compute_output_spec(self, starts, ends, tokens, widths=None, heads=None, training=None):
+        return keras.KerasTensor(starts.shape, dtype="float32")
+
+
+class CoarseScorer(WeightedLayer):
+    """Chooses the antecedents of each span by a cheap score of all pairs.
+
+    Args:
+        embedding_dim: int, D.
+        max_top_antecedents: int, A.
+        feature_size: int.
+        use_prior: bool. Whether a score of the distance counts.
+        **kwargs: of `WeightedLayer`.
+
+    Call arguments:
+        embeddings: float `[B, K, D]`, where K is A or more.
+        mention_scores: float `[B, N]`, of candidates.
+        top_spans, top_span_mask: int32 `[B, K]`.
+
+    Returns:
+        `(antecedents, scores)`, int32 and float32 `[B, K, A]`: indices of spans
+        that are kept, and the pair's score, -inf where there is none.
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        max_top_antecedents: int,
+        feature_size: int,
+        use_prior: bool,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.max_top_antecedents = max_top_antecedents
+        self.embedding_dim = embedding_dim
+        self.feature_size = feature_size
+        self.use_prior = use_prior
+
+    def build(self, *_):
+        size = self.embedding_dim
+        self.projection = self.add_matrix("source_weights", size, size)
+        self.projection_bias = self.add_bias("source_bias", size)
+        if self.use_prior:
+            size = self.feature_size
+            self.distances = self.add_matrix("distance_embeddings", NUM_DISTANCES, size)
+            self.distance = self.add_matrix("distance_weights", size, 1)
+            self.distance_bias = self.add_bias("distance_bias", 1)
+        self.built = True
+
+    def call(self, embeddings, mention_scores, top_spans, top_span_mask, training=None):
+        source = ops.matmul(embeddings, self.projection) + self.projection_bias
+        source = self.dropout(source, training=training)
+        target = self.dropout(embeddings, training=training)
+        scores = as_scores(ops.matmul(source, ops.transpose(target, (0, 2, 1))))  # [B, K, K]
+        mention = gather_rows(mention_scores, top_spans)
+        scores = scores + mention[:, :, None] + mention[:, None, :]
+        index = ops.arange(ops.shape(top_spans)[1], dtype="int32")
+        distance = index[:, None] - index[None, :]
+        if self.use_prior:
+            table = self.dropout(ops.cast(self.distances, self.compute_dtype), training=training)
+            by_distance = ops.matmul(table, self.distance) + self.distance_bias
+            prior = ops.take(as_scores(by_distance[:, 0]), distance_bucket(distance), axis=0)
+            scores = scores + prior
+        is_antecedent = (distance > 0) & (top_span_mask[:, :, None] > 0)
+        scores = ops.where(is_antecedent, scores, -np.inf)
+        _, antecedents = ops.top_k(ops.stop_gradient(scores), self.max_top_antecedents)
+        antecedents = ops.cast(antecedents, "int32")
+        # By places in the whole matrix: `take_along_axis` is slow on TensorFlow.
+        num_documents, num_spans = ops.shape(top_spans)
+        places = antecedents + index[:, None] * num_spans
+        return antecedents, gather_rows(ops.reshape(scores, (num_documents, -1)), places)
+
+    def compute_output_spec(
+        self, embeddings, mention_scores, top_spans, top_span_mask, training=None
+    ):
+        shape = (*top_spans.shape, self.max_top_antecedents)
+        return keras.KerasTensor(shape, dtype="int32"), keras.KerasTensor(shape, dtype="float32")
+
+
+class FineScorer(_Scorer):
+    """Scores pairs by a network on both spans and the features of the pair.
+
+    With a depth of more than 1 a span's embedding is then mixed with those of
+    its likely antecedents, and pairs are scored again.
+
+    Args:
+        embedding_dim: int, D.
+        ffnn_size, ffnn_depth: ints, of the hidden layers.
+        feature_size: int, F.
+        coref_depth: int. How often pairs are scored.
+        use_metadata: bool. Whether speakers and genre count.
+        use_features: bool. Whether the distance in spans counts.
+        num_segment_distances: int. How many distances in segments there are; 0
+            where they do not count.
+        num_genres: int.
+        **kwargs: of `WeightedLayer`.
+
+    Call arguments:
+        embeddings: float `[B, K, D]`.
+        antecedents: int32 `[B, K, A]`.
+        coarse_scores: float32 `[B, K, A]`.
+        span_speakers, span_segments: int32 `[B, K]`.
+        genre: int32 `[B]`.
+
+    Returns:
+        float32 `[B, K, A]`.
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        ffnn_size: int,
+        ffnn_depth: int,
+        feature_size: int,
+        coref_depth: int,
+        use_metadata: bool,
+        use_features: bool,
+        num_segment_distances: int,
+        num_genres: int,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.coref_depth = coref_depth
+        self.use_metadata = use_metadata
+        self.use_features = use_features
+        self.num_segment_distances = num_segment_distances
+        self.num_genres = num_genres
+        self.feature_size = feature_size
+        num_features = 2 * use_metadata + use_features + bool(num_segment_distances)
+        sizes = [embedding_dim, embedding_dim, embedding_dim, num_features * feature_size]
+        self.pair = self.feed_forward("pair", sizes, ffnn_size, ffnn_depth)
+        if coref_depth > 1:
+            self.refinement = Gate(embedding_dim, 1, name="refinement", **self.settings())
+
+    def build(self, *_):
+        size = self.feature_size
+        if self.use_metadata:
+            self.same_speaker = self.add_matrix("same_speaker_embeddings", 2, size)
+            self.genres = self.add_matrix("genre_embeddings", self.num_genres, size)
+        if self.use_features:
+            self.distances = self.add_matrix("distance_embeddings", NUM_DISTANCES, size)
+        if self.num_segment_distances:
+            name = "segment_distance_embeddings"
+            self.segments = self.add_matrix(name, self.num_segment_distances, size)
+        self.pair.build()
+        if self.coref_depth > 1:
+            self.refinement.build()
+        self.built = True
+
+    def call(
+        self,
+        embeddings,
+        antecedents,
+        coarse_scores,
+        span_speakers,
+        span_segments,
+        genre,
+        training=None,
+    ):
+        features = self._features(antecedents, span_speakers, span_segments, genre)
+        for depth in range(1, self.coref_depth + 1):
+            others = gather_rows(embeddings, antecedents)  # [B, K, A, D]
+            projected = self.pair.project(0, embeddings)[:, :, None, :]
+            projected = projected + gather_rows(self.pair.project(1, embeddings), antecedents)
+            projected = projected + self.pair.project(2, embeddings[:, :, None, :] * others)
+            if features is not None:
+                dropped = self.dropout(features, training=training)
+                projected = projected + self.pair.project(3, dropped)
+            scores = coarse_scores + self.pair(projected, training=training)
+            if depth < self.coref_depth:  # The released graph updates once more, to no effect.
+                embeddings = self._refined(embeddings, others, scores)
+        return scores
+
+    def _features(self, antecedents, span_speakers, span_segments, genre):
+        """`[B, K, A, features * F]`, or `None` where there are none."""
+        shape = ops.shape(antecedents)
+        rows = []
+        if self.use_metadata:
+            same = gather_rows(span_speakers, antecedents) == span_speakers[:, :, None]
+            rows.append(ops.take(self.same_speaker, ops.cast(same, "int32"), axis=0))
+            of_genre = ops.take(self.genres, genre, axis=0)[:, None, None, :]
+            rows.append(ops.broadcast_to(of_genre, (*shape, of_genre.shape[-1])))
+        if self.use_features:
+            distance = ops.arange(shape[1], dtype="int32")[:, None] - antecedents
+            rows.append(ops.take(self.distances, distance_bucket(distance), axis=0))
+        if self.num_segment_distances:
+            distance = span_segments[:, :, None] - gather_rows(span_segments, antecedents)
+            distance = ops.clip(distance, 0, self.num_segment_distances - 1)
+            rows.append(ops.take(self.segments, distance, axis=0))
+        if not rows:
+            return None
+        return ops.cast(ops.concatenate(rows, axis=-1), self.compute_dtype)
+
+    def _refined(self, embeddings, others, scores):
+        """Each span's embedding, mixed with those that it may refer to, itself for none."""
+        scores = ops.concatenate([ops.zeros_like(scores[:, :, :1]), scores], axis=2)
+        weights = ops.cast(ops.softmax(scores, axis=-1), embeddings.dtype)
+        attended = weights[:, :, :1] * embeddings
+        attended = attended + ops.matmul(weights[:, :, None, 1:], others)[:, :, 0, :]
+        return self.refinement(embeddings, attended)
+
+    def compute_output_spec(self, embeddings, antecedents, coarse_scores, *args, **kwargs):
+        return keras.KerasTensor(coarse_scores.shape, dtype="float32")
