@@ -12,6 +12,10 @@ from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint
+from keras_spanbert.tasks.coreference.model import SpanBertCoreferenceResolver
+from keras_spanbert.tasks.coreference.preprocessor import (
+    SpanBertCoreferenceResolverPreprocessor,
+)
 from keras_spanbert.tasks.pretrain.model import SpanBertPretrainer
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.tasks.question_answering.model import SpanBertQuestionAnswerer
@@ -27,6 +31,8 @@ __all__ = [
     "LinearWarmupDecay",
     "PreparedCorpus",
     "SpanBertBackbone",
+    "SpanBertCoreferenceResolver",
+    "SpanBertCoreferenceResolverPreprocessor",
     "SpanBertPretrainer",
     "SpanBertPretrainerPreprocessor",
     "SpanBertQuestionAnswerer",

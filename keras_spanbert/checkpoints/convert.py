@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterator
 
 from keras_spanbert import files, formats
-from keras_spanbert.formats import fairseq, huggingface
+from keras_spanbert.formats import fairseq, google, huggingface
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import tensors_of
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.tasks import TASKS, model_class
+from keras_spanbert.tasks.coreference.model import SpanBertCoreferenceResolver
 from keras_spanbert.tasks.pretrain.model import SpanBertPretrainer
 
 
@@ -59,6 +60,40 @@ def from_google(path: str) -> SpanBertPretrainer:
     ```
     """
     return SpanBertPretrainer.from_checkpoint(formats.open_checkpoint(path))
+
+
+def from_coreference(
+    path: str, vocabulary: str | None = None, **arguments
+) -> SpanBertCoreferenceResolver:
+    """Loads a coreference model of the released TensorFlow code, heads included.
+
+    Arguments that its tensors show, such as the widest span, are read off them.
+
+    Args:
+        path: string. A folder with `bert_config.json` and `model.max.ckpt.*`.
+        vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to
+            `None`, that in the folder; without any the resolver has no
+            preprocessor.
+        **arguments: of `SpanBertCoreferenceResolver`. `max_segment_len`,
+            `model_type` and the other arguments without weights are in the
+            released `experiments.conf`.
+
+    Returns:
+        `SpanBertCoreferenceResolver`.
+
+    Raises:
+        ValueError: see `from_huggingface`; and where an argument does not fit
+            the tensors.
+
+    Example:
+    ```python
+    resolver = keras_spanbert.checkpoints.from_coreference(
+        "spanbert_base", "vocab.txt", max_segment_len=384
+    )
+    ```
+    """
+    checkpoint = google.open_google(os.fspath(path), vocabulary)
+    return SpanBertCoreferenceResolver.from_checkpoint(checkpoint, **arguments)
 
 
 def from_fairseq(

@@ -8,6 +8,9 @@ from keras_spanbert.formats.checkpoint import Checkpoint
 from keras_spanbert.formats.tensors import Tensor, open_tensorflow
 from keras_spanbert.formats.vocabulary import vocabulary_of
 
+# What optimizers keep beside each variable.
+_SLOTS = ("/adam_m", "/adam_v", "/Adam", "/Adam_1")
+
 
 def find_prefixes(folder: str) -> list[str]:
     """The TensorFlow checkpoints in a folder, by their prefixes."""
@@ -35,7 +38,9 @@ def open_google(
             f"{source} must hold one TensorFlow checkpoint. Received: {', '.join(prefixes)}"
         )
     tensors = open_tensorflow(prefixes[0])
-    tensors = dict(_as_pytorch(name, tensor) for name, tensor in tensors.items())
+    tensors = dict(
+        _as_pytorch(name, tensor) for name, tensor in tensors.items() if not name.endswith(_SLOTS)
+    )
     config = files.read_json(os.path.join(folder, "bert_config.json"))
     return Checkpoint(source, config, tensors, *vocabulary_of(folder, vocabulary))
 

@@ -9,6 +9,8 @@ from keras_spanbert.tasks.coreference.tensors import tensorize
 
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 MODEL_TYPES = ("independent", "overlap")
+# Where a checkpoint's settings have the resolver's arguments: some of their names are BERT's too.
+SETTINGS = "coreference"
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -75,10 +77,13 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
-        length = settings.get("max_segment_len", 384)
-        arguments = {"sequence_length": min(length, settings["max_position_embeddings"])}
-        names = ["model_type", "max_num_speakers", "genres"]
-        return {**arguments, **{name: settings[name] for name in names if name in settings}}
+        given = settings.get(SETTINGS, {})
+        names = [name for name in ["model_type", "max_num_speakers", "genres"] if name in given]
+        length = min(384, settings["max_position_embeddings"])
+        return {
+            "sequence_length": given.get("max_segment_len", length),
+            **{name: given[name] for name in names},
+        }
 
     def call(self, x, y=None, sample_weight=None):
         """The arrays of one document: see `tensors`."""

@@ -215,3 +215,13 @@ class SpanEmbeddings(keras.layers.Layer):
 
 def _span_width(heads, tokens):
     return ops.shape(heads)[1] // ops.shape(tokens)[1]
+
+
+class SpanValues(keras.layers.Layer):
+    """A value of each span that is kept: int `[B, M]` by int `[B, K]`."""
+
+    def call(self, values, indices):
+        return gather_rows(values, indices)
+
+    def compute_output_spec(self, values, indices):
+        return keras.KerasTensor(indices.shape, dtype=values.dtype)

@@ -1,0 +1,509 @@
+"""Coreference resolution."""
+
+import inspect
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_spanbert.formats import keras_hub as presets
+from keras_spanbert.models.checkpoint_entries import Part
+from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.tasks.coreference.batches import (
+    DocumentBatches,
+    Settings,
+    document_inputs,
+    pad,
+    sizes_of,
+)
+from keras_spanbert.tasks.coreference.checkpoint_entries import arguments_of, head_entries
+from keras_spanbert.tasks.coreference.decoding import clusters_of, marginal_loss
+from keras_spanbert.tasks.coreference.preprocessor import (
+    GENRES,
+    MODEL_TYPES,
+    SETTINGS,
+    SpanBertCoreferenceResolverPreprocessor,
+)
+from keras_spanbert.tasks.coreference.scoring import CoarseScorer, FineScorer, MentionScorer
+from keras_spanbert.tasks.coreference.span_layers import (
+    DocumentTokens,
+    Gate,
+    SegmentRows,
+    SpanEmbeddings,
+    SpanHeads,
+    SpanValues,
+    SpanWidths,
+)
+from keras_spanbert.tasks.coreference.spans import SpanSelector, gather_rows
+from keras_spanbert.training.optimizer import AdamW
+
+# Whole-numbered arguments, and their least values.
+_LEAST = {
+    "max_segment_len": 4, "max_training_sentences": 1, "max_span_width": 1,
+    "max_top_antecedents": 1, "ffnn_size": 1, "ffnn_depth": 0, "feature_size": 1, "coref_depth": 1,
+    "max_num_speakers": 2,
+}  # fmt: skip
+# Those that are the preprocessor's too, by its name for them.
+_SHARED = {
+    "max_segment_len": "sequence_length",
+    "model_type": "model_type",
+    "max_num_speakers": "max_num_speakers",
+    "genres": "genres",
+}
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class SpanBertCoreferenceResolver(SpanBertTask):
+    """Finds the mentions of a document, and which of them are of the same thing.
+
+    Every span of a sentence gets a score as a mention; the best that do not
+    cross are kept; a cheap score of all pairs chooses each one's possible
+    antecedents, and a better one, in which what is known of a mention's likely
+    antecedents counts too, which of them it is, or none.
+
+    `fit` and `evaluate` take a list of documents, as
+    `SpanBertCoreferenceResolverPreprocessor.segment` does, or batches of arrays.
+    A document is a step, and one of more than `max_training_sentences` segments
+    is cut to that many, at another place in each epoch.
+
+    Args:
+        backbone: `SpanBertBackbone`.
+        preprocessor: `SpanBertCoreferenceResolverPreprocessor`. Defaults to
+            `None`.
+        model_type: "independent", segments that know nothing of one another, or
+            "overlap", where each token is seen in two of them. Defaults to
+            `"independent"`.
+        max_segment_len: int. Longest segment, in tokens. Defaults to `384`.
+        max_training_sentences: int. Most segments of a document to train on,
+            and distances in segments that are told apart. Defaults to `3`.
+        max_span_width: int. Widest mention, in tokens. Defaults to `30`.
+        top_span_ratio: float. Spans that are kept, for one token. Defaults to
+            `0.4`.
+        max_top_antecedents: int. Possible antecedents of a mention. Defaults
+            to `50`.
+        ffnn_size: int, of the hidden layers of scores. Defaults to `3000`.
+        ffnn_depth: int. Number of these. Defaults to `1`.
+        feature_size: int. Size of the embeddings of features. Defaults to `20`.
+        coref_depth: int. How often pairs are scored: with 2, once more after
+            mentions were mixed with their likely antecedents. Defaults to `2`.
+        fine_grained: bool. Whether to score pairs with a network; else the
+            cheap score decides. Defaults to `True`.
+        use_prior: bool. Whether scores of the width and of the distance alone
+            count. Defaults to `True`.
+        use_metadata: bool. Whether speakers and genre count. Defaults to `True`.
+        use_features: bool. Whether width and distance count. Defaults to `True`.
+        use_segment_distance: bool. Whether the distance in segments counts.
+            Defaults to `True`.
+        model_heads: bool. Whether a span's embedding has its attended head.
+            Defaults to `True`.
+        max_num_speakers: int. See the preprocessor. Defaults to `20`.
+        genres: strings. See the preprocessor. Defaults to those of OntoNotes.
+        dropout_rate: float, of the heads; the encoder has its own. Defaults to
+            `0.3`.
+
+    Call shapes:
+        The arrays of `inputs`, to a dict of `candidate_mention_scores` float
+        `[B, N]`, `top_spans` int32 `[B, K]`, indices of candidates,
+        `top_antecedents` int32 `[B, K, A]`, and `top_antecedent_scores` float
+        `[B, K, 1 + A]`.
+
+    Raises:
+        ValueError: where an argument is out of its range, or differs from the
+            preprocessor's.
+
+    Example:
+    ```python
+    resolver = keras_spanbert.SpanBertCoreferenceResolver.from_preset("spanbert_hf_base.tar.gz")
+    document = {
+        "sentences": [["Ann", "left", "."], ["She", "was", "tired", "."]],
+        "clusters": [[(0, 0), (3, 3)]],
+    }
+    resolver.fit([document])
+    resolver.score_document(document)["clusters"]
+    ```
+
+    Reference:
+        [Joshi et al. 2019](https://arxiv.org/abs/1908.09091);
+        [Lee et al. 2018](https://arxiv.org/abs/1804.05392).
+    """
+
+    preprocessor_cls = SpanBertCoreferenceResolverPreprocessor
+    checkpoint_parts = (Part("mention_scores.", head_entries),)
+
+    def __init__(
+        self,
+        backbone,
+        preprocessor=None,
+        model_type: str = "independent",
+        max_segment_len: int = 384,
+        max_training_sentences: int = 3,
+        max_span_width: int = 30,
+        top_span_ratio: float = 0.4,
+        max_top_antecedents: int = 50,
+        ffnn_size: int = 3000,
+        ffnn_depth: int = 1,
+        feature_size: int = 20,
+        coref_depth: int = 2,
+        fine_grained: bool = True,
+        use_prior: bool = True,
+        use_metadata: bool = True,
+        use_features: bool = True,
+        use_segment_distance: bool = True,
+        model_heads: bool = True,
+        max_num_speakers: int = 20,
+        genres=GENRES,
+        dropout_rate: float = 0.3,
+        **kwargs,
+    ):
+        values = locals()
+        config = {name: values[name] for name in DEFAULTS}
+        config["genres"] = tuple(genres)
+        _check(config, backbone, preprocessor)
+        hidden_dim = backbone.hidden_dim
+        embedding_dim = 2 * hidden_dim + feature_size * use_features + hidden_dim * model_heads
+        plain = {"initializer_range": backbone.initializer_range, "dtype": backbone.dtype_policy}
+        with_dropout = {"dropout_rate": dropout_rate, **plain}
+        network = {"ffnn_size": ffnn_size, "ffnn_depth": ffnn_depth, "feature_size": feature_size}
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.token_gate = self.span_widths = self.span_heads = self.fine_scores = None
+        if model_type == "overlap":
+            self.token_gate = Gate(hidden_dim, 0, name="token_gate", **plain)
+        if use_features:
+            self.span_widths = SpanWidths(
+                max_span_width, feature_size, name="span_widths", **with_dropout
+            )
+        if model_heads:
+            self.span_heads = SpanHeads(hidden_dim, max_span_width, name="span_heads", **plain)
+        self.mention_scores = MentionScorer(
+            hidden_dim,
+            max_span_width=max_span_width,
+            use_features=use_features,
+            model_heads=model_heads,
+            use_prior=use_prior,
+            name="mention_scores",
+            **network,
+            **with_dropout,
+        )
+        self.span_selector = SpanSelector(max_span_width, name="span_selector")
+        self.span_embeddings = SpanEmbeddings(dtype=backbone.dtype_policy, name="span_embeddings")
+        self.span_values = SpanValues(name="span_values")
+        self.coarse_scores = CoarseScorer(
+            embedding_dim,
+            max_top_antecedents,
+            feature_size,
+            use_prior,
+            name="coarse_scores",
+            **with_dropout,
+        )
+        if fine_grained:
+            self.fine_scores = FineScorer(
+                embedding_dim,
+                coref_depth=coref_depth,
+                use_metadata=use_metadata,
+                use_features=use_features,
+                num_segment_distances=max_training_sentences if use_segment_distance else 0,
+                num_genres=len(config["genres"]),
+                name="fine_scores",
+                **network,
+                **with_dropout,
+            )
+
+        # === Functional Model ===
+        inputs = _inputs(model_type)
+        tokens = self._encoded(inputs, "token_ids", "padding_mask", "token_places")
+        if self.token_gate is not None:
+            other = self._encoded(
+                inputs, "overlap_token_ids", "overlap_padding_mask", "overlap_places"
+            )
+            tokens = self.token_gate(tokens, other)  # [B, T, H]
+        starts, ends, top_span_mask = (inputs[n] for n in ["starts", "ends", "top_span_mask"])
+        parts = {}
+        if self.span_widths is not None:
+            parts["widths"] = self.span_widths(starts, ends)
+        if self.span_heads is not None:
+            parts["heads"] = self.span_heads(tokens)
+        mention_scores = self.mention_scores(starts, ends, tokens, **parts)  # [B, N]
+        top_spans = self.span_selector(
+            mention_scores, starts, ends, top_span_mask, inputs["token_places"]
+        )  # [B, K]
+        embeddings = self.span_embeddings(top_spans, starts, ends, tokens, **parts)
+        antecedents, scores = self.coarse_scores(
+            embeddings, mention_scores, top_spans, top_span_mask
+        )  # [B, K, A]
+        if self.fine_scores is not None:
+            top_starts = self.span_values(starts, top_spans)
+            scores = self.fine_scores(
+                embeddings,
+                antecedents,
+                scores,
+                self.span_values(inputs["speaker_ids"], top_starts),
+                self.span_values(inputs["segment_index"], top_starts),
+                inputs["genre"],
+            )
+        no_antecedent = ops.zeros_like(scores[:, :, :1])
+        super().__init__(
+            inputs=inputs,
+            outputs={
+                "candidate_mention_scores": mention_scores,
+                "top_spans": top_spans,
+                "top_antecedents": antecedents,
+                "top_antecedent_scores": ops.concatenate([no_antecedent, scores], axis=-1),
+            },
+            **kwargs,
+        )
+
+        # === Config ===
+        for name, value in config.items():
+            setattr(self, name, value)
+
+    def _encoded(self, inputs, token_ids, padding_mask, places):
+        """The encoder's output at the tokens of documents, `[B, T, H]`."""
+        rows = SegmentRows(name=f"{token_ids}_rows")(inputs[token_ids])
+        encoded = self.backbone(
+            {
+                "token_ids": rows,
+                "segment_ids": ops.zeros_like(rows),
+                "padding_mask": SegmentRows(name=f"{padding_mask}_rows")(inputs[padding_mask]),
+            }
+        )
+        return DocumentTokens(name=f"{places}_tokens")(encoded, inputs[places])
+
+    @classmethod
+    def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
+        """Loads a keras-hub preset, of this task or of another one: see `from_preset`."""
+        shared = {_SHARED[name]: kwargs[name] for name in _SHARED if name in kwargs}
+        is_own = presets.preprocessor_class(preset) == cls.preprocessor_cls.__name__
+        if presets.has_tokenizer(preset) and "preprocessor" not in kwargs:
+            if shared or not is_own:
+                kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(preset, **shared)
+                kwargs = {**_shared(kwargs["preprocessor"]), **kwargs}
+        return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint, load_weights: bool = True, dtype=None, **kwargs):
+        """The encoder and what a `formats.Checkpoint` has of the heads: see `from_preset`."""
+        longest = checkpoint.config["max_position_embeddings"]
+        arguments = {**DEFAULTS, "max_segment_len": min(longest, DEFAULTS["max_segment_len"])}
+        if any(checkpoint.has(part.prefix) for part in cls.checkpoint_parts):
+            arguments.update(arguments_of(checkpoint.tensors))
+        arguments.update({name: kwargs[name] for name in DEFAULTS if name in kwargs})
+        checkpoint.config[SETTINGS] = arguments
+        return super().from_checkpoint(checkpoint, load_weights, dtype, **kwargs)
+
+    @classmethod
+    def arguments_for(cls, settings: dict) -> dict:
+        return settings.get(SETTINGS, {})
+
+    def compile(self, optimizer="auto", loss="auto", **kwargs):
+        """Configures training.
+
+        Args:
+            optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
+                `"auto"`, AdamW with learning rate 2e-5, weight decay 0.01 and
+                gradients clipped to norm 1.
+            loss: `"auto"`. The loss is the marginal log-likelihood of the right
+                antecedents, summed over the spans of a document.
+            **kwargs: see `keras.Model.compile`.
+        """
+        if loss not in ("auto", None):
+            raise ValueError(f'`loss` must be "auto". Received: loss={loss}')
+        super().compile(optimizer=AdamW(2e-5) if optimizer == "auto" else optimizer, **kwargs)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """The mean over documents of the loss summed over a document's spans."""
+        if y is None:
+            raise ValueError("A resolver must have `cluster_ids` to learn from. Received: y=None")
+        labels = gather_rows(y["cluster_ids"], y_pred["top_spans"])
+        labels = labels * ops.cast(x["top_span_mask"], labels.dtype)
+        losses = marginal_loss(y_pred["top_antecedent_scores"], y_pred["top_antecedents"], labels)
+        return ops.mean(ops.sum(losses, axis=-1)) + sum(self.losses)
+
+    def fit(self, x=None, y=None, batch_size=None, validation_data=None, seed: int = 0, **kwargs):
+        """Trains the model: see `keras.Model.fit` and the class.
+
+        Args:
+            x: list of documents, or batches of arrays.
+            y: see `keras.Model.fit`, of arrays.
+            batch_size: int. Documents of a step. Defaults to 1 for documents.
+            validation_data: list of documents, or batches of arrays.
+            seed: int, of the segments that long documents are cut to. Defaults
+                to `0`.
+            **kwargs: see `keras.Model.fit`.
+        """
+        if _are_documents(validation_data):
+            validation_data = self.batches(validation_data)
+        if _are_documents(x):
+            x = self.batches(x, batch_size or 1, self.max_training_sentences, seed)
+            batch_size = None
+        return keras.Model.fit(
+            self, x, y, batch_size=batch_size, validation_data=validation_data, **kwargs
+        )
+
+    def evaluate(self, x=None, y=None, batch_size=None, **kwargs):
+        """Evaluates the loss of whole documents: see `keras.Model.evaluate` and the class."""
+        if _are_documents(x):
+            x, batch_size = self.batches(x, batch_size or 1), None
+        return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
+
+    def batches(
+        self,
+        documents: list[dict],
+        batch_size: int = 1,
+        max_segments: int | None = None,
+        seed: int = 0,
+    ) -> DocumentBatches:
+        """Documents as batches of arrays: see `DocumentBatches`.
+
+        Args:
+            documents: list of dicts, see the preprocessor's `segment`.
+            batch_size: int. Documents at once. Defaults to `1`.
+            max_segments: int. Most segments of a document. Defaults to `None`.
+            seed: int. Defaults to `0`.
+        """
+        self.check_preprocessor()
+        tensors = [self.preprocessor.tensors(document) for document in documents]
+        return DocumentBatches(tensors, self._input_settings(), batch_size, max_segments, seed)
+
+    def score_document(self, document: dict) -> dict:
+        """Scores a document's spans and pairs of them, and resolves it.
+
+        Args:
+            document: dict, see the preprocessor's `segment`.
+
+        Returns:
+            Dict of NumPy arrays, where N is the number of candidate spans, K
+            that of the spans that are kept, and A that of their possible
+            antecedents:
+            `candidate_starts`, `candidate_ends` int32 `[N]`, tokens of the
+            segmented document, ends included;
+            `candidate_mention_scores` float32 `[N]`;
+            `top_span_starts`, `top_span_ends` int32 `[K]`, in order;
+            `top_span_mention_scores` float32 `[K]`;
+            `top_antecedents` int32 `[K, A]`, indices of spans that are kept;
+            `top_antecedent_scores` float32 `[K, A + 1]`, that of no antecedent,
+            0, first, and -inf where there is none;
+            `clusters`, a list of lists of `(start, end)`; and, where the
+            document has `clusters`, the `loss`.
+
+        Raises:
+            ValueError: where the model has no preprocessor, or see `segment`.
+
+        Example:
+        ```python
+        resolver.score_document({"sentences": [["Ann", "left", "."]]})["clusters"]
+        ```
+        """
+        self.check_preprocessor()
+        self.warn_if_untrained()
+        settings = self._input_settings()
+        inputs, labels = document_inputs(self.preprocessor.tensors(document), settings)
+        padded, _ = pad(inputs, labels, sizes_of(inputs, settings), settings)
+        outputs = self.predict_on_batch(padded)
+        outputs = {name: np.asarray(array)[0] for name, array in outputs.items()}
+        num_top = len(inputs["top_span_mask"])
+        num_antecedents = min(self.max_top_antecedents, num_top)
+        top = outputs["top_spans"][:num_top]
+        mention_scores = outputs["candidate_mention_scores"][: len(labels)]
+        antecedents = outputs["top_antecedents"][:num_top, :num_antecedents]
+        scores = outputs["top_antecedent_scores"][:num_top, : num_antecedents + 1]
+        starts, ends = inputs["starts"][top], inputs["ends"][top]
+        result = {
+            "candidate_starts": inputs["starts"],
+            "candidate_ends": inputs["ends"],
+            "candidate_mention_scores": mention_scores,
+            "top_span_starts": starts,
+            "top_span_ends": ends,
+            "top_span_mention_scores": mention_scores[top],
+            "top_antecedents": antecedents,
+            "top_antecedent_scores": scores,
+            "clusters": clusters_of(list(zip(starts.tolist(), ends.tolist())), scores, antecedents),
+        }
+        if "clusters" in document:
+            losses = marginal_loss(*map(ops.convert_to_tensor, (scores, antecedents, labels[top])))
+            result["loss"] = float(ops.convert_to_numpy(losses).sum())
+        return result
+
+    def check_preprocessor(self) -> None:
+        super().check_preprocessor()
+        _check_shared({name: getattr(self, name) for name in _SHARED}, self.preprocessor)
+
+    def _input_settings(self):
+        return Settings(self.max_span_width, self.top_span_ratio, self.max_top_antecedents)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update({name: getattr(self, name) for name in DEFAULTS})
+        config["genres"] = list(self.genres)
+        return config
+
+
+_PARAMETERS = inspect.signature(SpanBertCoreferenceResolver.__init__).parameters.values()
+# The arguments with defaults, all but the preprocessor.
+DEFAULTS = {
+    p.name: p.default
+    for p in _PARAMETERS
+    if p.default is not inspect.Parameter.empty and p.name != "preprocessor"
+}
+
+
+def _are_documents(x):
+    return (
+        isinstance(x, (list, tuple)) and bool(x) and isinstance(x[0], dict) and "sentences" in x[0]
+    )
+
+
+def _shared(preprocessor):
+    """The resolver's arguments that a preprocessor has."""
+    return {name: getattr(preprocessor, of_it) for name, of_it in _SHARED.items()}
+
+
+def _check_shared(arguments, preprocessor):
+    for name, value in _shared(preprocessor).items():
+        if arguments[name] != value:
+            raise ValueError(
+                f"`{name}` must be the preprocessor's, {value!r}. "
+                f"Received: {name}={arguments[name]!r}"
+            )
+
+
+def _check(arguments, backbone, preprocessor):
+    for name, least in _LEAST.items():
+        value = arguments[name]
+        if int(value) != value or value < least:
+            raise ValueError(f"`{name}` must be {least} or more. Received: {name}={value}")
+    if not 0.0 < arguments["top_span_ratio"] <= 1.0:
+        raise ValueError(
+            f"`top_span_ratio` must be in (0, 1]. Received: {arguments['top_span_ratio']}"
+        )
+    if arguments["model_type"] not in MODEL_TYPES:
+        raise ValueError(
+            f"`model_type` must be one of {MODEL_TYPES}. Received: {arguments['model_type']!r}"
+        )
+    if arguments["use_metadata"] and not arguments["genres"]:
+        raise ValueError("`genres` must name one or more where `use_metadata` is. Received: none")
+    if preprocessor is not None:
+        _check_shared(arguments, preprocessor)
+
+
+def _inputs(model_type):
+    """The model's inputs: see `document_inputs`."""
+    shapes = {
+        "token_ids": (None, None),
+        "padding_mask": (None, None),
+        "token_places": (None,),
+        "speaker_ids": (None,),
+        "segment_index": (None,),
+        "starts": (None,),
+        "ends": (None,),
+        "top_span_mask": (None,),
+        "genre": (),
+    }
+    if model_type == "overlap":
+        shapes |= {
+            "overlap_token_ids": (None, None),
+            "overlap_padding_mask": (None, None),
+            "overlap_places": (None,),
+        }
+    return {name: keras.Input(shape, dtype="int32", name=name) for name, shape in shapes.items()}
