@@ -25,3 +25,13 @@ def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
     comes too early: what is restored is known only once the model is built.
     """
     model._initial_epoch = epoch
+
+
+def variable_index(optimizer: keras.optimizers.Optimizer, variable) -> int:
+    """The place of a variable among those that an optimizer was built with.
+
+    `update_step`, which is there for subclasses to write, gets Keras's variable or
+    TensorFlow's, one of a replica's perhaps: Keras's own optimizers find their
+    moments so, and there is no public way.
+    """
+    return optimizer._get_variable_index(variable)

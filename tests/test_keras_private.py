@@ -47,6 +47,23 @@ def test_fit_begins_with_the_epoch_that_a_callback_sets():
     assert late.epochs == [2, 3]
 
 
-@pytest.mark.parametrize("name", ["take_tensors_of_tensorflow", "set_initial_epoch"])
+def test_index_of_a_variable_is_its_place_in_build():
+    variables = [keras.Variable(np.zeros(n)) for n in (2, 3, 5)]
+    places = []
+
+    class Places(keras.optimizers.Optimizer):
+        def update_step(self, gradient, variable, learning_rate):
+            index = keras_private.variable_index(self, variable)
+            places.append((index, tuple(variable.shape)))
+
+    optimizer = Places(0.1)
+    optimizer.build(variables)
+    optimizer.apply([keras.ops.zeros(n) for n in (5, 2)], [variables[2], variables[0]])
+    assert places == [(2, (5,)), (0, (2,))]
+
+
+@pytest.mark.parametrize(
+    "name", ["take_tensors_of_tensorflow", "set_initial_epoch", "variable_index"]
+)
 def test_each_gives_its_reason(name):
     assert len(inspect.getdoc(getattr(keras_private, name)).split()) > 20

@@ -35,7 +35,7 @@ from keras_spanbert.tasks.coreference.span_layers import (
     SpanWidths,
 )
 from keras_spanbert.tasks.coreference.spans import SpanSelector, gather_rows
-from keras_spanbert.training.optimizer import AdamW
+from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
 # Whole-numbered arguments, and their least values.
 _LEAST = {
@@ -301,15 +301,22 @@ class SpanBertCoreferenceResolver(SpanBertTask):
 
         Args:
             optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
-                `"auto"`, AdamW with learning rate 2e-5, weight decay 0.01 and
-                gradients clipped to norm 1.
+                `"auto"`, `TwoRateAdam`: learning rates 2e-5 for the encoder and
+                1e-4 for the heads, gradients of either clipped to norm 1.
             loss: `"auto"`. The loss is the marginal log-likelihood of the right
                 antecedents, summed over the spans of a document.
             **kwargs: see `keras.Model.compile`.
         """
         if loss not in ("auto", None):
             raise ValueError(f'`loss` must be "auto". Received: loss={loss}')
-        super().compile(optimizer=AdamW(2e-5) if optimizer == "auto" else optimizer, **kwargs)
+        if optimizer == "auto":
+            optimizer = TwoRateAdam(heads=self.head_names())
+        super().compile(optimizer=optimizer, **kwargs)
+
+    def head_names(self) -> list[str]:
+        """Names of the layers that are not the encoder's: see `TwoRateAdam`."""
+        heads = [layer for layer in self.layers if layer.trainable_weights]
+        return [layer.name for layer in heads if layer is not self.backbone]
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The mean over documents of the loss summed over a document's spans."""

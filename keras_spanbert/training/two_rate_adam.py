@@ -1,0 +1,155 @@
+"""The optimizer of the released coreference code: one rate for the encoder, one for the heads."""
+
+from collections.abc import Iterable
+
+import keras
+from keras import ops
+
+from keras_spanbert.distribution import summed_over_replicas
+from keras_spanbert.keras_private import variable_index
+
+_NOT_DECAYED = ("bias", "gamma", "beta")
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class TwoRateAdam(keras.optimizers.Optimizer):
+    """BERT's Adam for the encoder and plain Adam for the heads, with rates of their own.
+
+    The encoder's weights are updated as by the optimizer of BERT: without
+    correction of the moments' bias, and with decoupled decay but of biases and
+    norms. The heads' are updated by Adam as it was published, without decay. The
+    gradients of either are clipped to a norm of their own; where gradients are
+    accumulated, those of each step.
+
+    Args:
+        learning_rate: float or schedule, of the encoder. Defaults to `2e-5`.
+        head_learning_rate: float or schedule. Defaults to `1e-4`.
+        heads: names of layers. Weights with one of them in their path are the
+            heads', others the encoder's.
+        encoder_weight_decay: float. Defaults to `0.01`.
+        beta_1: float. Defaults to `0.9`.
+        beta_2: float. Defaults to `0.999`.
+        epsilon: float, of the encoder. Defaults to `1e-6`.
+        head_epsilon: float. Defaults to `1e-8`.
+        clip_norm: float. Largest norm of the encoder's gradients together, and
+            of the heads'; `None` for none. Defaults to `1.0`.
+        **kwargs: see `keras.optimizers.Optimizer`.
+
+    Example:
+    ```python
+    resolver.compile(TwoRateAdam(1e-5, 2e-4, heads=resolver.head_names()))
+    ```
+
+    Reference:
+        [Joshi et al. 2019](https://arxiv.org/abs/1908.09091), section 3;
+        [Kingma and Ba 2015](https://arxiv.org/abs/1412.6980).
+    """
+
+    def __init__(
+        self,
+        learning_rate=2e-5,
+        head_learning_rate=1e-4,
+        heads: Iterable[str] = (),
+        encoder_weight_decay: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        head_epsilon: float = 1e-8,
+        clip_norm: float | None = 1.0,
+        name: str = "two_rate_adam",
+        **kwargs,
+    ):
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        if isinstance(head_learning_rate, dict):
+            head_learning_rate = keras.saving.deserialize_keras_object(head_learning_rate)
+        self.head_learning_rate = head_learning_rate
+        self.heads = frozenset(heads)
+        self.encoder_weight_decay = encoder_weight_decay
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.head_epsilon = head_epsilon
+        self.clip_norm = clip_norm
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        # Of the variables themselves, an attribute would make them the optimizer's own.
+        self._paths = [variable.path for variable in variables]
+        names = ["momentum", "velocity"]
+        self._momentums, self._velocities = self.add_optimizer_variables(variables, names)
+
+    def apply(self, grads, trainable_variables=None):
+        """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
+        if self.clip_norm is None:
+            return super().apply(grads, trainable_variables)
+        # TensorFlow sums what the replicas give then.
+        grads, num_replicas = summed_over_replicas(
+            [grad if grad is None else ops.convert_to_tensor(grad) for grad in grads]
+        )
+        paths = [variable.path for variable in trainable_variables or []] or self._paths
+        of_heads = [self._is_head(path) for path in paths]
+        factors = [self._clip_factor(grads, of_heads, group) for group in (False, True)]
+        grads = [
+            grad if grad is None else grad * ops.cast(factors[is_head] / num_replicas, grad.dtype)
+            for grad, is_head in zip(grads, of_heads)
+        ]
+        return super().apply(grads, trainable_variables)
+
+    def _clip_factor(self, grads, of_heads, group):
+        """What the gradients of a group are to be multiplied by."""
+        squares = [
+            ops.sum(ops.square(ops.cast(grad, "float32")))
+            for grad, is_head in zip(grads, of_heads)
+            if is_head == group and grad is not None
+        ]
+        # Keras takes the scale off the gradients after this.
+        most = self.clip_norm * (self.loss_scale_factor or 1.0)
+        return most / ops.maximum(ops.sqrt(sum(squares)), most) if squares else 1.0
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one weight: see `keras.optimizers.Optimizer.update_step`."""
+        index = variable_index(self, variable)
+        momentum, velocity = self._momentums[index], self._velocities[index]
+        path = self._paths[index]
+        gradient = ops.cast(gradient, variable.dtype)
+        self.assign_add(momentum, (gradient - momentum) * (1.0 - self.beta_1))
+        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1.0 - self.beta_2))
+        if self._is_head(path):
+            rate = self.head_learning_rate
+            rate = ops.cast(rate(self.iterations) if callable(rate) else rate, variable.dtype)
+            step = ops.cast(self.iterations + 1, variable.dtype)
+            correction = ops.sqrt(1.0 - ops.power(ops.cast(self.beta_2, variable.dtype), step))
+            correction /= 1.0 - ops.power(ops.cast(self.beta_1, variable.dtype), step)
+            update = correction * momentum / (ops.sqrt(velocity) + self.head_epsilon)
+        else:
+            rate = ops.cast(learning_rate, variable.dtype)
+            update = momentum / (ops.sqrt(velocity) + self.epsilon)
+            if path.split("/")[-1] not in _NOT_DECAYED:
+                update = update + self.encoder_weight_decay * variable
+        self.assign_sub(variable, rate * update)
+
+    def _is_head(self, path):
+        return not self.heads.isdisjoint(path.split("/"))
+
+    def get_config(self):
+        config = super().get_config()
+        for name in ["weight_decay", "clipnorm", "global_clipnorm", "clipvalue"]:
+            del config[name]
+        rate = self.head_learning_rate
+        config.update(
+            {
+                "head_learning_rate": (
+                    keras.saving.serialize_keras_object(rate) if callable(rate) else rate
+                ),
+                "heads": sorted(self.heads),
+                "encoder_weight_decay": self.encoder_weight_decay,
+                "beta_1": self.beta_1,
+                "beta_2": self.beta_2,
+                "epsilon": self.epsilon,
+                "head_epsilon": self.head_epsilon,
+                "clip_norm": self.clip_norm,
+            }
+        )
+        return config
