@@ -31,13 +31,39 @@ def marginal_loss(scores, antecedents, labels):
     return ops.logsumexp(scores, axis=-1) - right
 
 
-def clusters_of(spans: Sequence, scores: np.ndarray, antecedents: np.ndarray) -> list:
+def mention_loss(scores, labels):
+    """How unlikely it is that spans are mentions, or are not, as the gold says, in nats.
+
+    It is the binary cross-entropy of the scores of the spans that are kept.
+
+    Args:
+        scores: float `[..., K]`.
+        labels: int `[..., K]`, each span's gold cluster, 0 for none.
+
+    Returns:
+        float `[..., K]`.
+
+    Reference:
+        [Xu and Choi 2021](https://arxiv.org/abs/2109.00185), support of singletons.
+    """
+    return ops.softplus(ops.where(labels > 0, -scores, scores))
+
+
+def clusters_of(
+    spans: Sequence,
+    scores: np.ndarray,
+    antecedents: np.ndarray,
+    mention_scores: np.ndarray | None = None,
+) -> list:
     """The clusters that the best antecedents make.
 
     Args:
         spans: list of `(start, end)`, in order.
         scores: float `[K, 1 + A]`, that of no antecedent first.
         antecedents: int `[K, A]`.
+        mention_scores: float `[K]`. With these, a span that is in no cluster and
+            more likely a mention than not is a cluster of one. Defaults to
+            `None`: no such clusters.
 
     Returns:
         List of clusters, lists of spans.
@@ -52,4 +78,7 @@ def clusters_of(spans: Sequence, scores: np.ndarray, antecedents: np.ndarray) ->
             clusters.append([spans[antecedent]])
         cluster_of[span] = cluster_of[antecedent]
         clusters[cluster_of[span]].append(spans[span])
+    if mention_scores is not None:
+        alone = [span for span in np.flatnonzero(mention_scores > 0) if span not in cluster_of]
+        clusters += [[spans[span]] for span in alone]
     return clusters

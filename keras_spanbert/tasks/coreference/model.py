@@ -9,6 +9,12 @@ from keras import ops
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.models.checkpoint_entries import Part
 from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.tasks.coreference.arguments import (
+    SHARED,
+    check_arguments,
+    check_shared,
+    shared_arguments,
+)
 from keras_spanbert.tasks.coreference.batches import (
     DocumentBatches,
     Settings,
@@ -17,39 +23,15 @@ from keras_spanbert.tasks.coreference.batches import (
     sizes_of,
 )
 from keras_spanbert.tasks.coreference.checkpoint_entries import arguments_of, head_entries
-from keras_spanbert.tasks.coreference.decoding import clusters_of, marginal_loss
+from keras_spanbert.tasks.coreference.decoding import clusters_of, marginal_loss, mention_loss
+from keras_spanbert.tasks.coreference.graph import ResolverLayers, inputs_of
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
-    MODEL_TYPES,
     SETTINGS,
     SpanBertCoreferenceResolverPreprocessor,
 )
-from keras_spanbert.tasks.coreference.scoring import CoarseScorer, FineScorer, MentionScorer
-from keras_spanbert.tasks.coreference.span_layers import (
-    DocumentTokens,
-    Gate,
-    SegmentRows,
-    SpanEmbeddings,
-    SpanHeads,
-    SpanValues,
-    SpanWidths,
-)
-from keras_spanbert.tasks.coreference.spans import SpanSelector, gather_rows
+from keras_spanbert.tasks.coreference.spans import gather_rows
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
-
-# Whole-numbered arguments, and their least values.
-_LEAST = {
-    "max_segment_len": 4, "max_training_sentences": 1, "max_span_width": 1,
-    "max_top_antecedents": 1, "ffnn_size": 1, "ffnn_depth": 0, "feature_size": 1, "coref_depth": 1,
-    "max_num_speakers": 2,
-}  # fmt: skip
-# Those that are the preprocessor's too, by its name for them.
-_SHARED = {
-    "max_segment_len": "sequence_length",
-    "model_type": "model_type",
-    "max_num_speakers": "max_num_speakers",
-    "genres": "genres",
-}
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -100,6 +82,9 @@ class SpanBertCoreferenceResolver(SpanBertTask):
         genres: strings. See the preprocessor. Defaults to those of OntoNotes.
         dropout_rate: float, of the heads; the encoder has its own. Defaults to
             `0.3`.
+        singletons: bool. Whether to learn, by a loss of mention scores, and to
+            find mentions that are in no cluster with another, which OntoNotes
+            lacks. The form is that of Xu and Choi 2021. Defaults to `False`.
 
     Call shapes:
         The arrays of `inputs`, to a dict of `candidate_mention_scores` float
@@ -124,7 +109,8 @@ class SpanBertCoreferenceResolver(SpanBertTask):
 
     Reference:
         [Joshi et al. 2019](https://arxiv.org/abs/1908.09091);
-        [Lee et al. 2018](https://arxiv.org/abs/1804.05392).
+        [Lee et al. 2018](https://arxiv.org/abs/1804.05392);
+        [Xu and Choi 2021](https://arxiv.org/abs/2109.00185).
     """
 
     preprocessor_cls = SpanBertCoreferenceResolverPreprocessor
@@ -153,132 +139,37 @@ class SpanBertCoreferenceResolver(SpanBertTask):
         max_num_speakers: int = 20,
         genres=GENRES,
         dropout_rate: float = 0.3,
+        singletons: bool = False,
         **kwargs,
     ):
         values = locals()
         config = {name: values[name] for name in DEFAULTS}
         config["genres"] = tuple(genres)
-        _check(config, backbone, preprocessor)
-        hidden_dim = backbone.hidden_dim
-        embedding_dim = 2 * hidden_dim + feature_size * use_features + hidden_dim * model_heads
-        plain = {"initializer_range": backbone.initializer_range, "dtype": backbone.dtype_policy}
-        with_dropout = {"dropout_rate": dropout_rate, **plain}
-        network = {"ffnn_size": ffnn_size, "ffnn_depth": ffnn_depth, "feature_size": feature_size}
+        check_arguments(config, backbone)
+        if preprocessor is not None:
+            check_shared(config, preprocessor)
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.token_gate = self.span_widths = self.span_heads = self.fine_scores = None
-        if model_type == "overlap":
-            self.token_gate = Gate(hidden_dim, 0, name="token_gate", **plain)
-        if use_features:
-            self.span_widths = SpanWidths(
-                max_span_width, feature_size, name="span_widths", **with_dropout
-            )
-        if model_heads:
-            self.span_heads = SpanHeads(hidden_dim, max_span_width, name="span_heads", **plain)
-        self.mention_scores = MentionScorer(
-            hidden_dim,
-            max_span_width=max_span_width,
-            use_features=use_features,
-            model_heads=model_heads,
-            use_prior=use_prior,
-            name="mention_scores",
-            **network,
-            **with_dropout,
-        )
-        self.span_selector = SpanSelector(max_span_width, name="span_selector")
-        self.span_embeddings = SpanEmbeddings(dtype=backbone.dtype_policy, name="span_embeddings")
-        self.span_values = SpanValues(name="span_values")
-        self.coarse_scores = CoarseScorer(
-            embedding_dim,
-            max_top_antecedents,
-            feature_size,
-            use_prior,
-            name="coarse_scores",
-            **with_dropout,
-        )
-        if fine_grained:
-            self.fine_scores = FineScorer(
-                embedding_dim,
-                coref_depth=coref_depth,
-                use_metadata=use_metadata,
-                use_features=use_features,
-                num_segment_distances=max_training_sentences if use_segment_distance else 0,
-                num_genres=len(config["genres"]),
-                name="fine_scores",
-                **network,
-                **with_dropout,
-            )
+        layers = ResolverLayers(backbone, config)
 
         # === Functional Model ===
-        inputs = _inputs(model_type)
-        tokens = self._encoded(inputs, "token_ids", "padding_mask", "token_places")
-        if self.token_gate is not None:
-            other = self._encoded(
-                inputs, "overlap_token_ids", "overlap_padding_mask", "overlap_places"
-            )
-            tokens = self.token_gate(tokens, other)  # [B, T, H]
-        starts, ends, top_span_mask = (inputs[n] for n in ["starts", "ends", "top_span_mask"])
-        parts = {}
-        if self.span_widths is not None:
-            parts["widths"] = self.span_widths(starts, ends)
-        if self.span_heads is not None:
-            parts["heads"] = self.span_heads(tokens)
-        mention_scores = self.mention_scores(starts, ends, tokens, **parts)  # [B, N]
-        top_spans = self.span_selector(
-            mention_scores, starts, ends, top_span_mask, inputs["token_places"]
-        )  # [B, K]
-        embeddings = self.span_embeddings(top_spans, starts, ends, tokens, **parts)
-        antecedents, scores = self.coarse_scores(
-            embeddings, mention_scores, top_spans, top_span_mask
-        )  # [B, K, A]
-        if self.fine_scores is not None:
-            top_starts = self.span_values(starts, top_spans)
-            scores = self.fine_scores(
-                embeddings,
-                antecedents,
-                scores,
-                self.span_values(inputs["speaker_ids"], top_starts),
-                self.span_values(inputs["segment_index"], top_starts),
-                inputs["genre"],
-            )
-        no_antecedent = ops.zeros_like(scores[:, :, :1])
-        super().__init__(
-            inputs=inputs,
-            outputs={
-                "candidate_mention_scores": mention_scores,
-                "top_spans": top_spans,
-                "top_antecedents": antecedents,
-                "top_antecedent_scores": ops.concatenate([no_antecedent, scores], axis=-1),
-            },
-            **kwargs,
-        )
+        inputs = inputs_of(model_type)
+        super().__init__(inputs=inputs, outputs=layers.outputs(inputs), **kwargs)
 
         # === Config ===
         for name, value in config.items():
             setattr(self, name, value)
 
-    def _encoded(self, inputs, token_ids, padding_mask, places):
-        """The encoder's output at the tokens of documents, `[B, T, H]`."""
-        rows = SegmentRows(name=f"{token_ids}_rows")(inputs[token_ids])
-        encoded = self.backbone(
-            {
-                "token_ids": rows,
-                "segment_ids": ops.zeros_like(rows),
-                "padding_mask": SegmentRows(name=f"{padding_mask}_rows")(inputs[padding_mask]),
-            }
-        )
-        return DocumentTokens(name=f"{places}_tokens")(encoded, inputs[places])
-
     @classmethod
     def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
         """Loads a keras-hub preset, of this task or of another one: see `from_preset`."""
-        shared = {_SHARED[name]: kwargs[name] for name in _SHARED if name in kwargs}
+        shared = {SHARED[name]: kwargs[name] for name in SHARED if name in kwargs}
         is_own = presets.preprocessor_class(preset) == cls.preprocessor_cls.__name__
         if presets.has_tokenizer(preset) and "preprocessor" not in kwargs:
             if shared or not is_own:
                 kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(preset, **shared)
-                kwargs = {**_shared(kwargs["preprocessor"]), **kwargs}
+                kwargs = {**shared_arguments(kwargs["preprocessor"]), **kwargs}
         return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
 
     @classmethod
@@ -323,9 +214,17 @@ class SpanBertCoreferenceResolver(SpanBertTask):
         if y is None:
             raise ValueError("A resolver must have `cluster_ids` to learn from. Received: y=None")
         labels = gather_rows(y["cluster_ids"], y_pred["top_spans"])
-        labels = labels * ops.cast(x["top_span_mask"], labels.dtype)
-        losses = marginal_loss(y_pred["top_antecedent_scores"], y_pred["top_antecedents"], labels)
+        mention_scores = gather_rows(y_pred["candidate_mention_scores"], y_pred["top_spans"])
+        losses = self._span_losses(
+            y_pred["top_antecedent_scores"], y_pred["top_antecedents"], mention_scores, labels
+        )
+        # What fills up the spans that are kept is no span of the document.
+        losses = losses * ops.cast(x["top_span_mask"], losses.dtype)
         return ops.mean(ops.sum(losses, axis=-1)) + sum(self.losses)
+
+    def _span_losses(self, scores, antecedents, mention_scores, labels):
+        losses = marginal_loss(scores, antecedents, labels)
+        return losses + mention_loss(mention_scores, labels) if self.singletons else losses
 
     def fit(self, x=None, y=None, batch_size=None, validation_data=None, seed: int = 0, **kwargs):
         """Trains the model: see `keras.Model.fit` and the class.
@@ -425,16 +324,22 @@ class SpanBertCoreferenceResolver(SpanBertTask):
             "top_span_mention_scores": mention_scores[top],
             "top_antecedents": antecedents,
             "top_antecedent_scores": scores,
-            "clusters": clusters_of(list(zip(starts.tolist(), ends.tolist())), scores, antecedents),
         }
+        result["clusters"] = clusters_of(
+            list(zip(starts.tolist(), ends.tolist())),
+            scores,
+            antecedents,
+            result["top_span_mention_scores"] if self.singletons else None,
+        )
         if "clusters" in document:
-            losses = marginal_loss(*map(ops.convert_to_tensor, (scores, antecedents, labels[top])))
+            arrays = scores, antecedents, mention_scores[top], labels[top]
+            losses = self._span_losses(*map(ops.convert_to_tensor, arrays))
             result["loss"] = float(ops.convert_to_numpy(losses).sum())
         return result
 
     def check_preprocessor(self) -> None:
         super().check_preprocessor()
-        _check_shared({name: getattr(self, name) for name in _SHARED}, self.preprocessor)
+        check_shared({name: getattr(self, name) for name in SHARED}, self.preprocessor)
 
     def _input_settings(self):
         return Settings(self.max_span_width, self.top_span_ratio, self.max_top_antecedents)
@@ -459,58 +364,3 @@ def _are_documents(x):
     return (
         isinstance(x, (list, tuple)) and bool(x) and isinstance(x[0], dict) and "sentences" in x[0]
     )
-
-
-def _shared(preprocessor):
-    """The resolver's arguments that a preprocessor has."""
-    return {name: getattr(preprocessor, of_it) for name, of_it in _SHARED.items()}
-
-
-def _check_shared(arguments, preprocessor):
-    for name, value in _shared(preprocessor).items():
-        if arguments[name] != value:
-            raise ValueError(
-                f"`{name}` must be the preprocessor's, {value!r}. "
-                f"Received: {name}={arguments[name]!r}"
-            )
-
-
-def _check(arguments, backbone, preprocessor):
-    for name, least in _LEAST.items():
-        value = arguments[name]
-        if int(value) != value or value < least:
-            raise ValueError(f"`{name}` must be {least} or more. Received: {name}={value}")
-    if not 0.0 < arguments["top_span_ratio"] <= 1.0:
-        raise ValueError(
-            f"`top_span_ratio` must be in (0, 1]. Received: {arguments['top_span_ratio']}"
-        )
-    if arguments["model_type"] not in MODEL_TYPES:
-        raise ValueError(
-            f"`model_type` must be one of {MODEL_TYPES}. Received: {arguments['model_type']!r}"
-        )
-    if arguments["use_metadata"] and not arguments["genres"]:
-        raise ValueError("`genres` must name one or more where `use_metadata` is. Received: none")
-    if preprocessor is not None:
-        _check_shared(arguments, preprocessor)
-
-
-def _inputs(model_type):
-    """The model's inputs: see `document_inputs`."""
-    shapes = {
-        "token_ids": (None, None),
-        "padding_mask": (None, None),
-        "token_places": (None,),
-        "speaker_ids": (None,),
-        "segment_index": (None,),
-        "starts": (None,),
-        "ends": (None,),
-        "top_span_mask": (None,),
-        "genre": (),
-    }
-    if model_type == "overlap":
-        shapes |= {
-            "overlap_token_ids": (None, None),
-            "overlap_padding_mask": (None, None),
-            "overlap_places": (None,),
-        }
-    return {name: keras.Input(shape, dtype="int32", name=name) for name, shape in shapes.items()}

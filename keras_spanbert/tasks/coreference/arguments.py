@@ -1,0 +1,61 @@
+"""The resolver's arguments, and their checks."""
+
+from keras_spanbert.tasks.coreference.preprocessor import MODEL_TYPES
+
+# Whole-numbered arguments, and their least values.
+_LEAST = {
+    "max_segment_len": 4, "max_training_sentences": 1, "max_span_width": 1,
+    "max_top_antecedents": 1, "ffnn_size": 1, "ffnn_depth": 0, "feature_size": 1, "coref_depth": 1,
+    "max_num_speakers": 2,
+}  # fmt: skip
+# Those that are the preprocessor's too, by its name for them.
+SHARED = {
+    "max_segment_len": "sequence_length",
+    "model_type": "model_type",
+    "max_num_speakers": "max_num_speakers",
+    "genres": "genres",
+}
+
+
+def shared_arguments(preprocessor) -> dict:
+    """The resolver's arguments that a preprocessor has."""
+    return {name: getattr(preprocessor, of_it) for name, of_it in SHARED.items()}
+
+
+def check_shared(arguments: dict, preprocessor) -> None:
+    """Raises a ValueError where a resolver's arguments differ from its preprocessor's."""
+    for name, value in shared_arguments(preprocessor).items():
+        if arguments[name] != value:
+            raise ValueError(
+                f"`{name}` must be the preprocessor's, {value!r}. "
+                f"Received: {name}={arguments[name]!r}"
+            )
+
+
+def check_arguments(arguments: dict, backbone) -> None:
+    """Raises a ValueError where an argument is out of its range."""
+    for name, least in _LEAST.items():
+        value = arguments[name]
+        if int(value) != value or value < least:
+            raise ValueError(f"`{name}` must be {least} or more. Received: {name}={value}")
+    if arguments["max_segment_len"] > backbone.max_sequence_length:
+        raise ValueError(
+            f"`max_segment_len` must be at most the backbone's {backbone.max_sequence_length}. "
+            f"Received: max_segment_len={arguments['max_segment_len']}"
+        )
+    if not 0.0 < arguments["top_span_ratio"] <= 1.0:
+        raise ValueError(
+            "`top_span_ratio` must be in (0, 1]. Received: "
+            f"top_span_ratio={arguments['top_span_ratio']}"
+        )
+    if not 0.0 <= arguments["dropout_rate"] < 1.0:
+        raise ValueError(
+            f"`dropout_rate` must be in [0, 1). Received: dropout_rate={arguments['dropout_rate']}"
+        )
+    if arguments["model_type"] not in MODEL_TYPES:
+        raise ValueError(
+            f"`model_type` must be one of {MODEL_TYPES}. "
+            f"Received: model_type={arguments['model_type']!r}"
+        )
+    if arguments["use_metadata"] and not arguments["genres"]:
+        raise ValueError("`genres` must name one or more with `use_metadata`. Received: none")
