@@ -23,6 +23,7 @@ from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
 )
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
+from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
 __all__ = [
     "AdamW",
@@ -42,6 +43,7 @@ __all__ = [
     "SpanMasking",
     "TrainingCheckpoint",
     "TrainingStream",
+    "TwoRateAdam",
     "checkpoints",
     "distribute",
     "metrics",

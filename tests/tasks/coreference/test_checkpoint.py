@@ -1,0 +1,63 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_spanbert as ks
+
+
+def test_preset_of_a_released_folder_reads_its_arguments_off_the_tensors(reference):
+    model = ks.SpanBertCoreferenceResolver.from_preset(
+        reference.checkpoint("a"), vocabulary=str(reference.vocabulary), max_segment_len=128
+    )
+    expected = {**reference.arguments("independent", "a"), "genres": model.genres}
+    for name in ["max_span_width", "ffnn_size", "ffnn_depth", "feature_size", "use_features"]:
+        assert getattr(model, name) == expected[name], name
+    assert model.max_training_sentences == 8
+    same = reference.model("independent")
+    for one, other in zip(model.weights, same.weights):
+        np.testing.assert_array_equal(*(keras.ops.convert_to_numpy(x) for x in (one, other)))
+    assert model.untrained_heads() == []
+
+
+def test_vocabulary_may_be_missing(reference):
+    model = ks.checkpoints.from_coreference(reference.checkpoint("a"))
+    assert model.preprocessor is None and model.max_segment_len == 384
+
+
+def test_optimizer_slots_are_ignored(reference, caplog):
+    from keras_spanbert.formats import google
+
+    checkpoint = google.open_google(str(reference.checkpoint("a")))
+    assert not [name for name in checkpoint.tensors if "dam" in name.rsplit(".", 1)[-1]]
+    ks.SpanBertCoreferenceResolver.from_checkpoint(checkpoint)
+    unused = {row.name for row in checkpoint.rows if row.status == "left unused"}
+    assert {name for name in unused if not name.startswith("pooler")} == {
+        "beta1_power",
+        "beta2_power",
+        "combo.bias",
+        "combo.output_weights",
+        "global_step",
+    }
+    assert "start fresh" not in caplog.text
+
+
+def test_argument_that_does_not_fit_the_tensors_is_told(reference):
+    with pytest.raises(ValueError, match=r"must have the shape \(9, 20\) by the settings"):
+        ks.checkpoints.from_coreference(reference.checkpoint("a"), max_span_width=9)
+
+
+def test_part_of_the_heads_is_no_checkpoint(reference, tmp_path):
+    import tensorflow as tf
+
+    source = str(reference.checkpoint("a") / "model.max.ckpt")
+    names = [name for name, _ in tf.train.list_variables(source) if "src_projection" not in name]
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "model.max.ckpt"),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.train.load_variable(source, name) for name in names],
+    )
+    config = (reference.checkpoint("a") / "bert_config.json").read_text()
+    (tmp_path / "bert_config.json").write_text(config)
+    with pytest.raises(ValueError, match="lacks the tensor src_projection.output_weights"):
+        ks.checkpoints.from_coreference(tmp_path)

@@ -1,0 +1,182 @@
+"""The released system's scores, losses and gradients, with its weights."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_spanbert.formats.checkpoint import Checkpoint
+from keras_spanbert.formats.google import _as_pytorch
+from keras_spanbert.formats.tensors import Tensor
+from keras_spanbert.models.checkpoint_entries import encoder_entries
+from keras_spanbert.tasks.coreference.batches import Settings, document_inputs, pad, sizes_of
+from keras_spanbert.tasks.coreference.checkpoint_entries import head_entries
+from keras_spanbert.tasks.coreference.preprocessor import SETTINGS
+from keras_spanbert.tasks.coreference.tensors import truncate
+from keras_spanbert.training.two_rate_adam import TwoRateAdam
+
+# Every variant on the short document, and all documents on the first variant.
+CASES = [
+    *[("independent", variant, 2) for variant in "abcde"],
+    *[("overlap", variant, 2) for variant in "abcd"],
+    *[(model_type, "a", i) for model_type in ("independent", "overlap") for i in (0, 1, 3)],
+]
+
+
+def batch_of(model, tensors):
+    settings = Settings(model.max_span_width, model.top_span_ratio, model.max_top_antecedents)
+    inputs, labels = document_inputs(tensors, settings)
+    x, y = pad(inputs, labels, sizes_of(inputs, settings), settings)
+    return [{name: ops.convert_to_tensor(array) for name, array in part.items()} for part in (x, y)]
+
+
+def sorted_rows(antecedents, scores):
+    """Rows by antecedent, those that are none last."""
+    antecedents, scores = antecedents.astype("int64"), scores[:, 1:]
+    order = np.argsort(np.where(np.isfinite(scores), antecedents, 1 << 20), axis=1)
+    is_one = np.isfinite(np.take_along_axis(scores, order, axis=1))
+    rows = [np.take_along_axis(x, order, axis=1) for x in (antecedents, scores)]
+    return [np.where(is_one, row, 0) for row in rows]
+
+
+def as_sets(clusters):
+    return {frozenset(map(tuple, cluster)) for cluster in clusters}
+
+
+@pytest.mark.parametrize("model_type, variant, number", CASES)
+def test_scores_clusters_and_loss_are_the_released_ones(reference, model_type, variant, number):
+    model = reference.model(model_type, variant)
+    found = model.score_document(reference.documents(model_type)[number])
+    expected = reference.arrays(f"outputs/{model_type}_{variant}_doc{number}")
+    for name in ["candidate_mention_scores", "top_span_mention_scores"]:
+        if name in expected:
+            np.testing.assert_allclose(found[name], expected[name], atol=1e-4, err_msg=name)
+    for name in ["candidate_starts", "candidate_ends", "top_span_starts", "top_span_ends"]:
+        if name in expected:
+            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    names = "top_antecedents", "top_antecedent_scores"
+    assert [found[n].shape for n in names] == [expected[n].shape for n in names]
+    close = reference.read("outputs/margins.json").get(f"{model_type}/{variant}/doc{number}", {})
+    rows = np.setdiff1d(
+        np.arange(len(found["top_antecedents"])), close.get("antecedent_boundary_close_rows", [])
+    )
+    ours, theirs = (sorted_rows(*(x[n][rows] for n in names)) for x in (found, expected))
+    np.testing.assert_array_equal(ours[0], theirs[0])
+    np.testing.assert_allclose(ours[1], theirs[1], atol=1e-4)
+    predictions = reference.read("outputs/predictions.json")
+    clusters = predictions[f"{model_type}/{variant}/doc{number}"]["clusters"]
+    assert as_sets(found["clusters"]) == as_sets(clusters)
+    assert found["loss"] == pytest.approx(float(expected["loss"]), rel=1e-5)
+
+
+@pytest.mark.parametrize("model_type", ["independent", "overlap"])
+def test_loss_of_a_document_that_is_cut_is_the_released_one(reference, model_type):
+    model = reference.model(model_type)
+    tensors = model.preprocessor.tensors(reference.documents(model_type)[3])
+    for offset in [0, 1, 4]:
+        x, y = batch_of(model, truncate(tensors, offset, 8))
+        y_pred = model.predict_on_batch(x)
+        y_pred = {name: ops.convert_to_tensor(array) for name, array in y_pred.items()}
+        loss = float(ops.convert_to_numpy(model.compute_loss(x=x, y=y, y_pred=y_pred)))
+        expected = reference.arrays(f"training/truncated_{model_type}_doc3_offset{offset}")
+        assert loss == pytest.approx(float(expected["loss"]), rel=1e-5)
+
+
+def gradients(model, x, y):
+    """The gradient of each trainable weight without dropout, by its path."""
+    variables = model.trainable_variables
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(x=x, y=y, y_pred=model(x, training=False))
+        values = tape.gradient(loss, [v.value for v in variables])
+        values = [tf.convert_to_tensor(value) for value in values]
+    elif backend == "torch":
+        import torch
+
+        loss = model.compute_loss(x=x, y=y, y_pred=model(x, training=False))
+        values = torch.autograd.grad(loss, [v.value for v in variables])
+    else:
+        import jax
+
+        fixed = [v.value for v in model.non_trainable_variables]
+
+        def loss_of(trained):
+            y_pred, _ = model.stateless_call(trained, fixed, x, training=False)
+            return model.compute_loss(x=x, y=y, y_pred=y_pred)
+
+        values = jax.jit(jax.grad(loss_of))([v.value for v in variables])
+    return {v.path: ops.convert_to_numpy(g) for v, g in zip(variables, values)}
+
+
+def paths_by_released_name(model):
+    """Keras's path of each tensor, by the name in the released checkpoint."""
+    settings = {**model.backbone.checkpoint_settings(), SETTINGS: model.get_config()}
+    entries = [*encoder_entries(settings), *head_entries(settings)]
+    return {entry.name: entry.path for entry in entries}
+
+
+def our_name(name):
+    """A released variable's name among the entries of checkpoints."""
+    name, tensor = _as_pytorch(name, Tensor((), None))
+    config = {
+        n: 1 for n in ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"]
+    }
+    config.update(intermediate_size=1, max_position_embeddings=1)
+    (name,) = Checkpoint("", config, {name: tensor}).tensors
+    return name
+
+
+@pytest.mark.parametrize(
+    "model_type, number", [("independent", 2), ("independent", 0), ("overlap", 2)]
+)
+def test_gradients_are_the_released_ones(reference, model_type, number):
+    model = reference.model(model_type)
+    x, y = batch_of(model, model.preprocessor.tensors(reference.documents(model_type)[number]))
+    found = gradients(model, x, y)
+    expected = reference.arrays(f"training/gradients_{model_type}_a_doc{number}")
+    paths = paths_by_released_name(model)
+    names = [name for name in expected if name.startswith("grad|")]
+    assert len(names) > 50
+    for name in names:
+        released = name.removeprefix("grad|").replace("|", "/")
+        gradient = found[paths[our_name(released)]].reshape(expected[name].shape)
+        # Zero in exact arithmetic, where the released system has rounding noise.
+        is_noise = released.endswith(("key/bias", "mention_word_attn/output_bias"))
+        scale = np.abs(expected[name]).max()
+        atol = 1e-2 if is_noise else 1e-4 * scale
+        np.testing.assert_allclose(gradient, expected[name], rtol=0, atol=atol, err_msg=name)
+    rows = found["token_embedding/embeddings"][expected["word_embeddings_rows"]]
+    scale = np.abs(rows).max()
+    np.testing.assert_allclose(rows, expected["word_embeddings_grad"], rtol=0, atol=1e-4 * scale)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class ReleasedRate(keras.optimizers.schedules.LearningRateSchedule):
+    """The released rate: its decay starts at step 0, and its warm-up lies over it."""
+
+    def __init__(self, peak, warmup_steps, total_steps):
+        self.config = {"peak": peak, "warmup_steps": warmup_steps, "total_steps": total_steps}
+
+    def __call__(self, step):
+        peak, warmup_steps, total_steps = self.config.values()
+        step = ops.cast(step, "float32")
+        rise, fall = step / max(warmup_steps, 1), 1.0 - step / total_steps
+        return peak * ops.where(step < warmup_steps, rise, fall)
+
+    def get_config(self):
+        return self.config
+
+
+def test_losses_of_the_first_steps_are_the_released_ones(reference):
+    model = reference.model("independent", dropout_rate=0.0)
+    steps = reference.read("training/training.json")["steps"]
+    rates = ReleasedRate(1e-4, 2, 20), ReleasedRate(2e-4, 0, 20)
+    model.compile(TwoRateAdam(*rates, heads=model.head_names()))
+    batches = model.batches(reference.documents("independent")[:3])
+    # Later ones part: the released code clips by a norm of rows that are not summed.
+    for number, expected in list(zip(steps["doc_sequence"], steps["losses_before_step"]))[:4]:
+        loss = model.train_on_batch(*batches.document(number, 0))
+        assert float(loss) == pytest.approx(expected, rel=5e-4)

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_spans, select_spans
+
+# One shape for all, since each is compiled: candidates, tokens, width, spans to keep.
+N, T, W, K = 641, 103, 13, 43
+
+
+def padded(array, size, value=0):
+    return np.pad(array, (0, size - len(array)), constant_values=value)
+
+
+def select(scores, starts, ends, num_top):
+    """Indices of what is kept, of one document with padding in every axis."""
+    arrays = (
+        padded(np.array(scores, "float32"), N, 9.0),
+        padded(np.array(starts, "int32"), N),
+        padded(np.array(ends, "int32"), N, -1),
+        padded(np.ones(num_top, "int32"), K),
+    )
+    tensors = [ops.convert_to_tensor(x[None]) for x in arrays]
+    return ops.convert_to_numpy(select_spans(*tensors, T, W))[0, :num_top]
+
+
+def visit_in_order(scores, starts, ends, num_top):
+    """What is kept, one candidate after another."""
+    kept = []
+    for i in np.argsort(-scores, kind="stable"):
+        crosses = [
+            starts[j] < starts[i] <= ends[j] < ends[i] or starts[i] < starts[j] <= ends[i] < ends[j]
+            for j in kept
+        ]
+        if len(kept) < num_top and not any(crosses):
+            kept.append(i)
+    return sorted(kept)
+
+
+def test_selection_is_that_of_the_released_op(reference):
+    cases = reference.read("outputs/extract_spans_cases.json")
+    assert len(cases) > 10
+    for case in cases:
+        # The op takes candidates in any order.
+        order = np.lexsort((case["ends"], case["starts"]))
+        columns = [np.array(case[name])[order] for name in ["scores", "starts", "ends"]]
+        kept = order[select(*columns, case["k"])]
+        assert kept.tolist() == case["indices_sorted"], case["name"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_keep_what_visits_in_order_keep(seed):
+    generator = np.random.default_rng(seed)
+    starts, ends = candidate_spans(np.arange(97) // 13, 7)
+    # Many are equal, and long spans are good, so that most cross a better one.
+    scores = generator.integers(0, 40, len(starts)) / 8 + 0.4 * (ends - starts)
+    expected = visit_in_order(scores, starts, ends, 41)
+    assert len(expected) == 41
+    assert select(scores, starts, ends, 41).tolist() == expected
+
+
+def test_equal_scores_go_to_the_first_candidate():
+    starts, ends = [0, 1, 2, 3], [1, 2, 3, 4]  # Each crosses the next.
+    assert select([1.0, 1.0, 1.0, 1.0], starts, ends, 2).tolist() == [0, 2]
+    assert select([1.0, 2.0, 2.0, 1.0], starts, ends, 2).tolist() == [1, 3]
+
+
+def test_documents_of_a_batch_do_not_meet():
+    starts, ends = candidate_spans(np.arange(11) // 4, 3)
+    scores = np.random.default_rng(0).normal(size=(2, len(starts))).astype("float32")
+    mask = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], "int32")
+    arrays = (scores, *(np.stack([x, x]) for x in (starts, ends)), mask)
+    both = ops.convert_to_numpy(select_spans(*map(ops.convert_to_tensor, arrays), 11, 3))
+    for row, num_top in enumerate([4, 2]):
+        alone = select(scores[row], starts, ends, num_top)
+        assert both[row, :num_top].tolist() == alone.tolist()
+
+
+def test_candidates_begin_and_end_in_one_sentence():
+    starts, ends = candidate_spans(np.array([0, 0, 1, 0, 0]), 3)
+    # The token between them may be of another one, as the released code has it.
+    expected = [(0, 0), (0, 1), (1, 1), (1, 3), (2, 2), (3, 3), (3, 4), (4, 4)]
+    assert list(zip(starts.tolist(), ends.tolist())) == expected
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("num_tokens, num_top", [(102, 40), (5, 2), (0, 0), (20_000, 3900)])
+def test_number_of_spans_is_that_of_the_released_graph(num_tokens, num_top):
+    assert num_top_spans(num_tokens, 0.4) == num_top
+
+
+@pytest.mark.once
+def test_number_of_spans_is_of_a_product_in_float32():
+    assert int(90 * 0.7) == 62
+    assert num_top_spans(90, 0.7) == 63
