@@ -98,7 +98,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
                 `speakers`: lists of as many names. Defaults to one for all;
                 `doc_key`: string that begins with the genre. Defaults to `""`;
                 `clusters`: lists of mentions `(first word, last word)`, words
-                counted through the document. Defaults to none.
+                counted through the document. Those that share a mention
+                become one. Defaults to none.
                 What has a `sentence_map` is in subtokens already, and is
                 returned as it is.
 
@@ -134,7 +135,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         )
         spans = segmented.pop("word_spans")
         clusters = []
-        for cluster in document.get("clusters", []):
+        for cluster in _merged(document.get("clusters", [])):
             for start, end in cluster:
                 if not 0 <= start <= end < len(words):
                     raise ValueError(
@@ -205,3 +206,18 @@ def _ids(tokenizer, words) -> list[np.ndarray]:
     unique = {word: number for number, word in enumerate(dict.fromkeys(words))}
     ids = tokenizer.tokenize_batch(list(unique))
     return [ids[unique[word]] for word in words]
+
+
+def _merged(clusters) -> list[list[tuple[int, int]]]:
+    """Clusters that share a mention as one, each mention once."""
+    merged = []
+    for cluster in clusters:
+        mentions = dict.fromkeys(map(tuple, cluster))
+        apart = []
+        for other in merged:
+            if other.keys().isdisjoint(mentions):
+                apart.append(other)
+            else:
+                mentions = other | mentions
+        merged = [*apart, mentions]
+    return [list(mentions) for mentions in merged]

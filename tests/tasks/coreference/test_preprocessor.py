@@ -79,6 +79,14 @@ def test_mentions_are_placed_by_their_words_pieces(tokenizer):
     assert segmented["subtoken_map"] == [0, 0, 1, 1, 2, 2]
 
 
+def test_clusters_that_share_a_mention_are_one(tokenizer):
+    clusters = [[(0, 0), (0, 0)], [(1, 1), (2, 2)], [(2, 2), (0, 0)], [(3, 3)]]
+    document = {"sentences": [["ann", "she", "he", "it"]], "clusters": clusters}
+    segmented = preprocessor(tokenizer).segment(document)["clusters"]
+    assert as_sets(segmented) == {frozenset([(1, 1), (2, 2), (3, 3)]), frozenset([(4, 4)])}
+    assert sum(map(len, segmented)) == 4
+
+
 def test_words_without_pieces_keep_their_place(tokenizer):
     document = {"sentences": [["ann", "\u200b", "/."]]}
     segmented = preprocessor(tokenizer).segment(document)

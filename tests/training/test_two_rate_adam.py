@@ -1,0 +1,59 @@
+import copy
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_spanbert as ks
+
+
+def weight(name, value):
+    layer, name = name.split("/")
+    with keras.name_scope(layer):
+        return keras.Variable(np.array(value, "float32"), name=name)
+
+
+def step(optimizer, weights, grads):
+    before = [ops.convert_to_numpy(x).copy() for x in weights]
+    optimizer.apply([ops.convert_to_tensor(np.array(g, "float32")) for g in grads], weights)
+    return [a - ops.convert_to_numpy(b) for a, b in zip(before, weights)]
+
+
+def test_either_group_has_its_rate_and_its_adam():
+    weights = [weight("encoder/kernel", [2.0]), weight("head/kernel", [2.0])]
+    optimizer = ks.TwoRateAdam(1e-2, 1e-1, heads=["head"], encoder_weight_decay=0.5, clip_norm=None)
+    moved = step(optimizer, weights, [[3.0], [3.0]])
+    # The encoder: 0.1 g / sqrt(0.001 g^2) and decay; the head: the sign of g, corrected.
+    assert moved[0][0] == pytest.approx(1e-2 * (0.1 / np.sqrt(0.001) + 0.5 * 2.0), rel=1e-4)
+    assert moved[1][0] == pytest.approx(1e-1, rel=1e-4)
+
+
+def test_biases_and_norms_do_not_decay():
+    names = ["encoder/bias", "encoder/gamma", "encoder/beta", "head/kernel"]
+    weights = [weight(name, [2.0]) for name in names]
+    moved = step(ks.TwoRateAdam(1e-2, 1e-2, heads=["head"]), weights, [[0.0]] * 4)
+    assert not np.any(moved)
+
+
+def test_either_group_is_clipped_by_its_own_norm():
+    weights = [weight(f"{layer}/kernel", [0.0]) for layer in ["encoder", "encoder2", "head"]]
+    optimizer = ks.TwoRateAdam(heads=["head"], epsilon=1.0, head_epsilon=1.0, clip_norm=1.0)
+    moved = step(optimizer, weights, [[3.0], [4.0], [0.5]])
+    for rate, gradient, found in zip([2e-5, 2e-5], [0.6, 0.8], moved):
+        expected = rate * 0.1 * gradient / (np.sqrt(0.001) * gradient + 1.0)
+        assert found[0] == pytest.approx(expected, rel=1e-4)
+    # The head's norm is below 1, so that it is left as it is.
+    correction = np.sqrt(0.001) / 0.1
+    expected = 1e-4 * correction * 0.05 / (np.sqrt(0.001) * 0.5 + 1.0)
+    assert moved[2][0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_optimizer_of_its_config_is_the_same():
+    rates = ks.LinearWarmupDecay(1e-5, 2, 20), ks.LinearWarmupDecay(1e-4, 0, 20)
+    first = ks.TwoRateAdam(*rates, heads=["head"], clip_norm=3.0)
+    config = keras.optimizers.serialize(first)
+    second = keras.optimizers.deserialize(copy.deepcopy(config))
+    assert keras.optimizers.serialize(second) == config
+    assert second.head_learning_rate.peak == 1e-4
+    assert second.heads == {"head"} and second.clip_norm == 3.0
