@@ -22,6 +22,7 @@ ONCE = (
     "metrics",
     "models/test_tokenizer.py",
     "recipes/test_configs.py",
+    "recipes/test_places.py",
     "runs/test_plots.py",
     "tasks/pretrain/test_unigram.py",
     "tasks/question_answering/test_decoding.py",

@@ -76,7 +76,7 @@ strings(
     "Likewise, to evaluate on. Default when pretraining: a part of --train_data.",
 )
 strings("predict_data", None, "Likewise, to answer: written to --predictions.")
-string("predictions", None, "JSON file to write, and beside it the n-best, *.nbest.json.")
+string("predictions", None, "New JSON file to write, and beside it the n-best, *.nbest.json.")
 
 string, integer, number, boolean, strings, choice = group("Model")
 string(

@@ -1,9 +1,8 @@
 """`--task=question_answering`: fine-tuning on SQuAD's and MRQA's files, answering, exporting."""
 
-import os
-
 from keras_spanbert.recipes import fine_tuning
 from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.places import n_best_path
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, user_input
 
@@ -88,7 +87,7 @@ def _predict(answerer, prediction):
         batch_size=FLAGS.batch_size,
     )
     best = {name: found[0]["answer"] for name, found in zip(prediction.ids, answers)}
-    n_best = os.path.splitext(FLAGS.predictions)[0] + ".nbest.json"
+    n_best = n_best_path(FLAGS.predictions)
     with user_input():
         files.write_json(FLAGS.predictions, best)
         files.write_json(n_best, dict(zip(prediction.ids, answers)))
