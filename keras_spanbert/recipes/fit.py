@@ -69,6 +69,7 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
             evaluate if plan.evaluate else None,
             model.best_score,
             save,
+            model.progress_labels,
         )
         checkpoint = _checkpoint(run, plan, report)
         if run.is_main:
@@ -81,8 +82,9 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
     # === Fit ===
     with distribution.scope():
         model.compile(optimizer, **_compile_arguments())
-    with _training(distribution, checkpoint) as interruption:
+    with _training(distribution, checkpoint, report) as interruption:
         if plan.evaluate_first and not report.rows:
+            log("Evaluating before training")
             logs = model.evaluate(
                 plan.validation, callbacks=[interruption], verbose=0, return_dict=True
             )
@@ -95,7 +97,7 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
             validation_data=plan.validation,
             callbacks=[report, checkpoint, *profiles, interruption],
             shuffle=False,  # The dataset is shuffled.
-            verbose=1 if sys.stdout.isatty() else 0,
+            verbose=0,  # The report shows progress.
         )
     if interruption.signal:
         log(f"Interrupted at step {report.step:,} of {steps:,}: saving what there is")
@@ -221,10 +223,10 @@ def _checkpoint(run, plan, report):
 
 
 @contextlib.contextmanager
-def _training(distribution, checkpoint) -> Iterator[Interruption]:
+def _training(distribution, checkpoint, report) -> Iterator[Interruption]:
     """Within, signals end `fit`, and what the user can mend gives one line."""
     try:
-        with Interruption(distribution) as interruption:
+        with Interruption(distribution) as interruption, contextlib.closing(report):
             yield interruption
     except (CheckpointError, FloatingPointError, OSError) as error:
         if checkpoint.newest and checkpoint.newest not in str(error):
