@@ -21,6 +21,7 @@ ONCE = (
     "layers/test_span_masks.py",
     "metrics",
     "models/test_tokenizer.py",
+    "recipes/test_checks.py",
     "recipes/test_configs.py",
     "recipes/test_places.py",
     "runs/test_plots.py",

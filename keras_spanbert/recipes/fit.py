@@ -11,6 +11,7 @@ import keras
 
 from keras_spanbert import files
 from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.recipes.checks import check_steps, steps_of
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.plan import Plan
 from keras_spanbert.recipes.resume import identity
@@ -23,7 +24,7 @@ from keras_spanbert.recipes.terminal import (
 )
 from keras_spanbert.runs import cost, fallback
 from keras_spanbert.runs.interruption import Interruption
-from keras_spanbert.runs.profile import Profile
+from keras_spanbert.runs.profile import FIRST_STEP, Profile
 from keras_spanbert.runs.reports import TrainingReport
 from keras_spanbert.runs.training_checkpoint import CheckpointError, TrainingCheckpoint
 from keras_spanbert.serving import export_saved_model
@@ -143,25 +144,19 @@ def export(model: keras.Model, **kwargs) -> None:
 
 
 def _set_steps(plan):
-    steps = FLAGS.steps or plan.steps
-    if FLAGS.epochs:
-        steps = max(1, FLAGS.epochs * plan.num_examples // FLAGS.batch_size)
+    steps = steps_of(plan.num_examples, plan.steps)
     eval_every = min(steps, FLAGS.eval_every or plan.eval_every or -(-steps // 10))
-    if steps % FLAGS.steps_per_execution or eval_every % FLAGS.steps_per_execution:
-        raise ValueError(
-            f"`--steps_per_execution` must divide {steps} steps and --eval_every={eval_every}. "
-            f"Received: {FLAGS.steps_per_execution}"
-        )
     resolve(
         steps=steps,
         eval_every=eval_every,
         warmup_steps=steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps,
         learning_rate=plan.learning_rate if FLAGS.learning_rate is None else FLAGS.learning_rate,
     )
-    if FLAGS.warmup_steps > steps:
+    check_steps(steps, eval_every)
+    if FLAGS.profile and steps <= FIRST_STEP:
         raise ValueError(
-            f"`--warmup_steps` must be at most the {steps:,} steps. Received: "
-            f"--warmup_steps={FLAGS.warmup_steps}"
+            f"`--profile` must be of a run of more than {FIRST_STEP} steps, behind which it "
+            f"traces. Received: --profile={FLAGS.profile} with {steps:,} steps"
         )
     return steps, eval_every
 

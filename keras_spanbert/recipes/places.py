@@ -6,9 +6,8 @@ import os
 import pathlib
 
 from keras_spanbert import files
+from keras_spanbert.recipes.checks import INPUTS
 from keras_spanbert.recipes.flags import FLAGS
-
-_INPUTS = ["train_data", "eval_data", "predict_data"]
 
 
 def output() -> str:
@@ -93,7 +92,7 @@ def _check_predictions():
 # === Globs ===
 def _check_outside_of_inputs(flag, path, is_folder):
     """Checks that the globs of the inputs, read again, would not find what is written."""
-    for name in _INPUTS:
+    for name in INPUTS:
         for pattern in FLAGS[name].value or []:
             if glob.has_magic(pattern) and _finds(pattern, path, is_folder):
                 raise ValueError(

@@ -1,6 +1,6 @@
 """`--task=question_answering`: fine-tuning on SQuAD's and MRQA's files, answering, exporting."""
 
-from keras_spanbert.recipes import fine_tuning
+from keras_spanbert.recipes import checks, fine_tuning
 from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.places import n_best_path
 from keras_spanbert.recipes.run import Run
@@ -28,7 +28,18 @@ integer("max_answer_length", 30, "Longest answer, in tokens.", lower_bound=1)
 boolean("strict", False, "Refuse answers that are not at their places, instead of skipping them.")
 
 
-check = fine_tuning.check
+def check() -> None:
+    """Raises a ValueError for what the flags alone show to be wrong."""
+    fine_tuning.check()
+    # A preset that is not trained here has a length of its own.
+    if FLAGS.train_data or FLAGS["sequence_length"].present:
+        question, stride = FLAGS.max_question_length or 1, FLAGS.doc_stride or 1
+        checks.check_value(
+            "sequence_length",
+            question + 3 + stride <= FLAGS.sequence_length,
+            f"at least --max_question_length={question}, 3 special tokens and --doc_stride={stride}"
+            " of the context together",
+        )
 
 
 def run(run: Run) -> None:

@@ -15,8 +15,8 @@ from types import ModuleType
 from absl import app, flags
 
 from keras_spanbert import files
+from keras_spanbert.recipes import checks, places
 from keras_spanbert.recipes import flags as recipe_flags
-from keras_spanbert.recipes import places
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.names import NAMES, recipe
 from keras_spanbert.recipes.resume import take_up_flags
@@ -133,7 +133,7 @@ def check_flags(argv: list[str]) -> ModuleType:
     chosen = recipe(FLAGS.task)
     unset = {n: v for n, v in chosen.DEFAULTS.items() if FLAGS[n].value is None}
     resolve(**unset)
-    recipe_flags.check()
+    checks.check()
     chosen.check()
     places.check()
     return chosen

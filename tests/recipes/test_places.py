@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 from train_script import check_alone, check_mistake, in_process
@@ -13,10 +14,11 @@ from keras_spanbert.recipes.places import n_best_path
 def folder(tmp_path, monkeypatch):
     """A working directory with a preset, questions, text and answers."""
     monkeypatch.chdir(tmp_path)
-    for name in ["preset", "texts", "data"]:
-        (tmp_path / name).mkdir()
+    for name in ["preset", "texts", "data/more"]:
+        (tmp_path / name).mkdir(parents=True)
     (tmp_path / "texts" / "a.txt").write_text("Some text.")
-    for name in ["preset/config.json", "data/dev.json", "old.json", "other.nbest.json"]:
+    names = ["preset/config.json", "data/dev.json", "data/more/a.json"]
+    for name in [*names, "old.json", "other.nbest.json"]:
         (tmp_path / name).write_text("{}")
     return tmp_path
 
@@ -102,6 +104,7 @@ def test_run_without_output_checks_where_it_would_write(folder, capsys):
 def test_places_that_are_free_are_taken(folder, flags):
     if "--output=data" in flags:
         (folder / "data" / "dev.json").rename(folder / "dev.json")
+        shutil.rmtree(folder / "data" / "more")
         flags = [*flags, "--predict_data=dev.json"]
     check_alone(*ANSWERING, *flags)
 
