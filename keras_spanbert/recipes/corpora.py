@@ -5,6 +5,7 @@ import os
 
 from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.flags import FLAGS, group, resolve
+from keras_spanbert.recipes.resume import new_run_hint
 from keras_spanbert.recipes.terminal import log
 
 string, integer, number, boolean, strings, choice = group("Data")
@@ -171,7 +172,8 @@ def recorded_counts(corpus, path: str) -> dict:
         here, there = counts["bytes"].get(name), before["bytes"].get(name)
         if here != there:
             raise ValueError(
-                f"Training text must stay as it is until a run ends. Received: {name}, of {there} "
-                f"bytes when it began, {here} now"
+                "Training text must stay as it is until a run ends; "
+                f"{new_run_hint(os.path.dirname(path))}. Received: {name}, of {there} bytes when "
+                f"it began, {here} now"
             )
     return before

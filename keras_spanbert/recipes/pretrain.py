@@ -69,8 +69,11 @@ def run(run: Run) -> None:
         f"{counts.sum():,} tokens in {num_blocks:,} blocks; unigram entropy "
         f"{unigram['mlm']:.3f} (MLM), {unigram['sbo']:.3f} (SBO)"
     )
-    if not unigram["sbo"]:
-        log("Warning: no span of the evaluation has a token on either side, so SBO learns nothing")
+    if FLAGS.sbo_weight and not unigram["sbo"]:
+        log(
+            "Warning: no masked span of the evaluation has a token on either side, so SBO learns "
+            f"nothing: {_sbo_hint()}"
+        )
 
     blanks = examples.choose_blanks(preprocessor, (eval_corpus or corpus).evaluation_texts)
     with distribution.local(model, keep=False) as local:
@@ -126,6 +129,15 @@ def run(run: Run) -> None:
         )
     export(model)
     log(f"Wrote the preset and {run.written()} to {run.output}")
+
+
+def _sbo_hint():
+    """Which flag gives spans a token on either side."""
+    if FLAGS.sequence_length < 5:
+        return f"--sequence_length={FLAGS.sequence_length} must be 5 or more"
+    if FLAGS.mask_rate > 0.5:
+        return f"--mask_rate={FLAGS.mask_rate} must be smaller"
+    return f"documents must be longer, or --eval_steps={FLAGS.eval_steps} larger"
 
 
 def _survey(corpus, eval_corpus, preprocessor, known):
