@@ -102,8 +102,8 @@ class Corpus:
             hint = f", --document_boundary={' or '.join(finer)} may find more" if finer else ""
             raise ValueError(
                 "A corpus must hold 2 documents or more to hold one out: --eval_data names others "
-                f"to evaluate on (with --task=prepare: --held_out=0){hint}. Received: 1 document in "
-                f"{len(self.files)} file(s) with document_boundary={document_boundary!r}"
+                f"to evaluate on (with --task=prepare: --held_out=0){hint}. Received: 1 document "
+                f"in {len(self.files)} file(s) with document_boundary={document_boundary!r}"
             )
         if held_out and self.num_documents < self._held_out_every:
             self._held_out_every = self.num_documents
