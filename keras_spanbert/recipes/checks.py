@@ -90,8 +90,6 @@ def _check_training():
             "`--steps` and `--epochs` exclude each other. Received: "
             f"--steps={FLAGS.steps} --epochs={FLAGS.epochs}"
         )
-    if FLAGS.steps and not FLAGS.epochs:
-        check_steps(FLAGS.steps)
     if FLAGS.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ValueError(
             "`--tensorboard` takes TensorBoard (pip install keras-spanbert[train]). Received: no "
@@ -102,6 +100,8 @@ def _check_training():
             "`--steps_per_execution` takes TensorFlow or JAX. Received: "
             f"--steps_per_execution={FLAGS.steps_per_execution} with KERAS_BACKEND=torch"
         )
+    if FLAGS.steps and not FLAGS.epochs:
+        check_steps(FLAGS.steps)
 
 
 def _check_model():

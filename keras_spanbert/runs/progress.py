@@ -57,10 +57,23 @@ class ProgressLine:
             self._drawn = 0
 
     def log(self, text: str) -> None:
-        """Prints a line of its own, which stays."""
+        """Prints a line of its own, which stays.
+
+        Where a terminal is too narrow, it goes on in the next line between two
+        figures, at two blanks.
+        """
         self.clear()
         self._last = time.monotonic() - (self._seconds if self._is_terminal else 0.0)
-        print(text, flush=True)
+        print("\n".join(_wrapped(text)) if self._is_terminal else text, flush=True)
+
+
+def _wrapped(text):
+    lines = [""]
+    for part in text.split("  "):
+        if lines[-1].strip() and len(f"{lines[-1]}  {part}") >= _columns():
+            lines.append("")
+        lines[-1] += f"  {part}"
+    return [lines[0][2:], *lines[1:]]  # Those behind the first one are indented.
 
 
 def _fitting(count, figures, share, columns):

@@ -91,8 +91,10 @@ def test_progress_of_a_run_fits_the_terminal(texts, tmp_path, in_terminal):
     check_progress(drawn, lines, 80, steps=7)
     assert re.match(r"7/7 .*0:00 left  loss .* tokens/s  MLM \d.*  SBO \d", of_steps(drawn)[-1])
     assert [piece for piece in drawn if re.match(r"5/7 \[.*\]  evaluating, batch \d", piece)]
-    evaluations = [line for line in lines if line.startswith("step ")]
-    assert len(evaluations) == 2 and re.match(r"step 5/7  held-out MLM \d", evaluations[0])
+    first, second = [i for i, line in enumerate(lines) if line.startswith("step ")]
+    assert second == first + 2  # On two lines each, as they are wider.
+    assert re.match(r"step 5/7  held-out MLM .* SBO .* tokens/s$", lines[first])
+    assert re.match(r"  \d+ ms a step.* peak .* left$", lines[first + 1])
 
 
 def of_steps(drawn):
@@ -101,7 +103,8 @@ def of_steps(drawn):
 
 def check_progress(drawn, lines, columns, steps):
     # The terminal's last column stays empty: what reaches it goes on in the next line.
-    assert all(len(piece) < columns for piece in drawn if re.match(r"\d/\d ", piece))
+    figures = [piece for piece in drawn if re.match(r"\d/\d |step |  \S.*left", piece)]
+    assert len(figures) > steps and all(len(piece) < columns for piece in figures)
     assert len(of_steps(drawn)) == steps
     # Nothing of it is left behind lines that stay.
     assert not [line for line in lines if re.match(r"\d/\d", line) or "evaluating" in line]
