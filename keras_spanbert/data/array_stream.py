@@ -31,7 +31,8 @@ class RowStream:
         before = (state or {}).get("num_rows", self.num_rows)
         if before != self.num_rows:
             raise ValueError(
-                f"The data must have the {before:,} rows that it had. Received: {self.num_rows:,}"
+                f"The data must have the {before:,} rows that it had until a run ends; a new run "
+                f"(--preset) trains its model on others. Received: {self.num_rows:,} rows"
             )
         self.first_step = step
 

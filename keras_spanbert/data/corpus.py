@@ -99,10 +99,12 @@ class Corpus:
             if self.num_documents == self._first_document[-1]:
                 raise ValueError(f"A file must hold text. Received: {path}, empty or blank")
         if held_out and self.num_documents < 2:
+            finer = DOCUMENT_BOUNDARIES[1 + DOCUMENT_BOUNDARIES.index(document_boundary) :]
+            hint = f", --document_boundary={' or '.join(finer)} may find more" if finer else ""
             raise ValueError(
-                "A corpus must hold 2 documents or more to hold one out. Received: 1 document "
-                f"in {len(self.files)} file(s) with document_boundary={document_boundary!r}; "
-                "blank_line or line finds more"
+                "A corpus must hold 2 documents or more to hold one out: --eval_data names others "
+                f"to evaluate on (with --task=prepare: --held_out=0){hint}. Received: 1 document "
+                f"in {len(self.files)} file(s) with document_boundary={document_boundary!r}"
             )
         if held_out and self.num_documents < self._held_out_every:
             self._held_out_every = self.num_documents

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
 
 _READ_BYTES = 1 << 20
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # A document longer than this is read in pieces, cut between words.
 _PIECE_CHARACTERS = 1 << 16
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
@@ -56,10 +57,15 @@ def _read_text(path, encoding_errors):
                 data = file.read(_READ_BYTES)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise ValueError(f"A gzip file must be whole. Received: {path}: {error}") from None
+            if offset == 0 and data.startswith(_UTF_16):
+                raise ValueError(
+                    "Text must be UTF-8: `iconv -f UTF-16 -t UTF-8` writes it so. Received: "
+                    f"{path}, which begins as UTF-16"
+                )
             if (nul := data.find(0)) >= 0:
                 raise ValueError(
-                    f"A file must hold text. Received: {path}, binary: a zero byte at byte "
-                    f"{offset + nul}"
+                    "A file must hold text: where this is text, `tr -d '\\000'` takes such bytes "
+                    f"out. Received: {path}, binary: a zero byte at byte {offset + nul}"
                 )
             waiting = len(decoder.getstate()[0])
             try:

@@ -34,6 +34,7 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
       whether that goes through its heads.
     - `scores`: labels of what an evaluation gives, by name; of `best_score`, a
       name among them, more is better.
+    - `progress_labels`: labels of compiled metrics that a run shows between evaluations.
     - `describe`: what a run shows of a row of its history.
 
     A constructor sets what `compile` reads before it calls `super().__init__`,
@@ -47,6 +48,7 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
     serves_heads = True
     scores: dict[str, str] = {}
     best_score: str | None = None
+    progress_labels: dict[str, str] = {}
 
     def __new__(cls, *args, **kwargs):
         # Before the constructor makes the first variable.

@@ -10,10 +10,12 @@ import signal
 import sys
 import sysconfig
 import traceback
+from types import ModuleType
 
 from absl import app, flags
 
 from keras_spanbert import files, tensorflow_log
+from keras_spanbert.recipes import checks, places
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.names import NAMES, recipe
@@ -104,23 +106,13 @@ def run_recipe(argv: list[str]) -> None:
     """Runs the recipe of --task from its checks to its last line."""
     plain_log()
     with user_input():
-        if argv[1:]:
-            raise ValueError(
-                f"Flags must start with --, and globs be in quotes. Received: {argv[1]}"
-            )
-        take_up_flags()
-        chosen = recipe(FLAGS.task)
-        unset = {n: v for n, v in chosen.DEFAULTS.items() if FLAGS[n].value is None}
-        resolve(**unset)
-        recipe_flags.check()
-        chosen.check()
-        _check_places()
+        chosen = check_flags(argv)
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         stop_on_signals("before training, nothing was saved")
         distribution = _set_up()
         try:
-            chosen.run(Run(distribution, _output()))
+            chosen.run(Run(distribution, places.output()))
         except BaseException as error:
             if distribution.num_processes > 1:
                 _exit_process(error)
@@ -128,6 +120,24 @@ def run_recipe(argv: list[str]) -> None:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def check_flags(argv: list[str]) -> ModuleType:
+    """The recipe of --task, once its flags and places are right by themselves.
+
+    Raises:
+        ValueError: where they are not.
+    """
+    if argv[1:]:
+        raise ValueError(f"Flags must start with --, and globs be in quotes. Received: {argv[1]}")
+    take_up_flags()
+    chosen = recipe(FLAGS.task)
+    unset = {n: v for n, v in chosen.DEFAULTS.items() if FLAGS[n].value is None}
+    resolve(**unset)
+    checks.check()
+    chosen.check()
+    places.check()
+    return chosen
 
 
 def _set_up():
@@ -148,58 +158,6 @@ def _set_up():
     if not distribution.is_main:
         sys.stdout = open(os.devnull, "w")  # One process speaks for all.
     return distribution
-
-
-# === Places ===
-def _output():
-    """The folder to write to: --output, or a new one in saved_models/."""
-    if FLAGS.output:
-        return FLAGS.output
-    base = os.path.join("saved_models", FLAGS.task)
-    output, i = base, 1
-    while os.path.exists(output):
-        i += 1
-        output = f"{base}-{i}"
-    return output
-
-
-def _check_places():
-    if FLAGS.output:
-        _check_output()
-    if FLAGS.export:
-        _existing("export")
-    folder = os.path.dirname(os.path.abspath(FLAGS.predictions or ""))
-    if FLAGS.predictions and not os.access(folder, os.W_OK):
-        raise ValueError(f"`--predictions` must be in a folder to write to. Received: {folder}")
-
-
-def _existing(flag):
-    """The folder of a flag, or the one above it that exists, which must be writable."""
-    existing = FLAGS[flag].value
-    while not os.path.exists(existing):
-        existing = os.path.dirname(os.path.abspath(existing))
-    if not os.access(existing, os.W_OK):
-        raise ValueError(f"`--{flag}` must be writable. Received: {existing}")
-    if not os.path.isdir(existing):
-        raise ValueError(
-            f"`--{flag}` must be a folder. Received: {FLAGS[flag].value}, where {existing} is none"
-        )
-    return existing
-
-
-def _check_output():
-    """Checks that --output does not hold anything yet but a run to resume."""
-    existing = _existing("output")
-    if existing != FLAGS.output:
-        return
-    names = os.listdir(existing)
-    # A run may have been killed before it wrote what it is; of several processes, the first
-    # one may be writing already.
-    is_run = "run.json" in names or names == ["checkpoints"]
-    if names and not (FLAGS.resume and is_run):
-        raise ValueError(
-            f"`--output` must be new or empty, or a run to --resume. Received: {FLAGS.output}"
-        )
 
 
 # === Ends of one of several processes ===

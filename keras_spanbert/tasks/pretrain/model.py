@@ -75,6 +75,7 @@ class SpanBertPretrainer(SpanBertTask):
         r"mlm_head/intermediate_dense/kernel": (None, "model"),
         r"sbo_head/dense_\d/kernel": (None, "model"),
     }
+    progress_labels = {f"{head}_cross_entropy": head.upper() for head in HEADS}
 
     def __init__(
         self,
