@@ -20,6 +20,7 @@ ONCE = (
     "formats/test_vocabulary.py",
     "layers/test_span_masks.py",
     "metrics",
+    "models/test_strings.py",
     "models/test_tokenizer.py",
     "recipes/test_configs.py",
     "runs/test_plots.py",

@@ -53,8 +53,9 @@ def as_strings(**argument) -> list[str]:
         items = np.asarray(value).tolist()
         return [decode(item) if isinstance(item, bytes) else item for item in items]
     if not isinstance(value, (list, tuple)):
+        shown = " ".join(repr(value).split())
         raise ValueError(
-            f"`{name}` must be a list of strings. Received: {name}={value!r:.80}, of type "
+            f"`{name}` must be a list of strings. Received: {name}={shown:.80}, of type "
             f"{type(value).__name__}"
         )
     for i, item in enumerate(value):

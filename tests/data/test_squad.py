@@ -70,7 +70,7 @@ def test_file_of_another_form_names_the_place(tmp_path, content, error):
         (
             [question("7")],
             "Bob \ud800",
-            r"\(id 7\): text must have no lone surrogates, .* '\\ud800' at character 4 of `context`",
+            r"\(id 7\): text must have no lone surrogates, .*'\\ud800' at character 4 of `con",
         ),
         ([question("7", question="\udfff?")], "Bob", r"'\\udfff' at character 0 of `question`"),
         ([question("7", [("Bo\ud800", 0)])], "Bob", r"\(id 7\).* at character 2 of `answers`"),

@@ -36,9 +36,10 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     ends, both at `[CLS]` for no answer. Compiled by default with AdamW
     (learning rate 2e-5), the mean of both cross-entropies, and accuracies.
 
-    `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists of
-    strings, and `y`, a list of answers as `windows` takes them; or the arrays
-    that `windows` gives, or a `tf.data` dataset of their batches.
+    `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists,
+    tuples, arrays or tensors of strings, and `y`, answers as `windows` takes
+    them; or the arrays that `windows` gives; or batches of either: see `fit`. A
+    batch of questions becomes the batch of their windows.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -122,24 +123,6 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, **kwargs
         )
 
-    def fit(self, x=None, y=None, validation_data=None, **kwargs):
-        """Trains the model: see `keras.Model.fit` and the class."""
-        x, y = self._windows_with_labels(x, y)
-        if isinstance(validation_data, tuple):
-            validation_data = self._windows_with_labels(*validation_data)
-        return keras.Model.fit(self, x, y, validation_data=validation_data, **kwargs)
-
-    def evaluate(self, x=None, y=None, **kwargs):
-        """Evaluates losses and accuracies: see `keras.Model.evaluate` and the class."""
-        x, y = self._windows_with_labels(x, y)
-        return keras.Model.evaluate(self, x, y, **kwargs)
-
-    def predict(self, x, **kwargs):
-        """Logits of each window: see `keras.Model.predict` and the class."""
-        if _are_strings(x):
-            x = _inputs(self._windows(x["question"], x["context"]))
-        return keras.Model.predict(self, x, **kwargs)
-
     def serving_function(self, max_answer_length: int = 30):
         """The function from strings to answers that a SavedModel serves, and their names."""
         self.check_preprocessor()
@@ -152,12 +135,6 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     def _windows(self, *args):
         self.check_preprocessor()
         return self.preprocessor.windows(*args)
-
-    def _windows_with_labels(self, x, y):
-        if not _are_strings(x):
-            return x, y
-        windows = self._windows(x["question"], x["context"], y)
-        return _inputs(windows), {name: windows[name] for name in LABELS}
 
     def answer(
         self,
@@ -286,10 +263,6 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         config = super().get_config()
         config["null_threshold"] = self.null_threshold
         return config
-
-
-def _are_strings(x):
-    return isinstance(x, dict) and "question" in x
 
 
 def _inputs(windows):
