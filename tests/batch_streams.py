@@ -29,7 +29,9 @@ def stream(kind, batches):
             joined = joined.concatenate(dataset)
         return joined
     if kind == "py_dataset":
-        return Batches(batches, workers=2)
+        # With threads, Keras leaves out the batch that it built a model by.
+        are_strings = not hasattr(keras.tree.flatten(batches)[0], "dtype")
+        return Batches(batches, workers=2 if are_strings else 1)
     if kind == "data_loader":
         return DataLoader(batches, batch_size=None)
     return (batch for batch in batches) if kind == "generator" else iter(batches)

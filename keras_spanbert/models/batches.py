@@ -130,10 +130,15 @@ def _generate(batches, start):
 
 
 class _PyDataset(keras.utils.PyDataset):
-    """Another one's batches. Threads alone: what preprocesses may not survive a fork."""
+    """Another one's batches, preprocessed in the loop's own thread.
+
+    Keras's threads would begin to fetch before an epoch is said to begin, and
+    leave out a batch that Keras took to build a model by; its processes do not go
+    with libraries that have threads of their own.
+    """
 
     def __init__(self, source, start):
-        super().__init__(workers=source.workers, max_queue_size=source.max_queue_size)
+        super().__init__()
         self._source = source
         self._start = start
         self._preprocess = start()
@@ -151,8 +156,6 @@ class _PyDataset(keras.utils.PyDataset):
 
     def on_epoch_end(self):
         self._source.on_epoch_end()
-        # Keras's threads begin to fetch before the next epoch is said to begin.
-        self._preprocess = self._start()
 
 
 class Rows(keras.utils.PyDataset):

@@ -23,6 +23,10 @@ def rows(columns, part):
     return {name: column[part] for name, column in columns.items()}
 
 
+def evaluate(model, *args, **kwargs):
+    return model.evaluate(*args, **{**kwargs, "verbose": 0, "return_dict": True})["loss"]
+
+
 @pytest.fixture(scope="module")
 def model():
     """Tests train it at a learning rate of 0."""
@@ -35,7 +39,7 @@ def model():
 @pytest.fixture(scope="module")
 def expected(model):
     """The loss over all windows and their logits."""
-    loss = model.evaluate(X, ANSWERS, batch_size=64, verbose=0)
+    loss = evaluate(model, X, ANSWERS, batch_size=64, verbose=0)
     return loss, model.predict(X, batch_size=64, verbose=0)["start"]
 
 
@@ -43,7 +47,7 @@ def expected(model):
 def test_rows_of_strings_in_any_container(model, expected, container):
     x = {name: container(column) for name, column in X.items()}
     arguments = {"batch_size": 64, "verbose": 0}
-    assert model.evaluate(x, ANSWERS, **arguments) == pytest.approx(expected[0], rel=1e-5)
+    assert evaluate(model, x, ANSWERS, **arguments) == pytest.approx(expected[0], rel=1e-5)
     np.testing.assert_allclose(model.predict(x, **arguments)["start"], expected[1], atol=1e-5)
     history = model.fit(x, COLUMNS, validation_data=(x, ANSWERS), **arguments).history
     losses = [history["loss"][0], history["val_loss"][0]]
@@ -60,7 +64,7 @@ def test_batches_of_any_kind(model, expected, kind, are_strings):
     _, outputs = expected
     predicted = model.predict(stream(kind, batches), verbose=0, **ends)["start"]
     np.testing.assert_allclose(predicted, outputs, atol=1e-5)
-    evaluated = model.evaluate(stream(kind, batches), verbose=0, **ends)
+    evaluated = evaluate(model, stream(kind, batches), verbose=0, **ends)
     steps = {"steps_per_epoch": 3, "validation_steps": 3} if ends else {}
     history = model.fit(
         stream(kind, batches), validation_data=stream(kind, batches), verbose=0, **steps
@@ -71,24 +75,24 @@ def test_batches_of_any_kind(model, expected, kind, are_strings):
 
 def test_answers_may_be_rows_of_batches(model):
     batches = [(rows(X, part), ANSWERS[part]) for part in PARTS]
-    by_rows = model.evaluate(stream("py_dataset", batches), verbose=0)
+    by_rows = evaluate(model, stream("py_dataset", batches), verbose=0)
     batches = [(x, rows(COLUMNS, part)) for (x, _), part in zip(batches, PARTS)]
-    assert by_rows == model.evaluate(stream("py_dataset", batches), verbose=0)
+    assert by_rows == evaluate(model, stream("py_dataset", batches), verbose=0)
 
 
 def test_validation_split_holds_out_the_last_questions(model):
     history = model.fit(X, ANSWERS, validation_split=0.4, batch_size=64, verbose=0).history
-    last = model.evaluate(rows(X, slice(6, None)), ANSWERS[6:], batch_size=64, verbose=0)
+    last = evaluate(model, rows(X, slice(6, None)), ANSWERS[6:], batch_size=64, verbose=0)
     assert history["val_loss"][0] == pytest.approx(last, rel=1e-5)
 
 
 def test_a_questions_weight_is_its_windows(model):
     weights = np.zeros(10)
     weights[5] = 1.0  # Of one window.
-    one = model.evaluate(rows(X, slice(5, 6)), ANSWERS[5:6], verbose=0)
+    one = evaluate(model, rows(X, slice(5, 6)), ANSWERS[5:6], verbose=0)
     windows = len(model.preprocessor.windows(QUESTIONS, CONTEXTS)["token_ids"])
     assert windows > 10
-    weighted = model.evaluate(X, ANSWERS, 64, sample_weight=weights, verbose=0)
+    weighted = evaluate(model, X, ANSWERS, 64, sample_weight=weights, verbose=0)
     assert weighted == pytest.approx(one / windows, rel=1e-4)
 
 
