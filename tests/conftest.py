@@ -32,6 +32,7 @@ ONCE = (
     "test_files.py",
     "test_floors.py",
     "test_imports.py",
+    "test_optional.py",
     "test_package.py",
     "test_runner.py",
 )

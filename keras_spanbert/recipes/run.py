@@ -14,6 +14,7 @@ import traceback
 from absl import app, flags
 
 from keras_spanbert import files
+from keras_spanbert.optional import import_tensorflow
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.names import NAMES, recipe
@@ -132,14 +133,13 @@ def run_recipe(argv: list[str]) -> None:
 def _set_up():
     # TensorFlow's chatter would hide what matters here.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with quiet():
+    with user_input(ImportError), quiet():
         import keras
-        import tensorflow as tf
 
         import keras_spanbert as ks
         from keras_spanbert.runs import fallback
 
-        tf.config.list_physical_devices()
+        import_tensorflow(PROGRAM.name).config.list_physical_devices()
     with user_input():
         distribution = ks.distribute(FLAGS.distribution)
         if FLAGS.train_data or FLAGS.task == "pretrain":
