@@ -6,7 +6,7 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_spanbert.data.masked_batches import EVALUATION_SEED, masked
+from keras_spanbert.data.masked_batches import EVALUATION_SEED
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.models import batches
@@ -16,6 +16,7 @@ from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.embeddings import embeddings
 from keras_spanbert.tasks.pretrain.checkpoint_entries import mlm_entries, sbo_entries
 from keras_spanbert.tasks.pretrain.filling import fill, score
+from keras_spanbert.tasks.pretrain.masked_strings import CountSteps, masked_strings
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
 from keras_spanbert.training.optimizer import AdamW
@@ -286,36 +287,10 @@ class SpanBertPretrainer(SpanBertTask):
         return self._preprocessed(dataset, is_training=is_training)
 
     def preprocess_dataset(self, dataset, is_training: bool):
-        import tensorflow as tf
-
-        text, *others = batches.unpack(dataset.element_spec)
-        is_text = getattr(text, "dtype", None) == tf.string and text.shape.rank == 1
-        if not is_text or others != [None, None]:
-            raise ValueError(
-                "A dataset to pretrain on must give batches `[B]` of strings, or what the "
-                f"preprocessor returns. Received: element_spec={dataset.element_spec}"
-            )
-        # Here and not in the constructor: a backbone's preset brings a
-        # preprocessor with defaults of its own.
-        self.check_preprocessor()
-        packed = dataset.map(
-            lambda *batch: self.preprocessor.pack(batch[0]), num_parallel_calls=tf.data.AUTOTUNE
-        )
-        if not is_training:
-            return masked(packed, self.preprocessor, EVALUATION_SEED).prefetch(tf.data.AUTOTUNE)
-
-        # Read whenever an iterator is made, at an epoch's begin, so that masks are fresh in
-        # each, and in a run that goes on are those that it would have had.
-        first_step = tf.data.Dataset.from_tensors(0).map(
-            lambda _: tf.numpy_function(lambda: np.int64(self._steps_so_far), [], tf.int64)
-        )
-        seed = self.preprocessor.masking.base_seed
-        steps = first_step.flat_map(lambda step: masked(packed, self.preprocessor, seed, step))
-        steps = steps.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
-        return steps.prefetch(tf.data.AUTOTUNE)
+        return masked_strings(self, dataset, is_training)
 
     def string_callbacks(self) -> list[keras.callbacks.Callback]:
-        return [_CountSteps()]
+        return [CountSteps()]
 
     def fill(
         self,
@@ -392,23 +367,3 @@ class SpanBertPretrainer(SpanBertTask):
             }
         )
         return config
-
-
-class _CountSteps(keras.callbacks.Callback):
-    """Notes the steps of all calls of `fit`: within an epoch JAX's optimizer cannot be asked."""
-
-    def set_model(self, model):
-        super().set_model(model)
-        # `self.model` would bring JAX's state up to date, which is dear at each step.
-        self._trained = model
-
-    def on_epoch_begin(self, epoch, logs=None):
-        # An optimizer begins anew when the model is compiled again; one that was restored is ahead.
-        iterations = int(self.model.optimizer.iterations)
-        self._trained._steps_so_far = max(self._trained._steps_so_far, iterations)
-        self._batches = 0
-
-    def on_train_batch_end(self, batch, logs=None):
-        # Several at once where the model has `steps_per_execution`.
-        self._trained._steps_so_far += batch + 1 - self._batches
-        self._batches = batch + 1
