@@ -20,6 +20,7 @@ ONCE = (
     "formats/test_vocabulary.py",
     "layers/test_span_masks.py",
     "metrics",
+    "models/test_strings.py",
     "models/test_tokenizer.py",
     "recipes/test_checks.py",
     "recipes/test_configs.py",
@@ -33,6 +34,7 @@ ONCE = (
     "test_files.py",
     "test_floors.py",
     "test_imports.py",
+    "test_optional.py",
     "test_package.py",
     "test_runner.py",
 )

@@ -6,7 +6,7 @@ import pathlib
 PACKAGE = pathlib.Path(__file__).parent.parent / "keras_spanbert"
 # The lower ones first; a module's floor is that of its file or folder.
 FLOORS = [
-    ("files", "keras_private", "tensorflow_log", "distribution", "layers", "metrics"),
+    ("files", "keras_private", "optional", "tensorflow_log", "distribution", "layers", "metrics"),
     ("training", "formats"),
     ("models",),
     ("data", "serving"),

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_spanbert.optional import import_tensorflow
+
 
 class RowStream:
     """The order of batches of numbered rows, and a place in it.
@@ -76,21 +78,21 @@ class ArrayStream(RowStream):
     """
 
     def __init__(self, arrays, batch_size: int, seed):
-        import tensorflow as tf
+        tf = import_tensorflow("A stream")
 
         super().__init__(len(tf.nest.flatten(arrays)[0]), batch_size, seed)
         self.arrays = arrays
 
     def batch(self, step: int):
         """The batch `step`."""
-        import tensorflow as tf
+        tf = import_tensorflow("A stream")
 
         rows = next(self._rows(step))
         return tf.nest.map_structure(lambda array: array[rows], self.arrays)
 
     def dataset(self):
         """`tf.data.Dataset` of batches."""
-        import tensorflow as tf
+        tf = import_tensorflow("A stream")
 
         rows = tf.data.Dataset.from_generator(
             lambda: self._rows(self.first_step),

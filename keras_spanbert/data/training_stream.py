@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_spanbert.data.masked_batches import masked
 from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
+from keras_spanbert.optional import import_tensorflow
 
 # Where in the stream its generator was, between two parts of the text.
 _State = collections.namedtuple(
@@ -90,7 +91,7 @@ class TrainingStream:
 
     def dataset(self):
         """`tf.data.Dataset` of `(x, y, sample_weight)`."""
-        import tensorflow as tf
+        tf = import_tensorflow("A stream")
 
         spec = tf.TensorSpec([None, self.preprocessor.sequence_length], tf.int32)
         rows = tf.data.Dataset.from_generator(self._rows, output_signature=spec).unbatch()

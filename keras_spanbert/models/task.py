@@ -15,11 +15,12 @@ from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.models.backbone import SpanBertBackbone, with_padding_mask
 from keras_spanbert.models.checkpoint_entries import Part, checked_entries, load_entries
 from keras_spanbert.models.from_preset import FromPreset
+from keras_spanbert.models.string_inputs import StringInputs
 
 _LOG = logging.getLogger("keras_spanbert")
 
 
-class SpanBertTask(FromPreset, keras_hub.models.Task):
+class SpanBertTask(StringInputs, FromPreset, keras_hub.models.Task):
     """A backbone with a head: loading of presets and checkpoints, and compiling.
 
     A task's class says what shared code must know of it:
@@ -32,6 +33,7 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
     - `head_flops`: floating-point operations of its heads.
     - `serving_function`: its graph from strings to answers; `serves_heads`,
       whether that goes through its heads.
+    - `preprocess`: strings to arrays, for `fit`, `evaluate` and `predict`.
     - `scores`: labels of what an evaluation gives, by name; of `best_score`, a
       name among them, more is better.
     - `progress_labels`: labels of compiled metrics that a run shows between evaluations.

@@ -15,6 +15,7 @@ from types import ModuleType
 from absl import app, flags
 
 from keras_spanbert import files, tensorflow_log
+from keras_spanbert.optional import import_tensorflow
 from keras_spanbert.recipes import checks, places
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, resolve
@@ -141,11 +142,13 @@ def check_flags(argv: list[str]) -> ModuleType:
 
 
 def _set_up():
-    with tensorflow_log.held_back():
+    with user_input(ImportError), tensorflow_log.held_back():
         import keras
 
         import keras_spanbert as ks
         from keras_spanbert.runs import fallback
+
+        import_tensorflow(PROGRAM.name)
     with user_input():
         distribution = ks.distribute(FLAGS.distribution)
         if FLAGS.train_data or FLAGS.task == "pretrain":

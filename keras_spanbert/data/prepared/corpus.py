@@ -18,6 +18,7 @@ from keras_spanbert.data.masked_batches import EVALUATION_SEED, evaluation_batch
 from keras_spanbert.data.prepared.shards import SPLITS, array_record, dtype
 from keras_spanbert.files import read_json, sha256
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.optional import import_tensorflow
 
 VERSION = 1
 MANIFEST = "prepared.json"
@@ -268,7 +269,7 @@ class PreparedStream(RowStream):
 
     def dataset(self):
         """`tf.data.Dataset` of `(x, y, sample_weight)`."""
-        import tensorflow as tf
+        tf = import_tensorflow("A corpus")
 
         shape = [None, self.batch_size, self.corpus.sequence_length]
         blocks = tf.data.Dataset.from_generator(

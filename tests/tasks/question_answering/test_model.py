@@ -118,6 +118,9 @@ def test_encoder_of_a_pretrainers_preset(tmp_path):
     [
         ({"top_k": 0}, "`top_k` must be at least 1. Received: top_k=0"),
         ({"max_answer_length": 0}, "`max_answer_length` must be at least 1"),
+        ({"top_k": 2.5}, "`top_k` must be an integer. Received: top_k=2.5"),
+        ({"batch_size": True}, "`batch_size` must be an integer. Received: batch_size=True"),
+        ({"null_threshold": "2"}, "a number or None. Received: null_threshold='2'"),
     ],
 )
 def test_mistake_in_an_argument_names_it(arguments, error):
@@ -144,6 +147,39 @@ def test_trained_or_loaded_head_gives_no_warning(trained, caplog):
         model.answer("who sold it", "ann sold it")
         assert model.untrained_heads() == []
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "questions, contexts, error",
+    [
+        ("who", ["ann"], r"both a list of strings. Received: questions='who', contexts=\['ann'\]"),
+        (["who"], "ann", r"Received: questions=\['who'\], contexts='ann'"),
+        (b"who", "ann", "Received: questions=b'who', contexts='ann'"),
+        ("who", None, "Received: questions='who', contexts=None"),
+        (["who"], [None], r"`contexts` must be a list of strings. Received: contexts\[0\]=None"),
+        (None, None, "`questions` must be a list of strings. Received: questions=None"),
+        (["who", "who"], ["ann"], "must be as many. Received: 2, 1"),
+    ],
+)
+def test_what_are_no_strings_are_named(questions, contexts, error):
+    with pytest.raises(ValueError, match=error):
+        build().answer(questions, contexts)
+
+
+def test_answers_to_strings_in_any_container():
+    model = build()
+    expected = model.answer(["who", "who"], ["ann sold", "it"])
+    assert model.answer(np.array(["who", "who"]), ("ann sold", "it")) == expected
+    assert model.answer([], []) == []
+
+
+def test_lone_surrogate_counts_as_the_replacement_character():
+    model = build()
+    clean, broken = (f"ann {mark} wro{mark}te it" for mark in ["\ufffd", "\ud800"])
+    expected = model.answer("who", clean, top_k=5)
+    answers = model.answer("who\ud800", broken, top_k=5)
+    assert [(a["start"], a["end"]) for a in answers] == [(a["start"], a["end"]) for a in expected]
+    assert all(a["answer"] == broken[a["start"] : a["end"]] for a in answers)
 
 
 def test_windows_longer_than_the_model_are_refused():
