@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_spanbert.keras_private import operations_before
+from keras_spanbert.layers.parts import with_parts
 
 
 class TiedHead(keras.layers.Layer):
@@ -69,7 +70,7 @@ class TiedHead(keras.layers.Layer):
         name = self._embedding_name()
         found = [
             layer
-            for layer in _with_parts(operations)
+            for layer in with_parts(operations)
             if layer.name == name and getattr(layer, "input_dim", None) == self.vocabulary_size
         ]
         self._has_twin_embeddings = len(found) > 1
@@ -137,21 +138,3 @@ class TiedHead(keras.layers.Layer):
         if isinstance(embedding, dict) and "shared_object_id" in embedding:
             config = {**config, "token_embedding": keras.layers.deserialize(embedding)}
         return cls(**config)
-
-
-def _with_parts(operations):
-    """The layers among operations, and those within these."""
-    layers, visited, to_visit = [], set(), list(operations)
-    while to_visit:
-        value = to_visit.pop()
-        if id(value) in visited:
-            continue
-        visited.add(id(value))
-        if isinstance(value, keras.layers.Layer):
-            layers.append(value)
-            to_visit.extend(vars(value).values())
-        elif isinstance(value, (list, tuple, set)):
-            to_visit.extend(value)
-        elif isinstance(value, dict):
-            to_visit.extend(value.values())
-    return layers

@@ -258,6 +258,12 @@ class SpanBertPretrainer(SpanBertTask):
             x, batch_size = self._masked_dataset(x, batch_size), None
         return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
 
+    def predict(self, x, batch_size=None, **kwargs):
+        """Logits at masked positions: see `keras.Model.predict` and the class."""
+        if self.preprocessor is not None and not _is_masked(x):
+            x, batch_size = self._masked_dataset(x, batch_size), None
+        return keras.Model.predict(self, x, batch_size=batch_size, **kwargs)
+
     def check_preprocessor(self) -> None:
         super().check_preprocessor()
         value = self.preprocessor.masking_config["max_span_tokens"]
