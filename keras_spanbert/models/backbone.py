@@ -19,6 +19,7 @@ from keras_spanbert.models.checkpoint_entries import (
     load_entries,
 )
 from keras_spanbert.models.from_preset import FromPreset
+from keras_spanbert.models.keras_export import KerasExport
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -42,7 +43,7 @@ class _TransformerEncoder(TransformerLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
+class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
     """The SpanBERT encoder: BERT with exact GELU and without a pooler.
 
     Args:

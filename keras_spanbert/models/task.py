@@ -16,11 +16,12 @@ from keras_spanbert.layers.parts import policy_with_parts, with_parts
 from keras_spanbert.models.backbone import SpanBertBackbone, with_padding_mask
 from keras_spanbert.models.checkpoint_entries import Part, checked_entries, load_entries
 from keras_spanbert.models.from_preset import FromPreset
+from keras_spanbert.models.keras_export import KerasExport
 
 _LOG = logging.getLogger("keras_spanbert")
 
 
-class SpanBertTask(FromPreset, keras_hub.models.Task):
+class SpanBertTask(FromPreset, KerasExport, keras_hub.models.Task):
     """A backbone with a head: loading of presets and checkpoints, and compiling.
 
     A task's class says what shared code must know of it:
