@@ -121,5 +121,6 @@ def test_private_parts_of_keras_stand_in_one_place():
         if isinstance(node, ast.Attribute) and node.attr.startswith("_")
         if not node.attr.startswith("__") and node.attr not in own
     }
-    names = ["_allow_non_tensor_positional_args", "_convert_input_args", "_initial_epoch"]
+    names = ["_allow_non_tensor_positional_args", "_convert_input_args", "_inbound_nodes"]
+    names += ["_initial_epoch", "_keras_history"]
     assert found == {f"keras_spanbert.keras_private: {name}" for name in names}

@@ -240,6 +240,15 @@ class SpanMasking(keras.layers.Layer):
             return masks
         return {name: keras.ops.convert_to_tensor(x) for name, x in masks.items()}
 
+    def compute_output_spec(self, token_ids, seed=None):
+        backend = keras.backend.backend()
+        if backend != "tensorflow":
+            raise ValueError(
+                "`SpanMasking` must be called eagerly or in `tf.data`: it is part of a functional "
+                f"model on TensorFlow alone. Received: a symbolic tensor on {backend}"
+            )
+        return super().compute_output_spec(token_ids, seed=seed)
+
     def num_predictions(self, sequence_length: int) -> int:
         """Number M of slots for masked tokens in a sequence of this length."""
         return self._sizes(sequence_length)[1]

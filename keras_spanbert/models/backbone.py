@@ -6,9 +6,11 @@ import keras
 import keras_hub
 
 from keras_spanbert.distribution import add_layout, check_shards
+from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.formats.checkpoint import ACTIVATIONS
 from keras_spanbert.formats.huggingface import hidden_act
 from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
+from keras_spanbert.layers.parts import policy_with_parts
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 from keras_spanbert.models.checkpoint_entries import (
     Part,
@@ -17,6 +19,7 @@ from keras_spanbert.models.checkpoint_entries import (
     load_entries,
 )
 from keras_spanbert.models.from_preset import FromPreset
+from keras_spanbert.models.keras_export import KerasExport
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -40,7 +43,7 @@ class _TransformerEncoder(TransformerLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
+class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
     """The SpanBERT encoder: BERT with exact GELU and without a pooler.
 
     Args:
@@ -238,7 +241,7 @@ class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
     @classmethod
     def from_keras_hub(cls, preset: str, **kwargs):
         """Loads a keras-hub preset: see `from_preset`."""
-        kwargs.setdefault("dtype", keras.config.dtype_policy().name)  # As of tasks.
+        kwargs.setdefault("dtype", presets.dtype_policy(preset, cls.__name__))
         return super().from_keras_hub(preset, **kwargs)
 
     @classmethod
@@ -299,7 +302,8 @@ class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
         }
 
     def get_config(self):
-        config = super().get_config()
+        # Not keras-hub's: where layers are quantized it takes their policies' source from them.
+        config = {"name": self.name, "trainable": self.trainable}
         config.update(
             {
                 "vocabulary_size": self.vocabulary_size,
@@ -315,6 +319,7 @@ class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
                 "layer_norm_epsilon": self.layer_norm_epsilon,
                 "initializer_range": self.initializer_range,
                 "rematerialize": self.rematerialize,
+                "dtype": keras.dtype_policies.serialize(policy_with_parts(self, self.dtype_policy)),
             }
         )
         return config

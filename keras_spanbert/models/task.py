@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import zlib
 from collections.abc import Callable
 
@@ -12,15 +13,17 @@ import keras_hub
 from keras_spanbert import distribution
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import skip_initialization
+from keras_spanbert.layers.parts import policy_with_parts, with_parts
 from keras_spanbert.models.backbone import SpanBertBackbone, with_padding_mask
 from keras_spanbert.models.checkpoint_entries import Part, checked_entries, load_entries
 from keras_spanbert.models.from_preset import FromPreset
+from keras_spanbert.models.keras_export import KerasExport
 from keras_spanbert.models.string_inputs import StringInputs
 
 _LOG = logging.getLogger("keras_spanbert")
 
 
-class SpanBertTask(StringInputs, FromPreset, keras_hub.models.Task):
+class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task):
     """A backbone with a head: loading of presets and checkpoints, and compiling.
 
     A task's class says what shared code must know of it:
@@ -73,8 +76,7 @@ class SpanBertTask(StringInputs, FromPreset, keras_hub.models.Task):
             if presets.preprocessor_class(preset) != cls.preprocessor_cls.__name__:
                 # Of another task's preset, with settings that fit the backbone.
                 kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(preset)
-        # keras-hub's own default fails on what was saved with a mixed policy.
-        kwargs.setdefault("dtype", keras.config.dtype_policy().name)
+        kwargs.setdefault("dtype", presets.dtype_policy(preset, cls.__name__))
         return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
 
     @classmethod
@@ -212,6 +214,27 @@ class SpanBertTask(StringInputs, FromPreset, keras_hub.models.Task):
     def get_metrics_result(self):
         with distribution.summed_over_processes(self.metrics):
             return super().get_metrics_result()
+
+    def get_config(self):
+        config = super().get_config()
+        # The heads' layers take their policies from the backbone's, by their paths.
+        policy = policy_with_parts(self, self.backbone.dtype_policy)
+        config["backbone"]["config"]["dtype"] = keras.dtype_policies.serialize(policy)
+        return config
+
+    def quantize(self, mode=None, config=None, filters=None, **kwargs) -> None:
+        """Quantizes backbone and head: see `keras.Model.quantize`."""
+        preprocessing = {id(layer) for layer in with_parts([self.preprocessor])}
+        patterns = [filters] if isinstance(filters, str) else filters
+
+        def is_chosen(layer):
+            if id(layer) in preprocessing:  # Keras would ask of it to be built.
+                return False
+            if patterns is None or callable(patterns):
+                return patterns is None or patterns(layer)
+            return any(re.search(pattern, layer.name) for pattern in patterns)
+
+        super().quantize(mode, config=config, filters=is_chosen, **kwargs)
 
     def compile_from_config(self, config):
         # Keras does so itself only where `compile` is not overridden.

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import keras
-import keras_hub
 import numpy as np
 
 from keras_spanbert.data.masked_batches import EVALUATION_SEED
 from keras_spanbert.layers.initializers import kernel_initializer
+from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.models import batches
 from keras_spanbert.models.checkpoint_entries import Part
@@ -102,9 +102,9 @@ class SpanBertPretrainer(SpanBertTask):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.mlm_head = keras_hub.layers.MaskedLMHead(
+        self.mlm_head = MaskedLMHead(
             token_embedding=backbone.token_embedding,
-            intermediate_activation=backbone.activation,
+            activation=backbone.activation,
             layer_norm_epsilon=backbone.layer_norm_epsilon,
             kernel_initializer=kernel_initializer(backbone.initializer_range),
             dtype=backbone.dtype_policy,
