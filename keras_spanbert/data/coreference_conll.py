@@ -20,6 +20,8 @@ _END = re.compile(r"#\s*end document\b.*")
 _BRACKET = r"(?:\(\d+\)?|\d+\))"
 _BRACKETS = re.compile(rf"{_BRACKET}(?:\|{_BRACKET})*")
 
+_CELL = re.compile(r"[^ \t\r\n](?:[^\t\r\n]*[^ \t\r\n])?")
+
 
 def read_conll(path: str | os.PathLike) -> list[dict]:
     """Reads a file of CoNLL-2012's columns; see `keras_spanbert.data.coreference.read`."""
@@ -167,8 +169,10 @@ def write_conll(path: str | os.PathLike, documents, predicted_clusters=None) -> 
     Example:
     ```python
     documents = keras_spanbert.data.coreference.read("emma.conll")
-    one_cluster = [[sum(document["clusters"], [])] for document in documents]
-    keras_spanbert.data.coreference.write_conll("predicted.conll", documents, one_cluster)
+    without_singletons = [
+        [cluster for cluster in document["clusters"] if len(cluster) > 1] for document in documents
+    ]
+    keras_spanbert.data.coreference.write_conll("gold.conll", documents, without_singletons)
     ```
 
     Reference:
@@ -193,23 +197,28 @@ def _document_text(document, place):
             f"Received: {document['doc_key']}, with a `subtoken_map`"
         )
     name, part = _name_and_part(document)
+    _check_cell(name, place)
     column = _coreference_column(document["clusters"], size, place)
     lines = [f"#begin document ({name});" + (f" part {part}" if part else "")]
     at = 0
     for s, sentence in enumerate(document["sentences"]):
         for number, word in enumerate(sentence):
-            speaker = document["speakers"][s][number] if "speakers" in document else "-"
-            cells = [name, str(int(part or 0)), str(number), word, *"_____", speaker or "-"]
-            for cell in cells:
-                if cell != cell.strip(" ") or not cell or any(c in cell for c in "\t\r\n"):
-                    raise ValueError(
-                        f"{place}: words and names must have no tabs or line ends, nor blanks at "
-                        f"their ends, and not be empty. Received: {cell!r:.80}"
-                    )
-            lines.append("\t".join([*cells, "_", "_", column[at]]))
+            speaker = (document["speakers"][s][number] if "speakers" in document else "") or "-"
+            for cell in [word, speaker]:
+                _check_cell(cell, place)
+            cells = [name, str(int(part or 0)), str(number), word, *"_____", speaker, "_", "_"]
+            lines.append("\t".join([*cells, column[at]]))
             at += 1
         lines.append("")
     return "\n".join([*lines, "#end document", ""])
+
+
+def _check_cell(cell, place):
+    if not _CELL.fullmatch(cell):
+        raise ValueError(
+            f"{place}: words and names must have no tabs or line ends, nor blanks at their ends, "
+            f"and not be empty. Received: {cell!r:.80}"
+        )
 
 
 def _name_and_part(document):

@@ -233,9 +233,14 @@ def test_mistakes_in_what_is_to_be_written(tmp_path):
     path = tmp_path / "a.conll"
     with pytest.raises(ValueError, match="must be in words, with clusters from `clusters_in_w"):
         coreference.write_conll(path, [subtokens()])
-    document = {"doc_key": "a", "sentences": [["a\tb"]]}
-    with pytest.raises(ValueError, match=r"no tabs or line ends.* Received: 'a\\tb'"):
-        coreference.write_conll(path, [document])
+    for text in ["a\tb", "", " a", "a ", "a\n"]:
+        for document in [
+            {"doc_key": "a", "sentences": [[text]]},
+            {"doc_key": text, "sentences": [["a"]]},
+        ]:
+            with pytest.raises(ValueError, match=f"no tabs.* Received: {re.escape(repr(text))}"):
+                coreference.write_conll(path, [document])
+    document = {"doc_key": "a", "sentences": [["a b"]]}
     for writer in [coreference.write_conll, coreference.write_jsonlines]:
         with pytest.raises(ValueError, match="one list for each document. Received: 2 for 1"):
             writer(path, [document], [[], []])
