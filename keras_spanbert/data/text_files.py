@@ -118,3 +118,22 @@ def _split(text, boundary):
     if boundary == "file":
         return [text]
     return text.split("\n") if boundary == "line" else _BLANK_LINES.split(text)
+
+
+def read_lines(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
+    """Yields `(place, line)` of a text file; `place` names path and line for messages.
+
+    Raises:
+        ValueError: where a line is not UTF-8.
+    """
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            place = f"{path}, line {number}"
+            try:
+                # A byte order mark may stand at the start.
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{place}: text must be UTF-8. Received: {error.reason} at byte {error.start}"
+                ) from None
+            yield place, text.rstrip("\r\n")
