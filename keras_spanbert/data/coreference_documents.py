@@ -2,7 +2,7 @@
 
 import numbers
 
-from keras_spanbert.data.examples import field
+from keras_spanbert.data.examples import check_text, field
 
 # Fields of clusters, which need not be there.
 _CLUSTERS = ("clusters", "predicted_clusters")
@@ -30,7 +30,7 @@ def check_document(document: dict, place: str = "document") -> int:
     keras_spanbert.data.coreference.check_document(document)
     ```
     """
-    _check_text([field(document, "doc_key", place, str)], "doc_key", place)
+    check_text(place, doc_key=[field(document, "doc_key", place, str)])
     sentences = _lists_of_strings(document, "sentences", place)
     if "speakers" in document:
         lengths = [len(of_one) for of_one in _lists_of_strings(document, "speakers", place)]
@@ -101,18 +101,8 @@ def _lists_of_strings(document, name, place):
             raise ValueError(
                 f"{place}: `{name}` must be lists of strings. Received: {name}[{i}]={strings!r:.80}"
             )
-        _check_text(strings, name, place)
+        check_text(place, **{name: strings})
     return lists
-
-
-def _check_text(strings, name, place):
-    try:
-        "".join(strings).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{place}: text must have no lone surrogates, which are halves of characters. "
-            f"Received: {error.object[error.start]!r} in `{name}`"
-        ) from None
 
 
 def _difference(lengths, wanted):

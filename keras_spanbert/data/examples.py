@@ -38,7 +38,7 @@ class ExamplesReader:
             golds: list of strings, to score with.
         """
         place = f"{place} (id {well_formed(name)})"
-        _check_text(place, id=[name], question=[question], context=[context], answers=golds)
+        check_text(place, id=[name], question=[question], context=[context], answers=golds)
         if name in self._seen:
             raise ValueError(f"{place}: an id may stand once. Received: {name!r} again")
         self._seen.add(name)
@@ -71,7 +71,8 @@ class ExamplesReader:
         return self.examples
 
 
-def _check_text(place, **texts):
+def check_text(place: str, **texts) -> None:
+    """Raises a ValueError where one of the strings of a list has a lone surrogate."""
     for name, values in texts.items():
         for value in values:
             clean = well_formed(value)
