@@ -134,10 +134,42 @@ class SpanBertTask(FromPreset, KerasExport, keras_hub.models.Task):
                 f"Received: sequence_length={self.preprocessor.sequence_length}"
             )
 
-    # Keras's, for the batches of arrays that `fit` takes too: keras-hub's would preprocess them.
+    # Keras's, for the arrays that strings were made into: keras-hub's would preprocess them.
     train_on_batch = keras.Model.train_on_batch
     test_on_batch = keras.Model.test_on_batch
-    predict_on_batch = keras.Model.predict_on_batch
+
+    def fit(self, x=None, y=None, batch_size=None, validation_data=None, **kwargs):
+        """Trains on arrays or datasets of them: see `keras.Model.fit`."""
+        if not kwargs.get("validation_split") and kwargs.get("steps_per_epoch") is None:
+            _check_rows(x, batch_size)
+        if isinstance(validation_data, tuple):
+            _check_rows(validation_data[0], kwargs.get("validation_batch_size") or batch_size)
+        with distribution.even_batches(self):
+            return keras.Model.fit(
+                self, x, y, batch_size=batch_size, validation_data=validation_data, **kwargs
+            )
+
+    def evaluate(self, x=None, y=None, batch_size=None, **kwargs):
+        """Evaluates on arrays or datasets of them: see `keras.Model.evaluate`."""
+        if kwargs.get("steps") is None:
+            _check_rows(x, batch_size)
+        with distribution.even_batches(self):
+            return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
+
+    def predict(self, x, batch_size=None, **kwargs):
+        """Predicts for arrays or datasets of them: see `keras.Model.predict`."""
+        num_rows = _num_rows(x)
+        x = distribution.padded_to_shards(x, num_rows)
+        _check_rows(x, batch_size)
+        with distribution.even_batches(self):
+            found = keras.Model.predict(self, x, batch_size=batch_size, **kwargs)
+        return keras.tree.map_structure(lambda array: array[:num_rows], found)
+
+    def predict_on_batch(self, x):
+        """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
+        num_rows = _num_rows(x)
+        found = keras.Model.predict_on_batch(self, distribution.padded_to_shards(x, num_rows))
+        return keras.tree.map_structure(lambda array: array[:num_rows], found)
 
     def compile(self, *, jit_compile="auto", **kwargs):
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
@@ -206,6 +238,18 @@ class SpanBertTask(FromPreset, KerasExport, keras_hub.models.Task):
     def _not_of_the_head(self):
         skipped = [self.backbone, *self.backbone.layers]
         return skipped if self.optimizer is None else [*skipped, self.optimizer]
+
+
+def _num_rows(x):
+    """Number of rows of arrays, `None` of datasets."""
+    arrays = [array for array in keras.tree.flatten(x) if array is not None]
+    return arrays[0].shape[0] if arrays and hasattr(arrays[0], "shape") else None
+
+
+def _check_rows(x, batch_size):
+    num_rows = _num_rows(x)
+    if num_rows is not None:
+        distribution.check_rows(num_rows, batch_size)
 
 
 def _is_tensorflow_on_cpu():

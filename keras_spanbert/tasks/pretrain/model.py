@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.data.masked_batches import EVALUATION_SEED, masked
+from keras_spanbert.distribution import check_rows
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
@@ -246,23 +247,19 @@ class SpanBertPretrainer(SpanBertTask):
             kwargs["callbacks"] = [*(kwargs.get("callbacks") or []), _CountSteps()]
         if hasattr(x, "element_spec"):
             kwargs["shuffle"] = False  # Keras warns about it for datasets.
-        # Not keras-hub's `fit`: its preprocessing knows no seeds, and without a
-        # preprocessor it still demands tf.data or grain.
-        return keras.Model.fit(
-            self, x, y, batch_size=batch_size, validation_data=validation_data, **kwargs
-        )
+        return super().fit(x, y, batch_size=batch_size, validation_data=validation_data, **kwargs)
 
     def evaluate(self, x=None, y=None, batch_size=None, **kwargs):
         """Evaluates the model: see `keras.Model.evaluate` and the class."""
         if self.preprocessor is not None and not _is_masked(x):
             x, batch_size = self._masked_dataset(x, batch_size), None
-        return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
+        return super().evaluate(x, y, batch_size=batch_size, **kwargs)
 
     def predict(self, x, batch_size=None, **kwargs):
         """Logits at masked positions: see `keras.Model.predict` and the class."""
         if self.preprocessor is not None and not _is_masked(x):
             x, batch_size = self._masked_dataset(x, batch_size), None
-        return keras.Model.predict(self, x, batch_size=batch_size, **kwargs)
+        return super().predict(x, batch_size=batch_size, **kwargs)
 
     def check_preprocessor(self) -> None:
         super().check_preprocessor()
@@ -280,6 +277,7 @@ class SpanBertPretrainer(SpanBertTask):
         # preprocessor with defaults of its own.
         self.check_preprocessor()
         if not isinstance(x, tf.data.Dataset):
+            check_rows(len(x), batch_size)
             x = tf.data.Dataset.from_tensor_slices(x).batch(batch_size or 32)
         batches = x.map(self.preprocessor.pack, num_parallel_calls=tf.data.AUTOTUNE)
         if not is_training:

@@ -127,18 +127,18 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         x, y = self._windows_with_labels(x, y)
         if isinstance(validation_data, tuple):
             validation_data = self._windows_with_labels(*validation_data)
-        return keras.Model.fit(self, x, y, validation_data=validation_data, **kwargs)
+        return super().fit(x, y, validation_data=validation_data, **kwargs)
 
     def evaluate(self, x=None, y=None, **kwargs):
         """Evaluates losses and accuracies: see `keras.Model.evaluate` and the class."""
         x, y = self._windows_with_labels(x, y)
-        return keras.Model.evaluate(self, x, y, **kwargs)
+        return super().evaluate(x, y, **kwargs)
 
     def predict(self, x, **kwargs):
         """Logits of each window: see `keras.Model.predict` and the class."""
         if _are_strings(x):
             x = _inputs(self._windows(x["question"], x["context"]))
-        return keras.Model.predict(self, x, **kwargs)
+        return super().predict(x, **kwargs)
 
     def serving_function(self, max_answer_length: int = 30):
         """The function from strings to answers that a SavedModel serves, and their names."""
