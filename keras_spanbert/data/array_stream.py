@@ -5,6 +5,15 @@ import numpy as np
 from keras_spanbert.optional import import_tensorflow
 
 
+def check_batch_size(batch_size: int, num_rows: int) -> None:
+    """Raises a ValueError where a batch has more rows than there are, if there are any."""
+    if batch_size < 1 or 0 < num_rows < batch_size:
+        raise ValueError(
+            f"`batch_size` (--batch_size) must be from 1 to the data's {num_rows:,} rows. "
+            f"Received: batch_size={batch_size}"
+        )
+
+
 class RowStream:
     """The order of batches of numbered rows, and a place in it.
 
@@ -17,12 +26,13 @@ class RowStream:
         seed: int.
 
     Raises:
-        ValueError: where there are no rows.
+        ValueError: where there are no rows, or fewer than a batch has.
     """
 
     def __init__(self, num_rows: int, batch_size: int, seed):
         if num_rows < 1:
             raise ValueError(f"A stream must have a row or more. Received: num_rows={num_rows}")
+        check_batch_size(batch_size, num_rows)
         self.num_rows = num_rows
         self.batch_size = batch_size
         self.seed = seed

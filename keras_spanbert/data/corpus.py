@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from keras_spanbert.data.array_stream import check_batch_size
 from keras_spanbert.data.blocks import BlockCutter, PieceGroups, TokenCounts, group_pieces
 from keras_spanbert.data.masked_batches import EVALUATION_SEED, evaluation_batches
 from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
@@ -229,6 +230,10 @@ class Corpus:
         Returns:
             Counts of each token and the number of blocks, as `token_counts`
             gives them, and the `tf.data.Dataset`.
+
+        Raises:
+            ValueError: where a batch has more rows than there are blocks to
+                train on.
         """
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
         counts = TokenCounts(tokenizer)
@@ -247,8 +252,10 @@ class Corpus:
         for flag in sinks:
             take(flag, groups[flag].flush())
         self.evaluation_texts = held_out.texts
+        counts, num_blocks = counts.result()
+        check_batch_size(batch_size, num_blocks)
         dataset = evaluation_batches(held_out.batches, preprocessor, batch_size, steps)
-        return *counts.result(), dataset
+        return counts, num_blocks, dataset
 
     def training_dataset(
         self,

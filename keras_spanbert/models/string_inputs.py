@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import keras
 
+from keras_spanbert import distribution
 from keras_spanbert.models import batches
 
 
@@ -136,24 +137,29 @@ class StringInputs:
             # Keras shuffles the batches of a `PyDataset` alone, and warns about the others.
             is_shuffled = isinstance(given, keras.utils.PyDataset) if shuffle is None else shuffle
             shuffle = is_shuffled and isinstance(x, keras.utils.PyDataset)
+        if not validation_split and kwargs.get("steps_per_epoch") is None:
+            _check_shares(x, batch_size)
+        if isinstance(validation_data, tuple):
+            _check_shares(validation_data[0], validation_batch_size or batch_size)
         # Not keras-hub's `fit`: its preprocessing knows no seeds, and without a preprocessor it
         # still demands tf.data or grain.
-        return keras.Model.fit(
-            self,
-            x,
-            y,
-            batch_size=batch_size,
-            epochs=epochs,
-            verbose=verbose,
-            callbacks=callbacks,
-            validation_split=validation_split,
-            validation_data=validation_data,
-            shuffle=True if shuffle is None else shuffle,
-            class_weight=class_weight,
-            sample_weight=sample_weight,
-            validation_batch_size=validation_batch_size,
-            **kwargs,
-        )
+        with distribution.even_batches(self):
+            return keras.Model.fit(
+                self,
+                x,
+                y,
+                batch_size=batch_size,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_split=validation_split,
+                validation_data=validation_data,
+                shuffle=True if shuffle is None else shuffle,
+                class_weight=class_weight,
+                sample_weight=sample_weight,
+                validation_batch_size=validation_batch_size,
+                **kwargs,
+            )
 
     def evaluate(
         self,
@@ -166,14 +172,27 @@ class StringInputs:
     ):
         """Evaluates loss and metrics, of what `fit` takes: see there and `keras.Model.evaluate`."""
         x, y, sample_weight = self._preprocessed(x, y, sample_weight, batch_size)
-        return keras.Model.evaluate(
-            self, x, y, batch_size, verbose=verbose, sample_weight=sample_weight, **kwargs
-        )
+        if kwargs.get("steps") is None:
+            _check_shares(x, batch_size)
+        with distribution.even_batches(self):
+            return keras.Model.evaluate(
+                self, x, y, batch_size, verbose=verbose, sample_weight=sample_weight, **kwargs
+            )
 
     def predict(self, x, batch_size: int | None = None, verbose="auto", **kwargs):
         """The outputs for each row, of what `fit` takes: see there and `keras.Model.predict`."""
         x, _, _ = self._preprocessed(x, batch_size=batch_size, needs_labels=False)
-        return keras.Model.predict(self, x, batch_size=batch_size, verbose=verbose, **kwargs)
+        num_rows = None if batches.is_stream(x) else batches.num_rows(x)
+        x = distribution.padded_to_shards(x, num_rows)
+        _check_shares(x, batch_size)
+        with distribution.even_batches(self):
+            found = keras.Model.predict(self, x, batch_size=batch_size, verbose=verbose, **kwargs)
+        return keras.tree.map_structure(lambda array: array[:num_rows], found)
+
+
+def _check_shares(x, batch_size):
+    if not batches.is_stream(x):
+        distribution.check_rows(batches.num_rows(x), batch_size)
 
 
 def _split(x, y, sample_weight, share):

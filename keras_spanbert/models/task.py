@@ -14,6 +14,7 @@ from keras_spanbert import distribution
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.parts import policy_with_parts, with_parts
+from keras_spanbert.models import batches
 from keras_spanbert.models.backbone import SpanBertBackbone, with_padding_mask
 from keras_spanbert.models.checkpoint_entries import Part, checked_entries, load_entries
 from keras_spanbert.models.from_preset import FromPreset
@@ -179,10 +180,15 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
                 checksums[layer.name] = zlib.crc32(b"".join(bytes_of_each))
         return checksums
 
-    # Keras's, for the batches of arrays that `fit` takes too: keras-hub's would preprocess them.
+    # Keras's, for the arrays that strings were made into: keras-hub's would preprocess them.
     train_on_batch = keras.Model.train_on_batch
     test_on_batch = keras.Model.test_on_batch
-    predict_on_batch = keras.Model.predict_on_batch
+
+    def predict_on_batch(self, x):
+        """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
+        num_rows = batches.num_rows(x)
+        found = keras.Model.predict_on_batch(self, distribution.padded_to_shards(x, num_rows))
+        return keras.tree.map_structure(lambda array: array[:num_rows], found)
 
     def compile(self, *, jit_compile="auto", **kwargs):
         if jit_compile == "auto" and _is_tensorflow_on_cpu():

@@ -144,6 +144,8 @@ def _survey(corpus, eval_corpus, preprocessor, known):
     """Counts of tokens, number of blocks, and the batches to evaluate on."""
     import numpy as np
 
+    from keras_spanbert.data.array_stream import check_batch_size
+
     sizes = {
         "batch_size": FLAGS.batch_size,
         "steps": FLAGS.eval_steps,
@@ -160,6 +162,7 @@ def _survey(corpus, eval_corpus, preprocessor, known):
             counts, num_blocks = corpus.token_counts(
                 preprocessor.tokenizer, FLAGS.sequence_length, FLAGS.min_block_tokens
             )
+        check_batch_size(FLAGS.batch_size, num_blocks)
         split = "all" if eval_corpus else "held_out"
         validation = (eval_corpus or corpus).evaluation_dataset(preprocessor, split=split, **sizes)
     for name, number_of in [

@@ -464,6 +464,11 @@ def test_mistake_of_a_folder_without_a_preset_names_it(mistake, tmp_path):
 
 
 @pytest.mark.once
+def test_mistake_of_a_batch_larger_than_the_data_names_both(mistake):
+    mistake(["--batch_size=1000000000"], "--batch_size", "rows", "batch_size=1000000000")
+
+
+@pytest.mark.once
 def test_script_ends_on_a_mistake_with_one_line_and_code_2(texts, tmp_path):
     code, out, err = run(f"--train_data={texts}", f"--output={tmp_path / 'o'}", "--size=huge")
     check_mistake(code, err, "huge")

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.data.masked_batches import EVALUATION_SEED
+from keras_spanbert.distribution import check_rows
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
@@ -278,6 +279,7 @@ class SpanBertPretrainer(SpanBertTask):
         if y is not None or sample_weight is not None:
             self.preprocess(x, y, sample_weight)  # Says so.
         texts = [well_formed(text) for text in as_strings(x=x)]
+        check_rows(len(texts), batch_size)
         try:
             import tensorflow as tf
         except ImportError:
