@@ -250,6 +250,10 @@ def test_mrqa_is_scored_on_all_of_its_answers(trained, tmp_path, capsys):
             ["--preset={preset}", "--train_data=dev.json", "--sequence_length=48"],
             ["--sequence_length", "24", "48"],
         ),
+        (
+            ["--preset={preset}", "--train_data=dev.json", "--batch_size=99999"],
+            ["--batch_size", "99"],
+        ),
         (["--preset={preset}", "--train_data=misplaced.json", "--strict"], ["question 0", "'bob'"]),
         (
             ["--preset={preset}", "--predict_data=broken.json", "--predictions=answers.json"],
