@@ -20,6 +20,7 @@ from keras_spanbert.models.checkpoint_entries import Part, checked_entries, load
 from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.keras_export import KerasExport
 from keras_spanbert.models.string_inputs import StringInputs
+from keras_spanbert.models.torch_parameters import register_parameters
 
 _LOG = logging.getLogger("keras_spanbert")
 
@@ -63,6 +64,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        register_parameters(self)
         self._initial_heads = self._head_checksums()
 
     @classmethod
