@@ -17,6 +17,12 @@ def task_class(folder: str) -> str | None:
     return _read(folder, "task.json").get("class_name")
 
 
+def registered_task(folder: str) -> type | None:
+    """The task class itself that a preset was saved as, `None` where Keras knows none."""
+    name = _read(folder, "task.json").get("registered_name")
+    return None if name is None else keras.saving.get_registered_object(name)
+
+
 def backbone_class(folder: str) -> str | None:
     """Name of a preset's backbone class."""
     return _read(folder, "config.json").get("class_name")

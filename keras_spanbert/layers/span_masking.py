@@ -1,6 +1,7 @@
 """Span masking as a Keras preprocessing layer."""
 
 import math
+import random
 
 import keras
 import numpy as np
@@ -58,7 +59,8 @@ class SpanMasking(keras.layers.Layer):
         scheme: "span", "whole_word" (single words) or "subword" (single
             tokens), as in the paper's ablation. Defaults to `"span"`.
         seed: int. Fixes the masks of calls without a seed of their own.
-            Defaults to `None`, fresh masks in each process.
+            Defaults to `None`: drawn when the layer is made, which
+            `keras.utils.set_random_seed` fixes.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
@@ -165,7 +167,8 @@ class SpanMasking(keras.layers.Layer):
         self.length_probabilities = span_masks.span_length_distribution(
             geometric_p, self.max_span_words if scheme == "span" else 1
         )
-        self.base_seed = np.random.SeedSequence().entropy % 2**31 if seed is None else seed
+        # As Keras draws its own, so that `keras.utils.set_random_seed` fixes it.
+        self.base_seed = random.randint(1, 10**9) if seed is None else seed
         self._num_calls = None
 
     @classmethod

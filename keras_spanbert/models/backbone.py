@@ -20,6 +20,7 @@ from keras_spanbert.models.checkpoint_entries import (
 )
 from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.keras_export import KerasExport
+from keras_spanbert.models.torch_parameters import register_parameters
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -210,6 +211,7 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         for transformer_layer in self.transformer_layers:
             x = transformer_layer(x, padding_mask=inputs["padding_mask"])
         super().__init__(inputs=inputs, outputs=x, dtype=dtype, **kwargs)
+        register_parameters(self)
 
         # === Config ===
         self.vocabulary_size = vocabulary_size

@@ -1,6 +1,7 @@
 """What the tasks share."""
 
 import contextlib
+import inspect
 import logging
 import os
 import re
@@ -20,6 +21,7 @@ from keras_spanbert.models.checkpoint_entries import Part, checked_entries, load
 from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.keras_export import KerasExport
 from keras_spanbert.models.string_inputs import StringInputs
+from keras_spanbert.models.torch_parameters import register_parameters
 
 _LOG = logging.getLogger("keras_spanbert")
 
@@ -63,12 +65,16 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        register_parameters(self)
         self._initial_heads = self._head_checksums()
 
     @classmethod
     def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
         """Loads a keras-hub preset, of this task or of another one: see `from_preset`."""
-        is_own = presets.task_class(preset) == cls.__name__
+        saved_as = presets.registered_task(preset) or object
+        if saved_as is not cls and issubclass(cls, saved_as) and issubclass(saved_as, SpanBertTask):
+            return cls._from_parent(saved_as, preset, load_weights, **kwargs)
+        is_own = issubclass(saved_as, cls)
         if load_weights and os.path.isdir(preset) and not is_own:
             _LOG.warning(
                 "%s has no weights for the head of %s, which starts fresh", preset, cls.__name__
@@ -77,8 +83,24 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
             if presets.preprocessor_class(preset) != cls.preprocessor_cls.__name__:
                 # Of another task's preset, with settings that fit the backbone.
                 kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(preset)
-        kwargs.setdefault("dtype", presets.dtype_policy(preset, cls.__name__))
+        name = (saved_as if is_own else cls).__name__
+        kwargs.setdefault("dtype", presets.dtype_policy(preset, name))
         return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
+
+    @classmethod
+    def _from_parent(cls, parent, preset, load_weights, **kwargs):
+        """An object of a subclass, with what a preset has of the class it was saved as."""
+        known, all_names = (inspect.signature(c.__init__).parameters for c in (parent, cls))
+        own = {n: kwargs.pop(n) for n in all_names if n in kwargs and n not in known}
+        task = parent.from_keras_hub(preset, load_weights=load_weights, **kwargs)
+        config = task.get_config()
+        config.update(backbone=task.backbone, preprocessor=task.preprocessor, **own)
+        found = cls(**config)
+        heads = {layer.name: layer for layer in found.layers if layer is not task.backbone}
+        for layer in task.layers if load_weights else []:
+            if layer.name in heads:
+                heads[layer.name].set_weights(layer.get_weights())
+        return found
 
     @classmethod
     def from_checkpoint(cls, checkpoint, load_weights: bool = True, dtype=None, **kwargs):

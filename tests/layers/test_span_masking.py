@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from keras_spanbert import SpanMasking
+from keras_spanbert.layers import span_masking
 
 CLS, SEP, MASK, PAD = 2, 3, 4, 0
 SPECIAL = (PAD, CLS, SEP, MASK)
@@ -183,6 +184,21 @@ def test_calls_without_seed_are_fresh_and_fixed_by_the_layers_seed():
         epochs += [m["mask_positions"].numpy() for m in dataset]
     assert (epochs[0] != epochs[1]).any()
     np.testing.assert_array_equal(epochs, a)
+
+
+@pytest.mark.parametrize("has_tensorflow", [True, False])
+def test_keras_seed_fixes_the_masks_of_a_layer_without_one(has_tensorflow, monkeypatch):
+    if not has_tensorflow:
+        if keras.backend.backend() == "tensorflow":
+            pytest.skip("The backend itself")
+        monkeypatch.setattr(span_masking, "_tensorflow", lambda: None)
+
+    def masked(seed):
+        keras.utils.set_random_seed(seed)
+        return np.asarray(layer()(batch())["token_ids"])
+
+    np.testing.assert_array_equal(masked(1), masked(1))
+    assert (masked(1) != masked(2)).any()
 
 
 def test_only_specials_give_no_masks():

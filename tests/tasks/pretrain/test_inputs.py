@@ -1,5 +1,7 @@
 """`fit`, `evaluate` and `predict` on whatever `keras.Model.fit` takes."""
 
+import copy
+import pickle
 import sys
 
 import keras
@@ -77,6 +79,26 @@ def test_rows_of_strings_in_a_tensor(model, expected):
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_of_strings_of_any_kind(model, expected, kind):
     check(model, lambda: stream(kind, BATCHES), expected)
+
+
+def saved_and_loaded(model, folder):
+    model.save(folder / "pretrainer.keras")
+    return keras.saving.load_model(folder / "pretrainer.keras")
+
+
+COPIES = [
+    saved_and_loaded,
+    lambda model, folder: copy.deepcopy(model),
+    lambda model, folder: pickle.loads(pickle.dumps(model)),
+]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_copies_take_strings(model, expected, copied, tmp_path):
+    model.optimizer.build(model.trainable_variables)
+    copy_of_it = copied(model, tmp_path)
+    losses = copy_of_it.evaluate(TEXTS, batch_size=SIZE, verbose=0, return_dict=True)
+    assert losses["loss"] == pytest.approx(expected[0]["loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["dataset", "generator"])

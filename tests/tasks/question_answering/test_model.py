@@ -77,6 +77,38 @@ def test_preset_and_keras_file_give_the_same_answers(trained, tmp_path):
             assert one[0]["score"] == pytest.approx(other[0]["score"], abs=1e-5)
 
 
+@keras.saving.register_keras_serializable(package="test_model")
+class ScaledAnswerer(ks.SpanBertQuestionAnswerer):
+    def __init__(self, backbone, preprocessor=None, scale=1.0, **kwargs):
+        super().__init__(backbone, preprocessor, **kwargs)
+        self.scale = scale
+
+
+def test_subclass_takes_its_parents_head_and_settings(trained, caplog, tmp_path):
+    questions, contexts, _ = examples(3, seed=5)
+    expected = trained.answer(questions, contexts)
+    caplog.clear()
+    trained.save_to_preset(str(tmp_path / "parent"))
+    loaded = ScaledAnswerer.from_preset(
+        str(tmp_path / "parent"), scale=2.0, null_threshold=1000.0, dtype="float32"
+    )
+    assert type(loaded) is ScaledAnswerer and loaded.scale == 2.0
+    assert loaded.null_threshold == 1000.0 and loaded.preprocessor.sequence_length == 24
+    loaded.null_threshold = None
+    assert [x[0]["answer"] for x in loaded.answer(questions, contexts)] == [
+        x[0]["answer"] for x in expected
+    ]
+    loaded.save_to_preset(str(tmp_path / "child"))
+    both = ks.SpanBertQuestionAnswerer.from_preset(str(tmp_path / "child"))
+    assert type(both) is ScaledAnswerer
+    assert [x[0]["answer"] for x in both.answer(questions, contexts)] == [
+        x[0]["answer"] for x in expected
+    ]
+    assert not caplog.records
+    fresh = ScaledAnswerer.from_preset(str(tmp_path / "parent"), load_weights=False)
+    assert fresh.untrained_heads() == ["qa_outputs"]
+
+
 def test_null_threshold_is_kept_in_the_preset(tmp_path):
     model = build(null_threshold=-100.0)
     assert model.answer("who sold it", "ann sold it")[0]["answer"] == ""
