@@ -19,7 +19,7 @@ _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 
 
 def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
-    """The sorted files that one or several globs match."""
+    """The sorted files that one or several globs match, each under its first name alone."""
     patterns = [patterns] if isinstance(patterns, (str, os.PathLike)) else patterns
     files = set()
     for pattern in map(os.fspath, patterns):
@@ -32,7 +32,8 @@ def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> lis
                 f"Files must be named, as by '{folder}/*'. Received: {folder}, a folder"
             )
         files.update(found)
-    return sorted(files)
+    by_place = {os.path.realpath(path): path for path in sorted(files, reverse=True)}
+    return sorted(by_place.values())
 
 
 def read_documents(path: str, boundary: str, encoding_errors: str) -> Iterator[tuple[str, bool]]:

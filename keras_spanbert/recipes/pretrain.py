@@ -122,6 +122,9 @@ def run(run: Run) -> None:
     log()
     for head, base in unigram.items():
         value = metrics[f"{head}_cross_entropy"]
+        if value is None:
+            log(f"held-out {head.upper()}: nothing to predict")
+            continue
         log(
             f"held-out {head.upper()} cross-entropy {value:.3f} nats a token, "
             f"{abs(base - value):.3f} {'under' if value < base else 'over'} the unigram entropy of "
@@ -217,8 +220,9 @@ def _metrics(report, unigram):
     if report.rows:
         last = report.rows[-1]
         for head, entropy in unigram.items():
-            metrics[f"{head}_cross_entropy"] = last[f"val_{head}_cross_entropy"]
-            metrics[f"{head}_accuracy"] = last[f"val_{head}_accuracy"]
+            # Of nothing to predict, 0 would look like a perfect score.
+            for name in ["cross_entropy", "accuracy"]:
+                metrics[f"{head}_{name}"] = last[f"val_{head}_{name}"] if entropy else None
             metrics[f"{head}_unigram_entropy"] = entropy
         metrics["evaluated_at_step"] = last["step"]
         if last["step"]:

@@ -20,11 +20,12 @@ from keras_spanbert.recipes import checks, places
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.names import NAMES, recipe
-from keras_spanbert.recipes.resume import take_up_flags
+from keras_spanbert.recipes.resume import recorded_run, take_up_flags
 from keras_spanbert.recipes.terminal import (
     PROGRAM,
     SIGNALS,
     exit_on_user_error,
+    log,
     plain_log,
     stop_on_signals,
     user_input,
@@ -112,6 +113,8 @@ def run_recipe(argv: list[str]) -> None:
     try:
         stop_on_signals("before training, nothing was saved")
         distribution = _set_up()
+        if FLAGS.resume and not recorded_run():
+            log(f"No run in {FLAGS.output} yet: starting one")
         try:
             chosen.run(Run(distribution, places.output()))
         except BaseException as error:

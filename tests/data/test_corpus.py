@@ -133,6 +133,14 @@ def test_documents_end_where_the_boundary_says(tmp_path, boundary, documents):
     assert corpus.num_characters == sum(len(text) for text, _ in corpus.documents("all"))
 
 
+def test_file_of_two_names_is_read_once(tmp_path):
+    write(tmp_path / "b.txt", "one two")
+    (tmp_path / "a.txt").symlink_to(tmp_path / "b.txt")
+    (tmp_path / "c.txt").symlink_to(tmp_path / "b.txt")
+    corpus = Corpus(tmp_path / "*.txt")
+    assert corpus.files == [str(tmp_path / "a.txt")] and corpus.num_documents == 1
+
+
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("line_end", ["\r\n", "\r"])
 def test_line_ends_of_other_systems_equal_newlines(tmp_path, small_parts, boundary, line_end):
