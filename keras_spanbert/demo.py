@@ -54,7 +54,7 @@ def build_page(answerer, name: str = ""):
         # JSON may hold lone surrogates, which nothing that comes back may.
         passage, question = well_formed(passage), well_formed(question)
         if not passage.strip() or not question.strip():
-            raise gradio.Error("A passage and a question are needed.")
+            raise gradio.Error("A passage and a question are needed.", print_exception=False)
         answers = answerer.answer(question, passage, top_k=NUM_ANSWERS)
         rows = [
             [answer["answer"] or "(no answer)", f"{answer['score']:.1%}", place(answer)]
@@ -125,9 +125,9 @@ def to_html(pieces) -> str:
     return f'<div style="{style}">{"".join(shown)}</div>'
 
 
-def main(arguments=None) -> int:
+def main(arguments=None, program: str = "python -m keras_spanbert.demo") -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m keras_spanbert.demo",
+        prog=program,
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -158,9 +158,15 @@ def main(arguments=None) -> int:
         return mistake(f"PRESET must have a preprocessor. Received: {args.preset}")
     try:
         name = os.path.basename(os.path.normpath(args.preset))
-        build_page(answerer, name).launch(server_name=args.host, server_port=args.port)
-    except OSError as error:  # The port is taken.
-        return mistake(str(error))
+        page = build_page(answerer, name)
+        # Quiet: gradio's advice is about arguments that this command does not have.
+        _, address, _ = page.launch(
+            server_name=args.host, server_port=args.port, prevent_thread_lock=True, quiet=True
+        )
+    except OSError:
+        return mistake(f"--port must be free. Received: --port={args.port} on {args.host}")
+    print(f"The page is at {address}; Ctrl-C ends it", flush=True)
+    page.block_thread()
     return 0
 
 

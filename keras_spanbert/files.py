@@ -85,8 +85,13 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
 
 def check_new(path: str) -> None:
     """Raises a ValueError where a folder to be written holds something, or cannot be made."""
-    if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
-        raise ValueError(f"The folder to write must be new or empty. Received: {path}")
+    if (
+        not os.fspath(path)
+        or os.path.lexists(path)
+        and (not os.path.isdir(path) or os.listdir(path))
+    ):
+        shown = path or "an empty name"
+        raise ValueError(f"The folder to write must be new or empty. Received: {shown}")
     check_writable(path)
 
 

@@ -40,14 +40,15 @@ def check_rows(num_rows: int, batch_size: int | None) -> None:
 
 @contextlib.contextmanager
 def even_batches(model: keras.Model) -> Iterator[None]:
-    """Within, an uneven batch of a dataset is named, and leaves the model as it was before it."""
+    """Within, an uneven batch of a dataset is named, and an error leaves the model its weights."""
     try:
         yield
-    except ValueError as error:
+    except Exception as error:
+        if keras.backend.backend() == "jax":
+            model.jax_state_sync()  # Else the weights would be gone.
         shards = num_batch_shards()
         if shards == 1 or type(error).__name__ != "IndivisibleError":
             raise
-        model.jax_state_sync()  # Else the weights would be gone.
         received = str(error).split("but ")[-1].split(" (")[0]
         raise ValueError(_RULE.format(shards=shards, received=received)) from error
 

@@ -23,11 +23,11 @@ def with_parts(operations: Iterable) -> list[keras.layers.Layer]:
     return layers
 
 
-def policy_with_parts(model: keras.Model, policy: keras.DTypePolicy) -> keras.DTypePolicy:
+def policy_with_parts(model: keras.layers.Layer, policy: keras.DTypePolicy) -> keras.DTypePolicy:
     """A dtype policy that also says which layers within a model are quantized.
 
     Args:
-        model: `keras.Model`.
+        model: `keras.Model` or another layer.
         policy: the policy of what is not quantized, or a map as this gives it.
 
     Returns:

@@ -226,6 +226,8 @@ class SpanMasking(keras.layers.Layer):
             if is_integer:
                 self._check_in_vocabulary(token_ids)
                 token_ids = token_ids.astype(np.int32)
+        if seed is not None:
+            _check_seed(seed)
         rank = len(token_ids.shape)
         if not is_integer or rank not in (1, 2) or not token_ids.shape[-1]:
             raise ValueError(
@@ -349,6 +351,19 @@ class SpanMasking(keras.layers.Layer):
             }
         )
         return config
+
+
+def _check_seed(seed):
+    """Raises a ValueError for the seed of a call that is neither an int nor two."""
+    try:
+        given = seed if hasattr(seed, "dtype") else np.asarray(seed)
+        is_right = tuple(given.shape) in [(), (2,)] and np.issubdtype(
+            keras.backend.standardize_dtype(given.dtype), np.integer
+        )
+    except (TypeError, ValueError):
+        is_right = False
+    if not is_right:
+        raise ValueError(f"`seed` must be an int or two ints, below 2^63. Received: seed={seed!r}")
 
 
 def _uniform(seed, num_rows, num_columns):

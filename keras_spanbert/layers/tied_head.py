@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_spanbert.keras_private import operations_before
-from keras_spanbert.layers.parts import with_parts
+from keras_spanbert.layers.parts import policy_with_parts, with_parts
 
 
 class TiedHead(keras.layers.Layer):
@@ -129,6 +129,9 @@ class TiedHead(keras.layers.Layer):
             embedding = keras.layers.serialize(self.token_embedding)
         config = super().get_config()
         config.update({"vocabulary_size": self.vocabulary_size, "token_embedding": embedding})
+        # The layers within take their policies from the head's, by their paths.
+        policy = policy_with_parts(self, self.dtype_policy)
+        config["dtype"] = keras.dtype_policies.serialize(policy)
         return config
 
     @classmethod

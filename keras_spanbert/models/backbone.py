@@ -29,11 +29,15 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
-def with_padding_mask(inputs):
-    """Inputs as Keras wants them, where those of a model may lack the mask."""
-    if isinstance(inputs, dict) and "padding_mask" not in inputs:
-        return {**inputs, "padding_mask": None}
-    return inputs
+def named_inputs(model, inputs):
+    """Inputs by name as Keras wants them: those of the model alone, `None` for no mask.
+
+    Keras takes a dict by the order of its keys, and what is one too many for another input.
+    """
+    if not isinstance(inputs, dict) or not isinstance(model.input, dict):
+        return inputs
+    known = {name: inputs[name] for name in model.input if name in inputs}
+    return {"padding_mask": None, **known}
 
 
 class _TransformerEncoder(TransformerLayer):
@@ -229,11 +233,11 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         self.rematerialize = rematerialize
 
     def __call__(self, inputs, *args, **kwargs):
-        return super().__call__(with_padding_mask(inputs), *args, **kwargs)
+        return super().__call__(named_inputs(self, inputs), *args, **kwargs)
 
     def call(self, inputs, training=None, mask=None, **kwargs):
         # JAX's steps come here.
-        return super().call(with_padding_mask(inputs), training=training, mask=mask, **kwargs)
+        return super().call(named_inputs(self, inputs), training=training, mask=mask, **kwargs)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
         # Keras's own takes no input that is left out.

@@ -16,7 +16,7 @@ from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.parts import policy_with_parts, with_parts
 from keras_spanbert.models import batches
-from keras_spanbert.models.backbone import SpanBertBackbone, with_padding_mask
+from keras_spanbert.models.backbone import SpanBertBackbone, named_inputs
 from keras_spanbert.models.checkpoint_entries import Part, checked_entries, load_entries
 from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.keras_export import KerasExport
@@ -220,7 +220,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         super().compile(jit_compile=jit_compile, **kwargs)
 
     def __call__(self, inputs, *args, **kwargs):
-        inputs = with_padding_mask(inputs)
+        inputs = named_inputs(self, inputs)
         if kwargs.get("training") and distribution.num_torch_processes() > 1:
             tensors = keras.tree.flatten(inputs)
             if not any(isinstance(x, keras.KerasTensor) for x in tensors):
@@ -229,7 +229,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
 
     def call(self, inputs, training=None, mask=None, **kwargs):
         # JAX's steps come here.
-        return super().call(with_padding_mask(inputs), training=training, mask=mask, **kwargs)
+        return super().call(named_inputs(self, inputs), training=training, mask=mask, **kwargs)
 
     def _exchanging_module(self):
         # In a list, since a module that holds itself cannot be walked.

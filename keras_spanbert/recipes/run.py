@@ -84,7 +84,10 @@ def parse_flags(argv: list[str]) -> list[str]:
     for name in NAMES:
         recipe(name)  # Defines its flags.
     if "--help" in argv or "-h" in argv:
-        print(_HELP + recipe_flags.help_text())
+        try:
+            print(_HELP + recipe_flags.help_text(), flush=True)
+        except BrokenPipeError:  # Of `--help | head`, whose end would be told at Python's too.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     argv = [argv[0], *(_find_flagfile(argument) for argument in argv[1:])]
     try:

@@ -281,3 +281,10 @@ def test_from_tokenizer_knows_word_starts(tokenizer):
     assert masking.continuation_token_ids == (3, 5)
     assert masking.special_token_ids == (0, 1)
     assert (masking.vocabulary_size, masking.mask_token_id, masking.mask_rate) == (6, 1, 0.2)
+
+
+@pytest.mark.parametrize("seed", [1.5, True, float("nan"), "7", b"x", [], [1], [1, 2, 3], 2**70])
+def test_seed_of_a_call_that_is_neither_an_int_nor_two_is_named(seed):
+    masking = SpanMasking(vocabulary_size=20, mask_token_id=4)
+    with pytest.raises(ValueError, match="`seed` must be an int or two ints"):
+        masking([[6, 7, 8, 9]], seed=seed)

@@ -77,7 +77,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             raise ValueError(
                 "`sequence_length` must hold the question, 3 special tokens and `doc_stride` "
                 f"tokens of the context. Received: sequence_length={sequence_length}, "
-                f"max_question_length={max_question_length}, doc_stride={doc_stride}"
+                f"max_question_length={max_question_length}, doc_stride={doc_stride}. As in the "
+                f"presets of this length: {self.arguments_for_length(int(sequence_length))}"
             )
         self.tokenizer = tokenizer
         self.sequence_length = int(sequence_length)
