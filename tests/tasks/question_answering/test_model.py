@@ -109,6 +109,22 @@ def test_subclass_takes_its_parents_head_and_settings(trained, caplog, tmp_path)
     assert fresh.untrained_heads() == ["qa_outputs"]
 
 
+@pytest.mark.parametrize("examples", ["dev.json", {"data": []}])
+def test_evaluate_squad_names_what_are_no_examples(examples):
+    with pytest.raises(ValueError, match="`examples` must be what .*squad.read.* Received: exam"):
+        build().evaluate_squad(examples)
+
+
+def test_one_loss_for_both_outputs_fits_the_default_weights():
+    model = build()
+    questions, contexts, answers = examples(4)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for given in [loss, {"start": loss, "end": loss}]:
+        model.compile("sgd", loss=given, jit_compile=False)
+        history = model.fit({"question": questions, "context": contexts}, answers, verbose=0)
+        assert history.history["start_accuracy"]
+
+
 def test_null_threshold_is_kept_in_the_preset(tmp_path):
     model = build(null_threshold=-100.0)
     assert model.answer("who sold it", "ann sold it")[0]["answer"] == ""
