@@ -99,7 +99,7 @@ def test_layers_are_chosen_by_filters(build):
 def test_quantized_models_are_not_for_hugging_face(mode, tmp_path):
     model = answerer("float32")
     model.quantize(mode)
-    with pytest.raises(ValueError, match="weights of a BERT alone. Received besides: .*scale"):
+    with pytest.raises(ValueError, match="weights of a BERT alone. Received besides: "):
         keras_spanbert.checkpoints.to_huggingface(model, tmp_path / "out")
 
 
