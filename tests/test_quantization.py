@@ -95,6 +95,14 @@ def test_layers_are_chosen_by_filters(build):
         assert chosen and chosen <= heads
 
 
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_quantized_models_are_not_for_hugging_face(mode, tmp_path):
+    model = answerer("float32")
+    model.quantize(mode)
+    with pytest.raises(ValueError, match="weights of a BERT alone. Received besides: "):
+        keras_spanbert.checkpoints.to_huggingface(model, tmp_path / "out")
+
+
 def test_quantized_pretrainer_takes_strings():
     model = pretrainer("float32")
     model.quantize("int8")

@@ -75,7 +75,10 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
             the backward pass instead of keeping them: more time, much less
             memory. Defaults to `False`.
         dtype: string or `keras.DTypePolicy`, of computations and weights;
-            softmax and layer normalisation always compute in float32.
+            softmax and layer normalisation compute in float32 at least. The
+            range of float16 is too small to train in. On PyTorch Keras
+            multiplies matrices of float64 in float32, so that the
+            pretraining heads give float32.
 
     Raises:
         ValueError: where `num_heads` does not divide `hidden_dim`.

@@ -75,6 +75,16 @@ def check_rows(x) -> None:
         raise ValueError(f"{_RULE}. Received: x={x!r:.80}, of type {type(x).__name__}")
 
 
+def check_arrays(x) -> None:
+    """Raises a ValueError where `x` is not one batch of the model's arrays."""
+    if not isinstance(x, dict) or "token_ids" not in x:
+        raise ValueError(
+            "`x` must be a dict of the model's arrays, as `model.preprocess` gives first: `fit`, "
+            f"`evaluate` and `predict` take strings. Received: x={x!r:.80}, of type "
+            f"{type(x).__name__}"
+        )
+
+
 def preprocessed(stream, start, map_dataset):
     """The batches of a stream as arrays; those that are arrays stay as they are.
 

@@ -63,12 +63,23 @@ class StringInputs:
                     f"be None. Received: x of type {type(x).__name__}, y of type "
                     f"{type(y).__name__}, sample_weight of type {type(sample_weight).__name__}"
                 )
-            x = batches.preprocessed(
-                x,
-                lambda: self.start_preprocessing(is_training),
-                lambda dataset: self.preprocess_dataset(dataset, is_training),
-            )
-            return x, None, None
+
+            def start():
+                preprocess = self.start_preprocessing(is_training)
+
+                def labelled(*batch):
+                    arrays = preprocess(*batch)
+                    _check_labels(arrays[1], needs_labels)
+                    return arrays
+
+                return labelled
+
+            def map_dataset(dataset):
+                mapped = self.preprocess_dataset(dataset, is_training)
+                _check_labels(batches.unpack(mapped.element_spec)[1], needs_labels)
+                return mapped
+
+            return batches.preprocessed(x, start, map_dataset), None, None
         if batches.is_preprocessed(x):
             # A tuple is what a preprocessor returns.
             return (
@@ -78,8 +89,7 @@ class StringInputs:
         x, y, sample_weight = self.preprocess_rows(
             x, y, sample_weight, batch_size or 32, shuffle, is_training
         )
-        if needs_labels and y is None and not batches.is_stream(x):
-            raise ValueError("Strings must have labels to train or evaluate on. Received: y=None")
+        _check_labels(x if batches.is_stream(x) else y, needs_labels)
         return x, y, sample_weight
 
     def fit(
@@ -188,6 +198,11 @@ class StringInputs:
         with distribution.even_batches(self):
             found = keras.Model.predict(self, x, batch_size=batch_size, verbose=verbose, **kwargs)
         return keras.tree.map_structure(lambda array: array[:num_rows], found)
+
+
+def _check_labels(y, needs_labels):
+    if needs_labels and y is None:
+        raise ValueError("Strings must have labels to train or evaluate on. Received: y=None")
 
 
 def _check_shares(x, batch_size):

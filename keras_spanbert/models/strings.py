@@ -27,31 +27,34 @@ def decode(text: bytes) -> str:
     return text.decode("utf-8", errors="replace")
 
 
-def is_text(value) -> bool:
-    """Whether `value` is a string, or an array or tensor of strings."""
-    dtype = getattr(value, "dtype", None)
-    if isinstance(dtype, np.dtype):
-        return dtype.kind in "US" or (
-            dtype.kind == "O" and all(isinstance(x, (str, bytes)) for x in value.ravel())
-        )
-    return isinstance(value, str) or getattr(dtype, "name", None) == "string"
+def _string_array(value) -> np.ndarray | None:
+    """The NumPy array of an array or tensor of strings of any library, else `None`."""
+    if not hasattr(value, "__array__"):
+        return None
+    try:
+        array = np.asarray(value)
+    except (TypeError, RuntimeError):  # A tensor on a device, or with gradients: of numbers.
+        return None
+    is_text = array.dtype.kind in "UST" or (
+        array.dtype.kind == "O" and all(isinstance(x, (str, bytes)) for x in array.ravel())
+    )
+    return array if is_text else None
 
 
 def as_strings(**argument) -> list[str]:
     """A list of strings, of an argument that holds such in any container.
 
     Args:
-        **argument: one, a list or tuple of strings, or an array or tensor
-            `[B]` of strings.
+        **argument: one, a list or tuple of strings, or an array, tensor or
+            series `[B]` of strings, of any library.
 
     Raises:
         ValueError: where it is something else.
     """
     ((name, value),) = argument.items()
-    is_array = hasattr(value, "dtype") and is_text(value) and len(np.shape(value)) == 1
-    if is_array:
-        items = np.asarray(value).tolist()
-        return [decode(item) if isinstance(item, bytes) else item for item in items]
+    array = _string_array(value)
+    if array is not None and array.ndim == 1:
+        return [decode(item) if isinstance(item, bytes) else item for item in array.tolist()]
     if not isinstance(value, (list, tuple)):
         shown = " ".join(repr(value).split())
         raise ValueError(

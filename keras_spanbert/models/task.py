@@ -203,11 +203,19 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         return checksums
 
     # Keras's, for the arrays that strings were made into: keras-hub's would preprocess them.
-    train_on_batch = keras.Model.train_on_batch
-    test_on_batch = keras.Model.test_on_batch
+    def train_on_batch(self, x, *args, **kwargs):
+        """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
+        batches.check_arrays(x)
+        return keras.Model.train_on_batch(self, x, *args, **kwargs)
+
+    def test_on_batch(self, x, *args, **kwargs):
+        """Evaluates a batch of arrays: see `keras.Model.test_on_batch`."""
+        batches.check_arrays(x)
+        return keras.Model.test_on_batch(self, x, *args, **kwargs)
 
     def predict_on_batch(self, x):
         """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
+        batches.check_arrays(x)
         num_rows = batches.num_rows(x)
         found = keras.Model.predict_on_batch(self, distribution.padded_to_shards(x, num_rows))
         return keras.tree.map_structure(lambda array: array[:num_rows], found)
@@ -279,6 +287,11 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     def _not_of_the_head(self):
         skipped = [self.backbone, *self.backbone.layers]
         return skipped if self.optimizer is None else [*skipped, self.optimizer]
+
+
+def weights_of(loss, weights: dict[str, float]) -> dict[str, float] | None:
+    """The weights of the outputs that `loss` has losses for; none where it is no dict."""
+    return {n: w for n, w in weights.items() if n in loss} if isinstance(loss, dict) else None
 
 
 def _is_tensorflow_on_cpu():

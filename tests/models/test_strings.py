@@ -9,6 +9,18 @@ from keras_spanbert.models.strings import as_strings, well_formed
 TEXTS = ["Ann", "é漢😀"]
 
 
+class Series:
+    """A column of a table, as libraries for tables have them: no array, but made into one."""
+
+    dtype = "string"
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, object)
+
+
 @pytest.mark.parametrize(
     "container",
     [
@@ -19,6 +31,8 @@ TEXTS = ["Ann", "é漢😀"]
         lambda texts: np.array([text.encode() for text in texts]),
         lambda texts: np.array([text.encode() for text in texts], object),
         tf.constant,
+        lambda texts: np.array(texts, np.dtypes.StringDType()),
+        lambda texts: Series(texts),
     ],
 )
 def test_strings_of_any_container_are_a_list(container):

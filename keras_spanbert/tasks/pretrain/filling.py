@@ -73,9 +73,9 @@ def _tokenize_blanks(pretrainer, text):
 def _tokenize_fillings(tokenizer, row, fillings, text):
     """Token ids of the fillings of a text's blanks."""
     lengths = [stop - start for start, stop in _runs(row == tokenizer.mask_token_id)]
-    given = list(fillings) if isinstance(fillings, str) else as_strings(fillings=fillings)
+    given = as_strings(fillings=fillings)
     ids = [np.asarray(tokenizer(filling)).tolist() for filling in given]
-    if isinstance(fillings, str) or [len(i) for i in ids] != lengths:
+    if [len(i) for i in ids] != lengths:
         raise ValueError(
             f"`fillings` must have as many tokens as the blanks have masks, {lengths} in "
             f"{text[:80]!r}. Received: {fillings!r}, of {[len(i) for i in ids]} tokens"

@@ -13,7 +13,7 @@ from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.models import batches
 from keras_spanbert.models.checkpoint_entries import Part
 from keras_spanbert.models.strings import as_strings, well_formed
-from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.models.task import SpanBertTask, weights_of
 from keras_spanbert.serving.embeddings import embeddings
 from keras_spanbert.tasks.pretrain.checkpoint_entries import mlm_entries, sbo_entries
 from keras_spanbert.tasks.pretrain.filling import fill, score
@@ -211,9 +211,10 @@ class SpanBertPretrainer(SpanBertTask):
                 `"auto"`, AdamW with learning rate 1e-4, weight decay 0.01 and
                 gradients clipped to norm 1. To train from nothing, pass one
                 with a warm-up: `AdamW(LinearWarmupDecay(...))`.
-            loss: `"auto"` or a dict of losses. Defaults to `"auto"`.
+            loss: `"auto"`, a dict of losses, or one for both heads. Defaults
+                to `"auto"`.
             loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 1 and
-                `sbo_weight`.
+                `sbo_weight`; none where `loss` is no dict.
             weighted_metrics: `"auto"` or a dict. Defaults to `"auto"`.
             jit_compile: `"auto"` or bool. Defaults to `"auto"`: as Keras
                 chooses, but not on TensorFlow without a GPU or TPU, where XLA
@@ -225,7 +226,7 @@ class SpanBertPretrainer(SpanBertTask):
         if loss == "auto":
             loss = {name: WeightedMeanCrossentropy(from_logits=True) for name in HEADS}
         if loss_weights == "auto":
-            loss_weights = {"mlm": 1.0, "sbo": self.sbo_weight}
+            loss_weights = weights_of(loss, {"mlm": 1.0, "sbo": self.sbo_weight})
         if weighted_metrics == "auto":
             weighted_metrics = {
                 name: [

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
+from keras_spanbert.data.examples import Examples
 from keras_spanbert.data.squad import to_dataset as squad_dataset
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
 from keras_spanbert.models.arguments import check_counts, check_number_or_none
 from keras_spanbert.models.checkpoint_entries import Entry, Part, dense
 from keras_spanbert.models.strings import as_strings
-from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.models.task import SpanBertTask, weights_of
 from keras_spanbert.tasks.question_answering.decoding import decode
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
@@ -106,8 +107,10 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
                 `"auto"`, AdamW with learning rate 2e-5, weight decay 0.01 and
                 gradients clipped to norm 1.
-            loss: `"auto"` or a dict of losses. Defaults to `"auto"`.
-            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 0.5 each.
+            loss: `"auto"`, a dict of losses, or one for start and end.
+                Defaults to `"auto"`.
+            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 0.5 each;
+                none where `loss` is no dict.
             metrics: `"auto"` or a dict. Defaults to `"auto"`.
             **kwargs: see `keras.Model.compile`.
         """
@@ -116,7 +119,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         if loss == "auto":
             loss = {n: keras.losses.SparseCategoricalCrossentropy(from_logits=True) for n in LABELS}
         if loss_weights == "auto":
-            loss_weights = {n: 0.5 for n in LABELS}
+            loss_weights = weights_of(loss, {n: 0.5 for n in LABELS})
         if metrics == "auto":
             metrics = {
                 n: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for n in LABELS
@@ -203,13 +206,19 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             Dict of the official scores: see `keras_spanbert.metrics.squad`.
 
         Raises:
-            ValueError: see `answer`.
+            ValueError: where `examples` are something else; see `answer`.
 
         Example:
         ```python
         scores = answerer.evaluate_squad(keras_spanbert.data.squad.read("dev-v2.0.json"))
         ```
         """
+        if not isinstance(examples, Examples):
+            raise ValueError(
+                "`examples` must be what `keras_spanbert.data.squad.read(path, "
+                f"for_training=False)` gives. Received: examples={examples!r:.80}, of type "
+                f"{type(examples).__name__}"
+            )
         has_all_answers = all(examples.golds)
         answers, null_scores = self._decoded(
             examples.questions,

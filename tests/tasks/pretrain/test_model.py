@@ -345,7 +345,7 @@ def test_score_is_that_of_the_same_filling():
     [
         ("the [MASK]", ["with as"], r"\[1\] in 'the \[MASK\]'. Received: \['with as'\], of \[2\]"),
         ("the [MASK]", ["with", "as"], r"of \[1, 1\] tokens"),
-        ("the [MASK]", "a", r"Received: 'a'"),
+        ("the [MASK]", "a", "must be a list of strings. Received: fillings='a', of type str"),
         (["the [MASK]"], [], "0 for 1 texts"),
         ("the end", ["a"], "0 masks"),
         ("the [MASK]", None, "`fillings` must be a list of strings. Received: fillings=None"),

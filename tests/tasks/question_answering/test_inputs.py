@@ -119,6 +119,19 @@ def test_x_or_y_of_another_kind_is_named_with_the_rule(model, x, y, message):
             method(x, y, verbose=0)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_strings_without_labels_are_named(model, kind):
+    for method in [model.evaluate, model.fit]:
+        with pytest.raises(ValueError, match="labels to train or evaluate on. Received: y=None"):
+            method(stream(kind, [X]), verbose=0)
+
+
+def test_methods_of_one_batch_name_strings(model):
+    for method in [model.train_on_batch, model.test_on_batch, model.predict_on_batch]:
+        with pytest.raises(ValueError, match="a dict of the model's arrays.* x={'question'"):
+            method(X)
+
+
 def test_weights_that_do_not_fit_the_questions_are_named(model):
     with pytest.raises(ValueError, match=r"shape \(3,\) for 10 questions"):
         model.fit(X, ANSWERS, sample_weight=[1.0] * 3, verbose=0)

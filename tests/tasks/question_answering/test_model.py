@@ -104,9 +104,25 @@ def test_subclass_takes_its_parents_head_and_settings(trained, caplog, tmp_path)
     assert [x[0]["answer"] for x in both.answer(questions, contexts)] == [
         x[0]["answer"] for x in expected
     ]
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name == "keras_spanbert"]
     fresh = ScaledAnswerer.from_preset(str(tmp_path / "parent"), load_weights=False)
     assert fresh.untrained_heads() == ["qa_outputs"]
+
+
+@pytest.mark.parametrize("examples", ["dev.json", {"data": []}])
+def test_evaluate_squad_names_what_are_no_examples(examples):
+    with pytest.raises(ValueError, match="`examples` must be what .*squad.read.* Received: exam"):
+        build().evaluate_squad(examples)
+
+
+def test_one_loss_for_both_outputs_fits_the_default_weights():
+    model = build()
+    questions, contexts, answers = examples(4)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for given in [loss, {"start": loss, "end": loss}]:
+        model.compile("sgd", loss=given, jit_compile=False)
+        history = model.fit({"question": questions, "context": contexts}, answers, verbose=0)
+        assert history.history["start_accuracy"]
 
 
 def test_null_threshold_is_kept_in_the_preset(tmp_path):
