@@ -82,8 +82,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     ):
         super().__init__()
         for name, value in [("every", every), ("keep", keep)]:
-            if value < 1 or int(value) != value:
-                raise ValueError(f"`{name}` must be 1, 2, ... Received: {name}={value}")
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+            if int(value) != value:
+                raise ValueError(f"`{name}` must be whole. Received: {name}={value}")
         if data is not None and not hasattr(data, "start_at"):
             raise ValueError(
                 "`data` must be a stream, as `TrainingStream` or `ArrayStream`, and not its "
