@@ -41,16 +41,30 @@ def check_rows(num_rows: int, batch_size: int | None) -> None:
 @contextlib.contextmanager
 def even_batches(model: keras.Model) -> Iterator[None]:
     """Within, an uneven batch of a dataset is named, and an error leaves the model its weights."""
+    is_jax = keras.backend.backend() == "jax"
+    values = [variable.value for variable in model.variables] if is_jax else []
     try:
         yield
     except Exception as error:
-        if keras.backend.backend() == "jax":
-            model.jax_state_sync()  # Else the weights would be gone.
+        if is_jax:
+            # Keras has taken the weights out of the model, and gives back those of the last step.
+            model.jax_state_sync()
+            for variable, value in zip(model.variables, values):
+                if _is_lost(variable):  # There was none yet.
+                    variable.assign(value)
         shards = num_batch_shards()
         if shards == 1 or type(error).__name__ != "IndivisibleError":
             raise
         received = str(error).split("but ")[-1].split(" (")[0]
         raise ValueError(_RULE.format(shards=shards, received=received)) from error
+
+
+def _is_lost(variable):
+    try:
+        variable.value  # noqa: B018
+    except TypeError:  # Of the initializer, which is gone too.
+        return True
+    return False
 
 
 def padded_to_shards(x, num_rows: int | None):
