@@ -18,11 +18,11 @@ def convert() -> int:
     """`spanbert-convert`: see `keras_spanbert.checkpoints`."""
     from keras_spanbert.checkpoints.__main__ import main
 
-    return main()
+    return main(program="spanbert-convert")
 
 
 def demo() -> int:
     """`spanbert-demo`: see `keras_spanbert.demo`."""
     from keras_spanbert.demo import main
 
-    return main()
+    return main(program="spanbert-demo")

@@ -1,7 +1,13 @@
 """The public names, one by one: `import keras_spanbert` has them all."""
 
 from keras_spanbert import checkpoints, metrics, serving
-from keras_spanbert.data import mrqa, prepared, squad  # noqa: F401, as keras_spanbert.data.squad
+from keras_spanbert.data import (  # noqa: F401, as keras_spanbert.data.squad
+    coreference,
+    gap,
+    mrqa,
+    prepared,
+    squad,
+)
 from keras_spanbert.data.array_stream import ArrayStream
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import PreparedCorpus

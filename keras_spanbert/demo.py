@@ -3,10 +3,11 @@
 PRESET is a question answering model: a folder that `train.py` or
 `save_to_preset` wrote, or a checkpoint with a question answering head. Paste a
 passage, ask, and see the answers in the passage and, below, the best of them
-with their scores and places. Takes the extra [demo].
+with their scores and the characters that they are. Takes the extra [demo].
 """
 
 import argparse
+import html
 import os
 import sys
 
@@ -22,14 +23,20 @@ PASSAGE = (
     "7,000,000 square kilometres, of which 5,500,000 are covered by the rainforest. Most of the "
     "forest lies in Brazil, with 60 per cent of it, followed by Peru with 13 per cent."
 )
-QUESTION = "Which country has most of the rainforest?"
+QUESTIONS = (
+    "Which country has most of the rainforest?",
+    "How many square kilometres does the basin span?",
+)
+# One colour, a shade for a score: red and green would read as wrong and right.
+_COLOR, _FAINTEST, _STRONGEST = "59, 130, 246", 0.15, 0.6
 
 
-def build_page(answerer):
+def build_page(answerer, name: str = ""):
     """The page.
 
     Args:
         answerer: `SpanBertQuestionAnswerer` with preprocessor.
+        name: string. What the page calls the model. Defaults to `""`.
 
     Returns:
         `gradio.Blocks`.
@@ -41,24 +48,44 @@ def build_page(answerer):
     """
     import gradio
 
+    from keras_spanbert.models.strings import well_formed
+
     def ask(passage, question):
+        # JSON may hold lone surrogates, which nothing that comes back may.
+        passage, question = well_formed(passage), well_formed(question)
         if not passage.strip() or not question.strip():
-            raise gradio.Error("A passage and a question are needed.")
+            raise gradio.Error("A passage and a question are needed.", print_exception=False)
         answers = answerer.answer(question, passage, top_k=NUM_ANSWERS)
         rows = [
             [answer["answer"] or "(no answer)", f"{answer['score']:.1%}", place(answer)]
             for answer in answers
         ]
-        return highlight(passage, answers), rows
+        return to_html(highlight(passage, answers)), rows
 
     with gradio.Blocks(title="keras_spanbert: question answering") as page:
-        gradio.Markdown("# Ask a passage")
+        model = f"<p>Model: <b>{html.escape(name)}</b></p>" if name else ""
+        gradio.HTML(f"<h1>Ask a passage</h1>{model}")
         passage = gradio.Textbox(PASSAGE, label="Passage", lines=8, max_lines=20)
-        question = gradio.Textbox(QUESTION, label="Question")
+        question = gradio.Textbox(QUESTIONS[0], label="Question")
         button = gradio.Button("Ask", variant="primary")
-        highlighted = gradio.HighlightedText(label="Answers in the passage")
+        # Not `HighlightedText`, which breaks the line behind each answer.
+        highlighted = gradio.HTML(
+            label="Answers in the passage, the darker the better", show_label=True, container=True
+        )
         best = gradio.Dataframe(
-            headers=["Answer", "Score", "Place"], label="Best answers", wrap=True
+            headers=["Answer", "Score", "Characters"],
+            label="Best answers; characters of the passage, counted from 0 up to the one behind",
+            wrap=True,
+        )
+        gradio.Examples(
+            [[PASSAGE, text] for text in QUESTIONS],
+            [passage, question],
+            [highlighted, best],
+            fn=ask,
+            cache_examples=False,
+            run_on_click=True,
+            example_labels=list(QUESTIONS),
+            label="Examples: click one",
         )
         for asked in [button.click, question.submit]:
             asked(ask, [passage, question], [highlighted, best], api_name="ask")
@@ -75,7 +102,7 @@ def highlight(passage, answers) -> list:
     for answer in answers:
         start, end = answer["start"], answer["end"]
         if start >= 0 and all(end <= other[0] or start >= other[1] for other in taken):
-            taken.append((start, end, f"{answer['score']:.1%}"))
+            taken.append((start, end, answer["score"]))
     pieces, at = [], 0
     for start, end, score in sorted(taken):
         pieces += [(passage[at:start], None), (passage[start:end], score)]
@@ -84,9 +111,23 @@ def highlight(passage, answers) -> list:
     return [piece for piece in pieces if piece[0]]
 
 
-def main(arguments=None) -> int:
+def to_html(pieces) -> str:
+    """The pieces as running text, those with a score marked in a shade of it."""
+    shown = []
+    for text, score in pieces:
+        text = html.escape(text)
+        if score is not None:
+            shade = _FAINTEST + (_STRONGEST - _FAINTEST) * score
+            style = f"background: rgba({_COLOR}, {shade:.2f}); color: inherit"
+            text = f'<mark style="{style}" title="Score {score:.1%}">{text}</mark>'
+        shown.append(text)
+    style = "white-space: pre-wrap; overflow-wrap: anywhere"
+    return f'<div style="{style}">{"".join(shown)}</div>'
+
+
+def main(arguments=None, program: str = "python -m keras_spanbert.demo") -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m keras_spanbert.demo",
+        prog=program,
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -116,9 +157,16 @@ def main(arguments=None) -> int:
     if answerer.preprocessor is None:
         return mistake(f"PRESET must have a preprocessor. Received: {args.preset}")
     try:
-        build_page(answerer).launch(server_name=args.host, server_port=args.port)
-    except OSError as error:  # The port is taken.
-        return mistake(str(error))
+        name = os.path.basename(os.path.normpath(args.preset))
+        page = build_page(answerer, name)
+        # Quiet: gradio's advice is about arguments that this command does not have.
+        _, address, _ = page.launch(
+            server_name=args.host, server_port=args.port, prevent_thread_lock=True, quiet=True
+        )
+    except OSError:
+        return mistake(f"--port must be free. Received: --port={args.port} on {args.host}")
+    print(f"The page is at {address}; Ctrl-C ends it", flush=True)
+    page.block_thread()
     return 0
 
 

@@ -84,9 +84,32 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
 
 
 def check_new(path: str) -> None:
-    """Raises a ValueError where a folder to be written exists and holds something."""
-    if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
-        raise ValueError(f"The folder to write must be new or empty. Received: {path}")
+    """Raises a ValueError where a folder to be written holds something, or cannot be made."""
+    if (
+        not os.fspath(path)
+        or os.path.lexists(path)
+        and (not os.path.isdir(path) or os.listdir(path))
+    ):
+        shown = path or "an empty name"
+        raise ValueError(f"The folder to write must be new or empty. Received: {shown}")
+    check_writable(path)
+
+
+def check_writable(path: str, name: str = "The folder to write") -> None:
+    """Raises a ValueError where a folder, there or to be made, cannot be written to.
+
+    Args:
+        path: string.
+        name: string. What the message calls it. Defaults to
+            `"The folder to write"`.
+    """
+    existing = os.path.abspath(path)
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        raise ValueError(f"{name} must be a folder. Received: {path}, where {existing} is none")
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"{name} must be writable. Received: {path}, where {existing} is not")
 
 
 @contextlib.contextmanager

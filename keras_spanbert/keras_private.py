@@ -35,3 +35,24 @@ def variable_index(optimizer: keras.optimizers.Optimizer, variable) -> int:
     moments so, and there is no public way.
     """
     return optimizer._get_variable_index(variable)
+
+
+def operations_before(tensors: list[keras.KerasTensor]) -> list:
+    """The operations, layers among them, that compute tensors of a functional model.
+
+    A layer that is cloned finds the other layers of its model so. Keras has a
+    public way from a model to its layers, and none from a tensor: its
+    `get_source_inputs` gives the inputs alone, and takes time that grows
+    exponentially with the number of residual connections.
+    """
+    operations, visited, to_visit = [], set(), list(tensors)
+    while to_visit:
+        tensor = to_visit.pop()
+        if not hasattr(tensor, "_keras_history"):
+            continue
+        operation, node_index, _ = tensor._keras_history
+        if (id(operation), node_index) not in visited:
+            visited.add((id(operation), node_index))
+            operations.append(operation)
+            to_visit.extend(operation._inbound_nodes[node_index].input_tensors)
+    return operations

@@ -26,7 +26,7 @@ def write_all(root):
             (root / folder / f"{i:02d}.txt").write_text(_text(seed=[count, i]))
     vocabulary = Corpus(str(root / "texts" / "*.txt")).train_vocabulary(200)
     (root / "vocab.txt").write_text("".join(f"{token}\n" for token in vocabulary))
-    _write_squad(root / "train-v1.1.json", 24, seed=1)
+    _write_squad(root / "train-v1.1.json", 40, seed=1)
     _write_squad(root / "dev-v1.1.json", 6, seed=2)
 
     keras.utils.set_random_seed(3)

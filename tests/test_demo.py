@@ -1,12 +1,15 @@
 """The web page, asked by its API and in a browser."""
 
 import contextlib
+import html
+import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -20,7 +23,7 @@ PASSAGE = "sold it and ann wrote it and sold it. eve read it."
 
 @pytest.fixture(scope="module")
 def model(trained_answerer, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("demo") / "preset"
+    folder = tmp_path_factory.mktemp("demo") / "my <answers>"
     trained_answerer.save_to_preset(folder)
     return trained_answerer, folder
 
@@ -30,7 +33,7 @@ def address(model):
     """The page of a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "keras_spanbert.demo", model[1]],
+        [sys.executable, "-m", "keras_spanbert.demo", f"{model[1]}/"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -58,9 +61,33 @@ def test_api_gives_the_models_answers(model, address):
     expected = model[0].answer("who wrote it", PASSAGE, top_k=demo.NUM_ANSWERS)
     assert [row[0] for row in best["data"]] == [a["answer"] for a in expected]
     assert best["data"][0] == ["ann", f"{expected[0]['score']:.1%}", "12 to 15"]
-    assert "".join(piece["token"] for piece in highlighted) == PASSAGE
-    shown = {piece["token"]: piece["class_or_confidence"] for piece in highlighted}
-    assert shown["ann"] == best["data"][0][1]
+    assert best["headers"] == ["Answer", "Score", "Characters"]
+    assert html.unescape(re.sub("<[^>]*>", "", highlighted)) == PASSAGE
+    (title,) = re.findall(r'<mark [^>]*title="Score ([^"]*)">ann</mark>', highlighted)
+    assert title == best["data"][0][1]
+
+
+def test_lone_surrogates_are_answered_too(address):
+    data = json.dumps({"data": [f"\ud800{PASSAGE}", "who wrote\ud800 it"]}).encode()
+    request = urllib.request.Request(
+        f"{address}/gradio_api/call/ask", data, {"Content-Type": "application/json"}
+    )
+    event = json.load(urllib.request.urlopen(request, timeout=60))["event_id"]
+    url = f"{address}/gradio_api/call/ask/{event}"
+    lines = urllib.request.urlopen(url, timeout=60).read().decode().splitlines()
+    assert lines[0] == "event: complete", lines
+    highlighted, best = json.loads(lines[1].removeprefix("data: "))
+    assert best["data"][0][0] == "ann" and best["data"][0][2] == "13 to 16"
+    assert "\ufffdsold it and " in highlighted
+
+
+def test_page_names_the_model_and_offers_examples(address):
+    config = json.load(urllib.request.urlopen(f"{address}/config", timeout=60))
+    properties = [component["props"] for component in config["components"]]
+    assert any("my &lt;answers&gt;" in str(p.get("value")) for p in properties)
+    (examples,) = [p for p in properties if p.get("sample_labels")]
+    assert examples["sample_labels"] == list(demo.QUESTIONS)
+    assert [row[0] for row in examples["samples"]] == [demo.PASSAGE] * 2
 
 
 def test_page_answers_in_a_browser(model, address, tmp_path):
@@ -107,8 +134,19 @@ def test_better_of_two_overlapping_answers_is_highlighted():
         {"answer": "f", "score": 0.0625, "start": 5, "end": 6},
     ]
     assert demo.highlight("abcdef", answers) == [
-        ("ab", None), ("cd", "50.0%"), ("e", None), ("f", "6.2%")
+        ("ab", None), ("cd", 0.5), ("e", None), ("f", 0.0625)
     ]  # fmt: skip
+
+
+def test_passage_is_shown_as_it_is_and_marks_are_shades_of_one_colour():
+    passage = 'a <b>&amp;</b>\n\n"c"  d'
+    shown = demo.to_html([(passage[:2], None), (passage[2:5], 1.0), (passage[5:], 0.0)])
+    assert html.unescape(re.sub("<[^>]*>", "", shown)) == passage
+    assert "<b>" not in shown and "white-space: pre-wrap" in shown and "<br" not in shown
+    colors = re.findall(r"rgba\((\d+), (\d+), (\d+), ([\d.]+)\)", shown)
+    assert [color[:3] for color in colors] == [colors[0][:3]] * 2
+    assert float(colors[0][3]) > float(colors[1][3]) > 0.1
+    assert int(colors[0][2]) > max(int(colors[0][0]), int(colors[0][1]))  # Blue.
 
 
 @pytest.mark.parametrize("preset", ["nothing", "empty", "pretrained", "encoder"])

@@ -63,6 +63,9 @@ def test_new_folder_is_there_whole_or_not_at_all(tmp_path):
     with pytest.raises(ValueError, match="new or empty. Received: .*model"):
         with files.new_folder(path):
             raise AssertionError("is not reached")
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(ValueError, match="must be a folder. Received: .*new, where .*file is none"):
+        files.check_new(tmp_path / "file" / "new")  # Before there is anything to write.
 
 
 def test_files_added_to_a_folder_leave_the_others_alone(tmp_path):

@@ -11,7 +11,8 @@ import pytest
     [
         "import keras_spanbert, keras_hub",
         "from keras_spanbert.checkpoints.__main__ import main",
-        "import keras_spanbert as ks; ks.data.squad.read; ks.data.mrqa.read",
+        "import keras_spanbert as ks; ks.data.squad.read; ks.data.mrqa.read; "
+        "ks.data.coreference.read; ks.data.gap.read",
         "import keras_spanbert, keras; "
         "assert keras.saving.get_registered_object('keras_spanbert>SpanBertBackbone')",
     ],

@@ -62,8 +62,20 @@ def test_index_of_a_variable_is_its_place_in_build():
     assert places == [(2, (5,)), (0, (2,))]
 
 
-@pytest.mark.parametrize(
-    "name", ["take_tensors_of_tensorflow", "set_initial_epoch", "variable_index"]
-)
+def test_operations_before_a_tensor_are_those_that_compute_it():
+    inputs, other = keras.Input((3,), name="inputs"), keras.Input((3,))
+    shared = keras.layers.Dense(3, name="shared")
+    x = inputs
+    for i in range(64):  # Each path apart would be 2 ** 64.
+        x = keras.layers.Add(name=f"add_{i}")([x, shared(x)])
+    keras.layers.Add(name="of_another_model")([shared(other), other])
+    names = {operation.name for operation in keras_private.operations_before([x])}
+    assert names == {"shared", *(f"add_{i}" for i in range(64)), "inputs"}
+
+
+NAMES = ["take_tensors_of_tensorflow", "set_initial_epoch", "operations_before", "variable_index"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_each_gives_its_reason(name):
     assert len(inspect.getdoc(getattr(keras_private, name)).split()) > 20

@@ -9,7 +9,7 @@ import keras
 from absl.testing import flagsaver
 
 from keras_spanbert.recipes.names import NAMES, recipe
-from keras_spanbert.recipes.run import parse_flags, run_recipe
+from keras_spanbert.recipes.run import check_flags, parse_flags, run_recipe
 
 for name in NAMES:
     recipe(name)  # Defines its flags, which flagsaver would take away again.
@@ -45,6 +45,12 @@ def in_process(*arguments):
             run_recipe(parse_flags(["train.py", *arguments]))
     finally:
         keras.config.set_dtype_policy(policy)
+
+
+def check_alone(*arguments):
+    """What train.py does before it loads a backend or reads."""
+    with flagsaver.flagsaver():
+        check_flags(parse_flags(["train.py", *arguments]))
 
 
 def check_mistake(code, err, *values):

@@ -10,9 +10,9 @@ import argparse
 import sys
 
 
-def main(arguments=None) -> int:
+def main(arguments=None, program: str = "python -m keras_spanbert.checkpoints") -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m keras_spanbert.checkpoints",
+        prog=program,
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

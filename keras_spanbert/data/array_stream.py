@@ -2,6 +2,17 @@
 
 import numpy as np
 
+from keras_spanbert.optional import import_tensorflow
+
+
+def check_batch_size(batch_size: int, num_rows: int) -> None:
+    """Raises a ValueError where a batch has more rows than there are, if there are any."""
+    if batch_size < 1 or 0 < num_rows < batch_size:
+        raise ValueError(
+            f"`batch_size` (--batch_size) must be from 1 to the data's {num_rows:,} rows. "
+            f"Received: batch_size={batch_size}"
+        )
+
 
 class RowStream:
     """The order of batches of numbered rows, and a place in it.
@@ -15,12 +26,13 @@ class RowStream:
         seed: int.
 
     Raises:
-        ValueError: where there are no rows.
+        ValueError: where there are no rows, or fewer than a batch has.
     """
 
     def __init__(self, num_rows: int, batch_size: int, seed):
         if num_rows < 1:
             raise ValueError(f"A stream must have a row or more. Received: num_rows={num_rows}")
+        check_batch_size(batch_size, num_rows)
         self.num_rows = num_rows
         self.batch_size = batch_size
         self.seed = seed
@@ -31,7 +43,8 @@ class RowStream:
         before = (state or {}).get("num_rows", self.num_rows)
         if before != self.num_rows:
             raise ValueError(
-                f"The data must have the {before:,} rows that it had. Received: {self.num_rows:,}"
+                f"The data must have the {before:,} rows that it had until a run ends; a new run "
+                f"(--preset) trains its model on others. Received: {self.num_rows:,} rows"
             )
         self.first_step = step
 
@@ -75,21 +88,21 @@ class ArrayStream(RowStream):
     """
 
     def __init__(self, arrays, batch_size: int, seed):
-        import tensorflow as tf
+        tf = import_tensorflow("A stream")
 
         super().__init__(len(tf.nest.flatten(arrays)[0]), batch_size, seed)
         self.arrays = arrays
 
     def batch(self, step: int):
         """The batch `step`."""
-        import tensorflow as tf
+        tf = import_tensorflow("A stream")
 
         rows = next(self._rows(step))
         return tf.nest.map_structure(lambda array: array[rows], self.arrays)
 
     def dataset(self):
         """`tf.data.Dataset` of batches."""
-        import tensorflow as tf
+        tf = import_tensorflow("A stream")
 
         rows = tf.data.Dataset.from_generator(
             lambda: self._rows(self.first_step),

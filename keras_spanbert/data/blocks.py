@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from keras_spanbert.optional import import_tensorflow
+
 # Text handed to the tokenizer at once, in characters.
 _TOKENIZE_CHARACTERS = 1 << 18
 
@@ -83,7 +85,7 @@ class BlockCutter:
 
     def blocks(self, texts: list[str], ends: list[bool], goes_on: list[bool]) -> np.ndarray:
         """Blocks int32 `[blocks, sequence_length]` of the next part: see `PieceGroups`."""
-        import tensorflow as tf
+        tf = import_tensorflow("A corpus")
 
         tokens = self.tokenizer.traced(tf.constant(texts))  # Several times as fast as eagerly.
         values, lengths = tokens.flat_values.numpy(), tokens.row_lengths().numpy()

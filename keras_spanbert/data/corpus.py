@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from keras_spanbert.data.array_stream import check_batch_size
 from keras_spanbert.data.blocks import BlockCutter, PieceGroups, TokenCounts, group_pieces
 from keras_spanbert.data.masked_batches import EVALUATION_SEED, evaluation_batches
 from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
@@ -99,10 +100,12 @@ class Corpus:
             if self.num_documents == self._first_document[-1]:
                 raise ValueError(f"A file must hold text. Received: {path}, empty or blank")
         if held_out and self.num_documents < 2:
+            finer = DOCUMENT_BOUNDARIES[1 + DOCUMENT_BOUNDARIES.index(document_boundary) :]
+            hint = f", --document_boundary={' or '.join(finer)} may find more" if finer else ""
             raise ValueError(
-                "A corpus must hold 2 documents or more to hold one out. Received: 1 document "
-                f"in {len(self.files)} file(s) with document_boundary={document_boundary!r}; "
-                "blank_line or line finds more"
+                "A corpus must hold 2 documents or more to hold one out: --eval_data names others "
+                f"to evaluate on (with --task=prepare: --held_out=0){hint}. Received: 1 document "
+                f"in {len(self.files)} file(s) with document_boundary={document_boundary!r}"
             )
         if held_out and self.num_documents < self._held_out_every:
             self._held_out_every = self.num_documents
@@ -227,6 +230,10 @@ class Corpus:
         Returns:
             Counts of each token and the number of blocks, as `token_counts`
             gives them, and the `tf.data.Dataset`.
+
+        Raises:
+            ValueError: where a batch has more rows than there are blocks to
+                train on.
         """
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
         counts = TokenCounts(tokenizer)
@@ -245,8 +252,10 @@ class Corpus:
         for flag in sinks:
             take(flag, groups[flag].flush())
         self.evaluation_texts = held_out.texts
+        counts, num_blocks = counts.result()
+        check_batch_size(batch_size, num_blocks)
         dataset = evaluation_batches(held_out.batches, preprocessor, batch_size, steps)
-        return *counts.result(), dataset
+        return counts, num_blocks, dataset
 
     def training_dataset(
         self,

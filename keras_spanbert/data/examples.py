@@ -6,6 +6,8 @@ import os
 
 import keras
 
+from keras_spanbert.models.strings import well_formed
+
 Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])
 
 
@@ -35,7 +37,8 @@ class ExamplesReader:
             answer: `{"text", "answer_start"}` or `None`, to train with.
             golds: list of strings, to score with.
         """
-        place = f"{place} (id {name})"
+        place = f"{place} (id {well_formed(name)})"
+        check_text(place, id=[name], question=[question], context=[context], answers=golds)
         if name in self._seen:
             raise ValueError(f"{place}: an id may stand once. Received: {name!r} again")
         self._seen.add(name)
@@ -66,6 +69,19 @@ class ExamplesReader:
         if not self.examples.ids:
             raise ValueError(f"{', '.join(map(str, paths))} must hold questions. Received: none")
         return self.examples
+
+
+def check_text(place: str, **texts) -> None:
+    """Raises a ValueError where one of the strings of a list has a lone surrogate."""
+    for name, values in texts.items():
+        for value in values:
+            clean = well_formed(value)
+            if clean is not value:
+                at = next(i for i, (a, b) in enumerate(zip(value, clean)) if a != b)
+                raise ValueError(
+                    f"{place}: text must have no lone surrogates, which are halves of characters. "
+                    f"Received: {value[at]!r} at character {at} of `{name}`"
+                )
 
 
 def as_list(paths) -> list:

@@ -4,13 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from keras_spanbert.optional import import_tensorflow
+
 # Evaluation is the same whatever the run's seed, which is never this one.
 EVALUATION_SEED = 2**62
 
 
 def evaluation_batches(blocks: Callable, preprocessor, batch_size: int, steps: int | None = None):
     """See `Corpus.evaluation_dataset`; `blocks` is a function that returns an iterator of them."""
-    import tensorflow as tf
+    tf = import_tensorflow("A corpus")
 
     def fill_up(batch):
         missing = batch_size - tf.shape(batch)[0]
@@ -46,7 +48,7 @@ def masked(batches, preprocessor, seed: int, first_step=0, are_full: bool = Fals
     Returns:
         `tf.data.Dataset` of `(x, y, sample_weight)`.
     """
-    import tensorflow as tf
+    tf = import_tensorflow("A corpus")
 
     def mask(i, batch):
         x, *rest = preprocessor.mask(batch, seed=tf.stack([np.int64(seed), i]))

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
 
 _READ_BYTES = 1 << 20
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # A document longer than this is read in pieces, cut between words.
 _PIECE_CHARACTERS = 1 << 16
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 
 
 def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
-    """The sorted files that one or several globs match."""
+    """The sorted files that one or several globs match, each under its first name alone."""
     patterns = [patterns] if isinstance(patterns, (str, os.PathLike)) else patterns
     files = set()
     for pattern in map(os.fspath, patterns):
@@ -31,7 +32,8 @@ def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> lis
                 f"Files must be named, as by '{folder}/*'. Received: {folder}, a folder"
             )
         files.update(found)
-    return sorted(files)
+    by_place = {os.path.realpath(path): path for path in sorted(files, reverse=True)}
+    return sorted(by_place.values())
 
 
 def read_documents(path: str, boundary: str, encoding_errors: str) -> Iterator[tuple[str, bool]]:
@@ -56,10 +58,15 @@ def _read_text(path, encoding_errors):
                 data = file.read(_READ_BYTES)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise ValueError(f"A gzip file must be whole. Received: {path}: {error}") from None
+            if offset == 0 and data.startswith(_UTF_16):
+                raise ValueError(
+                    "Text must be UTF-8: `iconv -f UTF-16 -t UTF-8` writes it so. Received: "
+                    f"{path}, which begins as UTF-16"
+                )
             if (nul := data.find(0)) >= 0:
                 raise ValueError(
-                    f"A file must hold text. Received: {path}, binary: a zero byte at byte "
-                    f"{offset + nul}"
+                    "A file must hold text: where this is text, `tr -d '\\000'` takes such bytes "
+                    f"out. Received: {path}, binary: a zero byte at byte {offset + nul}"
                 )
             waiting = len(decoder.getstate()[0])
             try:
@@ -112,3 +119,22 @@ def _split(text, boundary):
     if boundary == "file":
         return [text]
     return text.split("\n") if boundary == "line" else _BLANK_LINES.split(text)
+
+
+def read_lines(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
+    """Yields `(place, line)` of a text file; `place` names path and line for messages.
+
+    Raises:
+        ValueError: where a line is not UTF-8.
+    """
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            place = f"{path}, line {number}"
+            try:
+                # A byte order mark may stand at the start.
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{place}: text must be UTF-8. Received: {error.reason} at byte {error.start}"
+                ) from None
+            yield place, text.rstrip("\r\n")

@@ -5,8 +5,10 @@ import copy
 
 import numpy as np
 
+from keras_spanbert.data.array_stream import check_batch_size
 from keras_spanbert.data.masked_batches import masked
 from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
+from keras_spanbert.optional import import_tensorflow
 
 # Where in the stream its generator was, between two parts of the text.
 _State = collections.namedtuple(
@@ -66,6 +68,7 @@ class TrainingStream:
         self.epochs = epochs
         self.min_tokens = min_tokens
         self.shuffle_blocks = shuffle_blocks
+        self._has_a_batch = False
         length = preprocessor.sequence_length
         start = _State(0, 0, 0, np.zeros(0, np.int32), np.zeros((0, length), np.int32), None)
         self.start_at(0, start._asdict())
@@ -89,9 +92,14 @@ class TrainingStream:
         self._states = [start]
 
     def dataset(self):
-        """`tf.data.Dataset` of `(x, y, sample_weight)`."""
-        import tensorflow as tf
+        """`tf.data.Dataset` of `(x, y, sample_weight)`.
 
+        Raises:
+            ValueError: where a batch has more rows than the corpus has blocks.
+        """
+        tf = import_tensorflow("A stream")
+
+        self._check_batch_size()
         spec = tf.TensorSpec([None, self.preprocessor.sequence_length], tf.int32)
         rows = tf.data.Dataset.from_generator(self._rows, output_signature=spec).unbatch()
         batches = rows.batch(self.batch_size, drop_remainder=True)
@@ -115,6 +123,20 @@ class TrainingStream:
         stream = copy.copy(self)
         stream.start_at(step, self.state(step))
         return next(iter(stream.dataset()))
+
+    def _check_batch_size(self):
+        """Reads as many blocks as a batch has, once."""
+        if self._has_a_batch:
+            return
+        tokenizer, length = self.preprocessor.tokenizer, self.preprocessor.sequence_length
+        num_rows = 0
+        parts = self.corpus.parts_of_blocks(tokenizer, length, min_tokens=self.min_tokens)
+        for blocks, _ in parts:
+            num_rows += len(blocks)
+            if 0 < self.batch_size <= num_rows:
+                break
+        check_batch_size(self.batch_size, num_rows)
+        self._has_a_batch = True
 
     def _rows(self):
         """Arrays `[rows, L]` from `first_step` on."""

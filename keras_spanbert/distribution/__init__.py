@@ -2,6 +2,7 @@
 
 from keras_spanbert.distribution.distribution import Distribution
 from keras_spanbert.distribution.engines import MODES, distribute
+from keras_spanbert.distribution.even_batches import check_rows, even_batches, padded_to_shards
 from keras_spanbert.distribution.layout import add_layout, check_shards
 from keras_spanbert.distribution.processes import (
     all_gather,
@@ -24,10 +25,13 @@ __all__ = [
     "add_layout",
     "all_gather",
     "barrier",
+    "check_rows",
     "check_shards",
     "distribute",
+    "even_batches",
     "mean_over_replicas",
     "num_torch_processes",
+    "padded_to_shards",
     "process_index",
     "summed_over_processes",
     "summed_over_replicas",

@@ -2,6 +2,8 @@
 
 import os
 
+import keras
+
 from keras_spanbert.files import read_json
 
 
@@ -13,6 +15,12 @@ def is_preset(folder: str) -> bool:
 def task_class(folder: str) -> str | None:
     """Name of the task class that a preset was saved as, `None` where it is of a backbone."""
     return _read(folder, "task.json").get("class_name")
+
+
+def registered_task(folder: str) -> type | None:
+    """The task class itself that a preset was saved as, `None` where Keras knows none."""
+    name = _read(folder, "task.json").get("registered_name")
+    return None if name is None else keras.saving.get_registered_object(name)
 
 
 def backbone_class(folder: str) -> str | None:
@@ -34,6 +42,20 @@ def limits(folder: str) -> dict:
     """A preset's longest input, by the name that `transformers.BertConfig` has for it."""
     config = _read(folder, "config.json").get("config", {})
     return {"max_position_embeddings": config.get("max_sequence_length", 512)}
+
+
+def dtype_policy(folder: str, class_name: str) -> str | dict:
+    """The dtype policy for a class's model of a preset: Keras's, or the saved one if quantized.
+
+    keras-hub's own default fails on what was saved with a mixed policy, and
+    knows no quantized layers of heads.
+    """
+    task = _read(folder, "task.json")
+    config = task["config"]["backbone"] if task.get("class_name") == class_name else None
+    config = config or _read(folder, "config.json")
+    saved = config.get("config", {}).get("dtype")
+    is_quantized = isinstance(saved, dict) and saved.get("class_name") == "DTypePolicyMap"
+    return saved if is_quantized else keras.config.dtype_policy().name
 
 
 def _read(folder, name):

@@ -15,6 +15,7 @@ import zlib
 import numpy as np
 
 from keras_spanbert.files import read_json
+from keras_spanbert.optional import import_tensorflow
 
 # `read()` gives a NumPy array of `shape`.
 Tensor = collections.namedtuple("Tensor", ["shape", "read"])
@@ -181,7 +182,7 @@ class _TorchFile:
 
 def open_tensorflow(prefix) -> dict[str, Tensor]:
     """Tensors by name of a TensorFlow checkpoint."""
-    import tensorflow as tf
+    tf = import_tensorflow("A checkpoint of TensorFlow")
 
     try:
         reader = tf.train.load_checkpoint(prefix)

@@ -3,11 +3,13 @@
 import keras
 from keras import ops
 
+from keras_spanbert.layers.tied_head import TiedHead
+
 FUSIONS = ("concat", "sum")
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBoundaryHead(keras.layers.Layer):
+class SpanBoundaryHead(TiedHead):
     """Predicts a span's tokens from the two tokens just outside it.
 
     For each masked token: `h0 = [x_left; x_right; p_offset]`,
@@ -20,7 +22,9 @@ class SpanBoundaryHead(keras.layers.Layer):
         vocabulary_size: int. Size V of the vocabulary. Defaults to `None`, the
             size of `token_embedding`.
         token_embedding: `keras.layers.ReversibleEmbedding` whose weights
-            project to the vocabulary. Defaults to `None`, weights of its own.
+            project to the vocabulary. Defaults to `None`, weights of its own. In
+            a functional model whose `sequence_output` it computes, a clone or a
+            `.keras` file keeps it tied.
         max_span_tokens: int. Number of offsets with an embedding; tokens from
             this offset on share the last one, and should get weight 0.
             Defaults to `15`.
@@ -71,24 +75,9 @@ class SpanBoundaryHead(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        if token_embedding is not None and vocabulary_size is None:
-            vocabulary_size = token_embedding.input_dim
-        if vocabulary_size is None:
-            raise ValueError(
-                "One of `vocabulary_size` and `token_embedding` must be set. Received: "
-                "vocabulary_size=None, token_embedding=None"
-            )
-        if token_embedding is not None and vocabulary_size != token_embedding.input_dim:
-            raise ValueError(
-                "`vocabulary_size` must be that of `token_embedding`. Received: "
-                f"vocabulary_size={vocabulary_size}, "
-                f"token_embedding.input_dim={token_embedding.input_dim}"
-            )
+        super().__init__(vocabulary_size, token_embedding, **kwargs)
         if fusion not in FUSIONS:
             raise ValueError(f"`fusion` must be one of {FUSIONS}. Received: fusion={fusion!r}")
-        self.vocabulary_size = vocabulary_size
-        self.token_embedding = token_embedding
         self.max_span_tokens = max_span_tokens
         self.position_dim = position_dim
         self.activation = keras.activations.get(activation)
@@ -120,15 +109,7 @@ class SpanBoundaryHead(keras.layers.Layer):
         self._dense_2.build((None, None, hidden_dim))
         self._layer_norm_2 = self._layer_norm("layer_norm_2")
         self._layer_norm_2.build((None, None, hidden_dim))
-        if self.token_embedding is None:
-            self._output_kernel = self.add_weight(
-                name="output_kernel",
-                shape=(hidden_dim, self.vocabulary_size),
-                initializer=self._initializer(),
-            )
-        self._output_bias = self.add_weight(
-            name="output_bias", shape=(self.vocabulary_size,), initializer="zeros"
-        )
+        self.build_projection(hidden_dim, self._initializer())
         self.built = True
 
     def call(self, sequence_output, span_left, span_right, span_offsets):
@@ -140,12 +121,7 @@ class SpanBoundaryHead(keras.layers.Layer):
         else:
             x = left + right + self._position_dense(position)
         x = self._layer_norm_1(self._dense_1(x))
-        x = self._layer_norm_2(self._dense_2(x))
-        if self.token_embedding is None:
-            logits = ops.matmul(x, self._output_kernel)
-        else:
-            logits = self.token_embedding(x, reverse=True)
-        return logits + ops.cast(self._output_bias, logits.dtype)
+        return self.project(self._layer_norm_2(self._dense_2(x)))
 
     def compute_output_shape(self, sequence_output_shape, span_left_shape, *_):
         return (*span_left_shape, self.vocabulary_size)
@@ -170,13 +146,8 @@ class SpanBoundaryHead(keras.layers.Layer):
 
     def get_config(self):
         config = super().get_config()
-        embedding = self.token_embedding
         config.update(
             {
-                "vocabulary_size": self.vocabulary_size,
-                "token_embedding": (
-                    None if embedding is None else keras.layers.serialize(embedding)
-                ),
                 "max_span_tokens": self.max_span_tokens,
                 "position_dim": self.position_dim,
                 "activation": keras.activations.serialize(self.activation),
@@ -186,9 +157,3 @@ class SpanBoundaryHead(keras.layers.Layer):
             }
         )
         return config
-
-    @classmethod
-    def from_config(cls, config):
-        if isinstance(config.get("token_embedding"), dict):
-            config["token_embedding"] = keras.layers.deserialize(config["token_embedding"])
-        return cls(**config)

@@ -1,12 +1,14 @@
 """Span masking as a Keras preprocessing layer."""
 
 import math
+import random
 
 import keras
 import numpy as np
 
 from keras_spanbert.keras_private import take_tensors_of_tensorflow
 from keras_spanbert.layers import span_masks
+from keras_spanbert.layers.draws import check_seed, tensorflow, to_numpy, uniform
 
 SCHEMES = ("span", "whole_word", "subword")
 REPLACEMENTS = ("span", "token")
@@ -58,7 +60,8 @@ class SpanMasking(keras.layers.Layer):
         scheme: "span", "whole_word" (single words) or "subword" (single
             tokens), as in the paper's ablation. Defaults to `"span"`.
         seed: int. Fixes the masks of calls without a seed of their own.
-            Defaults to `None`, fresh masks in each process.
+            Defaults to `None`: drawn when the layer is made, which
+            `keras.utils.set_random_seed` fixes.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
@@ -165,7 +168,8 @@ class SpanMasking(keras.layers.Layer):
         self.length_probabilities = span_masks.span_length_distribution(
             geometric_p, self.max_span_words if scheme == "span" else 1
         )
-        self.base_seed = np.random.SeedSequence().entropy % 2**31 if seed is None else seed
+        # As Keras draws its own, so that `keras.utils.set_random_seed` fixes it.
+        self.base_seed = random.randint(1, 10**9) if seed is None else seed
         self._num_calls = None
 
     @classmethod
@@ -208,7 +212,7 @@ class SpanMasking(keras.layers.Layer):
         )
 
     def call(self, token_ids, seed=None):
-        tf = _tensorflow()
+        tf = tensorflow()
         in_graph = tf is not None and not tf.executing_eagerly()
         if in_graph:
             import tensorflow.experimental.numpy as xp
@@ -218,11 +222,13 @@ class SpanMasking(keras.layers.Layer):
             token_ids = tf.cast(token_ids, tf.int32) if is_integer else token_ids
         else:
             xp = np
-            token_ids = _to_numpy(token_ids)
+            token_ids = to_numpy(token_ids)
             is_integer = np.issubdtype(token_ids.dtype, np.integer)
             if is_integer:
                 self._check_in_vocabulary(token_ids)
                 token_ids = token_ids.astype(np.int32)
+        if seed is not None:
+            check_seed(seed)
         rank = len(token_ids.shape)
         if not is_integer or rank not in (1, 2) or not token_ids.shape[-1]:
             raise ValueError(
@@ -239,6 +245,15 @@ class SpanMasking(keras.layers.Layer):
         if in_graph:
             return masks
         return {name: keras.ops.convert_to_tensor(x) for name, x in masks.items()}
+
+    def compute_output_spec(self, token_ids, seed=None):
+        backend = keras.backend.backend()
+        if backend != "tensorflow":
+            raise ValueError(
+                "`SpanMasking` must be called eagerly or in `tf.data`: it is part of a functional "
+                f"model on TensorFlow alone. Received: a symbolic tensor on {backend}"
+            )
+        return super().compute_output_spec(token_ids, seed=seed)
 
     def num_predictions(self, sequence_length: int) -> int:
         """Number M of slots for masked tokens in a sequence of this length."""
@@ -267,7 +282,7 @@ class SpanMasking(keras.layers.Layer):
         return num_candidates, self.max_predictions or math.ceil(self.mask_rate * length)
 
     def _draws(self, batch_size, length, seed):
-        return _uniform(seed, batch_size, span_masks.draws_per_sequence(*self._sizes(length)))
+        return uniform(seed, batch_size, span_masks.draws_per_sequence(*self._sizes(length)))
 
     def _masks(self, xp, token_ids, seed):
         length = token_ids.shape[1]
@@ -290,7 +305,7 @@ class SpanMasking(keras.layers.Layer):
         return masks._asdict()
 
     def _next_seed(self):
-        tf = _tensorflow()
+        tf = tensorflow()
         if tf is None:
             self._num_calls = (self._num_calls or 0) + 1
             return self.base_seed, self._num_calls
@@ -337,39 +352,6 @@ class SpanMasking(keras.layers.Layer):
             }
         )
         return config
-
-
-def _uniform(seed, num_rows, num_columns):
-    """float64 `[num_rows, num_columns]`, uniform in [0, 1), fixed by the seed."""
-    tf = _tensorflow()
-    if tf is None:
-        seed = np.resize(np.append(np.asarray(seed, np.int64), 0), 2)
-        generator = np.random.Generator(np.random.Philox(key=seed.astype(np.uint64)))
-        return generator.random((num_rows, num_columns))
-    with tf.device("cpu"):
-        seed = tf.cast(seed if tf.is_tensor(seed) else _to_numpy(seed), tf.int64)
-        if seed.shape.rank == 0:
-            seed = tf.stack([seed, 0])
-        draws = tf.random.stateless_uniform(
-            (num_rows, num_columns), seed, dtype=tf.float64, alg="philox"
-        )
-        return draws.numpy() if tf.executing_eagerly() else draws
-
-
-def _tensorflow():
-    # Needed inside `tf.data` only; and the draws are TensorFlow's where it is
-    # installed, so that they are the same in and out of `tf.data`.
-    try:
-        import tensorflow as tf
-    except ImportError:
-        return None
-    return tf
-
-
-def _to_numpy(x):
-    if keras.ops.is_tensor(x):
-        return keras.ops.convert_to_numpy(x)
-    return np.asarray(x)
 
 
 def _check_in(is_in, rule, **argument):

@@ -1,5 +1,7 @@
 """The official scores of the data sets."""
 
+from keras_spanbert.metrics.coreference import coreference
+from keras_spanbert.metrics.gap import gap
 from keras_spanbert.metrics.squad import squad
 
-__all__ = ["squad"]
+__all__ = ["coreference", "gap", "squad"]

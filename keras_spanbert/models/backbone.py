@@ -6,9 +6,11 @@ import keras
 import keras_hub
 
 from keras_spanbert.distribution import add_layout, check_shards
+from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.formats.checkpoint import ACTIVATIONS
 from keras_spanbert.formats.huggingface import hidden_act
 from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
+from keras_spanbert.layers.parts import policy_with_parts
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 from keras_spanbert.models.checkpoint_entries import (
     Part,
@@ -17,6 +19,8 @@ from keras_spanbert.models.checkpoint_entries import (
     load_entries,
 )
 from keras_spanbert.models.from_preset import FromPreset
+from keras_spanbert.models.keras_export import KerasExport
+from keras_spanbert.models.torch_parameters import register_parameters
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -25,11 +29,15 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
-def with_padding_mask(inputs):
-    """Inputs as Keras wants them, where those of a model may lack the mask."""
-    if isinstance(inputs, dict) and "padding_mask" not in inputs:
-        return {**inputs, "padding_mask": None}
-    return inputs
+def named_inputs(model, inputs):
+    """Inputs by name as Keras wants them: those of the model alone, `None` for no mask.
+
+    Keras takes a dict by the order of its keys, and what is one too many for another input.
+    """
+    if not isinstance(inputs, dict) or not isinstance(model.input, dict):
+        return inputs
+    known = {name: inputs[name] for name in model.input if name in inputs}
+    return {"padding_mask": None, **known}
 
 
 class _TransformerEncoder(TransformerLayer):
@@ -40,7 +48,7 @@ class _TransformerEncoder(TransformerLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
+class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
     """The SpanBERT encoder: BERT with exact GELU and without a pooler.
 
     Args:
@@ -67,7 +75,10 @@ class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
             the backward pass instead of keeping them: more time, much less
             memory. Defaults to `False`.
         dtype: string or `keras.DTypePolicy`, of computations and weights;
-            softmax and layer normalisation always compute in float32.
+            softmax and layer normalisation compute in float32 at least. The
+            range of float16 is too small to train in. On PyTorch Keras
+            multiplies matrices of float64 in float32, so that the
+            pretraining heads give float32.
 
     Raises:
         ValueError: where `num_heads` does not divide `hidden_dim`.
@@ -207,6 +218,7 @@ class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
         for transformer_layer in self.transformer_layers:
             x = transformer_layer(x, padding_mask=inputs["padding_mask"])
         super().__init__(inputs=inputs, outputs=x, dtype=dtype, **kwargs)
+        register_parameters(self)
 
         # === Config ===
         self.vocabulary_size = vocabulary_size
@@ -224,11 +236,11 @@ class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
         self.rematerialize = rematerialize
 
     def __call__(self, inputs, *args, **kwargs):
-        return super().__call__(with_padding_mask(inputs), *args, **kwargs)
+        return super().__call__(named_inputs(self, inputs), *args, **kwargs)
 
     def call(self, inputs, training=None, mask=None, **kwargs):
         # JAX's steps come here.
-        return super().call(with_padding_mask(inputs), training=training, mask=mask, **kwargs)
+        return super().call(named_inputs(self, inputs), training=training, mask=mask, **kwargs)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
         # Keras's own takes no input that is left out.
@@ -238,7 +250,7 @@ class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
     @classmethod
     def from_keras_hub(cls, preset: str, **kwargs):
         """Loads a keras-hub preset: see `from_preset`."""
-        kwargs.setdefault("dtype", keras.config.dtype_policy().name)  # As of tasks.
+        kwargs.setdefault("dtype", presets.dtype_policy(preset, cls.__name__))
         return super().from_keras_hub(preset, **kwargs)
 
     @classmethod
@@ -299,7 +311,8 @@ class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
         }
 
     def get_config(self):
-        config = super().get_config()
+        # Not keras-hub's: where layers are quantized it takes their policies' source from them.
+        config = {"name": self.name, "trainable": self.trainable}
         config.update(
             {
                 "vocabulary_size": self.vocabulary_size,
@@ -315,6 +328,7 @@ class SpanBertBackbone(FromPreset, keras_hub.models.Backbone):
                 "layer_norm_epsilon": self.layer_norm_epsilon,
                 "initializer_range": self.initializer_range,
                 "rematerialize": self.rematerialize,
+                "dtype": keras.dtype_policies.serialize(policy_with_parts(self, self.dtype_policy)),
             }
         )
         return config

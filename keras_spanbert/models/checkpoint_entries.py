@@ -164,15 +164,16 @@ def tensors_of(model: keras.Model, settings: dict, parts: list[Part]) -> dict[st
         ValueError: where the model has other weights too.
     """
     weights = {weight.path: weight for weight in model.weights}
-    tensors = {}
-    for part in parts:
-        for entry in part.entries(settings):
-            array = keras.ops.convert_to_numpy(weights.pop(entry.path))
-            if entry.path.endswith("/kernel"):
-                array = array.reshape(entry.shape[::-1]).T
-            tensors[entry.name] = np.ascontiguousarray(array.reshape(entry.shape))
-    if weights:  # Of LoRA, for example.
+    entries = [entry for part in parts for entry in part.entries(settings)]
+    others = weights.keys() - {entry.path for entry in entries}
+    if others:  # Of LoRA or quantized layers, for example.
         raise ValueError(
-            f"`model` must have the weights of a BERT alone. Received besides: {min(weights)}"
+            f"`model` must have the weights of a BERT alone. Received besides: {min(others)}"
         )
+    tensors = {}
+    for entry in entries:
+        array = keras.ops.convert_to_numpy(weights[entry.path])
+        if entry.path.endswith("/kernel"):
+            array = array.reshape(entry.shape[::-1]).T
+        tensors[entry.name] = np.ascontiguousarray(array.reshape(entry.shape))
     return tensors

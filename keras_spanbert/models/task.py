@@ -1,8 +1,10 @@
 """What the tasks share."""
 
 import contextlib
+import inspect
 import logging
 import os
+import re
 import zlib
 from collections.abc import Callable
 
@@ -12,14 +14,19 @@ import keras_hub
 from keras_spanbert import distribution
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import skip_initialization
-from keras_spanbert.models.backbone import SpanBertBackbone, with_padding_mask
+from keras_spanbert.layers.parts import policy_with_parts, with_parts
+from keras_spanbert.models import batches
+from keras_spanbert.models.backbone import SpanBertBackbone, named_inputs
 from keras_spanbert.models.checkpoint_entries import Part, checked_entries, load_entries
 from keras_spanbert.models.from_preset import FromPreset
+from keras_spanbert.models.keras_export import KerasExport
+from keras_spanbert.models.string_inputs import StringInputs
+from keras_spanbert.models.torch_parameters import register_parameters
 
 _LOG = logging.getLogger("keras_spanbert")
 
 
-class SpanBertTask(FromPreset, keras_hub.models.Task):
+class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task):
     """A backbone with a head: loading of presets and checkpoints, and compiling.
 
     A task's class says what shared code must know of it:
@@ -32,8 +39,10 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
     - `head_flops`: floating-point operations of its heads.
     - `serving_function`: its graph from strings to answers; `serves_heads`,
       whether that goes through its heads.
+    - `preprocess`: strings to arrays, for `fit`, `evaluate` and `predict`.
     - `scores`: labels of what an evaluation gives, by name; of `best_score`, a
       name among them, more is better.
+    - `progress_labels`: labels of compiled metrics that a run shows between evaluations.
     - `describe`: what a run shows of a row of its history.
 
     A constructor sets what `compile` reads before it calls `super().__init__`,
@@ -47,6 +56,7 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
     serves_heads = True
     scores: dict[str, str] = {}
     best_score: str | None = None
+    progress_labels: dict[str, str] = {}
 
     def __new__(cls, *args, **kwargs):
         # Before the constructor makes the first variable.
@@ -55,12 +65,16 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        register_parameters(self)
         self._initial_heads = self._head_checksums()
 
     @classmethod
     def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
         """Loads a keras-hub preset, of this task or of another one: see `from_preset`."""
-        is_own = presets.task_class(preset) == cls.__name__
+        saved_as = presets.registered_task(preset) or object
+        if saved_as is not cls and issubclass(cls, saved_as) and issubclass(saved_as, SpanBertTask):
+            return cls._from_parent(saved_as, preset, load_weights, **kwargs)
+        is_own = issubclass(saved_as, cls)
         if load_weights and os.path.isdir(preset) and not is_own:
             _LOG.warning(
                 "%s has no weights for the head of %s, which starts fresh", preset, cls.__name__
@@ -69,9 +83,24 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
             if presets.preprocessor_class(preset) != cls.preprocessor_cls.__name__:
                 # Of another task's preset, with settings that fit the backbone.
                 kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(preset)
-        # keras-hub's own default fails on what was saved with a mixed policy.
-        kwargs.setdefault("dtype", keras.config.dtype_policy().name)
+        name = (saved_as if is_own else cls).__name__
+        kwargs.setdefault("dtype", presets.dtype_policy(preset, name))
         return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
+
+    @classmethod
+    def _from_parent(cls, parent, preset, load_weights, **kwargs):
+        """An object of a subclass, with what a preset has of the class it was saved as."""
+        known, all_names = (inspect.signature(c.__init__).parameters for c in (parent, cls))
+        own = {n: kwargs.pop(n) for n in all_names if n in kwargs and n not in known}
+        task = parent.from_keras_hub(preset, load_weights=load_weights, **kwargs)
+        config = task.get_config()
+        config.update(backbone=task.backbone, preprocessor=task.preprocessor, **own)
+        found = cls(**config)
+        heads = {layer.name: layer for layer in found.layers if layer is not task.backbone}
+        for layer in task.layers if load_weights else []:
+            if layer.name in heads:
+                heads[layer.name].set_weights(layer.get_weights())
+        return found
 
     @classmethod
     def from_checkpoint(cls, checkpoint, load_weights: bool = True, dtype=None, **kwargs):
@@ -173,10 +202,23 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
                 checksums[layer.name] = zlib.crc32(b"".join(bytes_of_each))
         return checksums
 
-    # Keras's, for the batches of arrays that `fit` takes too: keras-hub's would preprocess them.
-    train_on_batch = keras.Model.train_on_batch
-    test_on_batch = keras.Model.test_on_batch
-    predict_on_batch = keras.Model.predict_on_batch
+    # Keras's, for the arrays that strings were made into: keras-hub's would preprocess them.
+    def train_on_batch(self, x, *args, **kwargs):
+        """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
+        batches.check_arrays(x)
+        return keras.Model.train_on_batch(self, x, *args, **kwargs)
+
+    def test_on_batch(self, x, *args, **kwargs):
+        """Evaluates a batch of arrays: see `keras.Model.test_on_batch`."""
+        batches.check_arrays(x)
+        return keras.Model.test_on_batch(self, x, *args, **kwargs)
+
+    def predict_on_batch(self, x):
+        """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
+        batches.check_arrays(x)
+        num_rows = batches.num_rows(x)
+        found = keras.Model.predict_on_batch(self, distribution.padded_to_shards(x, num_rows))
+        return keras.tree.map_structure(lambda array: array[:num_rows], found)
 
     def compile(self, *, jit_compile="auto", **kwargs):
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
@@ -186,7 +228,7 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
         super().compile(jit_compile=jit_compile, **kwargs)
 
     def __call__(self, inputs, *args, **kwargs):
-        inputs = with_padding_mask(inputs)
+        inputs = named_inputs(self, inputs)
         if kwargs.get("training") and distribution.num_torch_processes() > 1:
             tensors = keras.tree.flatten(inputs)
             if not any(isinstance(x, keras.KerasTensor) for x in tensors):
@@ -195,7 +237,7 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
 
     def call(self, inputs, training=None, mask=None, **kwargs):
         # JAX's steps come here.
-        return super().call(with_padding_mask(inputs), training=training, mask=mask, **kwargs)
+        return super().call(named_inputs(self, inputs), training=training, mask=mask, **kwargs)
 
     def _exchanging_module(self):
         # In a list, since a module that holds itself cannot be walked.
@@ -208,6 +250,27 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
     def get_metrics_result(self):
         with distribution.summed_over_processes(self.metrics):
             return super().get_metrics_result()
+
+    def get_config(self):
+        config = super().get_config()
+        # The heads' layers take their policies from the backbone's, by their paths.
+        policy = policy_with_parts(self, self.backbone.dtype_policy)
+        config["backbone"]["config"]["dtype"] = keras.dtype_policies.serialize(policy)
+        return config
+
+    def quantize(self, mode=None, config=None, filters=None, **kwargs) -> None:
+        """Quantizes backbone and head: see `keras.Model.quantize`."""
+        preprocessing = {id(layer) for layer in with_parts([self.preprocessor])}
+        patterns = [filters] if isinstance(filters, str) else filters
+
+        def is_chosen(layer):
+            if id(layer) in preprocessing:  # Keras would ask of it to be built.
+                return False
+            if patterns is None or callable(patterns):
+                return patterns is None or patterns(layer)
+            return any(re.search(pattern, layer.name) for pattern in patterns)
+
+        super().quantize(mode, config=config, filters=is_chosen, **kwargs)
 
     def compile_from_config(self, config):
         # Keras does so itself only where `compile` is not overridden.
@@ -224,6 +287,11 @@ class SpanBertTask(FromPreset, keras_hub.models.Task):
     def _not_of_the_head(self):
         skipped = [self.backbone, *self.backbone.layers]
         return skipped if self.optimizer is None else [*skipped, self.optimizer]
+
+
+def weights_of(loss, weights: dict[str, float]) -> dict[str, float] | None:
+    """The weights of the outputs that `loss` has losses for; none where it is no dict."""
+    return {n: w for n, w in weights.items() if n in loss} if isinstance(loss, dict) else None
 
 
 def _is_tensorflow_on_cpu():

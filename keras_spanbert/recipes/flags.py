@@ -1,12 +1,10 @@
-"""Flags that recipes share, and what is asked of flags.
+"""Flags that recipes share.
 
-Only recipes read flags. Those of one recipe alone stand in its file.
+Only recipes read flags. Those of one recipe alone stand in its file; `checks` has what is asked
+of the shared ones.
 """
 
 import functools
-import importlib.util
-import math
-import os
 
 from absl import flags
 
@@ -26,6 +24,8 @@ NEW_MODEL_FLAGS = [
 ]
 # As `SpanBertBackbone.SIZES` has them, which takes a backend to read.
 SIZES = ["tiny", "mini", "small", "base", "large"]
+# Policies of Keras that a model can be trained in from its first step on.
+DTYPES = ["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64"]
 # In the order of `--help`.
 _GROUPS = []
 
@@ -76,7 +76,7 @@ strings(
     "Likewise, to evaluate on. Default when pretraining: a part of --train_data.",
 )
 strings("predict_data", None, "Likewise, to answer: written to --predictions.")
-string("predictions", None, "JSON file to write, and beside it the n-best, *.nbest.json.")
+string("predictions", None, "New JSON file to write, and beside it the n-best, *.nbest.json.")
 
 string, integer, number, boolean, strings, choice = group("Model")
 string(
@@ -113,7 +113,7 @@ integer(
     "Tokens a block or window, [CLS] and [SEP] included. Default: 32, or a prepared corpus's; "
     "question answering 384, or the longest that the preset takes.",
 )
-string("dtype", "float32", "Keras dtype policy, for example mixed_bfloat16.")
+choice("dtype", "float32", DTYPES, "Keras dtype policy.")
 
 string, integer, number, boolean, strings, choice = group("Training")
 integer("steps", None, "Number of steps. Default: that of the recipe.", lower_bound=1)
@@ -198,50 +198,6 @@ def given() -> dict:
     found = {flag.name: flag.value for flag in own_flags() if flag.present}
     found.pop("resume", None)
     return found
-
-
-def check() -> None:
-    """Raises a ValueError for what any recipe's flags show to be wrong by themselves."""
-    if FLAGS["steps"].present and FLAGS["epochs"].present:
-        raise ValueError(
-            "`--steps` and `--epochs` exclude each other. Received: "
-            f"--steps={FLAGS.steps} --epochs={FLAGS.epochs}"
-        )
-    for name in ["learning_rate", "weight_decay", "beta_2", "epsilon", "clip_norm", "dropout"]:
-        value = FLAGS[name].value
-        if value is not None and not math.isfinite(value):
-            raise ValueError(f"`--{name}` must be a finite number. Received: --{name}={value}")
-    if FLAGS.steps and FLAGS.warmup_steps is not None and FLAGS.warmup_steps > FLAGS.steps:
-        raise ValueError(
-            f"`--warmup_steps` must be at most --steps={FLAGS.steps}. Received: "
-            f"--warmup_steps={FLAGS.warmup_steps}"
-        )
-    if FLAGS.sequence_length is not None and FLAGS.sequence_length < 3:
-        raise ValueError(
-            "`--sequence_length` must be at least 3: [CLS], a token, [SEP]. Received: "
-            f"--sequence_length={FLAGS.sequence_length}"
-        )
-    for name in NEW_MODEL_FLAGS if FLAGS.preset else []:
-        if FLAGS[name].present:
-            raise ValueError(
-                f"`--{name}` is for new models. Received: --{name}={FLAGS[name].value} with "
-                f"--preset={FLAGS.preset}"
-            )
-        resolve(**{name: None})
-    if FLAGS.preset and "://" not in FLAGS.preset and not os.path.exists(FLAGS.preset):
-        raise ValueError(
-            f"`--preset` must be a preset or a checkpoint. Received: {FLAGS.preset}, nothing there"
-        )
-    if FLAGS.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise ValueError(
-            "`--tensorboard` takes TensorBoard (pip install keras-spanbert[train]). Received: no "
-            "package tensorboard"
-        )
-    if FLAGS.steps_per_execution > 1 and os.environ.get("KERAS_BACKEND") == "torch":
-        raise ValueError(
-            "`--steps_per_execution` takes TensorFlow or JAX. Received: "
-            f"{FLAGS.steps_per_execution} with KERAS_BACKEND=torch"
-        )
 
 
 def help_text() -> str:

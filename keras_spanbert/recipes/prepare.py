@@ -1,9 +1,10 @@
 """`--task=prepare`: text is tokenised and cut into blocks once, for many runs."""
 
+import importlib.util
 import os
 import time
 
-from keras_spanbert.recipes import corpora
+from keras_spanbert.recipes import checks, corpora
 from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, stop_on_signals, user_input
@@ -18,12 +19,13 @@ strings("beam_options", [], "Options of its pipeline, as --flink_master=host:808
 
 def check() -> None:
     """Raises a ValueError where the flags ask for what is not done here."""
-    for name in ["eval_data", "resume", "export"]:
-        if FLAGS[name].value:
-            raise ValueError(
-                f"--task=prepare takes no --{name}. Received: --{name}={FLAGS[name].value}"
-            )
+    checks.refuse("eval_data", "predict_data", "predictions", "resume", "export")
     corpora.check()
+    if FLAGS.beam_runner and importlib.util.find_spec("apache_beam") is None:
+        raise ValueError(
+            "`--beam_runner` takes Apache Beam (pip install keras-spanbert[beam]). Received: "
+            f"--beam_runner={FLAGS.beam_runner}, no package apache_beam"
+        )
 
 
 def run(run: Run) -> None:

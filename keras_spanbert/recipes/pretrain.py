@@ -3,13 +3,12 @@
 import math
 import os
 
-from keras_spanbert.recipes import corpora
+from keras_spanbert.recipes import checks, corpora
 from keras_spanbert.recipes.flags import FLAGS, group, resolve
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, user_input
 
-DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98}
-_STEPS = 3500
+DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98, "steps": 3500}
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
 string, integer, number, boolean, strings, choice = group("Masking")
@@ -29,11 +28,11 @@ integer("eval_steps", 100, "Most batches an evaluation when pretraining.", lower
 
 def check() -> None:
     """Raises a ValueError for what the flags alone show to be wrong."""
+    checks.refuse("predict_data", "predictions")
     corpora.check()
-    if not 0.0 < FLAGS.mask_rate <= 1.0:
-        raise ValueError(
-            f"`--mask_rate` must be in (0, 1]. Received: --mask_rate={FLAGS.mask_rate}"
-        )
+    checks.check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
+    if not FLAGS.eval_data:
+        checks.check_value("held_out", FLAGS.held_out > 0.0, "above 0 without --eval_data")
 
 
 def run(run: Run) -> None:
@@ -57,6 +56,7 @@ def run(run: Run) -> None:
             model = _build_model(corpus, known.get("vocabulary"))
         preprocessor = model.preprocessor
         counts, num_blocks, validation = _survey(corpus, eval_corpus, preprocessor, known)
+        checks.check_steps(checks.steps_of(num_blocks, FLAGS.steps))
         if FLAGS.unigram_bias:
             with distribution.scope():
                 model.set_output_biases(unigram_log_probabilities(counts))
@@ -69,8 +69,11 @@ def run(run: Run) -> None:
         f"{counts.sum():,} tokens in {num_blocks:,} blocks; unigram entropy "
         f"{unigram['mlm']:.3f} (MLM), {unigram['sbo']:.3f} (SBO)"
     )
-    if not unigram["sbo"]:
-        log("Warning: no span of the evaluation has a token on either side, so SBO learns nothing")
+    if FLAGS.sbo_weight and not unigram["sbo"]:
+        log(
+            "Warning: no masked span of the evaluation has a token on either side, so SBO learns "
+            f"nothing: {_sbo_hint()}"
+        )
 
     blanks = examples.choose_blanks(preprocessor, (eval_corpus or corpus).evaluation_texts)
     with distribution.local(model, keep=False) as local:
@@ -97,7 +100,7 @@ def run(run: Run) -> None:
             stream=stream,
             num_examples=num_blocks,
             learning_rate=_LEARNING_RATE_OF_PRESETS if FLAGS.preset else _LEARNING_RATE,
-            steps=_STEPS,
+            steps=FLAGS.steps,
             validation=validation,
             evaluate_first=bool(FLAGS.preset),
             num_predictions=preprocessor.masking.num_predictions(FLAGS.sequence_length),
@@ -119,6 +122,9 @@ def run(run: Run) -> None:
     log()
     for head, base in unigram.items():
         value = metrics[f"{head}_cross_entropy"]
+        if value is None:
+            log(f"held-out {head.upper()}: nothing to predict")
+            continue
         log(
             f"held-out {head.upper()} cross-entropy {value:.3f} nats a token, "
             f"{abs(base - value):.3f} {'under' if value < base else 'over'} the unigram entropy of "
@@ -128,9 +134,20 @@ def run(run: Run) -> None:
     log(f"Wrote the preset and {run.written()} to {run.output}")
 
 
+def _sbo_hint():
+    """Which flag gives spans a token on either side."""
+    if FLAGS.sequence_length < 5:
+        return f"--sequence_length={FLAGS.sequence_length} must be 5 or more"
+    if FLAGS.mask_rate > 0.5:
+        return f"--mask_rate={FLAGS.mask_rate} must be smaller"
+    return f"documents must be longer, or --eval_steps={FLAGS.eval_steps} larger"
+
+
 def _survey(corpus, eval_corpus, preprocessor, known):
     """Counts of tokens, number of blocks, and the batches to evaluate on."""
     import numpy as np
+
+    from keras_spanbert.data.array_stream import check_batch_size
 
     sizes = {
         "batch_size": FLAGS.batch_size,
@@ -148,6 +165,7 @@ def _survey(corpus, eval_corpus, preprocessor, known):
             counts, num_blocks = corpus.token_counts(
                 preprocessor.tokenizer, FLAGS.sequence_length, FLAGS.min_block_tokens
             )
+        check_batch_size(FLAGS.batch_size, num_blocks)
         split = "all" if eval_corpus else "held_out"
         validation = (eval_corpus or corpus).evaluation_dataset(preprocessor, split=split, **sizes)
     for name, number_of in [
@@ -202,8 +220,9 @@ def _metrics(report, unigram):
     if report.rows:
         last = report.rows[-1]
         for head, entropy in unigram.items():
-            metrics[f"{head}_cross_entropy"] = last[f"val_{head}_cross_entropy"]
-            metrics[f"{head}_accuracy"] = last[f"val_{head}_accuracy"]
+            # Of nothing to predict, 0 would look like a perfect score.
+            for name in ["cross_entropy", "accuracy"]:
+                metrics[f"{head}_{name}"] = last[f"val_{head}_{name}"] if entropy else None
             metrics[f"{head}_unigram_entropy"] = entropy
         metrics["evaluated_at_step"] = last["step"]
         if last["step"]:

@@ -1,9 +1,8 @@
 """`--task=question_answering`: fine-tuning on SQuAD's and MRQA's files, answering, exporting."""
 
-import os
-
-from keras_spanbert.recipes import fine_tuning
+from keras_spanbert.recipes import checks, fine_tuning
 from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.places import n_best_path
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, user_input
 
@@ -29,7 +28,18 @@ integer("max_answer_length", 30, "Longest answer, in tokens.", lower_bound=1)
 boolean("strict", False, "Refuse answers that are not at their places, instead of skipping them.")
 
 
-check = fine_tuning.check
+def check() -> None:
+    """Raises a ValueError for what the flags alone show to be wrong."""
+    fine_tuning.check()
+    # A preset that is not trained here has a length of its own.
+    if FLAGS.train_data or FLAGS["sequence_length"].present:
+        question, stride = FLAGS.max_question_length or 1, FLAGS.doc_stride or 1
+        checks.check_value(
+            "sequence_length",
+            question + 3 + stride <= FLAGS.sequence_length,
+            f"at least --max_question_length={question}, 3 special tokens and --doc_stride={stride}"
+            " of the context together",
+        )
 
 
 def run(run: Run) -> None:
@@ -88,7 +98,7 @@ def _predict(answerer, prediction):
         batch_size=FLAGS.batch_size,
     )
     best = {name: found[0]["answer"] for name, found in zip(prediction.ids, answers)}
-    n_best = os.path.splitext(FLAGS.predictions)[0] + ".nbest.json"
+    n_best = n_best_path(FLAGS.predictions)
     with user_input():
         files.write_json(FLAGS.predictions, best)
         files.write_json(n_best, dict(zip(prediction.ids, answers)))

@@ -31,8 +31,19 @@ def recorded_run() -> dict:
     return files.read_json(path) if FLAGS.resume and os.path.isfile(path) else {}
 
 
+def new_run_hint(output: str) -> str:
+    """What works where a run cannot go on as it is asked to."""
+    if os.path.isfile(os.path.join(output, "config.json")):
+        return f"a new run with --preset={output} trains its model on"
+    return "a new run in another --output can have others"
+
+
 def take_up_flags() -> None:
-    """With --resume, flags that are not given are those of the run."""
+    """With --resume, flags that are not given are those of the run.
+
+    Raises:
+        ValueError: where a flag is given that a run may not change.
+    """
     if not FLAGS.resume:
         return
     if not FLAGS.output:
@@ -44,10 +55,24 @@ def take_up_flags() -> None:
             f"{run.get('versions', {}).get('keras-spanbert', 'unknown')}"
         )
     for name, value in run.get("flags", {}).items():
-        if name not in FLAGS or FLAGS[name].present:
+        if name not in FLAGS:
+            continue
+        if FLAGS[name].present:
+            # As it was given, or as it was used: a run may lower a number that is too large.
+            if FLAGS[name].value not in [run["given"].get(name, value), value]:
+                _check_free(name, value)
             continue
         if name in run["given"]:
             resolve(**{name: run["given"][name]})
             FLAGS[name].present = 1
         elif name not in FREE_FLAGS:
             resolve(**{name: value})
+
+
+def _check_free(name, value):
+    if name not in FREE_FLAGS:
+        raise ValueError(
+            f"A run goes on with its own flags; {new_run_hint(FLAGS.output)}. Received: "
+            f"--resume --output={FLAGS.output}, where --{name} is {value!r}, here "
+            f"{FLAGS[name].value!r}"
+        )

@@ -10,18 +10,22 @@ import signal
 import sys
 import sysconfig
 import traceback
+from types import ModuleType
 
 from absl import app, flags
 
 from keras_spanbert import files, tensorflow_log
+from keras_spanbert.optional import import_tensorflow
+from keras_spanbert.recipes import checks, places
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.names import NAMES, recipe
-from keras_spanbert.recipes.resume import take_up_flags
+from keras_spanbert.recipes.resume import recorded_run, take_up_flags
 from keras_spanbert.recipes.terminal import (
     PROGRAM,
     SIGNALS,
     exit_on_user_error,
+    log,
     plain_log,
     stop_on_signals,
     user_input,
@@ -80,7 +84,10 @@ def parse_flags(argv: list[str]) -> list[str]:
     for name in NAMES:
         recipe(name)  # Defines its flags.
     if "--help" in argv or "-h" in argv:
-        print(_HELP + recipe_flags.help_text())
+        try:
+            print(_HELP + recipe_flags.help_text(), flush=True)
+        except BrokenPipeError:  # Of `--help | head`, whose end would be told at Python's too.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     argv = [argv[0], *(_find_flagfile(argument) for argument in argv[1:])]
     try:
@@ -104,23 +111,15 @@ def run_recipe(argv: list[str]) -> None:
     """Runs the recipe of --task from its checks to its last line."""
     plain_log()
     with user_input():
-        if argv[1:]:
-            raise ValueError(
-                f"Flags must start with --, and globs be in quotes. Received: {argv[1]}"
-            )
-        take_up_flags()
-        chosen = recipe(FLAGS.task)
-        unset = {n: v for n, v in chosen.DEFAULTS.items() if FLAGS[n].value is None}
-        resolve(**unset)
-        recipe_flags.check()
-        chosen.check()
-        _check_places()
+        chosen = check_flags(argv)
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         stop_on_signals("before training, nothing was saved")
         distribution = _set_up()
+        if FLAGS.resume and not recorded_run():
+            log(f"No run in {FLAGS.output} yet: starting one")
         try:
-            chosen.run(Run(distribution, _output()))
+            chosen.run(Run(distribution, places.output()))
         except BaseException as error:
             if distribution.num_processes > 1:
                 _exit_process(error)
@@ -130,12 +129,32 @@ def run_recipe(argv: list[str]) -> None:
             signal.signal(number, handler)
 
 
+def check_flags(argv: list[str]) -> ModuleType:
+    """The recipe of --task, once its flags and places are right by themselves.
+
+    Raises:
+        ValueError: where they are not.
+    """
+    if argv[1:]:
+        raise ValueError(f"Flags must start with --, and globs be in quotes. Received: {argv[1]}")
+    take_up_flags()
+    chosen = recipe(FLAGS.task)
+    unset = {n: v for n, v in chosen.DEFAULTS.items() if FLAGS[n].value is None}
+    resolve(**unset)
+    checks.check()
+    chosen.check()
+    places.check()
+    return chosen
+
+
 def _set_up():
-    with tensorflow_log.held_back():
+    with user_input(ImportError), tensorflow_log.held_back():
         import keras
 
         import keras_spanbert as ks
         from keras_spanbert.runs import fallback
+
+        import_tensorflow(PROGRAM.name)
     with user_input():
         distribution = ks.distribute(FLAGS.distribution)
         if FLAGS.train_data or FLAGS.task == "pretrain":
@@ -148,58 +167,6 @@ def _set_up():
     if not distribution.is_main:
         sys.stdout = open(os.devnull, "w")  # One process speaks for all.
     return distribution
-
-
-# === Places ===
-def _output():
-    """The folder to write to: --output, or a new one in saved_models/."""
-    if FLAGS.output:
-        return FLAGS.output
-    base = os.path.join("saved_models", FLAGS.task)
-    output, i = base, 1
-    while os.path.exists(output):
-        i += 1
-        output = f"{base}-{i}"
-    return output
-
-
-def _check_places():
-    if FLAGS.output:
-        _check_output()
-    if FLAGS.export:
-        _existing("export")
-    folder = os.path.dirname(os.path.abspath(FLAGS.predictions or ""))
-    if FLAGS.predictions and not os.access(folder, os.W_OK):
-        raise ValueError(f"`--predictions` must be in a folder to write to. Received: {folder}")
-
-
-def _existing(flag):
-    """The folder of a flag, or the one above it that exists, which must be writable."""
-    existing = FLAGS[flag].value
-    while not os.path.exists(existing):
-        existing = os.path.dirname(os.path.abspath(existing))
-    if not os.access(existing, os.W_OK):
-        raise ValueError(f"`--{flag}` must be writable. Received: {existing}")
-    if not os.path.isdir(existing):
-        raise ValueError(
-            f"`--{flag}` must be a folder. Received: {FLAGS[flag].value}, where {existing} is none"
-        )
-    return existing
-
-
-def _check_output():
-    """Checks that --output does not hold anything yet but a run to resume."""
-    existing = _existing("output")
-    if existing != FLAGS.output:
-        return
-    names = os.listdir(existing)
-    # A run may have been killed before it wrote what it is; of several processes, the first
-    # one may be writing already.
-    is_run = "run.json" in names or names == ["checkpoints"]
-    if names and not (FLAGS.resume and is_run):
-        raise ValueError(
-            f"`--output` must be new or empty, or a run to --resume. Received: {FLAGS.output}"
-        )
 
 
 # === Ends of one of several processes ===

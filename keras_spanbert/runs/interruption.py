@@ -61,6 +61,8 @@ class Interruption(keras.callbacks.Callback):
         if self.signal is not None:
             os.write(2, b"Interrupted twice: stopped at once\n")
             os._exit(128 + number)
+        # A terminal's line may have progress on it, and shows ^C behind that.
+        os.write(2, b"\n" if os.isatty(2) else b"")
         os.write(2, b"Interrupted: stopping after this step or evaluation; ")
         os.write(2, b"once more to stop at once\n")
         self.signal = number

@@ -5,7 +5,7 @@ import os
 import keras
 
 # Before it, variables are made and graphs compiled.
-_FIRST_STEP = 5
+FIRST_STEP = 5
 
 
 class Profile(keras.callbacks.Callback):
@@ -35,14 +35,14 @@ class Profile(keras.callbacks.Callback):
         self._stop = None
 
     def on_train_batch_begin(self, batch, logs=None):
-        if self._step == _FIRST_STEP:
+        if self._step == FIRST_STEP:
             os.makedirs(self.folder, exist_ok=True)
             starts = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
             self._stop = starts[keras.backend.backend()](self.folder)
 
     def on_train_batch_end(self, batch, logs=None):
         self._step += 1
-        if self._step == _FIRST_STEP + self.steps:
+        if self._step == FIRST_STEP + self.steps:
             self.on_train_end()
 
     def on_train_end(self, logs=None):

@@ -10,12 +10,15 @@ import keras
 
 from keras_spanbert.files import write_csv
 from keras_spanbert.runs.cost import StepCost
+from keras_spanbert.runs.progress import ProgressLine
 
 FILES = ["metrics.json", "history.csv", "run.json", "loss.png", "span_lengths.png"]
 
 
 class TrainingReport(keras.callbacks.Callback):
-    """Shows speed and time left, and writes a row of `history.csv` an evaluation.
+    """Shows progress, and writes a row of `history.csv` an evaluation.
+
+    It takes the place of Keras's bar: give `fit` the argument `verbose=0`.
 
     Args:
         path: string. The CSV file; `None` for none.
@@ -33,8 +36,11 @@ class TrainingReport(keras.callbacks.Callback):
             Defaults to `None`, no model is the best.
         save_best: function that saves the model, called where its score is the
             best yet. Defaults to `None`.
+        labels: dict of the names of metrics to what they are called where they
+            are shown while it trains, beside the loss. Defaults to `None`, none.
 
     Attributes:
+        progress: `ProgressLine`.
         rows: list of dicts, one an evaluation.
         best: dict, the scores of the best model.
     """
@@ -50,12 +56,15 @@ class TrainingReport(keras.callbacks.Callback):
         evaluate: Callable[[], dict] | None = None,
         best_score: str | None = None,
         save_best: Callable[[], None] | None = None,
+        labels: dict[str, str] | None = None,
     ):
         super().__init__()
         self.describe = describe or (lambda row: f"loss {row['loss']:.3f}")
         self.evaluate = evaluate
         self.best_score = best_score
         self.save_best = save_best
+        self.labels = labels or {}
+        self.progress = ProgressLine()
         self.best = {}
         self.path = path
         self.total_steps = total_steps
@@ -90,9 +99,16 @@ class TrainingReport(keras.callbacks.Callback):
         row.update((f"val_{name}", float(value)) for name, value in logs.items())
         self._record(row, "before training")
 
+    def close(self) -> None:
+        """Leaves the terminal's line to others, whatever ended the training."""
+        self.progress.clear()
+
     def on_train_begin(self, logs=None):
         self._began = time.perf_counter() - self._seconds
         self._first_step = None  # Done when the first call returns, which compiles.
+        # PyTorch compiles nothing unless it is told to.
+        compiles = keras.backend.backend() != "torch" or getattr(self.model, "jit_compile", False)
+        self.progress.log(f"{'Compiling' if compiles else 'Taking'} the first step")
 
     def on_epoch_begin(self, epoch, logs=None):
         self._since = None
@@ -112,29 +128,30 @@ class TrainingReport(keras.callbacks.Callback):
             self._first_step, self._first_ended = self.step, time.perf_counter()
         if self.step >= self.total_steps and self._batches < self.params["steps"]:
             self.model.stop_training = True  # Within the last interval.
-        if logs is not None and self._since is not None:
-            logs.update(self._figures_of_interval())
+        if self.progress.is_due():
+            self.progress.show(self.step, self.total_steps, self._shown(logs or {}))
 
     def on_test_begin(self, logs=None):
         # Evaluation does not count as training time.
         if self._since is not None:
             self._interval = self._figures_of_interval()
 
+    def on_test_batch_end(self, batch, logs=None):
+        if self.progress.is_due():
+            self.progress.show(self.step, self.total_steps, [f"evaluating, batch {batch + 1:,}"])
+
     def on_epoch_end(self, epoch, logs=None):
         scores = {}
         if self.evaluate:
             self.on_test_begin()  # Scoring does not count as training time.
+            self.progress.show(self.step, self.total_steps, ["evaluating"])
             scores = self.evaluate()
         logs = {**logs, **scores}
         interval = self._interval or (self._figures_of_interval() if self._since else {})
         row = {"step": self.step, "seconds": round(self.seconds(), 1), "tokens_per_second": ""}
         row.update(interval)
         row.update((k, float(v)) for k, v in logs.items() if k not in row)
-        # The first step compiles.
-        steps = max(1, self.step - self._first_step)
-        since_first = (time.perf_counter() - self._first_ended) / steps
-        left = since_first * (self.total_steps - self.step)
-        self._record(row, f"{_cost_figures(row)}{int(left // 60)}:{int(left % 60):02d} left")
+        self._record(row, "  ".join([*_cost_figures(row), *self._time_left()]))
         if scores and self.best_score and self.best_score not in scores:
             raise ValueError(
                 f"An evaluation must give the score {self.best_score!r}. Received: {scores}"
@@ -144,6 +161,31 @@ class TrainingReport(keras.callbacks.Callback):
             self.best = scores
             if self.save_best:
                 self.save_best()
+
+    def _shown(self, logs):
+        """Figures of the steps since the evaluation before, the most important first."""
+        figures = self._figures_of_interval() if self._since else {}
+        shown = self._time_left()
+        if "loss" in logs:
+            shown.append(f"loss {logs['loss']:.3f}")
+        if figures:
+            shown.append(f"{figures['tokens_per_second']:,} tokens/s")
+        shown += [
+            f"{label} {logs[name]:.3f}" for name, label in self.labels.items() if name in logs
+        ]
+        if "step_ms" in figures:
+            shown.append(f"{figures['step_ms']:.0f} ms a step")
+        return shown
+
+    def _time_left(self):
+        """What to show of it, in a list; it is empty as long as nobody knows."""
+        steps = self.step - self._first_step  # The first one compiles.
+        if not steps:
+            return []
+        since_first = (time.perf_counter() - self._first_ended) / steps
+        minutes, seconds = divmod(int(since_first * (self.total_steps - self.step)), 60)
+        hours = f"{minutes // 60}:{minutes % 60:02d}" if minutes >= 60 else minutes
+        return [f"{hours}:{seconds:02d} left"]
 
     def _figures_of_interval(self):
         started, first_step, cost = self._since
@@ -159,7 +201,7 @@ class TrainingReport(keras.callbacks.Callback):
         if self.tensorboard:
             self._write_scalars(row)
         step = f"step {row['step']:,}/{self.total_steps:,}"
-        print(f"{step}  {self.describe(row)}  {progress}", flush=True)
+        self.progress.log("  ".join(part for part in [step, self.describe(row), progress] if part))
 
     def _write_scalars(self, row):
         import tensorflow as tf
@@ -176,14 +218,14 @@ class TrainingReport(keras.callbacks.Callback):
 def _cost_figures(row):
     """What a row says of speed and cost, to show."""
     if row["tokens_per_second"] == "":
-        return ""
+        return []
     parts = [f"{row['tokens_per_second']:,} tokens/s"]
     if "step_ms" in row:
         waiting = f", {row['waiting_ms']:.0f} ms of it waiting" if "waiting_ms" in row else ""
         parts.append(f"{row['step_ms']:.0f} ms a step{waiting}")
         parts.append(f"{row['tflops_per_second']:.3g} TFLOP/s")
         parts.append(f"peak {row['peak_gb']:.1f} GB")
-    return "  ".join([*parts, ""])
+    return parts
 
 
 def run_record(flags: dict) -> dict:

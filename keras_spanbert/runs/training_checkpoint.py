@@ -84,6 +84,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         for name, value in [("every", every), ("keep", keep)]:
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+            if int(value) != value:
+                raise ValueError(f"`{name}` must be whole. Received: {name}={value}")
+        if data is not None and not hasattr(data, "start_at"):
+            raise ValueError(
+                "`data` must be a stream, as `TrainingStream` or `ArrayStream`, and not its "
+                f"dataset. Received: {type(data).__name__}"
+            )
         self.folder = folder
         self.every = every
         self.keep = keep

@@ -13,6 +13,7 @@ from keras_spanbert import files
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.optional import import_tensorflow
 from keras_spanbert.serving.embeddings import embeddings
 
 
@@ -65,6 +66,7 @@ def export_saved_model(
     """
     if "://" in os.fspath(path):
         raise ValueError(f"`path` must be on a local disk. Received: {path}")
+    import_tensorflow("`export_saved_model`")
     path = os.path.abspath(os.fspath(path))
     if os.path.lexists(path):
         raise ValueError(f"`path` must be new. Received: {path}")

@@ -74,7 +74,8 @@ class AdamW(_KerasAdamW):
         beta_2: float. Defaults to `0.999`; 0.98 suits short runs.
         epsilon: float. Defaults to `1e-8`.
         global_clipnorm: float. Largest norm of all gradients together; `None`
-            for none. Defaults to `1.0`.
+            for none. Defaults to `"auto"`, 1.0 but where `clipnorm` or
+            `clipvalue` is given, of which Keras takes one alone.
         **kwargs: see `keras.optimizers.AdamW`.
 
     Example:
@@ -94,9 +95,12 @@ class AdamW(_KerasAdamW):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-8,
-        global_clipnorm: float = 1.0,
+        global_clipnorm: float | str | None = "auto",
         **kwargs,
     ):
+        if global_clipnorm == "auto":
+            is_clipped = any(kwargs.get(n) is not None for n in ["clipnorm", "clipvalue"])
+            global_clipnorm = None if is_clipped else 1.0
         super().__init__(
             learning_rate=learning_rate,
             weight_decay=weight_decay,

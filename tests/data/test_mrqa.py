@@ -43,6 +43,12 @@ def test_of_several_spans_the_first_is_trained_with_and_all_answers_count(tmp_pa
     assert examples.golds == [["Bob", "Bobby"]] * 2
 
 
+def test_lone_surrogate_names_the_line_and_the_id(tmp_path):
+    path = write(tmp_path / "a.jsonl", question("1"), question("2", answers=["Bo\ud800b"]))
+    with pytest.raises(ValueError, match=rf"{path}, line 3, question 0 \(id 2\): .*`answers`"):
+        mrqa.read(path, for_training=False)
+
+
 def test_span_outside_its_context_is_left_out_or_refused(tmp_path, caplog):
     path = write(tmp_path / "a.jsonl", question("1"), question("2", spans=[(20, 25)]))
     assert mrqa.read(path).ids == ["1"]

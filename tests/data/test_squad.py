@@ -67,6 +67,14 @@ def test_file_of_another_form_names_the_place(tmp_path, content, error):
         ([question()], "\n", "question and context must not be empty"),
         ([question(answers=[("Bob", "0")])], "Bob", "`answer_start` must be an integer"),
         ([{"question": "Who?"}], "Bob", "`id` must be a str"),
+        (
+            [question("7")],
+            "Bob \ud800",
+            r"\(id 7\): text must have no lone surrogates, .*'\\ud800' at character 4 of `con",
+        ),
+        ([question("7", question="\udfff?")], "Bob", r"'\\udfff' at character 0 of `question`"),
+        ([question("7", [("Bo\ud800", 0)])], "Bob", r"\(id 7\).* at character 2 of `answers`"),
+        ([question("7\ud800")], "Bob", "\\(id 7\ufffd\\).* at character 1 of `id`"),
     ],
 )
 def test_mistake_in_a_question_names_it(tmp_path, qas, context, error):

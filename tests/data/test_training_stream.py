@@ -9,6 +9,7 @@ import pytest
 import keras_spanbert as ks
 from keras_spanbert.data import blocks as blocks_module
 from keras_spanbert.data import text_files
+from keras_spanbert.data.array_stream import ArrayStream
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
 from keras_spanbert.data.training_stream import TrainingStream
@@ -125,3 +126,22 @@ def test_shuffle_buffer_keeps_each_row(size):
     rows = np.concatenate([*rows, *shuffle.flush()])
     assert sorted(rows[:, 0].tolist()) == list(range(33))
     assert (rows[:, 0].tolist() == list(range(33))) == (size == 1)
+
+
+@pytest.mark.parametrize("kind", ["corpus", "rows"])
+def test_a_batch_larger_than_the_data_is_an_error_at_once(kind, tmp_path):
+    (tmp_path / "text.txt").write_text("a b c d e f g h\n" * 5)
+    tokenizer = ks.SpanBertTokenizer([*SPECIAL_TOKENS, *"abcdefgh"])
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=10, seed=1)
+    corpus = Corpus(str(tmp_path / "text.txt"))
+
+    def dataset(batch_size):
+        if kind == "corpus":
+            return corpus.training_dataset(preprocessor, batch_size=batch_size, seed=1)
+        return ArrayStream(np.arange(5), batch_size=batch_size, seed=1).dataset()
+
+    assert len(list(dataset(5).take(1))) == 1
+    for batch_size in [6, 10**12, 0]:
+        message = f"1 to the data's 5 rows. Received: batch_size={batch_size}$"
+        with pytest.raises(ValueError, match=message):
+            dataset(batch_size)

@@ -1,3 +1,5 @@
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -185,6 +187,21 @@ def test_calls_without_seed_are_fresh_and_fixed_by_the_layers_seed():
     np.testing.assert_array_equal(epochs, a)
 
 
+@pytest.mark.parametrize("has_tensorflow", [True, False])
+def test_keras_seed_fixes_the_masks_of_a_layer_without_one(has_tensorflow, monkeypatch):
+    if not has_tensorflow:
+        if keras.backend.backend() == "tensorflow":
+            pytest.skip("The backend itself")
+        monkeypatch.setitem(sys.modules, "tensorflow", None)  # Its import fails.
+
+    def masked(seed):
+        keras.utils.set_random_seed(seed)
+        return np.asarray(layer()(batch())["token_ids"])
+
+    np.testing.assert_array_equal(masked(1), masked(1))
+    assert (masked(1) != masked(2)).any()
+
+
 def test_only_specials_give_no_masks():
     ids = np.array([[CLS, SEP, PAD, PAD, PAD], [CLS, 9, 8, 7, SEP]])
     for x in (ids, ids[:1]):
@@ -265,3 +282,10 @@ def test_from_tokenizer_knows_word_starts(tokenizer):
     assert masking.continuation_token_ids == (3, 5)
     assert masking.special_token_ids == (0, 1)
     assert (masking.vocabulary_size, masking.mask_token_id, masking.mask_rate) == (6, 1, 0.2)
+
+
+@pytest.mark.parametrize("seed", [1.5, True, float("nan"), "7", b"x", [], [1], [1, 2, 3], 2**70])
+def test_seed_of_a_call_that_is_neither_an_int_nor_two_is_named(seed):
+    masking = SpanMasking(vocabulary_size=20, mask_token_id=4)
+    with pytest.raises(ValueError, match="`seed` must be an int or two ints"):
+        masking([[6, 7, 8, 9]], seed=seed)

@@ -3,7 +3,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_spanbert import SpanBertBackbone
+from keras_spanbert import SpanBertBackbone, SpanBertPretrainer
 
 B, L, V, H, HEADS, FF = 2, 7, 19, 10, 5, 23
 
@@ -168,3 +168,22 @@ def test_names_in_weight_files_stay(tmp_path):
         for i, shape in enumerate(shapes)
     }
     assert shapes_in_file == [expected, expected]
+
+
+def test_keys_that_are_no_inputs_are_left_alone():
+    backbone = SpanBertBackbone(20, 1, 2, 8, 8, max_sequence_length=8)
+    x = {"token_ids": [[6, 7, 8]], "segment_ids": [[0, 1, 1]], "padding_mask": [[1, 1, 0]]}
+    x = {name: np.array(rows, "int32") for name, rows in x.items()}
+    others = {"a_first": np.ones((1, 3), "int32"), "z_last": np.ones((1, 3), "int32")}
+    np.testing.assert_array_equal(
+        backbone.predict({**others, **x}, verbose=0), backbone.predict(x, verbose=0)
+    )
+
+
+def test_model_has_its_weights_after_a_predict_that_failed():
+    model = SpanBertPretrainer(SpanBertBackbone(20, 1, 2, 8, 8, max_sequence_length=8))
+    before = model.get_weights()
+    with pytest.raises(Exception):  # noqa: B017  (each backend has its own)
+        model.predict({"token_ids": np.ones((2, 3), "float32")}, verbose=0)
+    for a, b in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)

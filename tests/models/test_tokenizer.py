@@ -132,7 +132,42 @@ def test_error_for_what_is_no_text_echoes_it():
         ks.SpanBertTokenizer(SMALL).tokenize(1234)
 
 
+# === What is no character ===
+
+
+def test_lone_surrogates_and_bytes_that_are_no_utf8_count_as_the_replacement_character():
+    tokenizer = ks.SpanBertTokenizer(SMALL)
+    clean = "Sp\ufffdan \ufffd spans \ufffdcafé"
+    broken = clean.replace("\ufffd", "\ud800")
+    in_bytes = clean.encode().replace("\ufffd".encode(), b"\xff")
+    expected = [6, 5, 9, 11]
+    for text in [clean, broken, in_bytes, tf.constant(in_bytes)]:
+        assert tokenizer(text).tolist() == expected
+    assert graph_ids(tokenizer, [clean.encode(), in_bytes]) == [expected] * 2
+    for text in [clean, broken]:
+        (ids,), (offsets,) = tokenizer.tokenize_batch([text], with_offsets=True)
+        assert ids.tolist() == expected
+        assert offsets.tolist() == [[0, 5], [8, 12], [12, 13], [15, 19]]
+    (ids,) = tokenizer.tokenize_batch([broken])
+    assert ids.tolist() == expected
+
+
 # === Vocabulary ===
+
+
+@pytest.mark.parametrize("token", ["\ud800", 7])
+def test_error_for_a_token_that_is_no_text_names_it_and_its_line(token):
+    with pytest.raises(ValueError, match=f"{token!r} on line 6".replace("\\", r"\\")):
+        ks.SpanBertTokenizer([*SPECIAL_TOKENS, token])
+
+
+def test_error_for_a_vocabulary_file_names_it(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("\n".join(SMALL).encode() + b"\xff\n")
+    with pytest.raises(ValueError, match=f"{path} must be UTF-8. Received: .* 0xff"):
+        ks.SpanBertTokenizer(str(path))
+    with pytest.raises(FileNotFoundError, match="none.txt"):
+        ks.SpanBertTokenizer(str(tmp_path / "none.txt"))
 
 
 def test_error_for_a_token_twice_names_it_and_its_lines():

@@ -303,28 +303,14 @@ def mistake(texts, tmp_path, capsys, monkeypatch):
     ("argument", "value"),
     [
         ("--size=huge", "huge"),
-        ("--mask_rate=0", "mask_rate=0"),
-        ("--mask_rate=1.5", "mask_rate=1.5"),
-        ("--mask_rate=nan", "mask_rate=nan"),
-        ("--held_out=0", "0"),
-        ("--held_out=1", "held_out=1"),
         ("--held_out=-0.25", "-0.25"),
-        ("--held_out=nan", "nan"),
-        ("--sequence_length=2", "sequence_length=2"),
         ("--sequence_length=-5", "-5"),
-        ("--vocabulary_size=20", "vocabulary_size=20"),
-        ("--vocabulary=no/such.txt", "no/such.txt"),
-        ("--train_data=no/such*.txt", "no/such*.txt"),
-        ("--eval_data=no/such*.txt", "no/such*.txt"),
-        ("--preset=no/such/preset", "no/such/preset"),
         ("--warmup_steps=7", "warmup_steps=7"),
-        ("--dtype=nonsense", "nonsense"),
         ("--batch_size=0", "batch_size"),
         ("--steps=many", "many"),
         ("--steps=0", "0"),
         ("--scheme=words", "words"),
         ("--document_boundary=page", "page"),
-        ("--learning_rate=nan", "nan"),
         ("--no_such_flag=7", "no_such_flag"),
         ("stray", "stray"),
     ],
@@ -334,8 +320,11 @@ def test_mistake_in_a_flag_gives_one_line_that_names_it(mistake, argument, value
 
 
 @pytest.mark.once
-def test_mistake_of_steps_with_epochs_names_both(mistake):
-    mistake(["--steps=5", "--epochs=2"], "--steps=5", "--epochs=2")
+def test_mistake_of_a_warm_up_longer_than_the_epochs_is_told_before_training(mistake, monkeypatch):
+    from keras_spanbert.runs import examples
+
+    monkeypatch.setattr(examples, "choose_blanks", None)  # Is not reached.
+    mistake(["--epochs=1", "--warmup_steps=900"], "`--warmup_steps` must be at most the", "=900")
 
 
 @pytest.mark.once
@@ -344,16 +333,65 @@ def test_mistake_of_steps_with_epochs_names_both(mistake):
     [
         (b"", ["a.txt", "empty"]),
         (b" \n\n", ["a.txt", "blank"]),
-        (b"caf\xe9", ["a.txt", "UTF-8", "at byte 3"]),
-        (b"a\x00b", ["a.txt", "binary"]),
+        (b"caf\xe9", ["a.txt", "UTF-8", "at byte 3", "--encoding_errors=replace"]),
+        (b"a\x00b", ["a.txt", "binary", "zero byte at byte 1", "tr -d"]),
+        ("text".encode("utf-16"), ["a.txt", "iconv -f UTF-16"]),
         (b"\x1f\x8b\x08\x00 cut", ["a.txt"]),
-        (b"one document", ["1 document", "blank_line"]),
+        (b"one document", ["1 document", "--eval_data", "--document_boundary=blank_line or line"]),
     ],
 )
 def test_mistake_in_a_text_file_names_it(mistake, tmp_path, content, values):
     path = tmp_path / "a.txt"
     path.write_bytes(content)
     mistake([], *values, data=str(path))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("flag", "content", "hint", "not_hint"),
+    [
+        ("--document_boundary=blank_line", b"one", "--document_boundary=line", "blank_line or"),
+        ("--document_boundary=line", b"one", "--eval_data", "--document_boundary"),
+        ("--encoding_errors=replace", b"a\x00b", "tr -d", "--encoding_errors"),
+        ("--encoding_errors=replace", "text".encode("utf-16"), "iconv", "--encoding_errors"),
+    ],
+)
+def test_hint_never_names_what_is_used_already(tmp_path, capsys, flag, content, hint, not_hint):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    with pytest.raises(SystemExit) as error:
+        in_process(f"--train_data={path}", f"--output={tmp_path / 'output'}", flag)
+    err = capsys.readouterr().err
+    check_mistake(error.value.code, err, hint)
+    assert not_hint not in err
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("flag", "hint"),
+    [
+        ("--sequence_length=4", "--sequence_length=4 must be 5 or more"),
+        ("--mask_rate=1", "--mask_rate=1.0 must be smaller"),
+        ("--sbo_weight=0", None),  # Nobody asks for it.
+    ],
+)
+def test_training_without_targets_of_sbo_says_which_flag_gives_some(
+    texts, tmp_path, monkeypatch, capsys, flag, hint
+):
+    class StoppedError(Exception):
+        pass
+
+    def stop(*args, **kwargs):
+        raise StoppedError
+
+    monkeypatch.setattr("keras_spanbert.runs.examples.choose_blanks", stop)
+    flags = ["--sequence_length=4", flag] if hint is None else [flag]
+    with pytest.raises(StoppedError):
+        in_process(
+            f"--train_data={texts}", f"--output={tmp_path / 'run'}", "--vocabulary_size=200", *flags
+        )
+    out = capsys.readouterr().out
+    assert f"SBO learns nothing: {hint}" in out if hint else "Warning" not in out
 
 
 @pytest.mark.once
@@ -397,7 +435,7 @@ def test_mistake_of_an_output_in_use_leaves_it_untouched(mistake, tmp_path):
 def test_mistake_in_a_vocabulary_names_the_token(mistake, tmp_path, tokens, value):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(tokens))
-    mistake([f"--vocabulary={path}"], value)
+    mistake([f"--vocabulary={path}"], "`--vocabulary`", path, value)
 
 
 @pytest.mark.once
@@ -423,6 +461,11 @@ def test_mistake_of_a_new_models_flag_with_a_preset_names_both(mistake, trained,
 def test_mistake_of_a_folder_without_a_preset_names_it(mistake, tmp_path):
     (tmp_path / "empty").mkdir()
     mistake([f"--preset={tmp_path / 'empty'}"], "empty")
+
+
+@pytest.mark.once
+def test_mistake_of_a_batch_larger_than_the_data_names_both(mistake):
+    mistake(["--batch_size=1000000000"], "--batch_size", "rows", "batch_size=1000000000")
 
 
 @pytest.mark.once

@@ -250,7 +250,15 @@ def test_mrqa_is_scored_on_all_of_its_answers(trained, tmp_path, capsys):
             ["--preset={preset}", "--train_data=dev.json", "--sequence_length=48"],
             ["--sequence_length", "24", "48"],
         ),
+        (
+            ["--preset={preset}", "--train_data=dev.json", "--batch_size=99999"],
+            ["--batch_size", "99"],
+        ),
         (["--preset={preset}", "--train_data=misplaced.json", "--strict"], ["question 0", "'bob'"]),
+        (
+            ["--preset={preset}", "--predict_data=broken.json", "--predictions=answers.json"],
+            ["broken.json", "(id 5-0)", "lone surrogates"],
+        ),
     ],
 )
 def test_mistake_names_what_is_wrong(preset, tmp_path, capsys, monkeypatch, arguments, values):
@@ -262,6 +270,8 @@ def test_mistake_names_what_is_wrong(preset, tmp_path, capsys, monkeypatch, argu
     question = content["data"][0]["paragraphs"][0]["qas"][0]
     question["answers"] = [{"text": "bob", "answer_start": 700}]
     (tmp_path / "misplaced.json").write_text(json.dumps(content))
+    question["question"] = "who \ud800"
+    (tmp_path / "broken.json").write_text(json.dumps(content))
     arguments = [argument.format(preset=preset) for argument in arguments]
     names = {argument.split("=")[0] for argument in arguments}
     sizes = [size for size in SIZES if size.split("=")[0] not in names]

@@ -7,7 +7,7 @@ import sys
 
 import keras
 import pytest
-from train_script import ROOT, TIMEOUT, check_mistake, in_process
+from train_script import ROOT, TIMEOUT, check_alone, check_mistake, in_process
 
 pytestmark = pytest.mark.usefixtures("one_layer")
 
@@ -88,8 +88,30 @@ def test_mistake_of_a_run_of_another_version(tmp_path, capsys):
 
 @pytest.mark.once
 def test_mistake_of_another_flag_names_both_values(finished, capsys):
-    flags = [f"--output={finished}", "--resume", "--batch_size=8"]
-    mistake(capsys, flags, "--batch_size is 4, here 8", str(finished))
+    resumed = [f"--output={finished}", "--resume"]
+    # What works instead.
+    values = [f"--preset={finished}", "--resume"]
+    for flag, difference in [
+        ("--batch_size=8", "--batch_size is 4, here 8"),
+        ("--steps=28", "--steps is 14, here 28"),
+        ("--train_data=README.md", "here ['README.md']"),
+        ("--task=prepare", "--task is 'pretrain', here 'prepare'"),
+    ]:
+        mistake(capsys, [*resumed, flag], difference, *values)
+
+
+@pytest.mark.once
+def test_flags_as_they_were_or_of_the_machine_are_taken(finished):
+    resumed = [f"--output={finished}", "--resume", "--batch_size=4", "--dropout=0.1"]
+    check_alone(*resumed, "--checkpoint_every=7", "--keep_checkpoints=1", "--distribution=none")
+
+
+@pytest.mark.once
+def test_run_without_a_preset_is_no_preset_of_another(tmp_path, capsys):
+    record = {"given": {"seed": 1}, "flags": {"seed": 1}, "versions": {}}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    flags = [f"--output={tmp_path}", "--resume", "--seed=2"]
+    mistake(capsys, flags, "--seed is 1, here 2", "another --output")
 
 
 @pytest.mark.once
@@ -100,7 +122,7 @@ def test_mistake_of_text_that_changed_names_the_file(finished, texts, capsys):
     try:
         with open(path, "a") as file:
             file.write(" More.")
-        values = [path, f"{len(before)} bytes", f"{len(before) + 6} now"]
+        values = [path, f"{len(before)} bytes", f"{len(before) + 6} now", f"--preset={finished}"]
         mistake(capsys, [f"--output={finished}", "--resume"], *values)
     finally:
         with open(path, "w") as file:

@@ -52,8 +52,8 @@ def test_history_gets_a_row_an_evaluation_and_training_ends_at_total_steps(tmp_p
     assert [row["step"] for row in rows] == ["4", "6"]
     assert [row["val_mlm_cross_entropy"] for row in rows] == ["2.0", "1.0"]
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2
-    assert lines[1].startswith("step 6/6  held-out MLM 1.000  SBO 3.000") and "0:00" in lines[1]
+    assert len(lines) == 3 and lines[0].endswith("the first step")
+    assert lines[2].startswith("step 6/6  held-out MLM 1.000  SBO 3.000") and "0:00" in lines[2]
 
 
 def test_progress_and_history_show_what_the_steps_cost(tmp_path, capsys):

@@ -15,6 +15,17 @@ def round_trip(value):
     return keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(value))
 
 
+def test_clipping_of_another_kind_replaces_the_default():
+    for given in [{"clipnorm": 1.0}, {"clipvalue": 0.5}]:
+        for optimizer in [ks.AdamW(1e-3, **given), round_trip(ks.AdamW(1e-3, **given))]:
+            clipping = {n: getattr(optimizer, n) for n in ["clipnorm", "clipvalue"]}
+            assert clipping == {"clipnorm": None, "clipvalue": None, **given}
+            assert optimizer.global_clipnorm is None
+    assert ks.AdamW(1e-3).global_clipnorm == ks.AdamW(clipnorm=None).global_clipnorm == 1.0
+    with pytest.raises(ValueError, match="Only one of"):
+        ks.AdamW(clipnorm=1.0, global_clipnorm=1.0)
+
+
 # === Schedule ===
 
 

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_spanbert.data.array_stream import RowStream
+from keras_spanbert.data.array_stream import RowStream, check_batch_size
 from keras_spanbert.data.masked_batches import EVALUATION_SEED, evaluation_batches, masked
 from keras_spanbert.data.prepared.shards import SPLITS, array_record, dtype
 from keras_spanbert.files import read_json, sha256
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.optional import import_tensorflow
 
 VERSION = 1
 MANIFEST = "prepared.json"
@@ -185,6 +186,7 @@ class PreparedCorpus:
         self, preprocessor, batch_size: int, steps: int | None = None, min_tokens: int | None = None
     ):
         """See `Corpus.survey`."""
+        check_batch_size(batch_size, self.num_blocks())
         dataset = self.evaluation_dataset(preprocessor, batch_size, "held_out", steps)
         return *self.token_counts(), dataset
 
@@ -268,7 +270,7 @@ class PreparedStream(RowStream):
 
     def dataset(self):
         """`tf.data.Dataset` of `(x, y, sample_weight)`."""
-        import tensorflow as tf
+        tf = import_tensorflow("A corpus")
 
         shape = [None, self.batch_size, self.corpus.sequence_length]
         blocks = tf.data.Dataset.from_generator(

@@ -3,6 +3,9 @@
 import numpy as np
 from keras import ops
 
+from keras_spanbert.models.arguments import check_counts
+from keras_spanbert.models.strings import as_strings
+
 _SCORES = ("both", "mlm", "sbo")
 # Texts are padded to multiples of this, so that few shapes are compiled.
 _BUCKET = 32
@@ -14,10 +17,10 @@ def fill(pretrainer, texts, top_k, score, batch_size):
         raise ValueError("`fill` needs a preprocessor. Received: preprocessor=None")
     if score not in _SCORES:
         raise ValueError(f"`score` must be one of {_SCORES}. Received: score={score!r}")
-    if top_k < 1:
-        raise ValueError(f"`top_k` must be at least 1. Received: top_k={top_k}")
+    check_counts(top_k=top_k, batch_size=batch_size)
     if isinstance(texts, str):
         return fill(pretrainer, [texts], top_k, score, batch_size)[0]
+    texts = as_strings(texts=texts)
     tokenizer = pretrainer.preprocessor.tokenizer
     rows = [_tokenize_blanks(pretrainer, text) for text in texts]
     return [
@@ -30,12 +33,14 @@ def score(pretrainer, texts, fillings, batch_size):
     """See `SpanBertPretrainer.score`."""
     if pretrainer.preprocessor is None:
         raise ValueError("`score` needs a preprocessor. Received: preprocessor=None")
+    check_counts(batch_size=batch_size)
     if isinstance(texts, str):
         return score(pretrainer, [texts], [fillings], batch_size)[0]
-    if len(fillings) != len(texts):
+    texts = as_strings(texts=texts)
+    if not isinstance(fillings, (list, tuple)) or len(fillings) != len(texts):
+        count = len(fillings) if isinstance(fillings, (list, tuple)) else f"{fillings!r:.80}"
         raise ValueError(
-            "`fillings` must hold a list for each text. Received: "
-            f"{len(fillings)} for {len(texts)} texts"
+            f"`fillings` must hold a list for each text. Received: {count} for {len(texts)} texts"
         )
     tokenizer = pretrainer.preprocessor.tokenizer
     rows = [_tokenize_blanks(pretrainer, text) for text in texts]
@@ -68,8 +73,9 @@ def _tokenize_blanks(pretrainer, text):
 def _tokenize_fillings(tokenizer, row, fillings, text):
     """Token ids of the fillings of a text's blanks."""
     lengths = [stop - start for start, stop in _runs(row == tokenizer.mask_token_id)]
-    ids = [np.asarray(tokenizer(filling)).tolist() for filling in fillings]
-    if isinstance(fillings, str) or [len(i) for i in ids] != lengths:
+    given = as_strings(fillings=fillings)
+    ids = [np.asarray(tokenizer(filling)).tolist() for filling in given]
+    if [len(i) for i in ids] != lengths:
         raise ValueError(
             f"`fillings` must have as many tokens as the blanks have masks, {lengths} in "
             f"{text[:80]!r}. Received: {fillings!r}, of {[len(i) for i in ids]} tokens"

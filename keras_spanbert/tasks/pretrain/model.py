@@ -1,17 +1,23 @@
 """The SpanBERT pretraining task: masked language model and span boundaries."""
 
+from collections.abc import Callable
+
 import keras
-import keras_hub
 import numpy as np
 
-from keras_spanbert.data.masked_batches import EVALUATION_SEED, masked
+from keras_spanbert.data.masked_batches import EVALUATION_SEED
+from keras_spanbert.distribution import check_rows
 from keras_spanbert.layers.initializers import kernel_initializer
+from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
+from keras_spanbert.models import batches
 from keras_spanbert.models.checkpoint_entries import Part
-from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.models.strings import as_strings, well_formed
+from keras_spanbert.models.task import SpanBertTask, weights_of
 from keras_spanbert.serving.embeddings import embeddings
 from keras_spanbert.tasks.pretrain.checkpoint_entries import mlm_entries, sbo_entries
 from keras_spanbert.tasks.pretrain.filling import fill, score
+from keras_spanbert.tasks.pretrain.masked_strings import CountSteps, masked_strings
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
 from keras_spanbert.training.optimizer import AdamW
@@ -28,11 +34,11 @@ class SpanBertPretrainer(SpanBertTask):
     Compiled by default with AdamW, this loss, and accuracy and cross-entropy of
     both heads, each weighted so that padding does not count.
 
-    With a preprocessor, `fit` and `evaluate` take strings: lists, or
-    `tf.data` datasets of batches. `fit` masks afresh in each epoch, `evaluate`
-    always the same, both fixed by the preprocessor's `seed` whatever the
-    parallelism. Both also take what the preprocessor returns, and datasets of
-    that.
+    With a preprocessor, `fit`, `evaluate` and `predict` take strings: a list,
+    tuple, array or tensor of them, or batches of such. `fit` masks afresh in
+    each epoch, `evaluate` and `predict` always the same, both fixed by the
+    preprocessor's `seed` whatever the parallelism. All also take what the
+    preprocessor returns, and batches of that: see `fit`.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -75,6 +81,7 @@ class SpanBertPretrainer(SpanBertTask):
         r"mlm_head/intermediate_dense/kernel": (None, "model"),
         r"sbo_head/dense_\d/kernel": (None, "model"),
     }
+    progress_labels = {f"{head}_cross_entropy": head.upper() for head in HEADS}
 
     def __init__(
         self,
@@ -96,9 +103,9 @@ class SpanBertPretrainer(SpanBertTask):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.mlm_head = keras_hub.layers.MaskedLMHead(
+        self.mlm_head = MaskedLMHead(
             token_embedding=backbone.token_embedding,
-            intermediate_activation=backbone.activation,
+            activation=backbone.activation,
             layer_norm_epsilon=backbone.layer_norm_epsilon,
             kernel_initializer=kernel_initializer(backbone.initializer_range),
             dtype=backbone.dtype_policy,
@@ -204,9 +211,10 @@ class SpanBertPretrainer(SpanBertTask):
                 `"auto"`, AdamW with learning rate 1e-4, weight decay 0.01 and
                 gradients clipped to norm 1. To train from nothing, pass one
                 with a warm-up: `AdamW(LinearWarmupDecay(...))`.
-            loss: `"auto"` or a dict of losses. Defaults to `"auto"`.
+            loss: `"auto"`, a dict of losses, or one for both heads. Defaults
+                to `"auto"`.
             loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 1 and
-                `sbo_weight`.
+                `sbo_weight`; none where `loss` is no dict.
             weighted_metrics: `"auto"` or a dict. Defaults to `"auto"`.
             jit_compile: `"auto"` or bool. Defaults to `"auto"`: as Keras
                 chooses, but not on TensorFlow without a GPU or TPU, where XLA
@@ -218,7 +226,7 @@ class SpanBertPretrainer(SpanBertTask):
         if loss == "auto":
             loss = {name: WeightedMeanCrossentropy(from_logits=True) for name in HEADS}
         if loss_weights == "auto":
-            loss_weights = {"mlm": 1.0, "sbo": self.sbo_weight}
+            loss_weights = weights_of(loss, {"mlm": 1.0, "sbo": self.sbo_weight})
         if weighted_metrics == "auto":
             weighted_metrics = {
                 name: [
@@ -238,27 +246,6 @@ class SpanBertPretrainer(SpanBertTask):
             **kwargs,
         )
 
-    def fit(self, x=None, y=None, batch_size=None, validation_data=None, **kwargs):
-        """Trains the model: see `keras.Model.fit` and the class."""
-        if self.preprocessor is not None and not _is_masked(x):
-            x, batch_size = self._masked_dataset(x, batch_size, is_training=True), None
-            if validation_data is not None and not _is_masked(validation_data):
-                validation_data = self._masked_dataset(validation_data)
-            kwargs["callbacks"] = [*(kwargs.get("callbacks") or []), _CountSteps()]
-        if hasattr(x, "element_spec"):
-            kwargs["shuffle"] = False  # Keras warns about it for datasets.
-        # Not keras-hub's `fit`: its preprocessing knows no seeds, and without a
-        # preprocessor it still demands tf.data or grain.
-        return keras.Model.fit(
-            self, x, y, batch_size=batch_size, validation_data=validation_data, **kwargs
-        )
-
-    def evaluate(self, x=None, y=None, batch_size=None, **kwargs):
-        """Evaluates the model: see `keras.Model.evaluate` and the class."""
-        if self.preprocessor is not None and not _is_masked(x):
-            x, batch_size = self._masked_dataset(x, batch_size), None
-        return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
-
     def check_preprocessor(self) -> None:
         super().check_preprocessor()
         value = self.preprocessor.masking_config["max_span_tokens"]
@@ -268,27 +255,47 @@ class SpanBertPretrainer(SpanBertTask):
                 f"{self.max_span_tokens}. Received: max_span_tokens={value}"
             )
 
-    def _masked_dataset(self, x, batch_size=None, is_training=False):
-        import tensorflow as tf
-
-        # Here and not in the constructor: a backbone's preset brings a
-        # preprocessor with defaults of its own.
+    def preprocess(self, x, y=None, sample_weight=None, seed=(EVALUATION_SEED, 0)) -> tuple:
+        """Strings, masked: see `SpanBertTask.preprocess`. The `seed` fixes the masks."""
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                "Strings are labels and weights to themselves, so that `y` and `sample_weight` "
+                f"must be None. Received: y={y!r:.80}, sample_weight={sample_weight!r:.80}"
+            )
         self.check_preprocessor()
-        if not isinstance(x, tf.data.Dataset):
-            x = tf.data.Dataset.from_tensor_slices(x).batch(batch_size or 32)
-        batches = x.map(self.preprocessor.pack, num_parallel_calls=tf.data.AUTOTUNE)
-        if not is_training:
-            return masked(batches, self.preprocessor, EVALUATION_SEED).prefetch(tf.data.AUTOTUNE)
+        return self.preprocessor(as_strings(x=x), seed=seed)
 
-        # Read whenever an iterator is made, at an epoch's begin, so that masks are fresh in
-        # each, and in a run that goes on are those that it would have had.
-        first_step = tf.data.Dataset.from_tensors(0).map(
-            lambda _: tf.numpy_function(lambda: np.int64(self._steps_so_far), [], tf.int64)
-        )
-        seed = self.preprocessor.masking.base_seed
-        dataset = first_step.flat_map(lambda step: masked(batches, self.preprocessor, seed, step))
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(x.cardinality()))
-        return dataset.prefetch(tf.data.AUTOTUNE)
+    def start_preprocessing(self, is_training: bool) -> Callable:
+        first = self._steps_so_far if is_training else 0
+
+        def mask(number, x, y, sample_weight):
+            self.check_preprocessor()
+            seed = self.preprocessor.masking.base_seed if is_training else EVALUATION_SEED
+            return self.preprocess(x, y, sample_weight, seed=(seed, first + number))
+
+        return mask
+
+    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, is_training) -> tuple:
+        # Batches and not arrays, so that masks are fresh in each epoch.
+        if y is not None or sample_weight is not None:
+            self.preprocess(x, y, sample_weight)  # Says so.
+        texts = [well_formed(text) for text in as_strings(x=x)]
+        check_rows(len(texts), batch_size)
+        try:
+            import tensorflow as tf
+        except ImportError:
+            dataset = batches.Rows(texts, batch_size)
+        else:
+            dataset = tf.data.Dataset.from_tensor_slices(texts)
+            dataset = dataset.shuffle(len(texts)) if shuffle else dataset
+            dataset = dataset.batch(batch_size)
+        return self._preprocessed(dataset, is_training=is_training)
+
+    def preprocess_dataset(self, dataset, is_training: bool):
+        return masked_strings(self, dataset, is_training)
+
+    def string_callbacks(self) -> list[keras.callbacks.Callback]:
+        return [CountSteps()]
 
     def fill(
         self,
@@ -367,29 +374,3 @@ class SpanBertPretrainer(SpanBertTask):
             }
         )
         return config
-
-
-class _CountSteps(keras.callbacks.Callback):
-    """Notes the steps of all calls of `fit`: within an epoch JAX's optimizer cannot be asked."""
-
-    def set_model(self, model):
-        super().set_model(model)
-        # `self.model` would bring JAX's state up to date, which is dear at each step.
-        self._trained = model
-
-    def on_epoch_begin(self, epoch, logs=None):
-        # An optimizer begins anew when the model is compiled again; one that was restored is ahead.
-        iterations = int(self.model.optimizer.iterations)
-        self._trained._steps_so_far = max(self._trained._steps_so_far, iterations)
-        self._batches = 0
-
-    def on_train_batch_end(self, batch, logs=None):
-        # Several at once where the model has `steps_per_execution`.
-        self._trained._steps_so_far += batch + 1 - self._batches
-        self._batches = batch + 1
-
-
-def _is_masked(x):
-    """Whether `x` is what the preprocessor returns, or a dataset of that."""
-    x = getattr(x, "element_spec", x)
-    return isinstance(x, dict) or (isinstance(x, tuple) and isinstance(x[0], dict))

@@ -106,6 +106,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
 
     def pack(self, x):
         """Token ids `[B, L]` of strings `[B]`: `[CLS]`, the text's, `[SEP]`, padding."""
+        self.build(None)
         return self._packer(self.tokenizer(x))
 
     def mask(self, token_ids, seed=None):

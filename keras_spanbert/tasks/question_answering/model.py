@@ -5,11 +5,14 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
+from keras_spanbert.data.examples import Examples
 from keras_spanbert.data.squad import to_dataset as squad_dataset
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
+from keras_spanbert.models.arguments import check_counts, check_number_or_none
 from keras_spanbert.models.checkpoint_entries import Entry, Part, dense
-from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.models.strings import as_strings
+from keras_spanbert.models.task import SpanBertTask, weights_of
 from keras_spanbert.tasks.question_answering.decoding import decode
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
@@ -36,9 +39,10 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     ends, both at `[CLS]` for no answer. Compiled by default with AdamW
     (learning rate 2e-5), the mean of both cross-entropies, and accuracies.
 
-    `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists of
-    strings, and `y`, a list of answers as `windows` takes them; or the arrays
-    that `windows` gives, or a `tf.data` dataset of their batches.
+    `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists,
+    tuples, arrays or tensors of strings, and `y`, answers as `windows` takes
+    them; or the arrays that `windows` gives; or batches of either: see `fit`. A
+    batch of questions becomes the batch of their windows.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -103,8 +107,10 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
                 `"auto"`, AdamW with learning rate 2e-5, weight decay 0.01 and
                 gradients clipped to norm 1.
-            loss: `"auto"` or a dict of losses. Defaults to `"auto"`.
-            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 0.5 each.
+            loss: `"auto"`, a dict of losses, or one for start and end.
+                Defaults to `"auto"`.
+            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 0.5 each;
+                none where `loss` is no dict.
             metrics: `"auto"` or a dict. Defaults to `"auto"`.
             **kwargs: see `keras.Model.compile`.
         """
@@ -113,7 +119,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         if loss == "auto":
             loss = {n: keras.losses.SparseCategoricalCrossentropy(from_logits=True) for n in LABELS}
         if loss_weights == "auto":
-            loss_weights = {n: 0.5 for n in LABELS}
+            loss_weights = weights_of(loss, {n: 0.5 for n in LABELS})
         if metrics == "auto":
             metrics = {
                 n: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for n in LABELS
@@ -122,42 +128,15 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, **kwargs
         )
 
-    def fit(self, x=None, y=None, validation_data=None, **kwargs):
-        """Trains the model: see `keras.Model.fit` and the class."""
-        x, y = self._windows_with_labels(x, y)
-        if isinstance(validation_data, tuple):
-            validation_data = self._windows_with_labels(*validation_data)
-        return keras.Model.fit(self, x, y, validation_data=validation_data, **kwargs)
-
-    def evaluate(self, x=None, y=None, **kwargs):
-        """Evaluates losses and accuracies: see `keras.Model.evaluate` and the class."""
-        x, y = self._windows_with_labels(x, y)
-        return keras.Model.evaluate(self, x, y, **kwargs)
-
-    def predict(self, x, **kwargs):
-        """Logits of each window: see `keras.Model.predict` and the class."""
-        if _are_strings(x):
-            x = _inputs(self._windows(x["question"], x["context"]))
-        return keras.Model.predict(self, x, **kwargs)
-
     def serving_function(self, max_answer_length: int = 30):
         """The function from strings to answers that a SavedModel serves, and their names."""
         self.check_preprocessor()
-        if max_answer_length < 1:
-            raise ValueError(
-                f"`max_answer_length` must be at least 1. Received: {max_answer_length}"
-            )
+        check_counts(max_answer_length=max_answer_length)
         return answers(self, max_answer_length), ["question", "context"]
 
     def _windows(self, *args):
         self.check_preprocessor()
         return self.preprocessor.windows(*args)
-
-    def _windows_with_labels(self, x, y):
-        if not _are_strings(x):
-            return x, y
-        windows = self._windows(x["question"], x["context"], y)
-        return _inputs(windows), {name: windows[name] for name in LABELS}
 
     def answer(
         self,
@@ -171,8 +150,8 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         """Answers questions from their contexts, of any length.
 
         Args:
-            questions: string or list of strings.
-            contexts: string or list of as many strings.
+            questions: string, or list, tuple, array or tensor of strings.
+            contexts: likewise, as many.
             top_k: int. Number of answers a question. Defaults to `1`.
             max_answer_length: int, in tokens. Defaults to `30`.
             null_threshold: float. See the class. Defaults to `None`, the
@@ -187,22 +166,26 @@ class SpanBertQuestionAnswerer(SpanBertTask):
 
         Raises:
             ValueError: where the model has no preprocessor, the lists differ in
-                length, or `top_k` or `max_answer_length` is below 1.
+                length or hold something else, or `top_k`, `max_answer_length`
+                or `batch_size` is no integer of at least 1.
 
         Example:
         ```python
         answerer.answer("Who wrote it?", "Bob wrote the letter.", top_k=3)
         ```
         """
+        if isinstance(questions, str) != isinstance(contexts, str):
+            raise ValueError(
+                "`questions` and `contexts` must be both a string or both a list of strings. "
+                f"Received: questions={questions!r:.80}, contexts={contexts!r:.80}"
+            )
         if isinstance(questions, str):
             # One question with one context: one list of answers.
             (answers,) = self.answer(
                 [questions], [contexts], top_k, max_answer_length, null_threshold, batch_size
             )
             return answers
-        for name, value in [("top_k", top_k), ("max_answer_length", max_answer_length)]:
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+        check_counts(top_k=top_k)
         answers, _ = self._decoded(
             questions, contexts, max_answer_length, null_threshold, batch_size
         )
@@ -223,13 +206,19 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             Dict of the official scores: see `keras_spanbert.metrics.squad`.
 
         Raises:
-            ValueError: see `answer`.
+            ValueError: where `examples` are something else; see `answer`.
 
         Example:
         ```python
         scores = answerer.evaluate_squad(keras_spanbert.data.squad.read("dev-v2.0.json"))
         ```
         """
+        if not isinstance(examples, Examples):
+            raise ValueError(
+                "`examples` must be what `keras_spanbert.data.squad.read(path, "
+                f"for_training=False)` gives. Received: examples={examples!r:.80}, of type "
+                f"{type(examples).__name__}"
+            )
         has_all_answers = all(examples.golds)
         answers, null_scores = self._decoded(
             examples.questions,
@@ -248,6 +237,9 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         return {**best, **squad(dataset, predictions, null_scores, self.null_threshold)}
 
     def _decoded(self, questions, contexts, max_answer_length, null_threshold, batch_size):
+        check_counts(max_answer_length=max_answer_length, batch_size=batch_size)
+        check_number_or_none(null_threshold=null_threshold)
+        questions, contexts = as_strings(questions=questions), as_strings(contexts=contexts)
         self.warn_if_untrained()
         windows = self._windows(questions, contexts)
         start, end = self._logits(windows, batch_size)
@@ -257,7 +249,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             start,
             end,
             windows,
-            list(contexts),
+            contexts,
             max_answer_length=max_answer_length,
             null_threshold=null_threshold,
         )
@@ -287,10 +279,6 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         config = super().get_config()
         config["null_threshold"] = self.null_threshold
         return config
-
-
-def _are_strings(x):
-    return isinstance(x, dict) and "question" in x
 
 
 def _inputs(windows):

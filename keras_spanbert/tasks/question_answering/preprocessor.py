@@ -1,6 +1,7 @@
 """From questions and contexts to windows for `SpanBertQuestionAnswerer`."""
 
 import concurrent.futures
+import numbers
 import re
 import string
 
@@ -8,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
+from keras_spanbert.models.strings import as_strings
 from keras_spanbert.tasks.question_answering import windows as answer_windows
 
 # What the released script splits words at.
@@ -75,7 +77,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             raise ValueError(
                 "`sequence_length` must hold the question, 3 special tokens and `doc_stride` "
                 f"tokens of the context. Received: sequence_length={sequence_length}, "
-                f"max_question_length={max_question_length}, doc_stride={doc_stride}"
+                f"max_question_length={max_question_length}, doc_stride={doc_stride}. As in the "
+                f"presets of this length: {self.arguments_for_length(int(sequence_length))}"
             )
         self.tokenizer = tokenizer
         self.sequence_length = int(sequence_length)
@@ -98,21 +101,36 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
 
     def call(self, x, y=None, sample_weight=None):
         """Windows of `{"question", "context"}`; `windows` gives their places too."""
+        if not isinstance(x, dict) or not {"question", "context"} <= set(x):
+            raise ValueError(
+                '`x` must be a dict of "question" and "context", lists of strings. Received: '
+                f"x={x!r:.80}, of type {type(x).__name__}"
+            )
         windows = self.windows(x["question"], x["context"], y)
         inputs = {n: windows[n] for n in ["token_ids", "segment_ids", "padding_mask"]}
         if y is None:
             return inputs
-        return inputs, {n: windows[n] for n in ["start", "end"]}
+        labels = {n: windows[n] for n in ["start", "end"]}
+        if sample_weight is None:
+            return inputs, labels
+        weights = np.asarray(sample_weight, "float32")
+        if weights.shape != (len(x["question"]),):
+            raise ValueError(
+                "`sample_weight` must have a number for each question. Received: shape "
+                f"{weights.shape} for {len(x['question'])} questions"
+            )
+        return inputs, labels, {n: weights[windows["example_index"]] for n in labels}
 
     def windows(self, questions, contexts, answers=None) -> dict:
         """Cuts questions and contexts into windows, and finds the answers in them.
 
         Args:
-            questions: list of strings.
-            contexts: list of as many strings. Equal ones are tokenised once.
+            questions: list, tuple, array or tensor of strings.
+            contexts: likewise as many strings. Equal ones are tokenised once.
             answers: list of as many `{"text", "answer_start"}`, the latter in
-                characters, or `None` for no answer. Defaults to `None`: no
-                labels.
+                characters, or `None` for no answer; or a dict of the columns
+                `text` and `answer_start`, where -1 stands for no answer.
+                Defaults to `None`: no labels.
 
         Returns:
             Dict of int32 arrays: `token_ids`, `segment_ids`, `padding_mask`
@@ -124,10 +142,11 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             window lacks it.
 
         Raises:
-            ValueError: where the lists differ in length, or an answer is not
-                at its place in the context.
+            ValueError: where the lists differ in length or hold something else,
+                or an answer is not at its place in the context.
         """
-        questions, contexts = list(questions), list(contexts)
+        questions, contexts = as_strings(questions=questions), as_strings(contexts=contexts)
+        answers = None if answers is None else _as_answers(answers)
         if len(questions) != len(contexts) or (
             answers is not None and len(answers) != len(contexts)
         ):
@@ -254,6 +273,32 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             }
         )
         return config
+
+
+def _as_answers(answers):
+    """A list of `{"text", "answer_start"}` or `None`, of one or of a dict of columns."""
+    if isinstance(answers, dict) and set(answers) == {"text", "answer_start"}:
+        columns = as_strings(text=answers["text"]), np.asarray(answers["answer_start"]).tolist()
+        return [
+            None if at == -1 else {"text": text, "answer_start": at} for text, at in zip(*columns)
+        ]
+    if not isinstance(answers, (list, tuple)):
+        raise ValueError(
+            "`answers` must be a list of {'text', 'answer_start'} or None, or a dict of these "
+            f"columns. Received: {answers!r:.80}, of type {type(answers).__name__}"
+        )
+    for i, answer in enumerate(answers):
+        is_answer = answer is None or (
+            isinstance(answer, dict)
+            and isinstance(answer.get("text"), str)
+            and isinstance(answer.get("answer_start"), numbers.Integral)
+        )
+        if not is_answer:
+            raise ValueError(
+                "An answer must be {'text': string, 'answer_start': int} or None. Received: "
+                f"answers[{i}]={answer!r:.80}"
+            )
+    return answers
 
 
 def _tokens_between(context, at, stop, ids, offsets):

@@ -313,6 +313,11 @@ def test_fill_ranks_whole_blanks():
         ("the " * 20 + "[MASK]", {}, "21 tokens"),
         ("the [MASK]", {"top_k": 0}, "top_k=0"),
         ("the [MASK]", {"score": "nsp"}, "score='nsp'"),
+        ("the [MASK]", {"top_k": "3"}, "`top_k` must be an integer. Received: top_k='3'"),
+        ("the [MASK]", {"batch_size": None}, "an integer. Received: batch_size=None"),
+        ("", {}, "0 masks and 0 tokens in ''"),
+        (None, {}, "`texts` must be a list of strings. Received: texts=None"),
+        (["the [MASK]", b"a"], {}, r"`texts` must be .* Received: texts\[1\]=b'a'"),
     ],
 )
 def test_fill_names_bad_input(text, arguments, message):
@@ -340,14 +345,25 @@ def test_score_is_that_of_the_same_filling():
     [
         ("the [MASK]", ["with as"], r"\[1\] in 'the \[MASK\]'. Received: \['with as'\], of \[2\]"),
         ("the [MASK]", ["with", "as"], r"of \[1, 1\] tokens"),
-        ("the [MASK]", "a", r"Received: 'a'"),
+        ("the [MASK]", "a", "must be a list of strings. Received: fillings='a', of type str"),
         (["the [MASK]"], [], "0 for 1 texts"),
         ("the end", ["a"], "0 masks"),
+        ("the [MASK]", None, "`fillings` must be a list of strings. Received: fillings=None"),
+        ("the [MASK]", [7], r"Received: fillings\[0\]=7, of type int"),
+        (["the [MASK]"], None, "a list for each text. Received: None for 1 texts"),
     ],
 )
 def test_score_names_fillings_that_do_not_fit(text, fillings, message):
     with pytest.raises(ValueError, match=message):
         build().score(text, fillings)
+
+
+def test_lone_surrogates_in_texts_and_fillings_count_as_the_replacement_character():
+    model = build()
+    clean, broken = (f"the{mark} [MASK] of it" for mark in ["\ufffd", "\ud800"])
+    assert model.fill(broken) == model.fill(clean)
+    assert model.score(broken, ["a\ud800"]) == model.score(clean, ["a"])
+    assert model.fill([]) == []
 
 
 def test_vocabulary_must_fit_the_embedding():

@@ -77,6 +77,54 @@ def test_preset_and_keras_file_give_the_same_answers(trained, tmp_path):
             assert one[0]["score"] == pytest.approx(other[0]["score"], abs=1e-5)
 
 
+@keras.saving.register_keras_serializable(package="test_model")
+class ScaledAnswerer(ks.SpanBertQuestionAnswerer):
+    def __init__(self, backbone, preprocessor=None, scale=1.0, **kwargs):
+        super().__init__(backbone, preprocessor, **kwargs)
+        self.scale = scale
+
+
+def test_subclass_takes_its_parents_head_and_settings(trained, caplog, tmp_path):
+    questions, contexts, _ = examples(3, seed=5)
+    expected = trained.answer(questions, contexts)
+    caplog.clear()
+    trained.save_to_preset(str(tmp_path / "parent"))
+    loaded = ScaledAnswerer.from_preset(
+        str(tmp_path / "parent"), scale=2.0, null_threshold=1000.0, dtype="float32"
+    )
+    assert type(loaded) is ScaledAnswerer and loaded.scale == 2.0
+    assert loaded.null_threshold == 1000.0 and loaded.preprocessor.sequence_length == 24
+    loaded.null_threshold = None
+    assert [x[0]["answer"] for x in loaded.answer(questions, contexts)] == [
+        x[0]["answer"] for x in expected
+    ]
+    loaded.save_to_preset(str(tmp_path / "child"))
+    both = ks.SpanBertQuestionAnswerer.from_preset(str(tmp_path / "child"))
+    assert type(both) is ScaledAnswerer
+    assert [x[0]["answer"] for x in both.answer(questions, contexts)] == [
+        x[0]["answer"] for x in expected
+    ]
+    assert not [record for record in caplog.records if record.name == "keras_spanbert"]
+    fresh = ScaledAnswerer.from_preset(str(tmp_path / "parent"), load_weights=False)
+    assert fresh.untrained_heads() == ["qa_outputs"]
+
+
+@pytest.mark.parametrize("examples", ["dev.json", {"data": []}])
+def test_evaluate_squad_names_what_are_no_examples(examples):
+    with pytest.raises(ValueError, match="`examples` must be what .*squad.read.* Received: exam"):
+        build().evaluate_squad(examples)
+
+
+def test_one_loss_for_both_outputs_fits_the_default_weights():
+    model = build()
+    questions, contexts, answers = examples(4)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for given in [loss, {"start": loss, "end": loss}]:
+        model.compile("sgd", loss=given, jit_compile=False)
+        history = model.fit({"question": questions, "context": contexts}, answers, verbose=0)
+        assert history.history["start_accuracy"]
+
+
 def test_null_threshold_is_kept_in_the_preset(tmp_path):
     model = build(null_threshold=-100.0)
     assert model.answer("who sold it", "ann sold it")[0]["answer"] == ""
@@ -118,6 +166,9 @@ def test_encoder_of_a_pretrainers_preset(tmp_path):
     [
         ({"top_k": 0}, "`top_k` must be at least 1. Received: top_k=0"),
         ({"max_answer_length": 0}, "`max_answer_length` must be at least 1"),
+        ({"top_k": 2.5}, "`top_k` must be an integer. Received: top_k=2.5"),
+        ({"batch_size": True}, "`batch_size` must be an integer. Received: batch_size=True"),
+        ({"null_threshold": "2"}, "a number or None. Received: null_threshold='2'"),
     ],
 )
 def test_mistake_in_an_argument_names_it(arguments, error):
@@ -144,6 +195,39 @@ def test_trained_or_loaded_head_gives_no_warning(trained, caplog):
         model.answer("who sold it", "ann sold it")
         assert model.untrained_heads() == []
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "questions, contexts, error",
+    [
+        ("who", ["ann"], r"both a list of strings. Received: questions='who', contexts=\['ann'\]"),
+        (["who"], "ann", r"Received: questions=\['who'\], contexts='ann'"),
+        (b"who", "ann", "Received: questions=b'who', contexts='ann'"),
+        ("who", None, "Received: questions='who', contexts=None"),
+        (["who"], [None], r"`contexts` must be a list of strings. Received: contexts\[0\]=None"),
+        (None, None, "`questions` must be a list of strings. Received: questions=None"),
+        (["who", "who"], ["ann"], "must be as many. Received: 2, 1"),
+    ],
+)
+def test_what_are_no_strings_are_named(questions, contexts, error):
+    with pytest.raises(ValueError, match=error):
+        build().answer(questions, contexts)
+
+
+def test_answers_to_strings_in_any_container():
+    model = build()
+    expected = model.answer(["who", "who"], ["ann sold", "it"])
+    assert model.answer(np.array(["who", "who"]), ("ann sold", "it")) == expected
+    assert model.answer([], []) == []
+
+
+def test_lone_surrogate_counts_as_the_replacement_character():
+    model = build()
+    clean, broken = (f"ann {mark} wro{mark}te it" for mark in ["\ufffd", "\ud800"])
+    expected = model.answer("who", clean, top_k=5)
+    answers = model.answer("who\ud800", broken, top_k=5)
+    assert [(a["start"], a["end"]) for a in answers] == [(a["start"], a["end"]) for a in expected]
+    assert all(a["answer"] == broken[a["start"] : a["end"]] for a in answers)
 
 
 def test_windows_longer_than_the_model_are_refused():

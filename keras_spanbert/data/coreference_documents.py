@@ -1,0 +1,137 @@
+"""The form of a document with coreference, whatever file it is from, and its check."""
+
+import numbers
+
+from keras_spanbert.data.examples import check_text, field
+
+# Fields of clusters, which need not be there.
+_CLUSTERS = ("clusters", "predicted_clusters")
+
+
+def check_document(document: dict, place: str = "document") -> int:
+    """Checks the form of a document, which is that of `keras_spanbert.data.coreference.read`.
+
+    Args:
+        document: dict.
+        place: string, which messages begin with. Defaults to `"document"`.
+
+    Returns:
+        The number of its tokens.
+
+    Raises:
+        ValueError: where `doc_key` or `sentences` is missing; something is of
+            another type; `speakers`, `sentence_map` or `subtoken_map` is not as
+            long as the text; a mention is not within it; or text has a lone
+            surrogate.
+
+    Example:
+    ```python
+    document = {"doc_key": "nw", "sentences": [["She", "sang"]], "clusters": [[[0, 0]]]}
+    keras_spanbert.data.coreference.check_document(document)
+    ```
+    """
+    check_text(place, doc_key=[field(document, "doc_key", place, str)])
+    sentences = _lists_of_strings(document, "sentences", place)
+    if "speakers" in document:
+        lengths = [len(of_one) for of_one in _lists_of_strings(document, "speakers", place)]
+        wanted = [len(sentence) for sentence in sentences]
+        if lengths != wanted:
+            raise ValueError(
+                f"{place}: `speakers` must be as long as `sentences`, list by list. Received: "
+                + _difference(lengths, wanted)
+            )
+    size = sum(map(len, sentences))
+    for name in ["sentence_map", "subtoken_map"]:
+        values = field(document, name, place, list) if name in document else None
+        if values is not None and (len(values) != size or not all(map(_is_integer, values))):
+            raise ValueError(
+                f"{place}: `{name}` must be one integer a token, {size} in all. Received: "
+                f"{len(values)}, {values!r:.80}"
+            )
+    for name in _CLUSTERS:
+        if name in document:
+            _check_clusters(field(document, name, place, list), name, size, place)
+    return size
+
+
+def clusters_in_words(document: dict, clusters=None) -> list:
+    """Clusters of a document that is in subtokens as spans of words.
+
+    A word is in a mention where a piece of it is, so that two mentions may
+    become one, which then stands twice: `keras_spanbert.metrics.coreference`
+    and the official scorer have a rule for that.
+
+    Args:
+        document: dict with `subtoken_map`.
+        clusters: list of lists of `[start, end]` in subtokens. Defaults to
+            `None`, the document's.
+
+    Returns:
+        List of lists of `[start, end]`, both within the mention.
+
+    Raises:
+        ValueError: where the document is in words already.
+
+    Example:
+    ```python
+    (document,) = keras_spanbert.data.coreference.read("document.jsonlines")
+    clusters = keras_spanbert.data.coreference.clusters_in_words(document)
+    ```
+    """
+    words = field(document, "subtoken_map", document["doc_key"], list)
+    clusters = document["clusters"] if clusters is None else clusters
+    _check_clusters(clusters, "clusters", len(words), document["doc_key"])
+    return [[[words[start], words[end]] for start, end in cluster] for cluster in clusters]
+
+
+def pair_with_clusters(documents, predicted_clusters) -> list[tuple[dict, list]]:
+    """Each document with its predicted clusters."""
+    if len(documents) != len(predicted_clusters):
+        raise ValueError(
+            "`predicted_clusters` must be one list for each document. Received: "
+            f"{len(predicted_clusters)} for {len(documents)} documents"
+        )
+    return list(zip(documents, predicted_clusters))
+
+
+def _lists_of_strings(document, name, place):
+    lists = field(document, name, place, list)
+    for i, strings in enumerate(lists):
+        if not isinstance(strings, list) or not all(isinstance(item, str) for item in strings):
+            raise ValueError(
+                f"{place}: `{name}` must be lists of strings. Received: {name}[{i}]={strings!r:.80}"
+            )
+        check_text(place, **{name: strings})
+    return lists
+
+
+def _difference(lengths, wanted):
+    if len(lengths) != len(wanted):
+        return f"{len(lengths)} lists for {len(wanted)}"
+    i = next(i for i, (a, b) in enumerate(zip(lengths, wanted)) if a != b)
+    return f"speakers[{i}] of {lengths[i]} for {wanted[i]}"
+
+
+def _is_integer(value):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _check_clusters(clusters, name, size, place):
+    for c, cluster in enumerate(clusters):
+        if not isinstance(cluster, (list, tuple)):
+            raise ValueError(
+                f"{place}: a cluster must be a list of mentions. Received: {name}[{c}]="
+                f"{cluster!r:.80}"
+            )
+        for m, mention in enumerate(cluster):
+            is_pair = isinstance(mention, (list, tuple)) and len(mention) == 2
+            if not (is_pair and all(map(_is_integer, mention))):
+                raise ValueError(
+                    f"{place}: a mention must be two integers. Received: {name}[{c}][{m}]="
+                    f"{mention!r:.80}"
+                )
+            if not 0 <= mention[0] <= mention[1] < size:
+                raise ValueError(
+                    f"{place}: a mention must end where it starts or later, within the {size} "
+                    f"tokens of the text. Received: {name}[{c}][{m}]={mention!r:.80}"
+                )

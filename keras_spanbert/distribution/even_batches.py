@@ -1,0 +1,78 @@
+"""Batches whose rows JAX divides over its devices."""
+
+import contextlib
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+
+_RULE = (
+    "On JAX the devices share the rows of each batch evenly, of the last batch too: their number "
+    "must be a multiple of the {shards} devices. Received: {received}"
+)
+
+
+def num_batch_shards() -> int:
+    """Number of this process's devices that divide the rows of a batch, 1 but on JAX."""
+    engine = keras.distribution.distribution()
+    if engine is None or keras.backend.backend() != "jax":
+        return 1
+    import jax
+
+    mesh = engine.device_mesh
+    shards = dict(zip(mesh.axis_names, mesh.shape))[engine.batch_dim_name]
+    return max(1, shards // jax.process_count())
+
+
+def check_rows(num_rows: int, batch_size: int | None) -> None:
+    """Raises a ValueError where the devices cannot share one of the batches evenly.
+
+    Args:
+        num_rows: int. Rows in all.
+        batch_size: int or `None`, Keras's default of 32.
+    """
+    shards = num_batch_shards()
+    batch_size = min(batch_size or 32, num_rows)
+    if num_rows % shards or batch_size % shards:
+        received = f"{num_rows} rows in batches of {batch_size}"
+        raise ValueError(_RULE.format(shards=shards, received=received))
+
+
+@contextlib.contextmanager
+def even_batches(model: keras.Model) -> Iterator[None]:
+    """Within, an uneven batch of a dataset is named, and an error leaves the model its weights."""
+    is_jax = keras.backend.backend() == "jax"
+    values = [variable.value for variable in model.variables] if is_jax else []
+    try:
+        yield
+    except Exception as error:
+        if is_jax:
+            # Keras has taken the weights out of the model, and gives back those of the last step.
+            model.jax_state_sync()
+            for variable, value in zip(model.variables, values):
+                if _is_lost(variable):  # There was none yet.
+                    variable.assign(value)
+        shards = num_batch_shards()
+        if shards == 1 or type(error).__name__ != "IndivisibleError":
+            raise
+        received = str(error).split("but ")[-1].split(" (")[0]
+        raise ValueError(_RULE.format(shards=shards, received=received)) from error
+
+
+def _is_lost(variable):
+    try:
+        variable.value  # noqa: B018
+    except TypeError:  # Of the initializer, which is gone too.
+        return True
+    return False
+
+
+def padded_to_shards(x, num_rows: int | None):
+    """Arrays with copies of the last row, up to a number that the devices can share."""
+    missing = 0 if num_rows is None else -num_rows % num_batch_shards()
+    if not missing:
+        return x
+    rows = np.minimum(np.arange(num_rows + missing), num_rows - 1)
+    return keras.tree.map_structure(
+        lambda a: None if a is None else keras.ops.convert_to_numpy(a)[rows], x
+    )

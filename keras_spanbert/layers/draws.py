@@ -1,0 +1,54 @@
+"""Random numbers that a seed fixes, in and out of `tf.data`."""
+
+import keras
+import numpy as np
+
+
+def check_seed(seed) -> None:
+    """Raises a ValueError for the seed of a call that is neither an int nor two."""
+    try:
+        given = seed if hasattr(seed, "dtype") else np.asarray(seed)
+        is_right = tuple(given.shape) in [(), (2,)] and np.issubdtype(
+            keras.backend.standardize_dtype(given.dtype), np.integer
+        )
+    except (TypeError, ValueError):
+        is_right = False
+    if not is_right:
+        raise ValueError(f"`seed` must be an int or two ints, below 2^63. Received: seed={seed!r}")
+
+
+def uniform(seed, num_rows, num_columns):
+    """float64 `[num_rows, num_columns]`, uniform in [0, 1), fixed by the seed."""
+    tf = tensorflow()
+    if tf is None:
+        seed = np.resize(np.append(np.asarray(seed, np.int64), 0), 2)
+        generator = np.random.Generator(np.random.Philox(key=seed.astype(np.uint64)))
+        return generator.random((num_rows, num_columns))
+    with tf.device("cpu"):
+        seed = tf.cast(seed if tf.is_tensor(seed) else to_numpy(seed), tf.int64)
+        if seed.shape.rank == 0:
+            seed = tf.stack([seed, 0])
+        draws = tf.random.stateless_uniform(
+            (num_rows, num_columns), seed, dtype=tf.float64, alg="philox"
+        )
+        return draws.numpy() if tf.executing_eagerly() else draws
+
+
+def tensorflow():
+    """TensorFlow, or `None` where it is not installed.
+
+    Needed inside `tf.data` only; and the draws are its own where it is there, so
+    that they are the same in and out of `tf.data`.
+    """
+    try:
+        import tensorflow as tf
+    except ImportError:
+        return None
+    return tf
+
+
+def to_numpy(x) -> np.ndarray:
+    """An array of numbers of any backend."""
+    if keras.ops.is_tensor(x):
+        return keras.ops.convert_to_numpy(x)
+    return np.asarray(x)

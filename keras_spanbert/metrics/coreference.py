@@ -1,0 +1,245 @@
+"""The official scores of coreference: MUC, B-cubed, CEAF-phi4 and their average, and LEA."""
+
+import collections
+import operator
+
+import numpy as np
+
+# Numerators and denominators, which are summed over documents.
+_Counts = collections.namedtuple(
+    "_Counts", ["recall_part", "recall_whole", "precision_part", "precision_whole"]
+)
+
+
+def coreference(gold, predicted) -> dict:
+    """Scores clusters of mentions as the official scorer of CoNLL-2012, v8.01, does.
+
+    Mentions match where start and end are equal. Singletons count on both
+    sides, in all scores but MUC, which counts links. A mention that stands
+    twice is treated as in the official scorer: of a predicted one that is in
+    `gold`, only the first counts, in the order of the text; others all count.
+    That scorer refuses files with more than ten of them, this function none.
+    Its percentages are cut off after two digits, these are not.
+
+    Args:
+        gold: list of documents; a document is a list of clusters, a cluster a
+            list of mentions, a mention a pair of integers `(start, end)`, both
+            within it, in words or in tokens.
+        predicted: the same, for the same documents in the same order.
+
+    Returns:
+        Dict of `muc`, `b_cubed`, `ceaf_e`, `lea` and `mentions` (detection),
+        each `{"precision", "recall", "f1"}` in percent, from numerators and
+        denominators that are summed over documents; 0 where a denominator is.
+        `average_f1` is the mean of the first three's `f1`.
+
+    Raises:
+        ValueError: where there are no documents, `gold` and `predicted` have
+            not as many of them, or a mention is no such pair.
+
+    Example:
+    ```python
+    gold = [[[(0, 0), (4, 5), (9, 9)], [(2, 2), (7, 7)]]]
+    predicted = [[[(0, 0), (4, 5)], [(2, 2), (7, 7), (9, 9)]]]
+    keras_spanbert.metrics.coreference(gold, predicted)["average_f1"]
+    ```
+
+    Reference:
+        [Pradhan et al. 2014](https://aclanthology.org/P14-2006/);
+        [Moosavi and Strube 2016](https://aclanthology.org/P16-1060/) for LEA,
+        where a singleton is linked to itself.
+    """
+    gold, predicted = _documents(gold=gold), _documents(predicted=predicted)
+    if not gold:
+        raise ValueError("`gold` must hold documents. Received: none")
+    if len(gold) != len(predicted):
+        raise ValueError(
+            "`gold` and `predicted` must hold the same documents. Received: "
+            f"{len(gold)} and {len(predicted)} of them"
+        )
+    documents = [_Document(*pair) for pair in zip(gold, predicted)]
+    scores = {
+        name: _percentages(np.sum([count(document) for document in documents], axis=0))
+        for name, count in [
+            ("muc", _muc),
+            ("b_cubed", _b_cubed),
+            ("ceaf_e", _ceaf_e),
+            ("lea", _lea),
+            ("mentions", _mentions),
+        ]
+    }
+    average = sum(scores[name]["f1"] for name in ["muc", "b_cubed", "ceaf_e"]) / 3
+    return {**scores, "average_f1": average}
+
+
+def _documents(**argument):
+    """Documents as lists of clusters of tuples, in the order of the text."""
+    ((name, documents),) = argument.items()
+    checked = []
+    for d, document in enumerate(_sequence(documents, "documents", name)):
+        clusters = []
+        for c, cluster in enumerate(_sequence(document, "clusters", f"{name}[{d}]")):
+            place = f"{name}[{d}][{c}]"
+            mentions = [
+                _mention(mention, f"{place}[{m}]")
+                for m, mention in enumerate(_sequence(cluster, "mentions", place))
+            ]
+            if mentions:
+                clusters.append(mentions)
+        # The order in which the official scorer meets them in a file: at a word, mentions of
+        # one word come before those that begin there, of which the longest is the first.
+        clusters.sort(key=lambda mentions: min((s, s != e, -e) for s, e in mentions))
+        checked.append(clusters)
+    return checked
+
+
+def _sequence(value, kind, place):
+    if not isinstance(value, (list, tuple, np.ndarray)):
+        raise ValueError(
+            "`gold` and `predicted` must be lists of documents, which are lists of clusters, which "
+            f"are lists of mentions. Received: {place}={value!r:.80}, which is no list of {kind}"
+        )
+    return value
+
+
+def _mention(mention, place):
+    try:
+        start, end = map(operator.index, mention)
+    except (TypeError, ValueError):
+        start, end = 0, -1
+    if not 0 <= start <= end:
+        raise ValueError(
+            "A mention must be a pair of integers, its start and its end, which is not before it. "
+            f"Received: {place}={mention!r:.80}"
+        )
+    return start, end
+
+
+class _Document:
+    """The clusters of a document on both sides, and where each mention is.
+
+    `gold_of` and `predicted_of` give the last cluster that a mention stands in.
+    """
+
+    def __init__(self, gold, predicted):
+        self.gold = gold
+        self.gold_of = _cluster_of(gold)
+        self.matched = set()
+        self.predicted = list(filter(None, map(self._first_matches, predicted)))
+        self.predicted_of = _cluster_of(self.predicted)
+
+    def _first_matches(self, cluster):
+        """The cluster without mentions that are in gold and have been met already."""
+        kept = []
+        for mention in cluster:
+            if mention not in self.matched:
+                kept.append(mention)
+                if mention in self.gold_of:
+                    self.matched.add(mention)
+        return kept
+
+
+def _cluster_of(clusters):
+    return {mention: i for i, cluster in enumerate(clusters) for mention in cluster}
+
+
+def _muc(document):
+    links = 0
+    for cluster in document.predicted:
+        found = [document.gold_of[mention] for mention in cluster if mention in document.gold_of]
+        links += len(found) - len(set(found))
+    golds, predictions = (
+        sum(len(cluster) - 1 for cluster in clusters)
+        for clusters in [document.gold, document.predicted]
+    )
+    return _Counts(links, golds, links, predictions)
+
+
+def _b_cubed(document):
+    members = collections.defaultdict(set)  # A mention that is repeated is in several clusters.
+    for g, cluster in enumerate(document.gold):
+        for mention in cluster:
+            members[mention].add(g)
+    recall = precision = 0.0
+    for cluster in document.predicted:
+        common = collections.Counter(g for mention in cluster for g in members.get(mention, ()))
+        for mention in cluster:
+            if mention in document.gold_of:
+                g = document.gold_of[mention]
+                recall += common[g] / len(document.gold[g])
+                precision += common[g] / len(cluster)
+    golds, predictions = (sum(map(len, c)) for c in [document.gold, document.predicted])
+    return _Counts(recall, golds, precision, predictions)
+
+
+def _ceaf_e(document):
+    common = collections.Counter(
+        (g, document.predicted_of[mention])
+        for g, cluster in enumerate(document.gold)
+        for mention in cluster
+        if mention in document.predicted_of
+    )
+    similarities = {
+        (g, p): 2.0 * number / (len(document.gold[g]) + len(document.predicted[p]))
+        for (g, p), number in common.items()
+    }
+    best = _best_assignment(similarities)
+    return _Counts(best, len(document.gold), best, len(document.predicted))
+
+
+def _best_assignment(similarities):
+    """The largest sum of similarities `{(i, j): s}` where each `i` has one `j` at most."""
+    # The packages take longer to import than most documents to score.
+    from scipy import optimize, sparse
+    from scipy.sparse import csgraph
+
+    if not similarities:
+        return 0.0
+    pairs = np.array(list(similarities), "int64")
+    values = np.array(list(similarities.values()))
+    pairs[:, 1] += pairs[:, 0].max() + 1
+    size = pairs.max() + 1
+    graph = sparse.coo_array((values, pairs.T), (size, size))
+    _, labels = csgraph.connected_components(graph, directed=False)
+    labels = labels[pairs[:, 0]]
+    order = np.argsort(labels, kind="stable")
+    total = 0.0
+    # What has nothing in common is assigned apart: one matrix of all would be mostly zeros.
+    for part in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+        rows, columns = (np.unique(side, return_inverse=True)[1] for side in pairs[part].T)
+        matrix = np.zeros((rows.max() + 1, columns.max() + 1))
+        matrix[rows, columns] = values[part]
+        total += matrix[optimize.linear_sum_assignment(matrix, maximize=True)].sum()
+    return total
+
+
+def _lea(document):
+    recall = _resolved(document.gold, document.predicted_of, document.predicted)
+    precision = _resolved(document.predicted, document.gold_of, document.gold)
+    return _Counts(*recall, *precision)
+
+
+def _resolved(clusters, other_of, others):
+    """How many mentions are in links that the other side has too, and in links at all."""
+    resolved = 0.0
+    for cluster in clusters:
+        found = collections.Counter(other_of[mention] for mention in cluster if mention in other_of)
+        if len(cluster) == 1:
+            resolved += sum(len(others[other]) == 1 for other in found)
+        else:
+            links = sum(number * (number - 1) for number in found.values())
+            resolved += links / (len(cluster) - 1)
+    return resolved, sum(map(len, clusters))
+
+
+def _mentions(document):
+    matched = len(document.matched)
+    return _Counts(matched, len(document.gold_of), matched, len(document.predicted_of))
+
+
+def _percentages(counts):
+    counts = _Counts(*map(float, counts))
+    recall = counts.recall_part / counts.recall_whole if counts.recall_whole else 0.0
+    precision = counts.precision_part / counts.precision_whole if counts.precision_whole else 0.0
+    f1 = 2.0 * precision * recall / (precision + recall) if precision + recall else 0.0
+    return {"precision": 100.0 * precision, "recall": 100.0 * recall, "f1": 100.0 * f1}

@@ -1,0 +1,20 @@
+"""Checks of the arguments of methods."""
+
+import numbers
+
+
+def check_counts(**arguments) -> None:
+    """Raises a ValueError where one of the arguments is no integer of at least 1."""
+    for name, value in arguments.items():
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r:.80}")
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+
+
+def check_number_or_none(**arguments) -> None:
+    """Raises a ValueError where one of the arguments is neither a number nor `None`."""
+    for name, value in arguments.items():
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if value is not None and (not is_number or value != value):
+            raise ValueError(f"`{name}` must be a number or None. Received: {name}={value!r:.80}")

@@ -1,0 +1,238 @@
+"""Whatever `keras.Model.fit` takes, with strings where the model takes arrays.
+
+A batch is what Keras has: `x`, `(x, y)` or `(x, y, sample_weight)`. What a model
+takes is a dict that has `token_ids`; every other `x` is the preprocessor's to turn
+into one. A "start" below is a function that a pass over the data begins with: it
+returns the function of a batch's number, x, y and sample weight that gives the
+batch of arrays.
+"""
+
+import collections.abc
+import sys
+
+import keras
+import numpy as np
+
+_RULE = (
+    "`x` must be one row or more of strings (lists or arrays of them, as the class names them), a "
+    "dict of the model's arrays, or batches of either: a `tf.data.Dataset`, a "
+    "`keras.utils.PyDataset`, a `torch.utils.data.DataLoader` or a generator"
+)
+
+
+def is_preprocessed(x) -> bool:
+    """Whether `x`, or the first of a batch, is what the model takes."""
+    x = x[0] if isinstance(x, tuple) and x else x
+    return isinstance(x, dict) and "token_ids" in x
+
+
+def is_stream(x) -> bool:
+    """Whether `x` gives batches, and not all of the data at once."""
+    return (
+        is_tensorflow(x)
+        or isinstance(x, (keras.utils.PyDataset, collections.abc.Iterator))
+        or _is_data_loader(x)
+        or type(x).__module__.partition(".")[0] == "grain"
+    )
+
+
+def is_tensorflow(x) -> bool:
+    """Whether `x` is a `tf.data.Dataset`, or one that is spread over devices."""
+    return hasattr(x, "element_spec")
+
+
+def unpack(batch) -> tuple:
+    """`(x, y, sample_weight)` of a batch. Strings alone, in a list or tuple, are an `x`."""
+    if isinstance(batch, (list, tuple)) and not all(isinstance(x, str) for x in batch):
+        return keras.utils.unpack_x_y_sample_weight(batch)
+    return batch, None, None
+
+
+def rows(value, part: slice):
+    """A part of the rows of x, y or sample weight: of each of its columns, where it is a dict."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return {name: column[part] for name, column in value.items()}
+    if hasattr(value, "_fields"):  # Examples as a reader gives them, a named tuple.
+        return type(value)(*(column[part] for column in value))
+    return value[part]
+
+
+def num_rows(x) -> int:
+    """The number of rows of an `x` that is no stream."""
+    column = next(iter(x.values()), ()) if isinstance(x, dict) else x
+    column = x[0] if hasattr(x, "_fields") else column
+    try:
+        return len(column)
+    except TypeError:  # Of a number, and of an array of one alone.
+        return 0
+
+
+def check_rows(x) -> None:
+    """Raises a ValueError where `x` cannot be rows of strings or other raw data."""
+    if isinstance(x, (str, bytes)) or not num_rows(x):
+        raise ValueError(f"{_RULE}. Received: x={x!r:.80}, of type {type(x).__name__}")
+
+
+def check_arrays(x) -> None:
+    """Raises a ValueError where `x` is not one batch of the model's arrays."""
+    if not isinstance(x, dict) or "token_ids" not in x:
+        raise ValueError(
+            "`x` must be a dict of the model's arrays, as `model.preprocess` gives first: `fit`, "
+            f"`evaluate` and `predict` take strings. Received: x={x!r:.80}, of type "
+            f"{type(x).__name__}"
+        )
+
+
+def preprocessed(stream, start, map_dataset):
+    """The batches of a stream as arrays; those that are arrays stay as they are.
+
+    Args:
+        stream: see `is_stream`.
+        start: function without arguments: see the module.
+        map_dataset: function of a `tf.data.Dataset` of strings, which returns
+            one of arrays: `map_dataset` below, or the task's own.
+
+    Returns:
+        A stream of the same kind.
+    """
+    if is_tensorflow(stream):
+        if is_preprocessed(stream.element_spec):
+            return stream
+        if not hasattr(stream, "map"):
+            raise ValueError(
+                "A dataset must be preprocessed before it is spread over devices. Received: "
+                f"{stream.element_spec}"
+            )
+        return map_dataset(stream)
+    if isinstance(stream, keras.utils.PyDataset):
+        is_done = isinstance(stream, _PyDataset) or is_preprocessed(stream[0])
+        return stream if is_done else _PyDataset(stream, start)
+    if _is_data_loader(stream):
+        return _data_loader(stream, start)
+    if isinstance(stream, collections.abc.Iterator):
+        return _generate(stream, start)
+    return stream
+
+
+def _convert(preprocess, number, batch):
+    """A batch as Keras has it in any stream: a tuple, without what is not there."""
+    x, y, sample_weight = unpack(batch)
+    if not is_preprocessed(x):
+        arrays = preprocess(number, x, y, sample_weight)
+        x, y, sample_weight = keras.tree.map_structure(to_numpy, arrays)
+    given = [value for value in (x, y, sample_weight) if value is not None]
+    return tuple(given) if sample_weight is None else (x, y, sample_weight)
+
+
+def to_numpy(x):
+    """A NumPy array of an array or tensor of any library; `None` stays."""
+    if x is None:
+        return None
+    return keras.ops.convert_to_numpy(x) if keras.ops.is_tensor(x) else np.asarray(x)
+
+
+def _generate(batches, start):
+    preprocess = start()
+    for number, batch in enumerate(batches):
+        yield _convert(preprocess, number, batch)
+
+
+class _PyDataset(keras.utils.PyDataset):
+    """Another one's batches, preprocessed in the loop's own thread.
+
+    Keras's threads would begin to fetch before an epoch is said to begin, and
+    leave out a batch that Keras took to build a model by; its processes do not go
+    with libraries that have threads of their own.
+    """
+
+    def __init__(self, source, start):
+        super().__init__()
+        self._source = source
+        self._start = start
+        self._preprocess = start()
+
+    @property
+    def num_batches(self):
+        return self._source.num_batches
+
+    def __getitem__(self, index):
+        return _convert(self._preprocess, index, self._source[index])
+
+    def on_epoch_begin(self):
+        self._source.on_epoch_begin()
+        self._preprocess = self._start()
+
+    def on_epoch_end(self):
+        self._source.on_epoch_end()
+
+
+class Rows(keras.utils.PyDataset):
+    """Batches of rows that are all there."""
+
+    def __init__(self, x, batch_size: int):
+        super().__init__()
+        self._x = x
+        self._batch_size = batch_size
+
+    @property
+    def num_batches(self):
+        return -(-num_rows(self._x) // self._batch_size)
+
+    def __getitem__(self, index):
+        first = index * self._batch_size
+        return rows(self._x, slice(first, first + self._batch_size))
+
+
+def _is_data_loader(x):
+    torch = sys.modules.get("torch")  # Whoever has made one has imported it.
+    return torch is not None and isinstance(x, torch.utils.data.DataLoader)
+
+
+def _data_loader(loader, start):
+    from torch.utils import data
+
+    class Batches(data.IterableDataset):
+        def __iter__(self):
+            return _generate(loader, start)
+
+    class CountedBatches(Batches):
+        def __len__(self):
+            return len(loader)
+
+    # The loader's own processes load; this one preprocesses.
+    kind = CountedBatches if hasattr(loader.dataset, "__len__") else Batches
+    return data.DataLoader(kind(), batch_size=None)
+
+
+def map_dataset(dataset, preprocess):
+    """Batches of a `tf.data.Dataset`, preprocessed in Python within it.
+
+    Args:
+        dataset: `tf.data.Dataset` of batches.
+        preprocess: function of a batch's number, x, y and sample weight, which
+            returns `(x, y, sample_weight)` of arrays.
+    """
+    import tensorflow as tf
+
+    # What comes out is known from what does; of its sizes, the next batch's may differ.
+    first = next(iter(dataset.take(1)), None)
+    if first is None:
+        raise ValueError(f"A dataset must give a batch or more. Received: none, of {dataset}")
+    example = _convert(preprocess, 0, first)
+    flat_example = tf.nest.flatten(example)
+
+    def convert(number, batch):
+        def run(number, *tensors):
+            batch_of = tf.nest.pack_sequence_as(batch, tensors)
+            return tf.nest.flatten(_convert(preprocess, int(number), batch_of))
+
+        dtypes = [array.dtype for array in flat_example]
+        arrays = tf.py_function(run, [number, *tf.nest.flatten(batch)], dtypes)
+        for array, like in zip(arrays, flat_example):
+            array.set_shape([None] * like.ndim)
+        return tf.nest.pack_sequence_as(example, arrays)
+
+    mapped = dataset.enumerate().map(convert, num_parallel_calls=tf.data.AUTOTUNE)
+    return mapped.prefetch(tf.data.AUTOTUNE)

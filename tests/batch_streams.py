@@ -1,0 +1,44 @@
+"""The same batches in each kind of stream that `keras.Model.fit` takes."""
+
+import keras
+import tensorflow as tf
+from torch.utils.data import DataLoader
+
+KINDS = ["dataset", "py_dataset", "data_loader", "generator", "iterator"]
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, batches, **kwargs):
+        super().__init__(**kwargs)
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+def stream(kind, batches):
+    """A stream of batches, nests of lists or arrays."""
+    if kind == "dataset":
+        as_arrays = [keras.tree.map_structure_up_to(_outline(b), tf.constant, b) for b in batches]
+        datasets = [tf.data.Dataset.from_tensors(b) for b in as_arrays]
+        joined = datasets[0]
+        for dataset in datasets[1:]:
+            joined = joined.concatenate(dataset)
+        return joined
+    if kind == "py_dataset":
+        # With threads, Keras leaves out the batch that it built a model by.
+        are_strings = not hasattr(keras.tree.flatten(batches)[0], "dtype")
+        return Batches(batches, workers=2 if are_strings else 1)
+    if kind == "data_loader":
+        return DataLoader(batches, batch_size=None)
+    return (batch for batch in batches) if kind == "generator" else iter(batches)
+
+
+def _outline(batch):
+    """The nest without its lists, which are columns."""
+    if isinstance(batch, dict):
+        return {name: _outline(value) for name, value in batch.items()}
+    return tuple(map(_outline, batch)) if isinstance(batch, tuple) else 0

@@ -1,0 +1,78 @@
+"""On JAX's devices an uneven batch is named at once, and predictions take any number of rows."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import pytest
+
+if __name__ != "__main__" and keras.backend.backend() != "jax":
+    pytest.skip("JAX alone divides batches so", allow_module_level=True)
+
+import keras_spanbert as ks
+
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c d e".split()
+RULE = "must be a multiple of the 2 devices. Received: "
+
+
+def test_rows_are_shared_by_two_devices():
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+    subprocess.run([sys.executable, __file__], env={**os.environ, "XLA_FLAGS": flags}, check=True)
+
+
+def test_one_device_takes_any_number_of_rows():
+    ks.distribution.check_rows(5, 3)
+    assert ks.distribution.padded_to_shards([1], 1) == [1]
+
+
+def main():
+    import tensorflow as tf
+
+    keras.distribution.set_distribution(keras.distribution.DataParallel())
+    backbone = ks.SpanBertBackbone(10, 1, 2, 4, 5, max_sequence_length=8, dropout=0.0)
+    tokenizer = ks.SpanBertTokenizer(VOCABULARY)
+    answerer = ks.SpanBertQuestionAnswerer(
+        backbone,
+        ks.SpanBertQuestionAnswererPreprocessor(
+            tokenizer, sequence_length=8, doc_stride=2, max_question_length=2
+        ),
+    )
+    answerer.compile(jit_compile=False)
+    x = {"question": ["a"] * 5, "context": ["b d e"] * 5}
+    y = [{"text": "d", "answer_start": 2}] * 5
+
+    def raises(received, call, *args, **kwargs):
+        with pytest.raises(ValueError) as caught:
+            call(*args, **kwargs)
+        assert str(caught.value).endswith(RULE + received), caught.value
+
+    raises("5 rows in batches of 2", answerer.fit, x, y, batch_size=2, verbose=0)
+    raises("5 rows in batches of 5", answerer.evaluate, x, y, verbose=0)
+    raises("6 rows in batches of 3", answerer.predict, x, batch_size=3, verbose=0)
+    even = {name: strings[:4] for name, strings in x.items()}
+    raises(
+        "5 rows in batches of 2",
+        *(answerer.fit, even, y[:4]),
+        **{"validation_data": (x, y), "batch_size": 2, "verbose": 0},
+    )
+    logits = answerer.predict(x, batch_size=2, verbose=0)["start"]
+    assert logits.shape == (5, 8) and abs(logits - logits[:1]).max() < 1e-6
+    assert len(answerer.answer(x["question"], x["context"], batch_size=3)) == 5
+
+    pretrainer = ks.SpanBertPretrainer(
+        backbone, ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=8), position_dim=3
+    )
+    pretrainer.compile(jit_compile=False)
+    texts = ["a bc d e"] * 5
+    raises("5 rows in batches of 2", pretrainer.fit, texts, batch_size=2, verbose=0)
+    # Nobody knows a dataset's last batch before it comes. The weights are still there.
+    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2)
+    raises("the dimension size is 1", pretrainer.fit, dataset, verbose=0)
+    assert pretrainer.optimizer.iterations == 2
+    assert len(pretrainer.fill(["a [MASK]"] * 3)) == 3
+    pretrainer.fit(texts[:4], batch_size=2, verbose=0)
+
+
+if __name__ == "__main__":
+    main()

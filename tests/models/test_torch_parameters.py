@@ -1,0 +1,73 @@
+"""What PyTorch's own code finds in the models, on that backend."""
+
+import copy
+import pickle
+
+import keras
+import numpy as np
+import pytest
+import tiny_answerer
+
+import keras_spanbert as ks
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch's modules")
+
+SIZES = {"num_layers": 1, "num_heads": 2, "hidden_dim": 6, "intermediate_dim": 7}
+
+
+def backbone():
+    return ks.SpanBertBackbone(len(tiny_answerer.VOCABULARY), max_sequence_length=24, **SIZES)
+
+
+def pretrainer():
+    return ks.SpanBertPretrainer(backbone(), position_dim=3)
+
+
+BUILDS = [backbone, pretrainer, tiny_answerer.build]
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_each_weight_is_one_parameter_and_one_entry(build):
+    model = build()
+    if getattr(model, "optimizer", None):  # Keras warns of one that is saved before it is built.
+        model.optimizer.build(model.trainable_variables)
+    for found in [model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))]:
+        weights = {id(variable.value) for variable in found.variables}
+        assert {id(weight.value) for weight in found.weights} <= weights
+        parameters = list(found.parameters())
+        assert len(parameters) == len(weights)
+        assert {id(parameter) for parameter in parameters} == weights
+        trained = {id(p) for p in parameters if p.requires_grad}
+        assert trained == {id(weight.value) for weight in found.trainable_weights}
+        assert len(found.state_dict()) == len(weights)
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_state_dict_round_trips(build):
+    model, other = build(), build()
+    before = [w.copy() for w in model.get_weights()]
+    for weight in other.trainable_weights:
+        weight.assign(keras.ops.full(weight.shape, 0.5))
+    names = dict(zip(other.state_dict(), model.state_dict().values()))
+    other.load_state_dict(names)
+    for ours, theirs in zip(before, other.get_weights()):
+        np.testing.assert_array_equal(theirs, ours)
+
+
+def test_torch_optimizer_trains_all_weights_as_does_fit():
+    model = tiny_answerer.build()
+    questions, contexts, answers = tiny_answerer.examples(8)
+    windows = model.preprocessor.windows(questions, contexts, answers)
+    x = {name: windows[name] for name in ["token_ids", "segment_ids", "padding_mask"]}
+    before = model.get_weights()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    logits = model(x)
+    sum((logits[name] ** 2).sum() for name in logits).backward()
+    optimizer.step()
+    changed = [not np.array_equal(a, b) for a, b in zip(before, model.get_weights())]
+    # The key's biases have no gradient: softmax takes what is added to all scores away.
+    assert np.mean(changed) > 0.9
+    model.compile("sgd")
+    model.fit({"question": questions, "context": contexts}, answers, verbose=0)
+    assert {id(p) for p in model.parameters()} == {id(v.value) for v in model.variables}
