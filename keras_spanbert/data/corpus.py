@@ -83,6 +83,8 @@ class Corpus:
         self.document_boundary = document_boundary
         self.encoding_errors = encoding_errors
         self.cross_documents = cross_documents
+        # By tokenizer, length and fewest tokens, so that nobody reads all text again to know.
+        self.counted_blocks = {}
         self.files = find_files(files)
         self.num_documents = 0
         self.num_characters = 0
@@ -218,6 +220,7 @@ class Corpus:
         counts = TokenCounts(tokenizer)
         for blocks in self.blocks(tokenizer, sequence_length, min_tokens=min_tokens):
             counts.add(blocks)
+        self.counted_blocks[tokenizer, sequence_length, min_tokens] = counts.result()[1]
         return counts.result()
 
     def survey(self, preprocessor, batch_size: int, steps: int | None = None, min_tokens: int = 8):
@@ -253,6 +256,7 @@ class Corpus:
             take(flag, groups[flag].flush())
         self.evaluation_texts = held_out.texts
         counts, num_blocks = counts.result()
+        self.counted_blocks[tokenizer, length, min_tokens] = num_blocks
         check_batch_size(batch_size, num_blocks)
         dataset = evaluation_batches(held_out.batches, preprocessor, batch_size, steps)
         return counts, num_blocks, dataset

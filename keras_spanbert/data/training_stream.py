@@ -129,12 +129,13 @@ class TrainingStream:
         if self._has_a_batch:
             return
         tokenizer, length = self.preprocessor.tokenizer, self.preprocessor.sequence_length
-        num_rows = 0
-        parts = self.corpus.parts_of_blocks(tokenizer, length, min_tokens=self.min_tokens)
-        for blocks, _ in parts:
-            num_rows += len(blocks)
-            if 0 < self.batch_size <= num_rows:
-                break
+        num_rows = self.corpus.counted_blocks.get((tokenizer, length, self.min_tokens), 0)
+        if not num_rows:
+            parts = self.corpus.parts_of_blocks(tokenizer, length, min_tokens=self.min_tokens)
+            for blocks, _ in parts:
+                num_rows += len(blocks)
+                if 0 < self.batch_size <= num_rows:
+                    break
         check_batch_size(self.batch_size, num_rows)
         self._has_a_batch = True
 

@@ -133,11 +133,12 @@ class StringInputs:
         if validation_split and validation_data is None and not batches.is_preprocessed(x):
             x, y, sample_weight, validation_data = _split(x, y, sample_weight, validation_split)
             validation_split = 0.0
-        if not batches.is_preprocessed(x):
-            callbacks = [*(callbacks or []), *self.string_callbacks()]
+        rows = x
         x, y, sample_weight = self._preprocessed(
             x, y, sample_weight, batch_size, shuffle, is_training=True
         )
+        if x is not rows and not batches.is_preprocessed(rows):
+            callbacks = [*(callbacks or []), *self.string_callbacks()]
         if validation_data is not None:
             is_stream = batches.is_stream(validation_data)
             held_out = (validation_data,) if is_stream else batches.unpack(validation_data)

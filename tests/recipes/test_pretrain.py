@@ -388,7 +388,11 @@ def test_training_without_targets_of_sbo_says_which_flag_gives_some(
     flags = ["--sequence_length=4", flag] if hint is None else [flag]
     with pytest.raises(StoppedError):
         in_process(
-            f"--train_data={texts}", f"--output={tmp_path / 'run'}", "--vocabulary_size=200", *flags
+            f"--train_data={texts}",
+            f"--output={tmp_path / 'run'}",
+            "--vocabulary_size=200",
+            "--batch_size=8",
+            *flags,
         )
     out = capsys.readouterr().out
     assert f"SBO learns nothing: {hint}" in out if hint else "Warning" not in out

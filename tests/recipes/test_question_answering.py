@@ -256,7 +256,7 @@ def test_mrqa_is_scored_on_all_of_its_answers(trained, tmp_path, capsys):
         ),
         (["--preset={preset}", "--train_data=misplaced.json", "--strict"], ["question 0", "'bob'"]),
         (
-            ["--preset={preset}", "--predict_data=broken.json", "--predictions=answers.json"],
+            ["--preset={preset}", "--train_data=broken.json"],
             ["broken.json", "(id 5-0)", "lone surrogates"],
         ),
     ],

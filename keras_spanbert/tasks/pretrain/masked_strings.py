@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_spanbert import distribution
 from keras_spanbert.data.masked_batches import EVALUATION_SEED, masked
 from keras_spanbert.models import batches
 
@@ -55,7 +56,7 @@ class CountSteps(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         # An optimizer begins anew when the model is compiled again; one that was restored is ahead.
-        iterations = int(self.model.optimizer.iterations)
+        iterations = int(distribution.to_numpy(self.model.optimizer.iterations))
         self._trained._steps_so_far = max(self._trained._steps_so_far, iterations)
         self._batches = 0
 
