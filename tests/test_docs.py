@@ -167,9 +167,12 @@ def run(command, folder, monkeypatch):
     assert not code, f"{command} ended with exit code {code}"
 
 
-def page_that_prints(answerer):
-    answers = answerer.answer(demo.QUESTION, demo.PASSAGE)
-    return types.SimpleNamespace(launch=lambda **_: print(answers))
+def page_that_prints(answerer, name):
+    def launch(**_):
+        print(name, answerer.answer(demo.QUESTIONS[0], demo.PASSAGE))
+        return None, "http://127.0.0.1:7860", None
+
+    return types.SimpleNamespace(launch=launch, block_thread=lambda: None)
 
 
 def small(flags, folder):
