@@ -11,7 +11,6 @@ import collections.abc
 import sys
 
 import keras
-import numpy as np
 
 _RULE = (
     "`x` must be one row or more of strings (lists or arrays of them, as the class names them), a "
@@ -121,16 +120,11 @@ def _convert(preprocess, number, batch):
     x, y, sample_weight = unpack(batch)
     if not is_preprocessed(x):
         arrays = preprocess(number, x, y, sample_weight)
-        x, y, sample_weight = keras.tree.map_structure(to_numpy, arrays)
+        x, y, sample_weight = keras.tree.map_structure(
+            lambda array: None if array is None else keras.ops.convert_to_numpy(array), arrays
+        )
     given = [value for value in (x, y, sample_weight) if value is not None]
     return tuple(given) if sample_weight is None else (x, y, sample_weight)
-
-
-def to_numpy(x):
-    """A NumPy array of an array or tensor of any library; `None` stays."""
-    if x is None:
-        return None
-    return keras.ops.convert_to_numpy(x) if keras.ops.is_tensor(x) else np.asarray(x)
 
 
 def _generate(batches, start):
