@@ -21,7 +21,10 @@ _RULE = (
 
 def is_preprocessed(x) -> bool:
     """Whether `x`, or the first of a batch, is what the model takes."""
-    x = x[0] if isinstance(x, tuple) and x else x
+    return _are_arrays(x[0] if isinstance(x, tuple) and x else x)
+
+
+def _are_arrays(x):
     return isinstance(x, dict) and "token_ids" in x
 
 
@@ -76,7 +79,7 @@ def check_rows(x) -> None:
 
 def check_arrays(x) -> None:
     """Raises a ValueError where `x` is not one batch of the model's arrays."""
-    if not isinstance(x, dict) or "token_ids" not in x:
+    if not _are_arrays(x):
         raise ValueError(
             "`x` must be a dict of the model's arrays, as `model.preprocess` gives first: `fit`, "
             f"`evaluate` and `predict` take strings. Received: x={x!r:.80}, of type "
