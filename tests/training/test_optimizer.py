@@ -153,7 +153,7 @@ def test_rows_gathered_twice_are_clipped_by_the_norm_of_their_sum():
     model.add(keras.layers.Dense(1, kernel_initializer="ones", trainable=False))
     optimizer = ks.AdamW(0.1, weight_decay=0.0)
     model.compile(optimizer, loss=lambda y, y_pred: keras.ops.sum(y_pred, axis=-1))
-    # Two rows of gradient 1 are one of gradient 2, clipped to 1: apart, their norm is the root of 2.
+    # Two rows of gradient 1 are one of 2, clipped to 1: the norm of both apart is the root of 2.
     model.train_on_batch(np.zeros((1, 2), "int32"), np.zeros((1, 1), "float32"))
     # A tenth of the clipped gradient is the first moment.
     (momentum,) = [v for v in optimizer.variables if "embeddings_momentum" in v.path]
