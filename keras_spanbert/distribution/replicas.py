@@ -29,12 +29,18 @@ def mean_over_replicas(x):
 def summed_over_replicas(tensors):
     """The sums of tensors over TensorFlow's replicas, and how many these are.
 
-    On the other backends tensors are already those of all replicas, and it is 1.
+    On the other backends tensors are already those of all replicas, and it is 1. Those that
+    TensorFlow keeps as rows of a table, one for each time that the row was gathered, become
+    whole: the norm of the rows apart is not the gradient's.
+
+    Args:
+        tensors: list of tensors, `None` among them.
     """
     if keras.backend.backend() != "tensorflow":
         return tensors, 1
     import tensorflow as tf
 
+    tensors = [tensor if tensor is None else tf.convert_to_tensor(tensor) for tensor in tensors]
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return tensors, 1

@@ -117,8 +117,9 @@ class AdamW(_KerasAdamW):
         """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
         if self.clipnorm or self.global_clipnorm or self.clipvalue:
             # On TensorFlow, Keras would clip the gradients of each replica by their own norm, and
-            # sum them then: here the whole batch's are clipped, and the parts that Keras sums
-            # are too small for it to clip again.
+            # sum them then, and take rows of a table that were gathered twice for two: here the
+            # whole batch's are clipped, each variable's whole, and the parts that Keras sums are
+            # too small for it to clip again.
             grads, num_replicas = summed_over_replicas(list(grads))
             if num_replicas > 1:
                 grads = [grad / num_replicas for grad in self._clip(grads)]

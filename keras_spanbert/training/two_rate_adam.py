@@ -85,7 +85,7 @@ class TwoRateAdam(keras.optimizers.Optimizer):
         if self.clip_norm is None:
             return super().apply(grads, trainable_variables)
         # TensorFlow sums what the replicas give then.
-        grads, num_replicas = summed_over_replicas([_dense(grad) for grad in grads])
+        grads, num_replicas = summed_over_replicas(list(grads))
         paths = [variable.path for variable in trainable_variables or []] or self._paths
         of_heads = [self._is_head(path) for path in paths]
         factors = [self._clip_factor(grads, of_heads, group) for group in (False, True)]
@@ -151,15 +151,3 @@ class TwoRateAdam(keras.optimizers.Optimizer):
             }
         )
         return config
-
-
-def _dense(grad):
-    """A gradient, whose rows TensorFlow leaves apart where a table is gathered from.
-
-    The norm of rows apart is not the gradient's.
-    """
-    if keras.backend.backend() != "tensorflow" or grad is None:
-        return grad
-    import tensorflow as tf
-
-    return tf.convert_to_tensor(grad)
