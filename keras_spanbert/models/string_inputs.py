@@ -87,7 +87,7 @@ class StringInputs:
             )
         batches.check_rows(x)
         x, y, sample_weight = self.preprocess_rows(
-            x, y, sample_weight, batch_size or 32, shuffle, is_training
+            x, y, sample_weight, batch_size, shuffle, is_training
         )
         _check_labels(x if batches.is_stream(x) else y, needs_labels)
         return x, y, sample_weight

@@ -1,6 +1,7 @@
 """Coreference resolution."""
 
 import inspect
+import random
 
 import keras
 import numpy as np
@@ -24,6 +25,8 @@ from keras_spanbert.tasks.coreference.batches import (
 )
 from keras_spanbert.tasks.coreference.checkpoint_entries import arguments_of, head_entries
 from keras_spanbert.tasks.coreference.decoding import clusters_of, marginal_loss, mention_loss
+from keras_spanbert.tasks.coreference.evaluation import evaluate_clusters, predict_clusters
+from keras_spanbert.tasks.coreference.flops import head_flops
 from keras_spanbert.tasks.coreference.graph import ResolverLayers, inputs_of
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
@@ -45,8 +48,9 @@ class SpanBertCoreferenceResolver(SpanBertTask):
 
     `fit` and `evaluate` take a list of documents, as
     `SpanBertCoreferenceResolverPreprocessor.segment` does, or batches of arrays.
-    A document is a step, and one of more than `max_training_sentences` segments
-    is cut to that many, at another place in each epoch.
+    A document is a step where `batch_size` is not given, and `fit` cuts one of
+    more than `max_training_sentences` segments to that many, at another place in
+    each epoch.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -115,6 +119,8 @@ class SpanBertCoreferenceResolver(SpanBertTask):
 
     preprocessor_cls = SpanBertCoreferenceResolverPreprocessor
     checkpoint_parts = (Part("mention_scores.", head_entries),)
+    scores = {"average_f1": "average F1"}
+    best_score = "average_f1"
 
     def __init__(
         self,
@@ -187,6 +193,9 @@ class SpanBertCoreferenceResolver(SpanBertTask):
     def arguments_for(cls, settings: dict) -> dict:
         return settings.get(SETTINGS, {})
 
+    def head_flops(self, num_predictions: int = 0) -> float:
+        return head_flops(self)
+
     def compile(self, optimizer="auto", loss="auto", **kwargs):
         """Configures training.
 
@@ -226,38 +235,30 @@ class SpanBertCoreferenceResolver(SpanBertTask):
         losses = marginal_loss(scores, antecedents, labels)
         return losses + mention_loss(mention_scores, labels) if self.singletons else losses
 
-    def fit(self, x=None, y=None, batch_size=None, validation_data=None, seed: int = 0, **kwargs):
-        """Trains the model: see `keras.Model.fit` and the class.
+    def preprocess(self, x, y=None, sample_weight=None) -> tuple:
+        """Documents as one batch of arrays: see the class."""
+        batches = self.batches(x, batch_size=len(x))
+        return (*batches[0], None, None)[:3]
 
-        Args:
-            x: list of documents, or batches of arrays.
-            y: see `keras.Model.fit`, of arrays.
-            batch_size: int. Documents of a step. Defaults to 1 for documents.
-            validation_data: list of documents, or batches of arrays.
-            seed: int, of the segments that long documents are cut to. Defaults
-                to `0`.
-            **kwargs: see `keras.Model.fit`.
-        """
-        if _are_documents(validation_data):
-            validation_data = self.batches(validation_data)
-        if _are_documents(x):
-            x = self.batches(x, batch_size or 1, self.max_training_sentences, seed)
-            batch_size = None
-        return keras.Model.fit(
-            self, x, y, batch_size=batch_size, validation_data=validation_data, **kwargs
-        )
-
-    def evaluate(self, x=None, y=None, batch_size=None, **kwargs):
-        """Evaluates the loss of whole documents: see `keras.Model.evaluate` and the class."""
-        if _are_documents(x):
-            x, batch_size = self.batches(x, batch_size or 1), None
-        return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
+    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, is_training) -> tuple:
+        # Batches and not arrays, so that long documents are cut anew in each epoch.
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                "Documents hold their `clusters`, so that `y` and `sample_weight` must be None. "
+                f"Received: y of type {type(y).__name__}, sample_weight of type "
+                f"{type(sample_weight).__name__}"
+            )
+        max_segments = self.max_training_sentences if is_training else None
+        is_shuffled = is_training and shuffle is not False
+        seed = random.randint(1, 10**9)
+        return self.batches(x, batch_size or 1, max_segments, is_shuffled, seed), None, None
 
     def batches(
         self,
         documents: list[dict],
         batch_size: int = 1,
         max_segments: int | None = None,
+        shuffle: bool = False,
         seed: int = 0,
     ) -> DocumentBatches:
         """Documents as batches of arrays: see `DocumentBatches`.
@@ -266,11 +267,70 @@ class SpanBertCoreferenceResolver(SpanBertTask):
             documents: list of dicts, see the preprocessor's `segment`.
             batch_size: int. Documents at once. Defaults to `1`.
             max_segments: int. Most segments of a document. Defaults to `None`.
+            shuffle: bool. Whether they come in another order in each epoch.
+                Defaults to `False`.
             seed: int. Defaults to `0`.
         """
         self.check_preprocessor()
         tensors = [self.preprocessor.tensors(document) for document in documents]
-        return DocumentBatches(tensors, self._input_settings(), batch_size, max_segments, seed)
+        return DocumentBatches(
+            tensors,
+            self._input_settings(),
+            batch_size,
+            max_segments,
+            all("clusters" in document for document in documents),
+            shuffle,
+            seed,
+        )
+
+    def predict_clusters(self, documents: list[dict]) -> list:
+        """The clusters of documents.
+
+        Args:
+            documents: list of dicts, see the preprocessor's `segment`.
+
+        Returns:
+            For each document a list of clusters, lists of mentions
+            `[start, end]`, ends included: of words, or of subtokens where the
+            document is in these.
+
+        Raises:
+            ValueError: see `score_document`.
+
+        Example:
+        ```python
+        resolver.predict_clusters([{"sentences": [["Ann", "left"], ["She", "sang"]]}])
+        ```
+        """
+        return predict_clusters(self, documents)
+
+    def evaluate_clusters(self, documents: list[dict]) -> dict:
+        """Scores the clusters that are found in documents, by the official measures.
+
+        A model without `singletons` is scored as on OntoNotes, which has none:
+        gold clusters of one mention do not count.
+
+        Args:
+            documents: list of dicts with `clusters`, see the preprocessor's
+                `segment`.
+
+        Returns:
+            Dict of `average_f1`, of precision, recall and F1 of each measure of
+            `keras_spanbert.metrics.coreference`, as `muc_f1` and so on, and of
+            `average_f1_without_singletons`, all in percent; and of `total`, the
+            number of documents.
+
+        Raises:
+            ValueError: where a document has no `clusters`, or see
+                `score_document`.
+
+        Example:
+        ```python
+        documents = keras_spanbert.data.coreference.read("dev.conll")
+        resolver.evaluate_clusters(documents)["average_f1"]
+        ```
+        """
+        return evaluate_clusters(self, documents)
 
     def score_document(self, document: dict) -> dict:
         """Scores a document's spans and pairs of them, and resolves it.
@@ -358,9 +418,3 @@ DEFAULTS = {
     for p in _PARAMETERS
     if p.default is not inspect.Parameter.empty and p.name != "preprocessor"
 }
-
-
-def _are_documents(x):
-    return (
-        isinstance(x, (list, tuple)) and bool(x) and isinstance(x[0], dict) and "sentences" in x[0]
-    )
