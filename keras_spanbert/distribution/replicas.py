@@ -34,7 +34,7 @@ def summed_over_replicas(tensors):
     whole: the norm of the rows apart is not the gradient's.
 
     Args:
-        tensors: list of tensors, `None` among them.
+        tensors: list of tensors; `None` stays.
     """
     if keras.backend.backend() != "tensorflow":
         return tensors, 1
@@ -44,7 +44,10 @@ def summed_over_replicas(tensors):
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return tensors, 1
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors), context.num_replicas_in_sync
+    given = [tensor for tensor in tensors if tensor is not None]
+    sums = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, given))
+    sums = [tensor if tensor is None else next(sums) for tensor in tensors]
+    return sums, context.num_replicas_in_sync
 
 
 def with_exchanged_gradients(model: keras.Model, call: Callable):
