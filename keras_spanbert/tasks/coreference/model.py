@@ -33,6 +33,7 @@ from keras_spanbert.tasks.coreference.preprocessor import (
     SETTINGS,
     SpanBertCoreferenceResolverPreprocessor,
 )
+from keras_spanbert.tasks.coreference.serving import clusters
 from keras_spanbert.tasks.coreference.spans import gather_rows
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
@@ -195,6 +196,11 @@ class SpanBertCoreferenceResolver(SpanBertTask):
 
     def head_flops(self, num_predictions: int = 0) -> float:
         return head_flops(self)
+
+    def serving_function(self):
+        """The function from texts to mentions that a SavedModel serves, and its argument's name."""
+        self.check_preprocessor()
+        return clusters(self), ["text"]
 
     def compile(self, optimizer="auto", loss="auto", **kwargs):
         """Configures training.
