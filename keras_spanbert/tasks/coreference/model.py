@@ -23,7 +23,12 @@ from keras_spanbert.tasks.coreference.batches import (
     sizes_of,
 )
 from keras_spanbert.tasks.coreference.checkpoint_entries import arguments_of, head_entries
-from keras_spanbert.tasks.coreference.decoding import clusters_of, marginal_loss, mention_loss
+from keras_spanbert.tasks.coreference.decoding import (
+    best_antecedents,
+    clusters_of,
+    marginal_loss,
+    mention_loss,
+)
 from keras_spanbert.tasks.coreference.graph import ResolverLayers, inputs_of
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
@@ -151,11 +156,11 @@ class SpanBertCoreferenceResolver(SpanBertTask):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        layers = ResolverLayers(backbone, config)
+        self.resolver_layers = ResolverLayers(backbone, config)
 
         # === Functional Model ===
         inputs = inputs_of(model_type)
-        super().__init__(inputs=inputs, outputs=layers.outputs(inputs), **kwargs)
+        super().__init__(inputs=inputs, outputs=self.resolver_layers.outputs(inputs), **kwargs)
 
         # === Config ===
         for name, value in config.items():
@@ -327,8 +332,7 @@ class SpanBertCoreferenceResolver(SpanBertTask):
         }
         result["clusters"] = clusters_of(
             list(zip(starts.tolist(), ends.tolist())),
-            scores,
-            antecedents,
+            best_antecedents(scores, antecedents),
             result["top_span_mention_scores"] if self.singletons else None,
         )
         if "clusters" in document:
