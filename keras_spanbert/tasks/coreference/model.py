@@ -3,7 +3,6 @@
 import inspect
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_spanbert.formats import keras_hub as presets
@@ -15,26 +14,17 @@ from keras_spanbert.tasks.coreference.arguments import (
     check_shared,
     shared_arguments,
 )
-from keras_spanbert.tasks.coreference.batches import (
-    DocumentBatches,
-    Settings,
-    document_inputs,
-    pad,
-    sizes_of,
-)
+from keras_spanbert.tasks.coreference.batches import DocumentBatches, Settings
 from keras_spanbert.tasks.coreference.checkpoint_entries import arguments_of, head_entries
-from keras_spanbert.tasks.coreference.decoding import (
-    best_antecedents,
-    clusters_of,
-    marginal_loss,
-    mention_loss,
-)
+from keras_spanbert.tasks.coreference.decoding import marginal_loss, mention_loss
+from keras_spanbert.tasks.coreference.document_scores import document_scores
 from keras_spanbert.tasks.coreference.graph import ResolverLayers, inputs_of
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
     SETTINGS,
     SpanBertCoreferenceResolverPreprocessor,
 )
+from keras_spanbert.tasks.coreference.resolving import resolve
 from keras_spanbert.tasks.coreference.spans import gather_rows
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
@@ -277,6 +267,66 @@ class SpanBertCoreferenceResolver(SpanBertTask):
         tensors = [self.preprocessor.tensors(document) for document in documents]
         return DocumentBatches(tensors, self._input_settings(), batch_size, max_segments, seed)
 
+    def resolve(
+        self,
+        texts,
+        speakers=None,
+        genre=None,
+        batch_size: int = 8,
+        max_spans: int = 2000,
+        scores: bool = False,
+    ) -> list:
+        """Finds the clusters of mentions of texts of any length.
+
+        A text of which more than `max_spans` spans are kept (of 5,000 tokens, at
+        the default `top_span_ratio`) is resolved in parts: its spans are scored
+        with those of the part and with up to `max_spans` spans of earlier parts.
+        Memory is that of a part then, and time is linear. Scores of shorter ones
+        are those of `score_document`.
+
+        Args:
+            texts: string, or list, tuple, array or tensor of strings. In a list
+                each may also be in words: a list of sentences, each a list of
+                words. Strings are split into these by TensorFlow Text.
+            speakers: list with an item, or `None`, for each text: of a string a
+                list of `(start, end, name)`, in characters, of words a list of
+                names for each sentence, one for each word. Defaults to `None`,
+                one for all.
+            genre: string of `genres`, or list with one, or `None`, for each text.
+                Defaults to `None`, the first one.
+            batch_size: int. Texts at once, which together have no more than
+                `max_spans` spans. Defaults to `8`.
+            max_spans: int. Defaults to `2000`.
+            scores: bool. Whether mentions have a `"score"`, float, of how much
+                they look like one. Defaults to `False`.
+
+        Returns:
+            For each text `{"clusters": clusters}`, in the order of their first
+            mentions. A cluster is a list of mentions `{"text", "start", "end"}`,
+            the exact slice `text[start:end]`; of a text in words, its words
+            `start` to `end` with spaces between them, where words count through
+            the text. The first mention is the main one: a name before another
+            noun, that before a pronoun; then one without a clause or a list, the
+            longest, the earliest. The others come in the order of the text. Of
+            one string it is the dict alone.
+
+        Raises:
+            ValueError: where the model has no preprocessor, texts, speakers or
+                genre are none of these, or `batch_size` or `max_spans` is no
+                integer of at least 1.
+            ImportError: where TensorFlow Text is not installed, for strings.
+
+        Example:
+        ```python
+        resolver.resolve("Ann left. She was tired.")["clusters"]
+        ```
+        """
+        if isinstance(texts, str):
+            each = [None if value is None else [value] for value in (speakers, genre)]
+            return self.resolve([texts], *each, batch_size, max_spans, scores)[0]
+        settings = self._input_settings()
+        return resolve(self, settings, texts, speakers, genre, batch_size, max_spans, scores)
+
     def score_document(self, document: dict) -> dict:
         """Scores a document's spans and pairs of them, and resolves it.
 
@@ -308,35 +358,10 @@ class SpanBertCoreferenceResolver(SpanBertTask):
         """
         self.check_preprocessor()
         self.warn_if_untrained()
-        settings = self._input_settings()
-        inputs, labels = document_inputs(self.preprocessor.tensors(document), settings)
-        padded, _ = pad(inputs, labels, sizes_of(inputs, settings), settings)
-        outputs = self.predict_on_batch(padded)
-        outputs = {name: np.asarray(array)[0] for name, array in outputs.items()}
-        num_top = len(inputs["top_span_mask"])
-        num_antecedents = min(self.max_top_antecedents, num_top)
-        top = outputs["top_spans"][:num_top]
-        mention_scores = outputs["candidate_mention_scores"][: len(labels)]
-        antecedents = outputs["top_antecedents"][:num_top, :num_antecedents]
-        scores = outputs["top_antecedent_scores"][:num_top, : num_antecedents + 1]
-        starts, ends = inputs["starts"][top], inputs["ends"][top]
-        result = {
-            "candidate_starts": inputs["starts"],
-            "candidate_ends": inputs["ends"],
-            "candidate_mention_scores": mention_scores,
-            "top_span_starts": starts,
-            "top_span_ends": ends,
-            "top_span_mention_scores": mention_scores[top],
-            "top_antecedents": antecedents,
-            "top_antecedent_scores": scores,
-        }
-        result["clusters"] = clusters_of(
-            list(zip(starts.tolist(), ends.tolist())),
-            best_antecedents(scores, antecedents),
-            result["top_span_mention_scores"] if self.singletons else None,
-        )
+        result, labels = document_scores(self, self._input_settings(), document)
         if "clusters" in document:
-            arrays = scores, antecedents, mention_scores[top], labels[top]
+            names = "top_antecedent_scores", "top_antecedents", "top_span_mention_scores"
+            arrays = [*(result[name] for name in names), labels]
             losses = self._span_losses(*map(ops.convert_to_tensor, arrays))
             result["loss"] = float(ops.convert_to_numpy(losses).sum())
         return result

@@ -8,6 +8,8 @@ S = segments, T = tokens, K = spans that are kept, M = spans in memory, D = size
 span's embedding.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from keras_spanbert import distribution
@@ -86,6 +88,11 @@ def _kept(cluster_of, size):
     return np.concatenate([np.sort(older), np.arange(num_older, len(cluster_of))])
 
 
+def largest(sizes: Iterable[Sizes]) -> Sizes:
+    """The sizes that hold all of these."""
+    return Sizes(*(max(values) for values in zip(*sizes)))
+
+
 def part_inputs(tensors: dict, begin: int, end: int, settings: Settings) -> dict:
     """The inputs of a run of segments, which knows what is before and behind it.
 
@@ -140,7 +147,7 @@ def score_parts(model, tensors: dict, settings: Settings, max_spans: int) -> dic
         return part_inputs(tensors, begin, begin + num_segments, settings)
 
     # One shape for all parts.
-    sizes = Sizes(*map(max, *(sizes_of(inputs_at(begin), settings) for begin in begins)))
+    sizes = largest(sizes_of(inputs_at(begin), settings) for begin in begins)
     memory = Memory(max_spans, layers.num_levels, layers.embedding_dim)
     clusters, num_spans = Clusters(), 0
     found = []
