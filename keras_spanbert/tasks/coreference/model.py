@@ -1,10 +1,8 @@
 """Coreference resolution."""
 
 import inspect
-import random
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_spanbert.formats import keras_hub as presets
@@ -16,16 +14,10 @@ from keras_spanbert.tasks.coreference.arguments import (
     check_shared,
     shared_arguments,
 )
-from keras_spanbert.tasks.coreference.batches import (
-    DocumentBatches,
-    Settings,
-    document_inputs,
-    pad,
-    sizes_of,
-)
+from keras_spanbert.tasks.coreference.batches import Settings
 from keras_spanbert.tasks.coreference.checkpoint_entries import arguments_of, head_entries
-from keras_spanbert.tasks.coreference.decoding import clusters_of, marginal_loss, mention_loss
-from keras_spanbert.tasks.coreference.evaluation import evaluate_clusters, predict_clusters
+from keras_spanbert.tasks.coreference.decoding import marginal_loss, mention_loss
+from keras_spanbert.tasks.coreference.documents import DocumentInputs
 from keras_spanbert.tasks.coreference.flops import head_flops
 from keras_spanbert.tasks.coreference.graph import ResolverLayers, inputs_of
 from keras_spanbert.tasks.coreference.preprocessor import (
@@ -39,7 +31,7 @@ from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertCoreferenceResolver(SpanBertTask):
+class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     """Finds the mentions of a document, and which of them are of the same thing.
 
     Every span of a sentence gets a score as a mention; the best that do not
@@ -158,11 +150,11 @@ class SpanBertCoreferenceResolver(SpanBertTask):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        layers = ResolverLayers(backbone, config)
+        self.resolver_layers = ResolverLayers(backbone, config)
 
         # === Functional Model ===
         inputs = inputs_of(model_type)
-        super().__init__(inputs=inputs, outputs=layers.outputs(inputs), **kwargs)
+        super().__init__(inputs=inputs, outputs=self.resolver_layers.outputs(inputs), **kwargs)
 
         # === Config ===
         for name, value in config.items():
@@ -230,184 +222,24 @@ class SpanBertCoreferenceResolver(SpanBertTask):
             raise ValueError("A resolver must have `cluster_ids` to learn from. Received: y=None")
         labels = gather_rows(y["cluster_ids"], y_pred["top_spans"])
         mention_scores = gather_rows(y_pred["candidate_mention_scores"], y_pred["top_spans"])
-        losses = self._span_losses(
+        losses = self.span_losses(
             y_pred["top_antecedent_scores"], y_pred["top_antecedents"], mention_scores, labels
         )
         # What fills up the spans that are kept is no span of the document.
         losses = losses * ops.cast(x["top_span_mask"], losses.dtype)
         return ops.mean(ops.sum(losses, axis=-1)) + sum(self.losses)
 
-    def _span_losses(self, scores, antecedents, mention_scores, labels):
+    def span_losses(self, scores, antecedents, mention_scores, labels):
+        """The loss of each span that is kept, `[..., K]`: see `decoding`."""
         losses = marginal_loss(scores, antecedents, labels)
         return losses + mention_loss(mention_scores, labels) if self.singletons else losses
-
-    def preprocess(self, x, y=None, sample_weight=None) -> tuple:
-        """Documents as one batch of arrays: see the class."""
-        batches = self.batches(x, batch_size=len(x))
-        return (*batches[0], None, None)[:3]
-
-    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, is_training) -> tuple:
-        # Batches and not arrays, so that long documents are cut anew in each epoch.
-        if y is not None or sample_weight is not None:
-            raise ValueError(
-                "Documents hold their `clusters`, so that `y` and `sample_weight` must be None. "
-                f"Received: y of type {type(y).__name__}, sample_weight of type "
-                f"{type(sample_weight).__name__}"
-            )
-        max_segments = self.max_training_sentences if is_training else None
-        is_shuffled = is_training and shuffle is not False
-        seed = random.randint(1, 10**9)
-        return self.batches(x, batch_size or 1, max_segments, is_shuffled, seed), None, None
-
-    def batches(
-        self,
-        documents: list[dict],
-        batch_size: int = 1,
-        max_segments: int | None = None,
-        shuffle: bool = False,
-        seed: int = 0,
-    ) -> DocumentBatches:
-        """Documents as batches of arrays: see `DocumentBatches`.
-
-        Args:
-            documents: list of dicts, see the preprocessor's `segment`.
-            batch_size: int. Documents at once. Defaults to `1`.
-            max_segments: int. Most segments of a document. Defaults to `None`.
-            shuffle: bool. Whether they come in another order in each epoch.
-                Defaults to `False`.
-            seed: int. Defaults to `0`.
-        """
-        self.check_preprocessor()
-        tensors = [self.preprocessor.tensors(document) for document in documents]
-        return DocumentBatches(
-            tensors,
-            self._input_settings(),
-            batch_size,
-            max_segments,
-            all("clusters" in document for document in documents),
-            shuffle,
-            seed,
-        )
-
-    def predict_clusters(self, documents: list[dict]) -> list:
-        """The clusters of documents.
-
-        Args:
-            documents: list of dicts, see the preprocessor's `segment`.
-
-        Returns:
-            For each document a list of clusters, lists of mentions
-            `[start, end]`, ends included: of words, or of subtokens where the
-            document is in these.
-
-        Raises:
-            ValueError: see `score_document`.
-
-        Example:
-        ```python
-        resolver.predict_clusters([{"sentences": [["Ann", "left"], ["She", "sang"]]}])
-        ```
-        """
-        return predict_clusters(self, documents)
-
-    def evaluate_clusters(self, documents: list[dict]) -> dict:
-        """Scores the clusters that are found in documents, by the official measures.
-
-        A model without `singletons` is scored as on OntoNotes, which has none:
-        gold clusters of one mention do not count.
-
-        Args:
-            documents: list of dicts with `clusters`, see the preprocessor's
-                `segment`.
-
-        Returns:
-            Dict of `average_f1`, of precision, recall and F1 of each measure of
-            `keras_spanbert.metrics.coreference`, as `muc_f1` and so on, and of
-            `average_f1_without_singletons`, all in percent; and of `total`, the
-            number of documents.
-
-        Raises:
-            ValueError: where a document has no `clusters`, or see
-                `score_document`.
-
-        Example:
-        ```python
-        documents = keras_spanbert.data.coreference.read("dev.conll")
-        resolver.evaluate_clusters(documents)["average_f1"]
-        ```
-        """
-        return evaluate_clusters(self, documents)
-
-    def score_document(self, document: dict) -> dict:
-        """Scores a document's spans and pairs of them, and resolves it.
-
-        Args:
-            document: dict, see the preprocessor's `segment`.
-
-        Returns:
-            Dict of NumPy arrays, where N is the number of candidate spans, K
-            that of the spans that are kept, and A that of their possible
-            antecedents:
-            `candidate_starts`, `candidate_ends` int32 `[N]`, tokens of the
-            segmented document, ends included;
-            `candidate_mention_scores` float32 `[N]`;
-            `top_span_starts`, `top_span_ends` int32 `[K]`, in order;
-            `top_span_mention_scores` float32 `[K]`;
-            `top_antecedents` int32 `[K, A]`, indices of spans that are kept;
-            `top_antecedent_scores` float32 `[K, A + 1]`, that of no antecedent,
-            0, first, and -inf where there is none;
-            `clusters`, a list of lists of `(start, end)`; and, where the
-            document has `clusters`, the `loss`.
-
-        Raises:
-            ValueError: where the model has no preprocessor, or see `segment`.
-
-        Example:
-        ```python
-        resolver.score_document({"sentences": [["Ann", "left", "."]]})["clusters"]
-        ```
-        """
-        self.check_preprocessor()
-        self.warn_if_untrained()
-        settings = self._input_settings()
-        inputs, labels = document_inputs(self.preprocessor.tensors(document), settings)
-        padded, _ = pad(inputs, labels, sizes_of(inputs, settings), settings)
-        outputs = self.predict_on_batch(padded)
-        outputs = {name: np.asarray(array)[0] for name, array in outputs.items()}
-        num_top = len(inputs["top_span_mask"])
-        num_antecedents = min(self.max_top_antecedents, num_top)
-        top = outputs["top_spans"][:num_top]
-        mention_scores = outputs["candidate_mention_scores"][: len(labels)]
-        antecedents = outputs["top_antecedents"][:num_top, :num_antecedents]
-        scores = outputs["top_antecedent_scores"][:num_top, : num_antecedents + 1]
-        starts, ends = inputs["starts"][top], inputs["ends"][top]
-        result = {
-            "candidate_starts": inputs["starts"],
-            "candidate_ends": inputs["ends"],
-            "candidate_mention_scores": mention_scores,
-            "top_span_starts": starts,
-            "top_span_ends": ends,
-            "top_span_mention_scores": mention_scores[top],
-            "top_antecedents": antecedents,
-            "top_antecedent_scores": scores,
-        }
-        result["clusters"] = clusters_of(
-            list(zip(starts.tolist(), ends.tolist())),
-            scores,
-            antecedents,
-            result["top_span_mention_scores"] if self.singletons else None,
-        )
-        if "clusters" in document:
-            arrays = scores, antecedents, mention_scores[top], labels[top]
-            losses = self._span_losses(*map(ops.convert_to_tensor, arrays))
-            result["loss"] = float(ops.convert_to_numpy(losses).sum())
-        return result
 
     def check_preprocessor(self) -> None:
         super().check_preprocessor()
         check_shared({name: getattr(self, name) for name in SHARED}, self.preprocessor)
 
-    def _input_settings(self):
+    def input_settings(self) -> Settings:
+        """The arguments that a document's arrays depend on."""
         return Settings(self.max_span_width, self.top_span_ratio, self.max_top_antecedents)
 
     def get_config(self):

@@ -18,7 +18,7 @@ _Document = collections.namedtuple(
     "_Document",
     [
         "inputs",  # of the model, a batch of one
-        "word_of",  # int32 [T], the word of each token of the document
+        "word_of",  # int32 [T], the word of each token of the document, -1 for a separator
         "num_top",  # int32, the spans to keep
     ],
 )
@@ -90,19 +90,53 @@ def _mentions(model, tokenize, words, sentence_sizes):
         lambda root: (tf.gather(root, root),),
         (root,),
     )
-    size = tf.math.unsorted_segment_sum(tf.ones_like(root), root, kept)
-    is_mention = tf.gather(size, root) > 1
+    is_alone = tf.gather(tf.math.unsorted_segment_sum(tf.ones_like(root), root, kept), root) == 1
+
+    # === As `clusters_of_words`: none of separators alone, each of the same words once ===
+    starts, ends = (tf.gather(document.inputs[name][0], top) for name in ["starts", "ends"])
+    first, last = _words_of_tokens(document.word_of)
+    first, last = tf.gather(first, starts), tf.gather(last, ends)
+    is_mention = first <= last
     if model.singletons:
         mention_scores = tf.gather(outputs["candidate_mention_scores"][0], top)
-        is_mention |= mention_scores > 0
-    starts, ends = (tf.gather(document.inputs[name][0], top) for name in ["starts", "ends"])
-    first, last = (
-        tf.boolean_mask(tf.gather(document.word_of, tokens), is_mention)
-        for tokens in (starts, ends)
-    )
-    root = tf.boolean_mask(root, is_mention)
-    _, number = tf.unique(root)  # From 0 on, in order of first mentions.
-    return number, first, last
+        is_mention &= (mention_scores > 0) | ~is_alone
+    else:
+        is_mention &= ~is_alone
+    # Clusters come by their first links, those of one mention behind them.
+    first_link = tf.math.unsorted_segment_min(tf.where(root == place, kept, place), root, kept)
+    order = tf.gather(first_link, root) + tf.where(is_alone, place + 1, 0)
+    order = tf.where(is_mention, order, 3 * kept)
+    key = tf.cast(first, tf.int64) * tf.size(document.word_of, tf.int64) + tf.cast(last, tf.int64)
+    unique, same = tf.unique(key, tf.int32)
+    best_order = tf.math.unsorted_segment_min(order, same, tf.size(unique))
+    is_mention &= order == tf.gather(best_order, same)
+    # Two of one cluster.
+    first_place = tf.where(is_mention, place, kept)
+    first_place = tf.math.unsorted_segment_min(first_place, same, tf.size(unique))
+    is_mention &= place == tf.gather(first_place, same)
+    if not model.singletons:
+        size = tf.math.unsorted_segment_sum(tf.cast(is_mention, tf.int32), root, kept)
+        is_mention &= tf.gather(size, root) > 1
+    root, first, last = (tf.boolean_mask(x, is_mention) for x in (root, first, last))
+
+    # === In order of the text; clusters from 0 on by their first mentions ===
+    key = tf.boolean_mask(key, is_mention)
+    in_order = tf.argsort(key, stable=True)
+    _, number = tf.unique(tf.gather(root, in_order))
+    return number, tf.gather(first, in_order), tf.gather(last, in_order)
+
+
+def _words_of_tokens(word_of):
+    """For each token the first word from it on, and the last up to it."""
+    import tensorflow as tf
+
+    is_word = word_of >= 0
+    words = tf.boolean_mask(word_of, is_word)
+    num_words = tf.reduce_max(word_of) + 1
+    up_to = tf.cumsum(tf.cast(is_word, tf.int32))
+    before = tf.cumsum(tf.cast(is_word, tf.int32), exclusive=True)
+    following = tf.gather(tf.concat([words, [num_words]], axis=0), before)
+    return following, tf.gather(tf.concat([[-1], words], axis=0), up_to)
 
 
 def _document(model, tokenize, words, sentence_sizes):
@@ -151,20 +185,14 @@ def _document(model, tokenize, words, sentence_sizes):
         overlap_width = tf.shape(inputs["overlap_token_ids"])[1]
         inputs["overlap_places"] = window_of * overlap_width + place + 1
     else:
-        # Separators are tokens of the document too, of the words and sentences around them.
+        # Separators are tokens of the document too, of the sentences around them.
         is_end = tf.reduce_any(limits[:, None] == sentence_ends[None, :], axis=1)
         firsts, lasts = contents.row_starts(), limits - 1
         next_sentence = tf.gather(sentence_of, lasts) + tf.cast(is_end, tf.int32)
-        last_words = tf.gather(word_of, lasts)
         sentence_of = _around(contents, sentence_of, tf.gather(sentence_of, firsts), next_sentence)
-        before = tf.concat([[0], last_words[:-1]], axis=0)
-        word_of = _around(contents, word_of, before, last_words)
-        speakers = _around(
-            contents,
-            tf.fill(tf.shape(contents.values), speaker),
-            tf.ones_like(last_words),
-            tf.ones_like(last_words),
-        )
+        ones = tf.ones_like(lasts)
+        word_of = _around(contents, word_of, -ones, -ones)
+        speakers = _around(contents, tf.fill(tf.shape(contents.values), speaker), ones, ones)
         segment_of, place = _places(rows)
         places = segment_of * width + place
 

@@ -3,7 +3,6 @@ import pytest
 import tensorflow as tf
 
 import keras_spanbert as ks
-from keras_spanbert.tasks.coreference.splitting import split
 
 pytestmark = [
     pytest.mark.once,
@@ -23,21 +22,6 @@ TEXTS = [
 ]
 
 
-def clusters_in_characters(model, text):
-    """By `predict_clusters`, of the words that the text is split into."""
-    words, starts, ends, sizes = (x[0] for x in split([text]))
-    words = [word.decode() for word in words.numpy()]
-    if not words:
-        return []
-    sentences = []
-    for size in sizes.numpy():
-        sentences.append(words[:size])
-        words = words[size:]
-    (clusters,) = model.predict_clusters([{"sentences": sentences}])
-    starts, ends = starts.numpy(), ends.numpy()
-    return [{(int(starts[a]), int(ends[b])) for a, b in cluster} for cluster in clusters]
-
-
 @pytest.mark.parametrize("model_type, singletons", [("independent", True), ("overlap", False)])
 def test_saved_model_gives_the_clusters_of_the_library(build, model_type, singletons, tmp_path):
     keras.utils.set_random_seed(2)
@@ -45,19 +29,20 @@ def test_saved_model_gives_the_clusters_of_the_library(build, model_type, single
     ks.serving.export_saved_model(model, tmp_path / "1")
     serve = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
     found = {name: array.numpy() for name, array in serve(text=tf.constant(TEXTS)).items()}
-    num_found = 0
-    for i, text in enumerate(TEXTS):
+    resolved = model.resolve(TEXTS)
+    assert sum(len(result["clusters"]) for result in resolved) > 3
+    for i, (text, result) in enumerate(zip(TEXTS, resolved)):
         served = {}
         for mention, start, end, cluster in zip(
             *(found[name][i] for name in ["mention", "start", "end", "cluster"])
         ):
             if cluster < 0:
                 assert (mention, start, end) == (b"", -1, -1)
-                continue
-            assert mention.decode() == text[start:end]
-            served.setdefault(int(cluster), set()).add((int(start), int(end)))
-        assert sorted(served) == list(range(len(served)))
-        expected = clusters_in_characters(model, text)
-        assert sorted(map(sorted, served.values())) == sorted(map(sorted, expected))
-        num_found += len(served)
-    assert num_found > 3
+            else:
+                assert mention.decode() == text[start:end]
+                served.setdefault(int(cluster), []).append((int(start), int(end)))
+        expected = [
+            sorted((mention["start"], mention["end"]) for mention in cluster)
+            for cluster in result["clusters"]
+        ]
+        assert [served[number] for number in sorted(served)] == expected
