@@ -27,6 +27,7 @@ ONCE = (
     "recipes/test_places.py",
     "runs/test_plots.py",
     "tasks/coreference/test_preprocessor.py",
+    "tasks/coreference/test_replacing.py",
     "tasks/pretrain/test_unigram.py",
     "tasks/question_answering/test_decoding.py",
     "tasks/question_answering/test_preprocessor.py",
