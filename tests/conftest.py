@@ -26,6 +26,7 @@ ONCE = (
     "recipes/test_configs.py",
     "recipes/test_places.py",
     "runs/test_plots.py",
+    "tasks/coreference/test_page.py",
     "tasks/coreference/test_preprocessor.py",
     "tasks/coreference/test_replacing.py",
     "tasks/pretrain/test_unigram.py",

@@ -6,11 +6,11 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import urllib.request
 
+import browsers
 import pytest
 
 import keras_spanbert as ks
@@ -91,22 +91,10 @@ def test_page_names_the_model_and_offers_examples(address):
 
 
 def test_page_answers_in_a_browser(model, address, tmp_path):
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    if not (shutil.which("chromium") and shutil.which("chromedriver")):
-        pytest.skip("Chromium is not installed")
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.ui import WebDriverWait
+    with browsers.phone(tmp_path) as browser:
+        from selenium.webdriver.common.by import By
+        from selenium.webdriver.support.ui import WebDriverWait
 
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for argument in [
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        f"--user-data-dir={tmp_path / 'profile'}", "--window-size=390,1400",  # A phone's width.
-    ]:  # fmt: skip
-        options.add_argument(argument)
-    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
-    with webdriver.Chrome(options=options, service=service) as browser:
         browser.get(address)
         wait = WebDriverWait(browser, 60)
         boxes = wait.until(
