@@ -40,6 +40,7 @@ ONCE = (
     "test_optional.py",
     "test_package.py",
     "test_runner.py",
+    "test_spacy.py",
 )
 # Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.
 SLOW = (

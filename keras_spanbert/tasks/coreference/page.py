@@ -18,7 +18,9 @@ _MOST_SHOWN = 60  # Characters of a main mention, where it stands for its cluste
 _GOLDEN_ANGLE = 137.508  # Neighbours in number are far apart in hue.
 
 STYLE = """
-.coref { color: CanvasText; background: Canvas; }
+.coref { color: CanvasText; background: Canvas; padding: 0.25em; }
+.dark .coref { color-scheme: dark; } /* Gradio's dark pages. */
+.coref p { margin: 0.75em 0; }
 .coref .text {
   white-space: pre-wrap; overflow-wrap: anywhere; margin: 0.75em 0;
   line-height: calc(1.9em + 0.44em * var(--levels));
