@@ -123,7 +123,8 @@ def _coreference_page(resolver, name):
         text = well_formed(text)
         if not text.strip():
             raise gradio.Error("A text is needed.", print_exception=False)
-        return clusters_page.draw_clusters(text, resolver.resolve([text])[0]["clusters"])
+        (found,) = resolver.resolve([text], scores=True)
+        return clusters_page.draw_clusters(text, found["clusters"])
 
     with gradio.Blocks(title="keras_spanbert: coreference") as page:
         gradio.HTML(_heading("Who is who in a text", name))

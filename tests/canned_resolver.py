@@ -24,17 +24,16 @@ def save(folder) -> None:
     resolver.save_to_preset(folder)
 
 
-def resolve(self, texts, speakers=None, genre=None, batch_size=1):
+def resolve(self, texts, speakers=None, genre=None, scores=False):
     """In the form of `SpanBertCoreferenceResolver.resolve`, of strings and of words."""
-    return [
-        {"clusters": in_text(text) if isinstance(text, str) else in_words(text)} for text in texts
-    ]
+    return [{"clusters": in_text(x, scores) if isinstance(x, str) else in_words(x)} for x in texts]
 
 
-def in_text(text):
+def in_text(text, scores=False):
+    score = {"score": 0.25} if scores else {}
     found = [
         [
-            {"text": match.group(), "start": match.start(), "end": match.end()}
+            {"text": match.group(), "start": match.start(), "end": match.end(), **score}
             for match in re.finditer(rf"\b(?:{'|'.join(words)})\b", text, re.IGNORECASE)
         ]
         for words in CLUSTERS

@@ -142,7 +142,7 @@ def test_page_of_two_models_resolves_and_answers(model, two_models_address):
         _, best = client.predict(PASSAGE, "who wrote it", api_name="/ask")
         with pytest.raises(Exception, match="A text is needed"):
             client.predict(" ", api_name="/resolve")
-    assert shown == draw_clusters(COREFERENCE, canned_resolver.in_text(COREFERENCE))
+    assert shown == draw_clusters(COREFERENCE, canned_resolver.in_text(COREFERENCE, scores=True))
     assert shown.count("<mark") == 5 and best["data"][0][0] == "ann"
     config = json.load(urllib.request.urlopen(f"{two_models_address}/config", timeout=60))
     tabs = [c["props"].get("label") for c in config["components"] if c["type"] == "tabitem"]
