@@ -214,12 +214,17 @@ class DocumentBatches(keras.utils.PyDataset):
 
     def document(self, number: int, epoch: int) -> tuple[dict, dict]:
         """Inputs and labels of a document in an epoch, as a batch of one."""
+        inputs, labels = document_inputs(self.cut(number, epoch), self.settings)
+        return pad(inputs, labels, self.sizes, self.settings)
+
+    def cut(self, number: int, epoch: int) -> dict:
+        """The arrays of the run of segments that a document is in an epoch."""
         tensors = self.tensors[number]
         beyond = self._num_beyond(tensors)
-        if beyond:
-            generator = np.random.default_rng([self.seed, epoch, number])
-            tensors = truncate(tensors, int(generator.integers(beyond + 1)), self.max_segments)
-        return pad(*document_inputs(tensors, self.settings), self.sizes, self.settings)
+        if not beyond:
+            return tensors
+        generator = np.random.default_rng([self.seed, epoch, number])
+        return truncate(tensors, int(generator.integers(beyond + 1)), self.max_segments)
 
     def _num_beyond(self, tensors):
         """How many segments are cut off."""
