@@ -1,9 +1,9 @@
 """`--task=coreference`: training on documents with clusters, finding them, exporting."""
 
-from keras_spanbert.recipes import fine_tuning
+from keras_spanbert.recipes import coreference_files, fine_tuning
 from keras_spanbert.recipes.flags import FLAGS, group, resolve
 from keras_spanbert.recipes.run import Run
-from keras_spanbert.recipes.terminal import log, user_input
+from keras_spanbert.recipes.terminal import log
 
 DEFAULTS = {"batch_size": 1, "beta_2": 0.999}
 _EPOCHS = 20
@@ -21,6 +21,14 @@ integer("ffnn_size", None, "Size of the hidden layers of scores. Default: 3000."
 integer("coref_depth", None, "How often pairs are scored. Default: 2.", lower_bound=1)
 strings("genres", None, "What keys of documents may begin with. Default: those of OntoNotes.")
 boolean("singletons", None, "Learn and find mentions of what is mentioned once. Default: not.")
+string("genre", None, "Genre of texts and of GAP, one of --genres. Default: the first one.")
+integer(
+    "max_spans",
+    2000,
+    "Spans that are held in memory: longer texts are resolved in parts.",
+    lower_bound=1,
+)
+string("html", None, "New file to write a page to that shows the clusters of a text.")
 number("head_learning_rate", 1e-4, "Peak learning rate of all but the encoder.", lower_bound=0.0)
 _ARGUMENTS.update(
     {
@@ -42,7 +50,9 @@ _ARGUMENTS.update(
 
 def check() -> None:
     """Raises a ValueError for what the flags alone show to be wrong."""
-    fine_tuning.check()
+    coreference_files.check()
+    # Clusters of texts are shown too.
+    fine_tuning.check(needs_predictions=coreference_files.kind_of(FLAGS.predict_data) != "text")
 
 
 def run(run: Run) -> None:
@@ -50,10 +60,10 @@ def run(run: Run) -> None:
     fine_tuning.fine_tune(
         run,
         _build,
-        _read,
+        coreference_files.read,
         _stream,
-        lambda resolver, documents: resolver.evaluate_clusters(documents),
-        _predict,
+        coreference_files.evaluate,
+        coreference_files.predict,
         learning_rate=_LEARNING_RATE,
         epochs=_EPOCHS,
         sequences=lambda resolver: resolver.max_training_sentences,
@@ -71,19 +81,6 @@ def _build():
     resolver.check_preprocessor()
     resolve(**{name: getattr(resolver, argument) for name, argument in _ARGUMENTS.items()})
     return resolver
-
-
-def _read(paths, for_training):
-    from keras_spanbert.data import coreference
-
-    documents = coreference.read(paths)
-    for document in documents if for_training else []:
-        if "clusters" not in document:
-            raise ValueError(
-                "Documents to train on must have `clusters`. Received: "
-                f"{document['doc_key']} without"
-            )
-    return documents
 
 
 def _stream(resolver, documents):
@@ -111,14 +108,3 @@ def _optimizer(resolver, steps):
         clip_norm=FLAGS.clip_norm or None,
         gradient_accumulation_steps=accumulated_steps(),
     )
-
-
-def _predict(resolver, documents):
-    from keras_spanbert.data import coreference
-
-    clusters = resolver.predict_clusters(documents)
-    is_conll = FLAGS.predictions.endswith(".conll")
-    write = coreference.write_conll if is_conll else coreference.write_jsonlines
-    with user_input():
-        write(FLAGS.predictions, documents, clusters)
-    log(f"Wrote the clusters of {len(documents):,} documents to {FLAGS.predictions}")

@@ -7,15 +7,21 @@ from keras_spanbert.recipes.run import Run, exit_process
 from keras_spanbert.recipes.terminal import log, stop_on_signals, user_input
 
 
-def check() -> None:
-    """Raises a ValueError where there is no model, nothing to do, or no place for predictions."""
+def check(needs_predictions: bool = True) -> None:
+    """Raises a ValueError where there is no model, nothing to do, or no place for predictions.
+
+    Args:
+        needs_predictions: bool. Whether what is predicted must be written.
+            Defaults to `True`.
+    """
     does_something = FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data or FLAGS.export
     if not FLAGS.preset or not does_something:
         raise ValueError(
             f"--task={FLAGS.task} takes --preset, and one of --train_data, --eval_data, "
             f"--predict_data and --export. Received: --preset={FLAGS.preset}"
         )
-    if bool(FLAGS.predict_data) != bool(FLAGS.predictions):
+    is_missing = needs_predictions and FLAGS.predict_data and not FLAGS.predictions
+    if is_missing or (FLAGS.predictions and not FLAGS.predict_data):
         raise ValueError(
             "--predict_data and --predictions go together. Received: "
             f"--predict_data={FLAGS.predict_data} --predictions={FLAGS.predictions}"
@@ -124,8 +130,10 @@ def fine_tune(
     if prediction:
         predict(model, prediction)
     export(model, **export_arguments)
-    if evaluation:
-        shown = [f"{label} {scores[name]:.2f}" for name, label in model.scores.items()]
+    shown = [
+        f"{label} {scores[name]:.2f}" for name, label in model.scores.items() if name in scores
+    ]
+    if shown:
         total = f" of {scores['total']:,}" if "total" in scores else ""
         log(", ".join(shown) + total)
     log(f"Wrote {'the preset and ' if train else ''}{run.written()} to {run.output}")

@@ -8,7 +8,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
-from train_script import check_mistake, in_process, run
+from train_script import check_alone, check_mistake, in_process, run
 
 import keras_spanbert as ks
 from keras_spanbert import metrics
@@ -115,6 +115,58 @@ def test_preset_is_scored_and_predicts_as_it_is(trained, tmp_path):
         assert found == sorted(sorted(cluster) for cluster in document["clusters"])
 
 
+@pytest.mark.once
+def test_clusters_of_a_text_are_shown_and_written(trained, tmp_path, capsys):
+    folder, _ = trained
+    text = "ann wrote it. she read it.\n\nbob saw it. he sold it. she saw it.\n"
+    (tmp_path / "story.txt").write_text(text)
+    in_process(
+        "--task=coreference", f"--preset={folder / 'run'}", f"--output={tmp_path / 'out'}",
+        f"--predict_data={tmp_path / 'story.txt'}", f"--html={tmp_path / 'story.html'}",
+        f"--predictions={tmp_path / 'found.jsonl'}",
+    )  # fmt: skip
+    out = capsys.readouterr().out
+    (row,) = map(json.loads, (tmp_path / "found.jsonl").read_text().splitlines())
+    names = {tuple(mention["text"] for mention in cluster) for cluster in row["clusters"]}
+    assert {("ann", "she", "she"), ("bob", "he")} <= names
+    assert all(text[m["start"] : m["end"]] == m["text"] for c in row["clusters"] for m in c)
+    assert f"{tmp_path / 'story.txt'}:\n1. ann (0 to 3), 3 mentions: she (14 to 17)" in out
+    page = (tmp_path / "story.html").read_text()
+    assert "<title>story.txt" in page and page.count("data-cluster=") > len(row["clusters"])
+    # Shown alone, without a file.
+    in_process(
+        "--task=coreference", f"--preset={folder / 'run'}", f"--output={tmp_path / 'out2'}",
+        f"--predict_data={tmp_path / 'story.txt'}", "--genre=st",
+    )  # fmt: skip
+    assert "1. ann (0 to 3)" in capsys.readouterr().out
+
+
+@pytest.mark.once
+def test_gap_is_scored_and_predicted(trained, tmp_path, capsys):
+    folder, _ = trained
+    header = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL".split()
+    rows = [header]
+    for i, (pronoun, is_a) in enumerate([("she", True), ("he", False), ("she", True)]):
+        text = f"ann wrote it. bob saw it. {pronoun} read it."
+        labels = [str(is_a).upper(), str(not is_a).upper()]
+        rows.append([
+            f"test-{i}", text, pronoun, "26", "ann", "0", labels[0], "bob", "14", labels[1], "u"
+        ])  # fmt: skip
+    data = tmp_path / "gap.tsv"
+    data.write_text("".join("\t".join(row) + "\n" for row in rows))
+    in_process(
+        "--task=coreference", f"--preset={folder / 'run'}", f"--output={tmp_path / 'out'}",
+        f"--eval_data={data}", f"--predict_data={data}", f"--predictions={tmp_path / 'found.tsv'}",
+    )  # fmt: skip
+    found = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
+    assert found == [[row[0], row[6], row[9]] for row in rows[1:]]
+    assert "overall F1 100.00, masculine F1 100.00, feminine F1 100.00, bias 1.000 of 3" in (
+        capsys.readouterr().out
+    )
+    scores = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert scores["overall"]["f1"] == 100.0
+
+
 def test_run_that_goes_on_ends_like_the_one_before(preset, tmp_path, capsys):
     data = write_conll(tmp_path / "data.conll", 10, seed=1)
     in_process(
@@ -135,6 +187,33 @@ def test_run_that_goes_on_ends_like_the_one_before(preset, tmp_path, capsys):
         assert float(row["average_f1"]) == float(before["average_f1"])
     for array, before in zip(weights_again, weights, strict=True):
         np.testing.assert_allclose(array, before, atol=1e-5)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "flags, values",
+    [
+        (["--train_data={}/a.txt"], ["--train_data", "documents with clusters"]),
+        (["--train_data={}/a.conll", "--eval_data={}/a.tsv"], ["--eval_data", "documents"]),
+        (["--predict_data={}/a.txt,{}/a.conll", "--predictions={}/b.jsonl"], ["must be all"]),
+        (["--predict_data={}/a.txt", "--predictions={}/b.conll"], ["--predictions", ".jsonl"]),
+        (["--predict_data={}/a.tsv", "--predictions={}/b.conll"], ["--predictions", ".tsv"]),
+        (["--predict_data={}/a.conll"], ["--predictions"]),
+        (["--predict_data={}/a.conll", "--predictions={}/b.conll", "--html={}/c"], ["--html"]),
+        (["--predict_data={}/a.txt", "--html={}/a.conll"], ["--html must be", "new file"]),
+        (["--predict_data={}/a.txt", "--max_spans=0"], ["--max_spans"]),
+    ],
+)
+def test_mistakes_in_flags_are_told_before_anything_is_read(tmp_path, flags, values, capsys):
+    for name in ["a.txt", "a.conll", "a.tsv"]:
+        (tmp_path / name).touch()
+    (tmp_path / "preset").mkdir()
+    flags = [flag.replace("{}", str(tmp_path)) for flag in flags]
+    with pytest.raises((ValueError, SystemExit)) as mistake:
+        check_alone("--task=coreference", f"--preset={tmp_path / 'preset'}", *flags)
+    told = str(mistake.value) + capsys.readouterr().err
+    for value in values:
+        assert value in told.replace("`", "")
 
 
 def read_run(output):

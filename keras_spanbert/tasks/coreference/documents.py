@@ -7,6 +7,7 @@ from keras import ops
 from keras_spanbert.tasks.coreference.batches import DocumentBatches
 from keras_spanbert.tasks.coreference.document_scores import document_scores
 from keras_spanbert.tasks.coreference.evaluation import evaluate_clusters, predict_clusters
+from keras_spanbert.tasks.coreference.replacing import replace
 from keras_spanbert.tasks.coreference.resolving import resolve
 
 
@@ -175,6 +176,31 @@ class DocumentInputs:
             return self.resolve([texts], *each, batch_size, max_spans, scores)[0]
         settings = self.input_settings()
         return resolve(self, settings, texts, speakers, genre, batch_size, max_spans, scores)
+
+    def replace(self, text: str, **kwargs) -> str:
+        """The text with each mention replaced by its cluster's main mention.
+
+        Of nested mentions the outermost is replaced. "His book" becomes "Bob's
+        book": for all rules see "Replacing mentions" in docs/coreference.md.
+
+        Args:
+            text: string.
+            **kwargs: `speakers`, `genre` and `max_spans`, see `resolve`.
+
+        Returns:
+            string.
+
+        Raises:
+            ValueError: where `text` is no string, or see `resolve`.
+
+        Example:
+        ```python
+        resolver.replace("Ann left. She was tired.")  # "Ann left. Ann was tired."
+        ```
+        """
+        if not isinstance(text, str):
+            raise ValueError(f"`text` must be a string. Received: {text!r:.80}")
+        return replace(text, self.resolve(text, **kwargs)["clusters"])
 
     def score_document(self, document: dict) -> dict:
         """Scores a document's spans and pairs of them, and resolves it.
