@@ -23,13 +23,13 @@ STYLE = """
 .coref p { margin: 0.75em 0; }
 .coref .text {
   white-space: pre-wrap; overflow-wrap: anywhere; margin: 0.75em 0;
-  line-height: calc(1.9em + 0.44em * var(--levels));
+  line-height: calc(1.5em + 0.3em * var(--levels));
 }
 .coref mark {
   --own: hsl(var(--hue) 75% 45%);
   color: CanvasText; background: color-mix(in srgb, var(--own) 16%, Canvas);
   border: 1px solid var(--own); border-bottom-width: 2px; border-radius: 0.3em;
-  padding: calc(0.08em + 0.2em * var(--level)) 0.15em; margin: 0 0.05em;
+  padding: calc(0.08em + 0.15em * var(--level)) 0.15em; margin: 0 0.05em;
   box-decoration-break: clone; -webkit-box-decoration-break: clone; cursor: pointer;
 }
 .coref mark:not(.cut)::after, .coref button::before {

@@ -34,13 +34,13 @@ _AFTER_OBJECT = _DETERMINERS | _PRONOUNS | frozenset(
     "yet".split()
 )  # fmt: skip
 
-_MARK_OF_POSSESSION = re.compile(r"(?:['’][sS]|(?<=[sS])['’])\Z")
+_MARK_OF_POSSESSION = re.compile(r"(?:\s?['’][sS]|(?<=[sS])\s?['’])\Z")
 _NEXT_WORD = re.compile(r"\s+([^\W\d_]+)")
 # With a pronoun before it, a verb that a name cannot take its place beside.
-_JOINED_VERB = re.compile(r"['’](?:m|re|ve)\b", re.IGNORECASE)
+_JOINED_VERB = re.compile(r"\s?['’](?:m|re|ve)\b", re.IGNORECASE)
 # The end of a sentence or paragraph, or the quotation mark that opens one.
 _SENTENCE_START = re.compile(
-    r"(?:\A\s*|[.!?…][\"'”’)\]]*\s+|\n\s*\n\s*|(?<!\S)[\"“‘(\[])[\"'“‘(\[]*\Z"
+    r"(?:\A\s*|[.!?…](?:\s?[\"'”’)\]])*\s+|\n\s*\n\s*|(?<!\S)[\"“‘(\[]\s?)[\"'“‘(\[]*\Z"
 )
 _MOST_BEFORE = 24  # Characters that show whether a sentence begins.
 
@@ -169,8 +169,11 @@ class _Replacing:
 
     def _without_capital(self, main, name):
         name = _without_possession(name)
-        if name.partition(" ")[0].lower() in _DETERMINERS and self._begins_sentence(main.start):
-            return name[0].lower() + name[1:]
+        first, _, rest = name.partition(" ")
+        if rest and first.istitle() and first.lower() in _DETERMINERS:
+            # Else it is a name's, as in "The Hague".
+            if self._begins_sentence(main.start) or not rest[0].isupper():
+                return name[0].lower() + name[1:]
         return name
 
     def _fitted(self, name, i):

@@ -54,6 +54,14 @@ REPLACED = {
         'I met [1* the king]. "[1 He] is dead!" she said, "[1 He] is."\n\n[1 He] was not.',
         'I met the king. "The king is dead!" she said, "The king is."\n\nThe king was not.',
     ),
+    "case in words with spaces between them": (
+        "“ [1* The girls] left ; [2* the boys 's] dog saw [1 them] . “ [2 They] . ” [2 They] sat .",
+        "“ The girls left ; the boys 's dog saw the girls . “ The boys . ” The boys sat .",
+    ),
+    "capitals": (
+        "IN [1* THE END]. I saw [1 it]. A film: [2* The end]; I saw [2 it].",
+        "IN THE END. I saw THE END. A film: The end; I saw the end.",
+    ),
     "names keep their capital": (
         "We saw [1* The Hague]; [2* Ann] liked [1 it].",
         "We saw The Hague; Ann liked The Hague.",
