@@ -175,16 +175,7 @@ def test_two_processes_equal_one(mode, texts, alone, tmp_path):
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
-@pytest.mark.parametrize(
-    "how",
-    [
-        "killed",
-        # It ends the same way on each backend, within this library.
-        pytest.param(
-            "by an error", marks=pytest.mark.skipif(BACKEND != "torch", reason="as torch")
-        ),
-    ],
-)
+@pytest.mark.parametrize("how", ["killed", "by an error"])
 def test_others_stop_within_a_minute_where_a_process_dies(how, texts, tmp_path):
     processes = launch([SCRIPT, "data", texts, str(tmp_path), "5", how])
     codes, output = finish(processes)
