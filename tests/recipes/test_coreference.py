@@ -78,6 +78,7 @@ def trained(preset, tmp_path_factory):
     return folder, out
 
 
+@pytest.mark.once
 def test_run_learns_and_its_files_agree(trained):
     folder, out = trained
     final = json.loads((folder / "run" / "metrics.json").read_text())
