@@ -10,6 +10,7 @@ import numpy as np
 import safetensors.numpy
 
 import keras_spanbert as ks
+from keras_spanbert.data import coreference
 from keras_spanbert.data.corpus import Corpus
 
 SUBJECTS = "Ann Bob Eve Ida Joe Kim".split()
@@ -41,6 +42,16 @@ def write_all(root):
         backbone, ks.SpanBertQuestionAnswererPreprocessor(tokenizer, 64, 24, 16)
     )
     answerer.save_to_preset(root / "saved_models" / "answers")
+    resolver = ks.SpanBertCoreferenceResolver(
+        backbone,
+        ks.SpanBertCoreferenceResolverPreprocessor(tokenizer, sequence_length=64),
+        max_segment_len=64,
+        ffnn_size=24,
+    )
+    resolver.save_to_preset(root / "saved_models" / "resolver")
+    for name, count in [("train.conll", 8), ("dev.conll", 2)]:
+        _write_conll(root / name, count)
+    (root / "story.txt").write_text(_text(seed=[7]))
     _write_checkpoints(root, pretrainer)
 
 
@@ -66,6 +77,16 @@ def _write_squad(path, count, seed):
         paragraphs.append({"context": context, "qas": [question]})
     content = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
     path.write_text(json.dumps(content))
+
+
+def _write_conll(path, count):
+    documents = []
+    for i in range(count):
+        words = _sentence(np.random.default_rng([count, i])).replace(",", " ,").split()
+        clusters = [[[0, 0], [len(words), len(words)]]]
+        sentences = [words, ["She", *words[1:]]]
+        documents.append({"doc_key": f"nw/{i}", "sentences": sentences, "clusters": clusters})
+    coreference.write_conll(path, documents)
 
 
 # === Checkpoints of other libraries ===

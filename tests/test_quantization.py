@@ -103,6 +103,7 @@ def test_quantized_models_are_not_for_hugging_face(mode, tmp_path):
         keras_spanbert.checkpoints.to_huggingface(model, tmp_path / "out")
 
 
+@pytest.mark.once
 def test_quantized_pretrainer_takes_strings():
     model = pretrainer("float32")
     model.quantize("int8")

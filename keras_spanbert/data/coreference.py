@@ -1,7 +1,5 @@
 """Files with coreference: the released jsonlines, CoNLL-2012 and LitBank."""
 
-import json
-import operator
 import os
 
 from keras_spanbert import files
@@ -120,7 +118,4 @@ def write_jsonlines(path: str | os.PathLike, documents, predicted_clusters=None)
         ]
     for i, document in enumerate(documents):
         check_document(document, f"documents[{i}]")
-    # `operator.index` takes NumPy's integers.
-    lines = [json.dumps(document, default=operator.index) + "\n" for document in documents]
-    with files.replacing(os.fspath(path)) as file:
-        file.writelines(lines)
+    files.write_json_lines(os.fspath(path), documents)

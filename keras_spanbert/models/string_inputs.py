@@ -87,7 +87,7 @@ class StringInputs:
             )
         batches.check_rows(x)
         x, y, sample_weight = self.preprocess_rows(
-            x, y, sample_weight, batch_size or 32, shuffle, is_training
+            x, y, sample_weight, batch_size, shuffle, is_training
         )
         if not batches.is_stream(x):  # Batches that a task makes of rows hold labels of its own.
             _check_labels(y, needs_labels)

@@ -70,6 +70,7 @@ def test_sizes_of_the_flag_are_the_models():
 # === Runs ===
 
 
+@pytest.mark.once
 def test_run_writes_all_its_files_and_nothing_else(trained):
     output, out, _ = trained
     names = {path.name for path in output.iterdir()}
@@ -81,6 +82,7 @@ def test_run_writes_all_its_files_and_nothing_else(trained):
     assert str(output) in out.splitlines()[-1]
 
 
+@pytest.mark.once
 def test_exported_model_gives_embeddings_of_strings(trained):
     output, out, _ = trained
     path = f"{output}-served/1"
@@ -92,11 +94,13 @@ def test_exported_model_gives_embeddings_of_strings(trained):
     assert np.isfinite(embeddings).all()
 
 
+@pytest.mark.once
 def test_run_writes_no_warnings(trained):
     # Such as Keras's on a dataset of unknown length that ends.
     assert trained[2] == ""
 
 
+@pytest.mark.once
 def test_reloaded_preset_reaches_the_metrics_that_the_run_reports(trained, evaluated):
     output, *_ = trained
     metrics = json.loads((output / "metrics.json").read_text())
@@ -108,6 +112,7 @@ def test_reloaded_preset_reaches_the_metrics_that_the_run_reports(trained, evalu
         assert 1.5 < metrics[f"{head}_unigram_entropy"] < 3.5
 
 
+@pytest.mark.once
 def test_history_has_a_row_an_evaluation_up_to_the_last_step(trained):
     output, out, _ = trained
     rows = read_history(output)
@@ -118,6 +123,7 @@ def test_history_has_a_row_an_evaluation_up_to_the_last_step(trained):
     assert len([line for line in out.splitlines() if line.startswith("step ")]) == 2
 
 
+@pytest.mark.once
 def test_run_record_repeats_the_flags(trained, texts):
     output, *_ = trained
     record = json.loads((output / "run.json").read_text())
@@ -128,6 +134,7 @@ def test_run_record_repeats_the_flags(trained, texts):
     assert "help" not in record["flags"]
 
 
+@pytest.mark.once
 def test_run_shows_what_it_learnt_on_held_out_blanks(trained):
     _, out, _ = trained
     assert "held-out words seen in training" in out and "Drawn at random" in out

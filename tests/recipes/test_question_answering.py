@@ -68,6 +68,7 @@ def trained(preset, tmp_path_factory):
     return folder, out, err
 
 
+@pytest.mark.once
 def test_run_learns_and_its_files_agree(trained, preset):
     folder, out, err = trained
     assert err == (
@@ -96,6 +97,7 @@ def test_run_learns_and_its_files_agree(trained, preset):
     assert record["flags"]["sequence_length"] == 24 and record["flags"]["beta_2"] == 0.999
 
 
+@pytest.mark.once
 def test_exported_model_gives_the_predictions(trained):
     folder, out, _ = trained
     assert f"Wrote the SavedModel {folder / 'served' / '1'}" in out
@@ -125,6 +127,7 @@ def test_export_writes_the_next_version_of_a_preset_as_it_is(trained, tmp_path, 
     assert len(list((tmp_path / "served").iterdir())) == 5
 
 
+@pytest.mark.once
 def test_saved_preset_is_the_best_of_the_run(trained, tmp_path, capsys):
     folder, *_ = trained
     in_process(

@@ -139,6 +139,7 @@ def test_mistake_of_two_runs_in_one_output(finished, capsys):
         assert newest(finished) == before
 
 
+@pytest.mark.once
 def test_mistake_of_a_learning_rate_that_diverges_names_step_batch_and_checkpoint(
     texts, tmp_path, capsys
 ):

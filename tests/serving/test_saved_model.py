@@ -141,6 +141,7 @@ def test_null_threshold_is_the_models_and_max_answer_length_the_callers(answerer
     assert not any(" " in answer for answer in served["answer"])
 
 
+@pytest.mark.once
 def test_mixed_precision_is_kept(serve, tmp_path):
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:

@@ -115,6 +115,7 @@ def test_evaluate_squad_names_what_are_no_examples(examples):
         build().evaluate_squad(examples)
 
 
+@pytest.mark.once
 def test_one_loss_for_both_outputs_fits_the_default_weights():
     model = build()
     questions, contexts, answers = examples(4)
