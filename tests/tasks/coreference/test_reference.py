@@ -19,8 +19,21 @@ from keras_spanbert.training.two_rate_adam import TwoRateAdam
 CASES = [
     *[("independent", variant, 2) for variant in "abcde"],
     *[("overlap", variant, 2) for variant in "abcd"],
+    *[(model_type, "a", i) for model_type in ("independent", "overlap") for i in (0, 1, 3)],
 ]
-CASES += [(model_type, "a", i) for model_type in ("independent", "overlap") for i in (0, 1, 3)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """JAX compiles for each of many shapes, which takes nearly all of the time here."""
+    if keras.backend.backend() != "jax":
+        yield
+        return
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def batch_of(model, tensors):
