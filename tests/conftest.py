@@ -27,6 +27,7 @@ ONCE = (
     "recipes/test_places.py",
     "runs/test_plots.py",
     "tasks/coreference/test_preprocessor.py",
+    "tasks/coreference/test_resolve.py",
     "tasks/coreference/test_splitting.py",
     "tasks/pretrain/test_unigram.py",
     "tasks/question_answering/test_decoding.py",

@@ -120,6 +120,18 @@ def test_shapes_are_the_same_for_every_part_and_length(build, document, recorded
     assert parts._part_model(model) is recorder
 
 
+def test_long_text_in_parts_is_that_of_the_whole_where_all_is_remembered(build, monkeypatch):
+    text = "Ann wrote the letter. She was old. Bob sold it to Ann. He was old. " * 5
+    # Every token is a span that is kept, so that parts keep those of the whole.
+    model = build(max_span_width=1, top_span_ratio=1.0, max_top_antecedents=9)
+    monkeypatch.setattr(parts, "_PART_TOKENS", 40)
+    memory = parts.Memory
+    monkeypatch.setattr(parts, "Memory", lambda _, *args: memory(10_000, *args))
+    whole = model.resolve(text, max_spans=10_000)
+    assert len(whole["clusters"]) > 1
+    assert model.resolve(text, max_spans=20) == whole
+
+
 def test_model_of_parts_is_made_once(build):
     model = build()
     number = len(model.layers), len(model.weights)
