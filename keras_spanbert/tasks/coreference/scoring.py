@@ -33,7 +33,7 @@ NO_SPAN = 1 << 30
 # What the features of a pair are made of.
 _FEATURES = ("index", "speakers", "segments")
 # Candidates, and pairs, that are scored at once where nothing is trained.
-_ROWS = 2048
+_ROWS = 1024
 
 
 def distance_bucket(distance):
