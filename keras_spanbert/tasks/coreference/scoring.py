@@ -29,7 +29,8 @@ class FeedForward(WeightedLayer):
 
     The first product of a concatenation is the sum of its parts' products. So a
     part that many inputs share, such as a span in all its pairs, is multiplied
-    once, and no concatenation is made.
+    once. Parts that no inputs share are best given together: each product makes
+    an array as large as the hidden layer's.
 
     Args:
         sizes: list of ints, the sizes of the input's parts.
@@ -60,13 +61,17 @@ class FeedForward(WeightedLayer):
         self.built = True
 
     def project(self, part: int, x):
-        """A part's share of the first product."""
+        """The share of a part, and of those after it that `x` has too, in the first product.
+
+        The first part's has the bias.
+        """
         begin = sum(self.sizes[:part])
-        rows = ops.convert_to_tensor(self.products[0])[begin : begin + self.sizes[part]]
-        return ops.matmul(x, ops.cast(rows, self.compute_dtype))
+        rows = ops.convert_to_tensor(self.products[0])[begin : begin + x.shape[-1]]
+        projected = ops.matmul(x, ops.cast(rows, self.compute_dtype))
+        return projected if part else projected + self.biases[0]
 
     def call(self, projected, training=None):
-        x = projected + self.biases[0]
+        x = projected
         for product, bias in zip(self.products[1:], self.biases[1:]):
             x = self.dropout(ops.relu(x), training=training)
             x = ops.matmul(x, product) + bias
@@ -142,11 +147,11 @@ class MentionScorer(_Scorer):
         ends = ops.maximum(ends, starts)
         projected = gather_rows(self.mention.project(0, tokens), starts)
         projected = projected + gather_rows(self.mention.project(1, tokens), ends)
-        if widths is not None:
-            projected = projected + self.mention.project(2, widths)
+        own = [] if widths is None else [widths]
         if heads is not None:
-            cells = starts * self.max_span_width + ends - starts
-            projected = projected + self.mention.project(3, gather_rows(heads, cells))
+            own.append(gather_rows(heads, starts * self.max_span_width + ends - starts))
+        if own:
+            projected = projected + self.mention.project(2, ops.concatenate(own, axis=-1))
         scores = self.mention(projected, training=training)
         if self.use_prior:
             by_width = self.width(self.width.project(0, self.widths), training=training)
@@ -315,12 +320,12 @@ class FineScorer(_Scorer):
         features = self._features(antecedents, span_speakers, span_segments, genre)
         for depth in range(1, self.coref_depth + 1):
             others = gather_rows(embeddings, antecedents)  # [B, K, A, D]
-            projected = self.pair.project(0, embeddings)[:, :, None, :]
-            projected = projected + gather_rows(self.pair.project(1, embeddings), antecedents)
-            projected = projected + self.pair.project(2, embeddings[:, :, None, :] * others)
+            own = [embeddings[:, :, None, :] * others]
             if features is not None:
-                dropped = self.dropout(features, training=training)
-                projected = projected + self.pair.project(3, dropped)
+                own.append(self.dropout(features, training=training))
+            projected = self.pair.project(2, ops.concatenate(own, axis=-1))
+            projected = projected + gather_rows(self.pair.project(1, embeddings), antecedents)
+            projected = projected + self.pair.project(0, embeddings)[:, :, None, :]
             scores = coarse_scores + self.pair(projected, training=training)
             if depth < self.coref_depth:  # The released graph updates once more, to no effect.
                 embeddings = self._refined(embeddings, others, scores)
