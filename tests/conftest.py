@@ -26,7 +26,10 @@ ONCE = (
     "recipes/test_configs.py",
     "recipes/test_places.py",
     "runs/test_plots.py",
+    "tasks/coreference/test_page.py",
     "tasks/coreference/test_preprocessor.py",
+    "tasks/coreference/test_replacing.py",
+    "tasks/coreference/test_splitting.py",
     "tasks/pretrain/test_unigram.py",
     "tasks/question_answering/test_decoding.py",
     "tasks/question_answering/test_preprocessor.py",
@@ -38,6 +41,7 @@ ONCE = (
     "test_optional.py",
     "test_package.py",
     "test_runner.py",
+    "test_spacy.py",
 )
 # Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.
 SLOW = (

@@ -49,18 +49,50 @@ def mention_loss(scores, labels):
     return ops.softplus(ops.where(labels > 0, -scores, scores))
 
 
+class Clusters:
+    """The clusters that spans and their antecedents make, as these come, in order.
+
+    `members` are lists of spans, `number_of` is the cluster of each that is in one.
+    """
+
+    def __init__(self):
+        self.members = []
+        self.number_of = {}
+
+    def link(self, span, antecedent) -> None:
+        """Puts a span into the cluster of another one."""
+        if antecedent not in self.number_of:
+            self.number_of[antecedent] = len(self.members)
+            self.members.append([antecedent])
+        self.number_of[span] = self.number_of[antecedent]
+        self.members[self.number_of[span]].append(span)
+
+    def add_alone(self, span) -> None:
+        """Makes a cluster of one span."""
+        self.number_of[span] = len(self.members)
+        self.members.append([span])
+
+
+def best_antecedents(scores: np.ndarray, antecedents: np.ndarray) -> np.ndarray:
+    """The best antecedent of each span, -1 for none.
+
+    Args:
+        scores: float `[K, 1 + A]`, that of no antecedent first.
+        antecedents: int `[K, A]`.
+    """
+    best = scores.argmax(axis=1)
+    with_none = np.concatenate([np.full_like(antecedents[:, :1], -1), antecedents], axis=1)
+    return with_none[np.arange(len(best)), best]
+
+
 def clusters_of(
-    spans: Sequence,
-    scores: np.ndarray,
-    antecedents: np.ndarray,
-    mention_scores: np.ndarray | None = None,
+    spans: Sequence, best: Sequence[int], mention_scores: np.ndarray | None = None
 ) -> list:
     """The clusters that the best antecedents make.
 
     Args:
         spans: list of `(start, end)`, in order.
-        scores: float `[K, 1 + A]`, that of no antecedent first.
-        antecedents: int `[K, A]`.
+        best: int `[K]`, of `best_antecedents`.
         mention_scores: float `[K]`. With these, a span that is in no cluster and
             more likely a mention than not is a cluster of one. Defaults to
             `None`: no such clusters.
@@ -68,17 +100,12 @@ def clusters_of(
     Returns:
         List of clusters, lists of spans.
     """
-    clusters, cluster_of = [], {}
-    for span, best in enumerate(scores.argmax(axis=1)):
-        if best == 0:
-            continue
-        antecedent = int(antecedents[span, best - 1])
-        if antecedent not in cluster_of:
-            cluster_of[antecedent] = len(clusters)
-            clusters.append([spans[antecedent]])
-        cluster_of[span] = cluster_of[antecedent]
-        clusters[cluster_of[span]].append(spans[span])
+    clusters = Clusters()
+    for span, antecedent in enumerate(best):
+        if antecedent >= 0:
+            clusters.link(span, int(antecedent))
     if mention_scores is not None:
-        alone = [span for span in np.flatnonzero(mention_scores > 0) if span not in cluster_of]
-        clusters += [[spans[span]] for span in alone]
-    return clusters
+        for span in np.flatnonzero(mention_scores > 0).tolist():
+            if span not in clusters.number_of:
+                clusters.add_alone(span)
+    return [[spans[span] for span in cluster] for cluster in clusters.members]

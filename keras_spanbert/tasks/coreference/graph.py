@@ -1,7 +1,8 @@
 """The resolver's layers and how they are connected.
 
-B = documents, N = candidate spans, K = spans that are kept, A = antecedents of
-each, T = tokens of a document, H = the encoder's width.
+B = documents, N = candidate spans, K = spans that are kept, M = spans in memory,
+A = antecedents of each, T = tokens of a document, H = the encoder's width, D = size
+of a span's embedding.
 """
 
 import keras
@@ -42,6 +43,23 @@ def inputs_of(model_type: str) -> dict:
     return {name: keras.Input(shape, dtype="int32", name=name) for name, shape in shapes.items()}
 
 
+def memory_inputs(num_levels: int, embedding_dim: int) -> dict:
+    """The inputs with the spans of a document that came before: see `scoring`.
+
+    `next_index` is the number of spans that came before in all.
+    """
+    shapes = {"mention_scores": "float32", "index": "int32", "speakers": "int32"}
+    shapes["segments"] = "int32"
+    memory = {
+        name: keras.Input((None,), dtype=dtype, name=f"memory_{name}")
+        for name, dtype in shapes.items()
+    }
+    shape = (num_levels, None, embedding_dim)
+    memory["embeddings"] = keras.Input(shape, dtype="float32", name="memory_embeddings")
+    memory["next_index"] = keras.Input((), dtype="int32", name="next_index")
+    return memory
+
+
 class ResolverLayers:
     """The layers of a resolver.
 
@@ -60,9 +78,12 @@ class ResolverLayers:
         plain = {"initializer_range": backbone.initializer_range, "dtype": backbone.dtype_policy}
         with_dropout = {"dropout_rate": settings["dropout_rate"], **plain}
         network = {name: settings[name] for name in ["ffnn_size", "ffnn_depth", "feature_size"]}
+        self.model_type = settings["model_type"]
+        self.embedding_dim = embedding_dim
+        self.num_levels = settings["coref_depth"] if settings["fine_grained"] else 1
         self.backbone = backbone
         self.gate = self.widths = self.heads = self.fine = None
-        if settings["model_type"] == "overlap":
+        if self.model_type == "overlap":
             self.gate = Gate(hidden_dim, 0, name="token_gate", **plain)
         if uses["use_features"]:
             self.widths = SpanWidths(
@@ -79,7 +100,9 @@ class ResolverLayers:
             **with_dropout,
         )
         self.selector = SpanSelector(max_span_width, name="span_selector")
-        self.embeddings = SpanEmbeddings(dtype=backbone.dtype_policy, name="span_embeddings")
+        self.embeddings = SpanEmbeddings(
+            max_span_width, dtype=backbone.dtype_policy, name="span_embeddings"
+        )
         self.coarse = CoarseScorer(
             embedding_dim,
             settings["max_top_antecedents"],
@@ -102,8 +125,14 @@ class ResolverLayers:
                 **with_dropout,
             )
 
-    def outputs(self, inputs: dict) -> dict:
-        """The model's outputs: see `SpanBertCoreferenceResolver`."""
+    def outputs(self, inputs: dict, memory: dict | None = None) -> dict:
+        """The model's outputs: see `SpanBertCoreferenceResolver`.
+
+        With a memory the inputs are of a part of a document, antecedents are
+        places among the M spans in memory and the K that are kept, and there are
+        `span_embeddings`, float `[B, levels, K, D]`, `span_speakers` and
+        `span_segments`, int32 `[B, K]`, to remember.
+        """
         tokens = self._encoded(inputs, "token_ids", "padding_mask", "token_places")
         if self.gate is not None:
             names = "overlap_token_ids", "overlap_padding_mask", "overlap_places"
@@ -118,28 +147,41 @@ class ResolverLayers:
         top_spans = self.selector(
             mention_scores, starts, ends, top_span_mask, inputs["token_places"]
         )  # [B, K]
-        embeddings = self.embeddings(top_spans, starts, ends, tokens, **parts)
-        antecedents, scores = self.coarse(
-            embeddings, mention_scores, top_spans, top_span_mask
-        )  # [B, K, A]
+        values = SpanValues(name="span_values")
+        top_starts = values(starts, top_spans)
+        index = ops.cumsum(top_span_mask, axis=1) - 1
+        spans = {
+            "embeddings": self.embeddings(top_spans, starts, ends, tokens, **parts),
+            "mention_scores": values(mention_scores, top_spans),
+            "index": index if memory is None else index + memory["next_index"][:, None],
+            "speakers": values(inputs["speaker_ids"], top_starts),
+            "segments": values(inputs["segment_index"], top_starts),
+            "mask": top_span_mask,
+        }
+        antecedents, scores = self.coarse(spans, memory)  # [B, K, A]
+        embeddings = spans["embeddings"][:, None]
         if self.fine is not None:
-            values = SpanValues(name="span_values")
-            top_starts = values(starts, top_spans)
-            scores = self.fine(
-                embeddings,
-                antecedents,
-                scores,
-                values(inputs["speaker_ids"], top_starts),
-                values(inputs["segment_index"], top_starts),
-                inputs["genre"],
-            )
+            scores, embeddings = self.fine(spans, antecedents, scores, inputs["genre"], memory)
         no_antecedent = ops.zeros_like(scores[:, :, :1])
-        return {
+        outputs = {
             "candidate_mention_scores": mention_scores,
             "top_spans": top_spans,
             "top_antecedents": antecedents,
             "top_antecedent_scores": ops.concatenate([no_antecedent, scores], axis=-1),
         }
+        if memory is not None:
+            outputs["span_embeddings"] = embeddings
+            outputs["span_speakers"], outputs["span_segments"] = (
+                spans["speakers"],
+                spans["segments"],
+            )
+        return outputs
+
+    def part_model(self):
+        """The model of a part of a document, with what came before as a memory."""
+        inputs = inputs_of(self.model_type)
+        memory = memory_inputs(self.num_levels, self.embedding_dim)
+        return keras.Model({**inputs, "memory": memory}, self.outputs(inputs, memory))
 
     def _encoded(self, inputs, token_ids, padding_mask, places):
         """The encoder's output at the tokens of documents, `[B, T, H]`."""

@@ -1,8 +1,19 @@
 """Scores of mentions, and of pairs of them.
 
 B = documents, T = tokens of a document, N = candidate spans, K = spans that are
-kept, A = antecedents of each, D = size of a span's embedding, F = width of a
-feature.
+kept, M = spans in memory, A = antecedents of each, D = size of a span's
+embedding, F = width of a feature.
+
+Pairs are scored between spans, the queries, and those that come before them: the
+spans themselves, behind those of a memory where there is one. Either is a dict:
+
+- `embeddings`: float `[B, K, D]`; of a memory `[B, levels, M, D]`, first as they
+  were made, then as they were refined;
+- `mention_scores`: float32 `[B, K]`;
+- `index`: int32 `[B, K]`, the number of each span in its document, in order;
+- `speakers`, `segments`: int32 `[B, K]`, of each span's first token;
+- `mask`: int32 `[B, K]`, 1 for spans of the document. A memory has none: of
+  places without a span the index is `NO_SPAN`.
 """
 
 import keras
@@ -14,6 +25,8 @@ from keras_spanbert.tasks.coreference.spans import gather_rows
 
 # Distances 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+.
 NUM_DISTANCES = 10
+# An index that comes before no span.
+NO_SPAN = 1 << 30
 
 
 def distance_bucket(distance):
@@ -173,13 +186,13 @@ class CoarseScorer(WeightedLayer):
         **kwargs: of `WeightedLayer`.
 
     Call arguments:
-        embeddings: float `[B, K, D]`, where K is A or more.
-        mention_scores: float `[B, N]`, of candidates.
-        top_spans, top_span_mask: int32 `[B, K]`.
+        spans: dict, see the module; K is A or more.
+        memory: dict, or `None`.
 
     Returns:
-        `(antecedents, scores)`, int32 and float32 `[B, K, A]`: indices of spans
-        that are kept, and the pair's score, -inf where there is none.
+        `(antecedents, scores)`, int32 and float32 `[B, K, A]`: places among the
+        M spans in memory and the K spans, and the pair's score, -inf where there
+        is none.
     """
 
     def __init__(
@@ -207,34 +220,44 @@ class CoarseScorer(WeightedLayer):
             self.distance_bias = self.add_bias("distance_bias", 1)
         self.built = True
 
-    def call(self, embeddings, mention_scores, top_spans, top_span_mask, training=None):
-        source = ops.matmul(embeddings, self.projection) + self.projection_bias
+    def call(self, spans, memory=None, training=None):
+        source = ops.matmul(spans["embeddings"], self.projection) + self.projection_bias
         source = self.dropout(source, training=training)
-        target = self.dropout(embeddings, training=training)
-        scores = as_scores(ops.matmul(source, ops.transpose(target, (0, 2, 1))))  # [B, K, K]
-        mention = gather_rows(mention_scores, top_spans)
-        scores = scores + mention[:, :, None] + mention[:, None, :]
-        index = ops.arange(ops.shape(top_spans)[1], dtype="int32")
-        distance = index[:, None] - index[None, :]
+        target = _with_level(spans["embeddings"], memory, 0)
+        target = self.dropout(target, training=training)
+        scores = as_scores(ops.matmul(source, ops.transpose(target, (0, 2, 1))))  # [B, K, M + K]
+        mention = _with_memory("mention_scores", spans, memory)
+        scores = scores + spans["mention_scores"][:, :, None] + mention[:, None, :]
+        distance = spans["index"][:, :, None] - _with_memory("index", spans, memory)[:, None, :]
         if self.use_prior:
             table = self.dropout(ops.cast(self.distances, self.compute_dtype), training=training)
             by_distance = ops.matmul(table, self.distance) + self.distance_bias
             prior = ops.take(as_scores(by_distance[:, 0]), distance_bucket(distance), axis=0)
             scores = scores + prior
-        is_antecedent = (distance > 0) & (top_span_mask[:, :, None] > 0)
+        is_antecedent = (distance > 0) & (spans["mask"][:, :, None] > 0)
         scores = ops.where(is_antecedent, scores, -np.inf)
         _, antecedents = ops.top_k(ops.stop_gradient(scores), self.max_top_antecedents)
         antecedents = ops.cast(antecedents, "int32")
         # By places in the whole matrix: `take_along_axis` is slow on TensorFlow.
-        num_documents, num_spans = ops.shape(top_spans)
-        places = antecedents + index[:, None] * num_spans
+        num_documents, num_spans, num_keys = ops.shape(scores)
+        places = antecedents + ops.arange(num_spans, dtype="int32")[:, None] * num_keys
         return antecedents, gather_rows(ops.reshape(scores, (num_documents, -1)), places)
 
-    def compute_output_spec(
-        self, embeddings, mention_scores, top_spans, top_span_mask, training=None
-    ):
-        shape = (*top_spans.shape, self.max_top_antecedents)
+    def compute_output_spec(self, spans, memory=None, training=None):
+        shape = (*spans["index"].shape, self.max_top_antecedents)
         return keras.KerasTensor(shape, dtype="int32"), keras.KerasTensor(shape, dtype="float32")
+
+
+def _with_memory(name, spans, memory):
+    """A value of the spans in memory, and of the spans behind them, `[B, M + K]`."""
+    return spans[name] if memory is None else ops.concatenate([memory[name], spans[name]], axis=1)
+
+
+def _with_level(embeddings, memory, level):
+    """Embeddings of spans behind those in memory that are refined as often, `[B, M + K, D]`."""
+    if memory is None:
+        return embeddings
+    return ops.concatenate([memory["embeddings"][:, level], embeddings], axis=1)
 
 
 class FineScorer(_Scorer):
@@ -256,14 +279,15 @@ class FineScorer(_Scorer):
         **kwargs: of `WeightedLayer`.
 
     Call arguments:
-        embeddings: float `[B, K, D]`.
+        spans: dict, see the module.
         antecedents: int32 `[B, K, A]`.
         coarse_scores: float32 `[B, K, A]`.
-        span_speakers, span_segments: int32 `[B, K]`.
         genre: int32 `[B]`.
+        memory: dict, or `None`.
 
     Returns:
-        float32 `[B, K, A]`.
+        `(scores, embeddings)`, float32 `[B, K, A]`, and float
+        `[B, coref_depth, K, D]`, as the pairs were scored by them each time.
     """
 
     def __init__(
@@ -307,44 +331,42 @@ class FineScorer(_Scorer):
             self.refinement.build()
         self.built = True
 
-    def call(
-        self,
-        embeddings,
-        antecedents,
-        coarse_scores,
-        span_speakers,
-        span_segments,
-        genre,
-        training=None,
-    ):
-        features = self._features(antecedents, span_speakers, span_segments, genre)
+    def call(self, spans, antecedents, coarse_scores, genre, memory=None, training=None):
+        features = self._features(spans, antecedents, genre, memory)
+        embeddings = spans["embeddings"]
+        levels = [embeddings]
         for depth in range(1, self.coref_depth + 1):
-            others = gather_rows(embeddings, antecedents)  # [B, K, A, D]
+            keys = _with_level(embeddings, memory, depth - 1)
+            others = gather_rows(keys, antecedents)  # [B, K, A, D]
             own = [embeddings[:, :, None, :] * others]
             if features is not None:
                 own.append(self.dropout(features, training=training))
             projected = self.pair.project(2, ops.concatenate(own, axis=-1))
-            projected = projected + gather_rows(self.pair.project(1, embeddings), antecedents)
+            projected = projected + gather_rows(self.pair.project(1, keys), antecedents)
             projected = projected + self.pair.project(0, embeddings)[:, :, None, :]
             scores = coarse_scores + self.pair(projected, training=training)
             if depth < self.coref_depth:  # The released graph updates once more, to no effect.
                 embeddings = self._refined(embeddings, others, scores)
-        return scores
+                levels.append(embeddings)
+        return scores, ops.stack(levels, axis=1)
 
-    def _features(self, antecedents, span_speakers, span_segments, genre):
+    def _features(self, spans, antecedents, genre, memory):
         """`[B, K, A, features * F]`, or `None` where there are none."""
-        shape = ops.shape(antecedents)
+
+        def of_antecedents(name):
+            return gather_rows(_with_memory(name, spans, memory), antecedents)
+
         rows = []
         if self.use_metadata:
-            same = gather_rows(span_speakers, antecedents) == span_speakers[:, :, None]
+            same = of_antecedents("speakers") == spans["speakers"][:, :, None]
             rows.append(ops.take(self.same_speaker, ops.cast(same, "int32"), axis=0))
             of_genre = ops.take(self.genres, genre, axis=0)[:, None, None, :]
-            rows.append(ops.broadcast_to(of_genre, (*shape, of_genre.shape[-1])))
+            rows.append(ops.broadcast_to(of_genre, (*ops.shape(antecedents), self.feature_size)))
         if self.use_features:
-            distance = ops.arange(shape[1], dtype="int32")[:, None] - antecedents
+            distance = spans["index"][:, :, None] - of_antecedents("index")
             rows.append(ops.take(self.distances, distance_bucket(distance), axis=0))
         if self.num_segment_distances:
-            distance = span_segments[:, :, None] - gather_rows(span_segments, antecedents)
+            distance = spans["segments"][:, :, None] - of_antecedents("segments")
             distance = ops.clip(distance, 0, self.num_segment_distances - 1)
             rows.append(ops.take(self.segments, distance, axis=0))
         if not rows:
@@ -359,5 +381,9 @@ class FineScorer(_Scorer):
         attended = attended + ops.matmul(weights[:, :, None, 1:], others)[:, :, 0, :]
         return self.refinement(embeddings, attended)
 
-    def compute_output_spec(self, embeddings, antecedents, coarse_scores, *args, **kwargs):
-        return keras.KerasTensor(coarse_scores.shape, dtype="float32")
+    def compute_output_spec(self, spans, antecedents, coarse_scores, *args, **kwargs):
+        batch, *shape = spans["embeddings"].shape
+        return (
+            keras.KerasTensor(coarse_scores.shape, dtype="float32"),
+            keras.KerasTensor((batch, self.coref_depth, *shape), dtype=self.compute_dtype),
+        )

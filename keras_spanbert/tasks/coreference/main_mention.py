@@ -1,0 +1,50 @@
+"""Which mention of a cluster names it best."""
+
+from collections.abc import Sequence
+
+_PRONOUNS = frozenset(
+    "i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his "
+    "himself she her hers herself it its itself they them their theirs themselves one oneself "
+    "this that these those who whom whose which what thou thee thy thine thyself ye 'em each "
+    "other another both all some any none".split()
+)
+_ARTICLES = frozenset("the a an".split())
+# What begins or joins a clause: a name goes no further.
+_JOINTS = frozenset('who whom whose which that where when , ; : ( ) -- — – - " “ ” ...'.split())
+
+NAME, NOUN, PRONOUN = range(3)
+
+
+def kind_of(words: Sequence[str], begins_sentence: bool, lower_words: frozenset) -> int:
+    """Whether a mention is a name, another noun or a pronoun.
+
+    It is a pronoun where all its words are, and a name where the first word behind
+    articles has a capital letter that it has not merely as the first of a sentence.
+
+    Args:
+        words: the mention's words.
+        begins_sentence: bool. Whether it is the first of its sentence.
+        lower_words: the words of the text that are written in lower case.
+
+    Returns:
+        `NAME`, `NOUN` or `PRONOUN`.
+    """
+    if all(word.lower() in _PRONOUNS for word in words):
+        return PRONOUN
+    place = next((i for i, word in enumerate(words) if word.lower() not in _ARTICLES), 0)
+    word = words[place]
+    if not word[:1].isupper() or word.lower() in _PRONOUNS:
+        return NOUN
+    is_first = begins_sentence and place == 0
+    return NOUN if is_first and word.lower() in lower_words else NAME
+
+
+def rank(words: Sequence[str], kind: int, start: int) -> tuple:
+    """What mentions of a cluster are sorted by, the best first.
+
+    A name comes before another noun and that before a pronoun; then a phrase of one
+    piece before one with a clause or a list, the longer before the shorter, and the
+    earlier before the later.
+    """
+    has_joint = any(word.lower() in _JOINTS for word in words)
+    return kind, has_joint, -sum(map(len, words)), start

@@ -1,0 +1,163 @@
+"""From texts to sentences of words with their places, by TensorFlow Text.
+
+The function is graph code: `resolve` calls it eagerly, and a SavedModel has the
+very same in its graph. Texts are split by patterns, which cannot look ahead, and
+by a sentence breaker that knows no abbreviations. So both are given texts in
+which some characters are masked by others of as many bytes, where the places
+hold that they find.
+
+B = texts, C = characters of all texts, W = words of all texts, S = sentences.
+"""
+
+import collections
+import re
+
+from keras_spanbert.optional import import_tensorflow
+
+Sentences = collections.namedtuple(
+    "Sentences",
+    [
+        "words",  # ragged string [B, (words)]
+        "starts",  # ragged int32 [B, (words)], characters within the text
+        "ends",  # likewise, exclusive
+        "sizes",  # ragged int32 [B, (sentences)], words of each sentence
+    ],
+)
+
+# What a full stop behind seldom ends a sentence: a name, a number or a word goes on.
+_TITLES = (
+    "Mr|Mrs|Ms|Dr|Drs|Prof|Rev|Hon|St|Ste|Messrs|MM|Mme|Mdme|Mlle|Gen|Col|Capt|Cpt|Cmdr|Lieut|Lt|"
+    "Sgt|Sergt|Maj|Gov|Sen|Rep|Pres|Adm|Supt|Mt|Ft|vs|viz|cf|Vol|Vols|vol|vols|Fig|Figs|fig|figs|"
+    "pp|Nos|[Ee]x?g|[Ii]xe"
+)
+# What may stand before a name or at the end: it ends no sentence that goes on in lower case.
+_ABBREVIATIONS = (
+    r"\p{Ll}|etc|Jr|Sr|Esq|Inc|Ltd|Corp|Co|Bros|Ave|Rd|Blvd|approx|dept|est|"
+    "Jan|Feb|Apr|Aug|Sept|Sep|Oct|Nov|Dec"
+)
+_CONTRACTIONS = "(?i:s|m|d|ll|re|ve)"
+_CLOSING = {"'": ")", '"': ")", "»": "))", "’": ")))", "”": ")))"}
+_QUOTES = "[" + re.escape("".join(_CLOSING)) + r")\]]"
+
+# Masks, in order. A letter stands for what is in a word, \x02 for what begins one.
+_IN_WORDS = [
+    (r"[\x00-\x08\x0b-\x1f\x7f]", " "),
+    # Numbers, and what goes on without a space: 3.5, p.m, example.com.
+    (r"(\pN)[,:](\pN)", r"\1x\2"),
+    (r"\.([\p{Ll}\pN])", r"x\1"),
+    # Initials.
+    *[(r"(^|[^\pL\pN]|\p{Lu}x)([A-HJ-ZÀ-ÖØ-Þ])\.", r"\1\2x")] * 2,
+    (r"(^|[^\pL\pN])(I)\.(\p{Lu})", r"\1\2x\3"),
+    (rf"(^|[^\pL\pN])({_TITLES})\.", r"\1\2x"),
+    (rf"(^|[^\pL\pN])((?:\p{{Ll}}x)*(?:{_ABBREVIATIONS}))\.(,|\s+\p{{Ll}})", r"\1\2x\3"),
+    # As the Penn Treebank has them: do n't, Ann 's, they 'll.
+    (r"(\pL)([nN])'([tT])\b", "\\1\x02'\\3"),
+    (r"(\pL)([nN])’([tT])\b", "\\1\x02'''\\3"),
+    (rf"(\pL)'({_CONTRACTIONS})\b", "\\1\x02\\2"),
+    (rf"(\pL)’({_CONTRACTIONS})\b", "\\1\x02''\\2"),
+    # o'clock, to-morrow. Twice, since a match takes the letter before.
+    *[(r"(\pL)'(\pL)", r"\1x\2"), (r"(\pL)’(\pL)", r"\1xxx\2")] * 2,
+    *[(r"([\pL\pN])-([\pL\pN])", r"\1x\2")] * 2,
+]
+_IN_SENTENCES = [
+    (r"\. \. \.", "x x x"),
+    # "Go!" she said. Thrice, for "Go!!!"
+    *[(rf"[!?](x*{_QUOTES}*\s+\p{{Ll}})", r"x\1")] * 3,
+    (rf"(?:\.\.\.|…)({_QUOTES}*\s+\p{{Ll}})", r"xxx\1"),
+    (rf"\.({_QUOTES}+\s+\p{{Ll}})", r"x\1"),
+    # The breaker leaves quotes to the next sentence, and keeps brackets with the last.
+    *[(rf"([.!?…)]){quote}", rf"\1{mask}") for quote, mask in _CLOSING.items()] * 2,
+]
+_EMOJI = r"\p{So}(?:[\x{fe0f}\p{Sk}]|\x{200d}\p{So})*"
+_WORDS = rf"\x02'*\pL+|\.\.+|--+|\p{{Han}}|{_EMOJI}|[\pP\pS]"
+_SPACES = r"[\s\pZ]+"
+_BLANK_LINE = r"\n[\s\pZ]*\n"
+
+
+def split(texts) -> Sentences:
+    r"""Splits texts into sentences and words.
+
+    A sentence ends behind `.`, `!`, `?` and their like with the quotes and
+    brackets that close there, and at a blank line. Words are what stands
+    between spaces and punctuation, with hyphens and apostrophes inside;
+    contractions are split as in the Penn Treebank, a Chinese character is a word.
+
+    Args:
+        texts: string tensor `[B]`, valid UTF-8.
+
+    Returns:
+        `Sentences`. Each word is the slice of its text between its places.
+
+    Raises:
+        ImportError: where TensorFlow or TensorFlow Text is not installed.
+    """
+    tf = import_tensorflow("Splitting texts into words")
+    import tensorflow_text as tf_text
+
+    texts = tf.convert_to_tensor(texts, tf.string)
+    masked = _masked(texts, _IN_WORDS)
+    spaces_or_words = f"{_SPACES}|{_WORDS}"
+    _, starts, ends = tf_text.regex_split_with_offsets(masked, spaces_or_words, _WORDS)
+    breaker = tf_text.StateBasedSentenceBreaker()
+    _, sentence_starts, _ = breaker.break_sentences_with_offsets(_masked(masked, _IN_SENTENCES))
+    _, paragraph_starts, _ = tf_text.regex_split_with_offsets(masked, _BLANK_LINE)
+
+    # === All texts in a row ===
+    num_bytes = tf.cast(tf.strings.length(texts), tf.int64)
+    before_text = tf.cumsum(num_bytes, exclusive=True)  # [B]
+
+    def in_a_row(places):
+        rows = tf.cast(places.value_rowids(), tf.int64)
+        return tf.cast(places.values, tf.int64) + tf.gather(before_text, rows)
+
+    begins, stops = in_a_row(starts), in_a_row(ends)  # [W]
+
+    # === Sentences ===
+    text_of_word = tf.cast(starts.value_rowids(), tf.int64)
+    part = [text_of_word] + [
+        tf.searchsorted(in_a_row(places), begins, "right", tf.int64)
+        for places in (sentence_starts, paragraph_starts)
+    ]
+    is_first = tf.concat(
+        [
+            tf.ones_like(begins[:1], tf.bool),
+            tf.reduce_any([x[1:] != x[:-1] for x in part], axis=0),
+        ],
+        axis=0,
+    )
+    first_words = tf.where(is_first)[:, 0]  # [S]
+    num_words = tf.size(begins, tf.int64)
+    sizes = tf.concat([first_words[1:], [num_words]], axis=0)[: tf.size(first_words)] - first_words
+    num_texts = tf.size(texts, tf.int64)
+    sizes = tf.RaggedTensor.from_value_rowids(
+        tf.cast(sizes, tf.int32), tf.gather(text_of_word, first_words), num_texts, validate=False
+    )
+
+    # === From bytes to characters ===
+    characters = tf.strings.unicode_decode(texts, "UTF-8")
+    values = characters.values  # [C]
+    more_bytes = sum(tf.cast(values >= low, tf.int64) for low in (0x80, 0x800, 0x10000))
+    byte_of = tf.cumsum(1 + more_bytes, exclusive=True)
+    first, last = (tf.searchsorted(byte_of, x, "left", tf.int64) for x in (begins, stops))
+    shift = tf.gather(tf.cast(characters.row_starts(), tf.int64), text_of_word)
+    word_of = tf.searchsorted(first, tf.range(tf.size(values, tf.int64)), "right", tf.int64) - 1
+    is_in_word = tf.range(tf.size(values, tf.int64)) < tf.gather(
+        tf.concat([last, [0]], axis=0), tf.where(word_of < 0, num_words, word_of)
+    )
+    words = tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(values, is_in_word), last - first, validate=False
+    )
+    return Sentences(
+        starts.with_values(tf.strings.unicode_encode(words, "UTF-8")),
+        starts.with_values(tf.cast(first - shift, tf.int32)),
+        starts.with_values(tf.cast(last - shift, tf.int32)),
+        sizes,
+    )
+
+
+def _masked(texts, masks):
+    import tensorflow as tf
+
+    for pattern, mask in masks:
+        texts = tf.strings.regex_replace(texts, pattern, mask)
+    return texts
