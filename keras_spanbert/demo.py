@@ -1,9 +1,11 @@
-"""A local web page to ask questions on: `python -m keras_spanbert.demo PRESET`.
+"""A local web page to try models on: `python -m keras_spanbert.demo PRESET [PRESET ...]`.
 
-PRESET is a question answering model: a folder that `train.py` or
-`save_to_preset` wrote, or a checkpoint with a question answering head. Paste a
-passage, ask, and see the answers in the passage and, below, the best of them
-with their scores and the characters that they are. Takes the extra [demo].
+PRESET is a model of question answering or coreference: a folder that `train.py`
+or `save_to_preset` wrote, or a checkpoint with a head for one of them. With a
+model of question answering, paste a passage, ask, and see the answers in the
+passage and, below, the best of them with their scores and the characters that
+they are. With one of coreference, paste a text, and see what in it is of the
+same thing. Several models have a tab each. Takes the extra [demo].
 """
 
 import argparse
@@ -15,7 +17,8 @@ import sys
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 _UNTRAINED = (
-    "PRESET must answer questions: train it first (train.py --task=question_answering). Received: "
+    "PRESET must answer questions or find coreference: train it first (train.py "
+    "--task=question_answering or --task=coreference). Received: "
 )
 NUM_ANSWERS = 5
 PASSAGE = (
@@ -27,15 +30,27 @@ QUESTIONS = (
     "Which country has most of the rainforest?",
     "How many square kilometres does the basin span?",
 )
+TEXTS = {
+    "A letter": (
+        "Ann told her brother Bob that his letter had come. She had read it on the train, and so "
+        'had the conductor, who gave it back to her. "I think," said Bob, "that he knew me."'
+    ),
+    "Two friends": (
+        "The old painter and his friend lived by the river. It flooded their house each spring, "
+        "and each spring the two of them carried its chairs up the hill. The friend's daughter "
+        "helped them; she was stronger than her father."
+    ),
+}
 # One colour, a shade for a score: red and green would read as wrong and right.
 _COLOR, _FAINTEST, _STRONGEST = "59, 130, 246", 0.15, 0.6
 
 
-def build_page(answerer, name: str = ""):
-    """The page.
+def build_page(model, name: str = ""):
+    """The page of a model.
 
     Args:
-        answerer: `SpanBertQuestionAnswerer` with preprocessor.
+        model: `SpanBertQuestionAnswerer` or `SpanBertCoreferenceResolver`, with
+            preprocessor.
         name: string. What the page calls the model. Defaults to `""`.
 
     Returns:
@@ -46,6 +61,13 @@ def build_page(answerer, name: str = ""):
     build_page(answerer).launch()
     ```
     """
+    from keras_spanbert import SpanBertCoreferenceResolver
+
+    is_resolver = isinstance(model, SpanBertCoreferenceResolver)
+    return (_coreference_page if is_resolver else _answers_page)(model, name)
+
+
+def _answers_page(answerer, name):
     import gradio
 
     from keras_spanbert.models.strings import well_formed
@@ -63,8 +85,7 @@ def build_page(answerer, name: str = ""):
         return to_html(highlight(passage, answers)), rows
 
     with gradio.Blocks(title="keras_spanbert: question answering") as page:
-        model = f"<p>Model: <b>{html.escape(name)}</b></p>" if name else ""
-        gradio.HTML(f"<h1>Ask a passage</h1>{model}")
+        gradio.HTML(_heading("Ask a passage", name))
         passage = gradio.Textbox(PASSAGE, label="Passage", lines=8, max_lines=20)
         question = gradio.Textbox(QUESTIONS[0], label="Question")
         button = gradio.Button("Ask", variant="primary")
@@ -90,6 +111,50 @@ def build_page(answerer, name: str = ""):
         for asked in [button.click, question.submit]:
             asked(ask, [passage, question], [highlighted, best], api_name="ask")
     return page
+
+
+def _coreference_page(resolver, name):
+    import gradio
+
+    from keras_spanbert.models.strings import well_formed
+    from keras_spanbert.tasks.coreference import page as clusters_page
+
+    def resolve(text):
+        text = well_formed(text)
+        if not text.strip():
+            raise gradio.Error("A text is needed.", print_exception=False)
+        (found,) = resolver.resolve([text], scores=True)
+        return clusters_page.draw_clusters(text, found["clusters"])
+
+    with gradio.Blocks(title="keras_spanbert: coreference") as page:
+        gradio.HTML(_heading("Who is who in a text", name))
+        text = gradio.Textbox(next(iter(TEXTS.values())), label="Text", lines=8, max_lines=20)
+        button = gradio.Button("Resolve", variant="primary")
+        clusters = gradio.HTML(
+            label="What is of the same thing has the same number",
+            show_label=True,
+            container=True,
+            padding=True,
+            apply_default_css=False,
+            js_on_load=f"{clusters_page.SCRIPT}watch('value', () => light((chosen = null)));",
+        )
+        gradio.Examples(
+            [[example] for example in TEXTS.values()],
+            text,
+            clusters,
+            fn=resolve,
+            cache_examples=False,
+            run_on_click=True,
+            example_labels=list(TEXTS),
+            label="Examples: click one",
+        )
+        button.click(resolve, text, clusters, api_name="resolve")
+    return page
+
+
+def _heading(title, name):
+    model = f"<p>Model: <b>{html.escape(name)}</b></p>" if name else ""
+    return f"<h1>{title}</h1>{model}"
 
 
 def place(answer) -> str:
@@ -131,34 +196,25 @@ def main(arguments=None, program: str = "python -m keras_spanbert.demo") -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("preset", metavar="PRESET")
+    parser.add_argument("presets", metavar="PRESET", nargs="+")
     parser.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
     args = parser.parse_args(arguments)
     try:
-        import gradio  # noqa: F401
+        import gradio
     except ImportError:
         return mistake("the page takes gradio (pip install keras-spanbert[demo])")
 
-    import keras_spanbert as ks
-    from keras_spanbert.formats import keras_hub
-
-    if "://" not in args.preset and not os.path.exists(args.preset):
-        return mistake(f"PRESET must be a preset or a checkpoint. Received: {args.preset}")
-    task = keras_hub.task_class(args.preset)
-    if task not in (None, ks.SpanBertQuestionAnswerer.__name__):
-        return mistake(_UNTRAINED + args.preset)
     try:
-        answerer = ks.SpanBertQuestionAnswerer.from_preset(args.preset)
+        models = [load(preset) for preset in args.presets]
     except (ValueError, OSError) as error:
         return mistake(str(error))
-    if answerer.untrained_heads():
-        return mistake(_UNTRAINED + args.preset)
-    if answerer.preprocessor is None:
-        return mistake(f"PRESET must have a preprocessor. Received: {args.preset}")
+    names = [os.path.basename(os.path.normpath(preset)) for preset in args.presets]
     try:
-        name = os.path.basename(os.path.normpath(args.preset))
-        page = build_page(answerer, name)
+        pages = [build_page(model, name) for model, name in zip(models, names)]
+        # Two tabs of one name would be one.
+        tabs = [f"{i}. {name}" for i, name in enumerate(names, 1)]
+        page = pages[0] if len(pages) == 1 else gradio.TabbedInterface(pages, tabs)
         # Quiet: gradio's advice is about arguments that this command does not have.
         _, address, _ = page.launch(
             server_name=args.host, server_port=args.port, prevent_thread_lock=True, quiet=True
@@ -168,6 +224,34 @@ def main(arguments=None, program: str = "python -m keras_spanbert.demo") -> int:
     print(f"The page is at {address}; Ctrl-C ends it", flush=True)
     page.block_thread()
     return 0
+
+
+def load(preset: str):
+    """The model of a preset or checkpoint, of the class that it has the head of.
+
+    Raises:
+        ValueError: where it has none, or no preprocessor.
+    """
+    import keras_spanbert as ks
+    from keras_spanbert import formats
+    from keras_spanbert.formats import keras_hub
+
+    if "://" not in preset and not os.path.exists(preset):
+        raise ValueError(f"PRESET must be a preset or a checkpoint. Received: {preset}")
+    classes = [ks.SpanBertQuestionAnswerer, ks.SpanBertCoreferenceResolver]
+    source = formats.open_source(preset)
+    if isinstance(source, formats.Checkpoint):
+        classes = [c for c in classes if any(source.has(p.prefix) for p in c.checkpoint_parts)]
+    elif name := keras_hub.task_class(source):
+        classes = [cls for cls in classes if cls.__name__ == name]
+    if not classes:
+        raise ValueError(_UNTRAINED + preset)
+    model = classes[0].from_preset(preset)
+    if model.untrained_heads():
+        raise ValueError(_UNTRAINED + preset)
+    if model.preprocessor is None:
+        raise ValueError(f"PRESET must have a preprocessor. Received: {preset}")
+    return model
 
 
 def mistake(message) -> int:

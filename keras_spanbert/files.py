@@ -4,11 +4,12 @@ import contextlib
 import csv
 import hashlib
 import json
+import operator
 import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO
 
 import filelock
@@ -41,6 +42,14 @@ def write_json(path: str, value, indent: int | None = 2) -> None:
     with replacing(path) as file:
         file.write(json.dumps(value, indent=indent))
         file.write("\n")
+
+
+def write_json_lines(path: str, values: Iterable) -> None:
+    """Writes values as JSON, a line each, whole or not at all."""
+    # `operator.index` takes NumPy's integers.
+    lines = [json.dumps(value, default=operator.index) + "\n" for value in values]
+    with replacing(path) as file:
+        file.writelines(lines)
 
 
 def write_csv(path: str, rows: list[dict]) -> None:

@@ -26,7 +26,9 @@ ONCE = (
     "recipes/test_configs.py",
     "recipes/test_places.py",
     "runs/test_plots.py",
+    "tasks/coreference/test_page.py",
     "tasks/coreference/test_preprocessor.py",
+    "tasks/coreference/test_replacing.py",
     "tasks/coreference/test_resolve.py",
     "tasks/coreference/test_splitting.py",
     "tasks/pretrain/test_unigram.py",
@@ -40,6 +42,7 @@ ONCE = (
     "test_optional.py",
     "test_package.py",
     "test_runner.py",
+    "test_spacy.py",
 )
 # Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.
 SLOW = (

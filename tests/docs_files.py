@@ -41,6 +41,13 @@ def write_all(root):
         backbone, ks.SpanBertQuestionAnswererPreprocessor(tokenizer, 64, 24, 16)
     )
     answerer.save_to_preset(root / "saved_models" / "answers")
+    resolver = ks.SpanBertCoreferenceResolver(
+        backbone,
+        ks.SpanBertCoreferenceResolverPreprocessor(tokenizer, sequence_length=64),
+        max_segment_len=64,
+        ffnn_size=24,
+    )
+    resolver.save_to_preset(root / "saved_models" / "resolver")
     _write_checkpoints(root, pretrainer)
 
 

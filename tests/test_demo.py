@@ -6,15 +6,17 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import urllib.request
 
+import browsers
+import canned_resolver
 import pytest
 
 import keras_spanbert as ks
 from keras_spanbert import demo
+from keras_spanbert.tasks.coreference.page import SCRIPT, draw_clusters
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra [demo])")
 ROOT = pathlib.Path(__file__).parent.parent
@@ -31,9 +33,24 @@ def model(trained_answerer, tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(model):
     """The page of a process of its own."""
+    with page_of("-m", "keras_spanbert.demo", f"{model[1]}/") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def two_models_address(model, tmp_path_factory):
+    """The page of a resolver of coreference and of `model`."""
+    folder = tmp_path_factory.mktemp("resolver") / "my resolver"
+    canned_resolver.save(folder)
+    with page_of(ROOT / "tests" / "canned_resolver.py", folder, model[1]) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def page_of(*arguments):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "keras_spanbert.demo", f"{model[1]}/"],
+        [sys.executable, *arguments],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -91,22 +108,10 @@ def test_page_names_the_model_and_offers_examples(address):
 
 
 def test_page_answers_in_a_browser(model, address, tmp_path):
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    if not (shutil.which("chromium") and shutil.which("chromedriver")):
-        pytest.skip("Chromium is not installed")
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.ui import WebDriverWait
+    with browsers.phone(tmp_path) as browser:
+        from selenium.webdriver.common.by import By
+        from selenium.webdriver.support.ui import WebDriverWait
 
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for argument in [
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        f"--user-data-dir={tmp_path / 'profile'}", "--window-size=390,1400",  # A phone's width.
-    ]:  # fmt: skip
-        options.add_argument(argument)
-    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
-    with webdriver.Chrome(options=options, service=service) as browser:
         browser.get(address)
         wait = WebDriverWait(browser, 60)
         boxes = wait.until(
@@ -124,6 +129,52 @@ def test_page_answers_in_a_browser(model, address, tmp_path):
             "return document.documentElement.scrollWidth <= window.innerWidth"
         )
     assert "ann" in text and "12 to 15" in text
+
+
+COREFERENCE = "Ann sold her book. Bob </script><b>read</b> it ${1 + 1} {{value}}."
+
+
+def test_page_of_two_models_resolves_and_answers(model, two_models_address):
+    from gradio_client import Client
+
+    with contextlib.closing(Client(two_models_address, verbose=False)) as client:
+        shown = client.predict(COREFERENCE, api_name="/resolve")
+        _, best = client.predict(PASSAGE, "who wrote it", api_name="/ask")
+        with pytest.raises(Exception, match="A text is needed"):
+            client.predict(" ", api_name="/resolve")
+    assert shown == draw_clusters(COREFERENCE, canned_resolver.in_text(COREFERENCE, scores=True))
+    assert shown.count("<mark") == 5 and best["data"][0][0] == "ann"
+    config = json.load(urllib.request.urlopen(f"{two_models_address}/config", timeout=60))
+    tabs = [c["props"].get("label") for c in config["components"] if c["type"] == "tabitem"]
+    assert tabs == ["1. my resolver", "2. my <answers>"]
+    scripts = [c["props"].get("js_on_load") or "" for c in config["components"]]
+    assert sum(SCRIPT in script for script in scripts) == 1
+
+
+def test_page_lights_clusters_in_a_browser(two_models_address, tmp_path):
+    with browsers.phone(tmp_path) as browser:
+        from selenium.webdriver.common.action_chains import ActionChains
+        from selenium.webdriver.common.by import By
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        browser.get(two_models_address)
+        wait = WebDriverWait(browser, 60)
+        box = wait.until(lambda b: b.find_elements(By.TAG_NAME, "textarea"))[0]
+        box.clear()
+        box.send_keys(COREFERENCE)
+        browser.find_element(By.XPATH, "//button[normalize-space()='Resolve']").click()
+        marks = wait.until(
+            lambda b: len(found := b.find_elements(By.TAG_NAME, "mark")) == 5 and found
+        )
+        shown = browser.execute_script("return document.querySelector('.coref .text').textContent")
+        ActionChains(browser).move_to_element(marks[0]).perform()
+        lit = browser.find_elements(By.CSS_SELECTOR, "mark.lit")
+        browser.save_screenshot(os.environ.get("SCREENSHOT", str(tmp_path / "page.png")))
+        assert [mark.text for mark in lit] == ["Ann", "her"]
+        assert browser.execute_script(
+            "return document.documentElement.scrollWidth <= window.innerWidth"
+        )
+    assert shown == COREFERENCE
 
 
 def test_better_of_two_overlapping_answers_is_highlighted():

@@ -15,6 +15,7 @@ import pytest
 from absl.testing import flagsaver
 from train_script import in_process
 
+import keras_spanbert as ks
 from keras_spanbert import demo
 from keras_spanbert.checkpoints import __main__ as checkpoints_main
 from keras_spanbert.recipes.run import parse_flags
@@ -167,9 +168,12 @@ def run(command, folder, monkeypatch):
     assert not code, f"{command} ended with exit code {code}"
 
 
-def page_that_prints(answerer, name):
+def page_that_prints(model, name):
     def launch(**_):
-        print(name, answerer.answer(demo.QUESTIONS[0], demo.PASSAGE))
+        if isinstance(model, ks.SpanBertCoreferenceResolver):
+            print(name, model.resolve(list(demo.TEXTS.values())))
+        else:
+            print(name, model.answer(demo.QUESTIONS[0], demo.PASSAGE))
         return None, "http://127.0.0.1:7860", None
 
     return types.SimpleNamespace(launch=launch, block_thread=lambda: None)

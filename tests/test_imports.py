@@ -9,7 +9,7 @@ import pytest
 @pytest.mark.parametrize(
     "program",
     [
-        "import keras_spanbert, keras_hub",
+        "import keras_spanbert, keras_hub, sys; assert 'spacy' not in sys.modules",
         "from keras_spanbert.checkpoints.__main__ import main",
         "import keras_spanbert as ks; ks.data.squad.read; ks.data.mrqa.read; "
         "ks.data.coreference.read; ks.data.gap.read",

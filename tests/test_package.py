@@ -12,6 +12,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 TIMEOUT = 180
+# What stands beside the package.
+MODULES = ["keras_spanbert_commands.py", "keras_spanbert_spacy.py"]
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +24,7 @@ def wheel(tmp_path_factory):
     for name in ["keras_spanbert", "configs"]:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
-    names = ["setup.cfg", "pyproject.toml", "README.md", "LICENSE", "keras_spanbert_commands.py"]
-    for name in names:
+    for name in ["setup.cfg", "pyproject.toml", "README.md", "LICENSE", *MODULES]:
         shutil.copy(ROOT / name, source)
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", f"--wheel-dir={folder}", "."],
@@ -36,11 +37,17 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(wheel, tmp_path_factory):
-    """Runs an installed command in an empty folder."""
+def site(wheel, tmp_path_factory):
+    """A folder that the wheel is installed in."""
     site = tmp_path_factory.mktemp("site")
     install = ["install", "--quiet", "--no-deps", "--no-index", f"--target={site}", str(wheel)]
     subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=TIMEOUT)
+    return site
+
+
+@pytest.fixture(scope="module")
+def run(site, tmp_path_factory):
+    """Runs an installed command in an empty folder."""
     folder = tmp_path_factory.mktemp("empty")
 
     def run(command, *arguments):
@@ -61,7 +68,7 @@ def run(wheel, tmp_path_factory):
 def test_wheel_has_the_package_its_recipes_and_nothing_of_the_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "keras_spanbert/py.typed" in names
-    for path in [ROOT / "keras_spanbert_commands.py", *ROOT.glob("keras_spanbert/**/*.py")]:
+    for path in [*(ROOT / name for name in MODULES), *ROOT.glob("keras_spanbert/**/*.py")]:
         assert str(path.relative_to(ROOT)) in names
     flagfiles = {path.name for path in ROOT.glob("configs/*.cfg")}
     assert flagfiles == {pathlib.Path(name).name for name in names if name.endswith(".cfg")}
@@ -87,3 +94,20 @@ def test_installed_command_tells_a_mistake_in_its_own_name(run):
     assert done.returncode == 2
     assert done.stderr.startswith("spanbert-train: `--mask_rate` must be in (0, 1].")
     assert run("spanbert-demo", "no/such/preset").returncode == 2
+
+
+def test_spacy_finds_the_component_and_loads_no_backend_for_it(site, tmp_path):
+    pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
+    program = (
+        "import sys, spacy; nlp = spacy.blank('en'); nlp.add_pipe('spanbert_coreference'); "
+        "assert 'keras_spanbert_spacy' in sys.modules; assert 'keras' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, done.stderr

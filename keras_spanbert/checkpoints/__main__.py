@@ -1,9 +1,10 @@
 """Converts checkpoints: `python -m keras_spanbert.checkpoints SOURCE DESTINATION`.
 
-SOURCE is a folder of Hugging Face's or of Google's BERT, a fairseq .pt file, a
-tar archive of these or an hf://owner/name handle, and DESTINATION becomes a
-keras-hub preset; or SOURCE is such a preset, and DESTINATION becomes a Hugging
-Face folder. Prints what was loaded, left unused or started fresh.
+SOURCE is a folder of Hugging Face's or of Google's BERT or of the released
+coreference code, a fairseq .pt file, a tar archive of these or an
+hf://owner/name handle, and DESTINATION becomes a keras-hub preset; or SOURCE is
+such a preset, and DESTINATION becomes a Hugging Face folder. Prints what was
+loaded, left unused or started fresh.
 """
 
 import argparse

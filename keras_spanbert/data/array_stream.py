@@ -14,6 +14,11 @@ def check_batch_size(batch_size: int, num_rows: int) -> None:
         )
 
 
+def epoch_order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of an epoch's rows, `[num_rows]`, from the seed and the epoch alone."""
+    return np.random.default_rng([seed, epoch]).permutation(num_rows)
+
+
 class RowStream:
     """The order of batches of numbered rows, and a place in it.
 
@@ -67,7 +72,7 @@ class RowStream:
             waiting = waiting[self.batch_size :]
 
     def _order(self, epoch):
-        return np.random.default_rng([self.seed, epoch]).permutation(self.num_rows)
+        return epoch_order(self.num_rows, self.seed, epoch)
 
 
 class ArrayStream(RowStream):

@@ -1,7 +1,5 @@
 """Files with coreference: the released jsonlines, CoNLL-2012 and LitBank."""
 
-import json
-import operator
 import os
 
 from keras_spanbert import files
@@ -12,7 +10,7 @@ from keras_spanbert.data.coreference_documents import (
     pair_with_clusters,
 )
 from keras_spanbert.data.examples import as_list
-from keras_spanbert.data.text_files import read_lines
+from keras_spanbert.data.text_files import read_json_lines
 
 __all__ = [
     "check_document",
@@ -88,17 +86,7 @@ def read(paths) -> list[dict]:
 
 
 def _read_jsonlines(path):
-    for place, line in read_lines(path):
-        if not line.strip():
-            continue
-        try:
-            document = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{place}: must be JSON. Received: {error.msg}, column {error.colno}"
-            ) from None
-        except RecursionError:
-            raise ValueError(f"{place}: must be JSON. Received: lists in lists too deep") from None
+    for place, document in read_json_lines(path):
         check_document(document, place)
         yield document
 
@@ -130,7 +118,4 @@ def write_jsonlines(path: str | os.PathLike, documents, predicted_clusters=None)
         ]
     for i, document in enumerate(documents):
         check_document(document, f"documents[{i}]")
-    # `operator.index` takes NumPy's integers.
-    lines = [json.dumps(document, default=operator.index) + "\n" for document in documents]
-    with files.replacing(os.fspath(path)) as file:
-        file.writelines(lines)
+    files.write_json_lines(os.fspath(path), documents)

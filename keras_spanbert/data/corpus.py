@@ -220,8 +220,9 @@ class Corpus:
         counts = TokenCounts(tokenizer)
         for blocks in self.blocks(tokenizer, sequence_length, min_tokens=min_tokens):
             counts.add(blocks)
-        self.counted_blocks[tokenizer, sequence_length, min_tokens] = counts.result()[1]
-        return counts.result()
+        counts, num_blocks = counts.result()
+        self.counted_blocks[tokenizer, sequence_length, min_tokens] = num_blocks
+        return counts, num_blocks
 
     def survey(self, preprocessor, batch_size: int, steps: int | None = None, min_tokens: int = 8):
         """`token_counts` and `evaluation_dataset` of the held-out documents, in one reading.

@@ -1,5 +1,8 @@
 """Files of GAP, pronouns with two names that each may refer to."""
 
+import os
+
+from keras_spanbert import files
 from keras_spanbert.data.examples import as_list
 from keras_spanbert.data.text_files import read_lines
 
@@ -110,6 +113,29 @@ def refers_to(example: dict, clusters) -> tuple[bool, bool]:
         for name in [_span(example, "a"), _span(example, "b")]
     )
     return a, b
+
+
+def write_predictions(path: str | os.PathLike, predictions: dict) -> None:
+    """Writes whom pronouns refer to, as the official scorer reads it, whole or not at all.
+
+    Args:
+        path: string.
+        predictions: dict of id to a pair of bools, for A and B.
+
+    Raises:
+        OSError: where the file cannot be written.
+
+    Example:
+    ```python
+    keras_spanbert.data.gap.write_predictions("found.tsv", {"test-1": (True, False)})
+    ```
+    """
+    lines = [
+        "\t".join([name, *(str(bool(label)).upper() for label in pair)]) + "\n"
+        for name, pair in predictions.items()
+    ]
+    with files.replacing(os.fspath(path)) as file:
+        file.writelines(lines)
 
 
 def _span(example, name):

@@ -1,11 +1,8 @@
 """Files of the MRQA 2019 shared task."""
 
-import gzip
-import json
-import zlib
-
 from keras_spanbert.data import examples
 from keras_spanbert.data.examples import ExamplesReader, as_list, field
+from keras_spanbert.data.text_files import read_json_lines
 
 _URL = "https://s3.us-east-2.amazonaws.com/mrqa/release/v2/"
 FILES = {
@@ -133,24 +130,6 @@ def _spans(question, place):
 
 def _paragraphs(path):
     """Each line's paragraph and its place, without the header."""
-    with open(path, "rb") as file:
-        is_gzip = file.read(2) == b"\x1f\x8b"
-    line = 0
-    try:
-        with (gzip.open if is_gzip else open)(path, "rt", encoding="utf-8") as file:
-            for line, text in enumerate(file, start=1):
-                place = f"{path}, line {line}"
-                if not text.strip():
-                    continue
-                try:
-                    paragraph = json.loads(text)
-                except json.JSONDecodeError as error:
-                    raise ValueError(
-                        f"{place}: must be JSON. Received: {error.msg}, column {error.colno}"
-                    ) from None
-                if not (isinstance(paragraph, dict) and "header" in paragraph):
-                    yield place, paragraph
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} is damaged after line {line}. Received: {error}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8 after line {line}. Received: {error}") from None
+    for place, paragraph in read_json_lines(path):
+        if not (isinstance(paragraph, dict) and "header" in paragraph):
+            yield place, paragraph

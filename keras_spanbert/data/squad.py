@@ -1,9 +1,8 @@
 """Files of SQuAD 1.1 and 2.0."""
 
-import json
-
 from keras_spanbert.data import examples as examples_module
 from keras_spanbert.data.examples import ExamplesReader, as_list, field
+from keras_spanbert.data.text_files import parse_json
 
 _URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
 FILES = {
@@ -111,14 +110,10 @@ def to_dataset(examples) -> dict:
 def _load(path):
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}, line {error.lineno}: must be JSON. Received: {error.msg}, "
-            f"column {error.colno}"
-        ) from None
+            text = file.read()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8. Received: {error}") from None
+    return parse_json(text, path)
 
 
 def _questions(path, content):

@@ -4,6 +4,7 @@ import codecs
 import glob
 import gzip
 import io
+import json
 import os
 import re
 import zlib
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
 
 _READ_BYTES = 1 << 20
+_DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # A document longer than this is read in pieces, cut between words.
 _PIECE_CHARACTERS = 1 << 16
@@ -51,12 +53,11 @@ def _read_text(path, encoding_errors):
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     offset = 0
     with open(path, "rb") as file:
-        if file.peek(2)[:2] == b"\x1f\x8b":
-            file = gzip.GzipFile(fileobj=file)
+        file = _unpacked(file)
         while True:
             try:
                 data = file.read(_READ_BYTES)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            except _DAMAGES as error:
                 raise ValueError(f"A gzip file must be whole. Received: {path}: {error}") from None
             if offset == 0 and data.startswith(_UTF_16):
                 raise ValueError(
@@ -83,6 +84,11 @@ def _read_text(path, encoding_errors):
             offset += len(data)
             if not data:
                 return
+
+
+def _unpacked(file):
+    """A file that is open for bytes, or what is in it where it is gzip."""
+    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
 
 
 def _split_documents(parts, boundary):
@@ -122,19 +128,53 @@ def _split(text, boundary):
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
-    """Yields `(place, line)` of a text file; `place` names path and line for messages.
+    """Yields `(place, line)` of a text file, plain or gzip; `place` is path and line for messages.
 
     Raises:
-        ValueError: where a line is not UTF-8.
+        ValueError: where a line is not UTF-8, or the file is damaged gzip.
     """
+    number = 0
     with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
-            place = f"{path}, line {number}"
-            try:
-                # A byte order mark may stand at the start.
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{place}: text must be UTF-8. Received: {error.reason} at byte {error.start}"
-                ) from None
-            yield place, text.rstrip("\r\n")
+        try:
+            for number, line in enumerate(_unpacked(file), start=1):
+                place = f"{path}, line {number}"
+                try:
+                    # A byte order mark may stand at the start.
+                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise ValueError(
+                        f"{place}: text must be UTF-8. Received: {error.reason} at byte "
+                        f"{error.start}"
+                    ) from None
+                yield place, text.rstrip("\r\n")
+        except _DAMAGES as error:
+            raise ValueError(
+                f"A gzip file must be whole. Received: {path}, damaged after line {number}: {error}"
+            ) from None
+
+
+def read_json_lines(path: str | os.PathLike) -> Iterator[tuple]:
+    """Yields `(place, value)` of a file of a JSON value a line: see `read_lines`.
+
+    Raises:
+        ValueError: where a line is not JSON.
+    """
+    for number, (place, line) in enumerate(read_lines(path), start=1):
+        if line.strip():
+            yield place, parse_json(line, path, number)
+
+
+def parse_json(text: str, path: str | os.PathLike, line: int = 1):
+    """The value of JSON text, which begins at a line of a file.
+
+    Raises:
+        ValueError: where it is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line += error.lineno - 1
+        received = f"{error.msg}, column {error.colno}"
+    except RecursionError:
+        received = "lists in lists too deep"
+    raise ValueError(f"{path}, line {line}: must be JSON. Received: {received}")

@@ -29,16 +29,25 @@ def mean_over_replicas(x):
 def summed_over_replicas(tensors):
     """The sums of tensors over TensorFlow's replicas, and how many these are.
 
-    On the other backends tensors are already those of all replicas, and it is 1.
+    On the other backends tensors are already those of all replicas, and it is 1. Those that
+    TensorFlow keeps as rows of a table, one for each time that the row was gathered, become
+    whole: the norm of the rows apart is not the gradient's.
+
+    Args:
+        tensors: list of tensors; `None` stays.
     """
     if keras.backend.backend() != "tensorflow":
         return tensors, 1
     import tensorflow as tf
 
+    tensors = [tensor if tensor is None else tf.convert_to_tensor(tensor) for tensor in tensors]
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return tensors, 1
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors), context.num_replicas_in_sync
+    given = [tensor for tensor in tensors if tensor is not None]
+    sums = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, given))
+    sums = [tensor if tensor is None else next(sums) for tensor in tensors]
+    return sums, context.num_replicas_in_sync
 
 
 def with_exchanged_gradients(model: keras.Model, call: Callable):

@@ -25,7 +25,7 @@ def uniform(seed, num_rows, num_columns):
         generator = np.random.Generator(np.random.Philox(key=seed.astype(np.uint64)))
         return generator.random((num_rows, num_columns))
     with tf.device("cpu"):
-        seed = tf.cast(seed if tf.is_tensor(seed) else to_numpy(seed), tf.int64)
+        seed = tf.cast(seed if tf.is_tensor(seed) else keras.ops.convert_to_numpy(seed), tf.int64)
         if seed.shape.rank == 0:
             seed = tf.stack([seed, 0])
         draws = tf.random.stateless_uniform(
@@ -45,10 +45,3 @@ def tensorflow():
     except ImportError:
         return None
     return tf
-
-
-def to_numpy(x) -> np.ndarray:
-    """An array of numbers of any backend."""
-    if keras.ops.is_tensor(x):
-        return keras.ops.convert_to_numpy(x)
-    return np.asarray(x)

@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_spanbert.keras_private import take_tensors_of_tensorflow
 from keras_spanbert.layers import span_masks
-from keras_spanbert.layers.draws import check_seed, tensorflow, to_numpy, uniform
+from keras_spanbert.layers.draws import check_seed, tensorflow, uniform
 
 SCHEMES = ("span", "whole_word", "subword")
 REPLACEMENTS = ("span", "token")
@@ -222,7 +222,7 @@ class SpanMasking(keras.layers.Layer):
             token_ids = tf.cast(token_ids, tf.int32) if is_integer else token_ids
         else:
             xp = np
-            token_ids = to_numpy(token_ids)
+            token_ids = keras.ops.convert_to_numpy(token_ids)
             is_integer = np.issubdtype(token_ids.dtype, np.integer)
             if is_integer:
                 self._check_in_vocabulary(token_ids)

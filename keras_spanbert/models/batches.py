@@ -11,7 +11,6 @@ import collections.abc
 import sys
 
 import keras
-import numpy as np
 
 _RULE = (
     "`x` must be one row or more of strings (lists or arrays of them, as the class names them), a "
@@ -22,7 +21,10 @@ _RULE = (
 
 def is_preprocessed(x) -> bool:
     """Whether `x`, or the first of a batch, is what the model takes."""
-    x = x[0] if isinstance(x, tuple) and x else x
+    return _are_arrays(x[0] if isinstance(x, tuple) and x else x)
+
+
+def _are_arrays(x):
     return isinstance(x, dict) and "token_ids" in x
 
 
@@ -77,7 +79,7 @@ def check_rows(x) -> None:
 
 def check_arrays(x) -> None:
     """Raises a ValueError where `x` is not one batch of the model's arrays."""
-    if not isinstance(x, dict) or "token_ids" not in x:
+    if not _are_arrays(x):
         raise ValueError(
             "`x` must be a dict of the model's arrays, as `model.preprocess` gives first: `fit`, "
             f"`evaluate` and `predict` take strings. Received: x={x!r:.80}, of type "
@@ -121,16 +123,11 @@ def _convert(preprocess, number, batch):
     x, y, sample_weight = unpack(batch)
     if not is_preprocessed(x):
         arrays = preprocess(number, x, y, sample_weight)
-        x, y, sample_weight = keras.tree.map_structure(to_numpy, arrays)
+        x, y, sample_weight = keras.tree.map_structure(
+            lambda array: None if array is None else keras.ops.convert_to_numpy(array), arrays
+        )
     given = [value for value in (x, y, sample_weight) if value is not None]
     return tuple(given) if sample_weight is None else (x, y, sample_weight)
-
-
-def to_numpy(x):
-    """A NumPy array of an array or tensor of any library; `None` stays."""
-    if x is None:
-        return None
-    return keras.ops.convert_to_numpy(x) if keras.ops.is_tensor(x) else np.asarray(x)
 
 
 def _generate(batches, start):

@@ -87,9 +87,10 @@ class StringInputs:
             )
         batches.check_rows(x)
         x, y, sample_weight = self.preprocess_rows(
-            x, y, sample_weight, batch_size or 32, shuffle, is_training
+            x, y, sample_weight, batch_size, shuffle, is_training
         )
-        _check_labels(x if batches.is_stream(x) else y, needs_labels)
+        if not batches.is_stream(x):  # Batches that a task makes of rows hold labels of its own.
+            _check_labels(y, needs_labels)
         return x, y, sample_weight
 
     def fit(
@@ -129,15 +130,14 @@ class StringInputs:
             ValueError: where `x` is of another kind or has no rows, or is
                 strings and the model has no preprocessor for them.
         """
-        given = x
         if validation_split and validation_data is None and not batches.is_preprocessed(x):
             x, y, sample_weight, validation_data = _split(x, y, sample_weight, validation_split)
             validation_split = 0.0
-        rows = x
+        given = x
         x, y, sample_weight = self._preprocessed(
             x, y, sample_weight, batch_size, shuffle, is_training=True
         )
-        if x is not rows and not batches.is_preprocessed(rows):
+        if x is not given and not batches.is_preprocessed(given):
             callbacks = [*(callbacks or []), *self.string_callbacks()]
         if validation_data is not None:
             is_stream = batches.is_stream(validation_data)

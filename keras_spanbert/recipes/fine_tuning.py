@@ -7,15 +7,21 @@ from keras_spanbert.recipes.run import Run, exit_process
 from keras_spanbert.recipes.terminal import log, stop_on_signals, user_input
 
 
-def check() -> None:
-    """Raises a ValueError where there is no model, nothing to do, or no place for predictions."""
+def check(needs_predictions: bool = True) -> None:
+    """Raises a ValueError where there is no model, nothing to do, or no place for predictions.
+
+    Args:
+        needs_predictions: bool. Whether what is predicted must be written.
+            Defaults to `True`.
+    """
     does_something = FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data or FLAGS.export
     if not FLAGS.preset or not does_something:
         raise ValueError(
             f"--task={FLAGS.task} takes --preset, and one of --train_data, --eval_data, "
             f"--predict_data and --export. Received: --preset={FLAGS.preset}"
         )
-    if bool(FLAGS.predict_data) != bool(FLAGS.predictions):
+    is_missing = needs_predictions and FLAGS.predict_data and not FLAGS.predictions
+    if is_missing or (FLAGS.predictions and not FLAGS.predict_data):
         raise ValueError(
             "--predict_data and --predictions go together. Received: "
             f"--predict_data={FLAGS.predict_data} --predictions={FLAGS.predictions}"
@@ -24,38 +30,40 @@ def check() -> None:
 
 def fine_tune(
     run: Run,
-    cls: type,
+    build: Callable,
     read: Callable,
-    arrays: Callable,
+    stream: Callable,
     evaluate: Callable,
     predict: Callable,
     learning_rate: float,
     epochs: int,
-    preprocessor_flags: tuple[str, ...] = ("sequence_length",),
+    sequences: Callable | None = None,
+    optimizer: Callable | None = None,
     **export_arguments,
 ) -> dict:
     """Trains where there is data to train on, evaluates, predicts, exports.
 
     Args:
         run: `Run`.
-        cls: the task's class.
+        build: function that returns the task's model: see `build_model`.
         read: function of paths and whether they are to train on, which returns
             examples.
-        arrays: function of the preprocessor and examples, which returns the
-            arrays to train on, `(inputs, labels)`.
+        stream: function of the model and examples, which returns the `RowStream`
+            to train on.
         evaluate: function of a model and examples, which returns scores: those
             of the class's `scores`, and others.
         predict: function of a model and examples, which writes --predictions.
         learning_rate: float, where --learning_rate is not given.
         epochs: int, where neither --steps nor --epochs is given.
-        preprocessor_flags: names of flags that are the preprocessor's arguments.
+        sequences: function of the model, which returns how many sequences a row
+            of the stream has. Defaults to `None`, one.
+        optimizer: see `Plan`.
         **export_arguments: of the task's `serving_function`.
 
     Returns:
         The scores of the model that was saved, or of the one that was evaluated.
     """
     from keras_spanbert import files
-    from keras_spanbert.data.array_stream import ArrayStream
     from keras_spanbert.data.text_files import find_files
     from keras_spanbert.recipes.fit import export, fit
     from keras_spanbert.recipes.plan import Plan
@@ -77,7 +85,7 @@ def fine_tune(
             ]
         ]
         with distribution.scope():
-            model = _build(cls, preprocessor_flags)
+            model = build()
         untrained = model.untrained_heads()
         if untrained and not FLAGS.train_data:
             raise ValueError(
@@ -90,25 +98,26 @@ def fine_tune(
         )
     if train:
         with user_input():
-            batches = arrays(model.preprocessor, train)
-            stream = ArrayStream(batches, FLAGS.batch_size, FLAGS.seed)
-        steps_per_epoch = -(-stream.num_rows // FLAGS.batch_size)
+            rows = stream(model, train)
+        steps_per_epoch = -(-rows.num_rows // FLAGS.batch_size)
 
         def plot(report):
             if report.rows:
                 title = FLAGS.task.replace("_", " ").capitalize()
-                plots.plot_scores(run.path("loss.png"), report.rows, title, cls.scores)
+                plots.plot_scores(run.path("loss.png"), report.rows, title, model.scores)
 
         plan = Plan(
             model=model,
-            stream=stream,
-            num_examples=stream.num_rows,
+            stream=rows,
+            num_examples=rows.num_rows,
             learning_rate=learning_rate,
             steps=epochs * steps_per_epoch,
             eval_every=steps_per_epoch,
             evaluate=(lambda model: evaluate(model, evaluation)) if evaluation else None,
             metrics=lambda report: report.best,
             plot=plot,
+            sequences=sequences(model) if sequences else 1,
+            optimizer=optimizer and (lambda steps: optimizer(model, steps)),
         )
         model, _, scores = fit(run, plan)
     else:
@@ -121,16 +130,23 @@ def fine_tune(
     if prediction:
         predict(model, prediction)
     export(model, **export_arguments)
-    if evaluation:
-        shown = [f"{label} {scores[name]:.2f}" for name, label in cls.scores.items()]
+    shown = [
+        f"{label} {scores[name]:.2f}" for name, label in model.scores.items() if name in scores
+    ]
+    if shown:
         total = f" of {scores['total']:,}" if "total" in scores else ""
         log(", ".join(shown) + total)
     log(f"Wrote {'the preset and ' if train else ''}{run.written()} to {run.output}")
     return scores
 
 
-def _build(cls, preprocessor_flags):
-    """The preset's model; a checkpoint's head starts fresh where it has none."""
+def build_model(cls: type, preprocessor_flags: tuple[str, ...] = ("sequence_length",)):
+    """The preset's model; a checkpoint's head starts fresh where it has none.
+
+    Args:
+        cls: the task's class.
+        preprocessor_flags: names of flags that are the preprocessor's arguments.
+    """
     model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype)
     longest = model.backbone.max_sequence_length
     given = {name: FLAGS[name].value for name in preprocessor_flags if FLAGS[name].present}

@@ -58,12 +58,12 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
             )
         steps, eval_every = _set_steps(plan)
         with distribution.scope():
-            optimizer = _optimizer(distribution, steps)
+            optimizer = _optimizer(distribution, plan, steps)
         timed, step_cost = _step_cost(distribution, plan)
         report = TrainingReport(
             run.path("history.csv") if run.is_main else None,
             steps,
-            FLAGS.batch_size * FLAGS.sequence_length,
+            FLAGS.batch_size * plan.sequences * FLAGS.sequence_length,
             step_cost,
             run.path("tensorboard") if FLAGS.tensorboard and run.is_main else None,
             model.describe,
@@ -161,12 +161,14 @@ def _set_steps(plan):
     return steps, eval_every
 
 
-def _optimizer(distribution, steps):
+def _optimizer(distribution, plan, steps):
     if FLAGS.gradient_accumulation > 1 and not distribution.feeds_in_loop:
         raise ValueError(
             "`--gradient_accumulation` takes JAX, PyTorch or one device. Received: "
             f"{FLAGS.gradient_accumulation} on {distribution.num_devices} devices of TensorFlow"
         )
+    if plan.optimizer:
+        return plan.optimizer(steps)
     return AdamW(
         # Keras counts batches here, not updates.
         LinearWarmupDecay(FLAGS.learning_rate, FLAGS.warmup_steps, steps),
@@ -174,10 +176,13 @@ def _optimizer(distribution, steps):
         beta_2=FLAGS.beta_2,
         epsilon=FLAGS.epsilon,
         global_clipnorm=FLAGS.clip_norm or None,
-        gradient_accumulation_steps=(
-            FLAGS.gradient_accumulation if FLAGS.gradient_accumulation > 1 else None
-        ),
+        gradient_accumulation_steps=accumulated_steps(),
     )
+
+
+def accumulated_steps() -> int | None:
+    """Batches whose gradients make an update, as Keras's optimizers take it: `None` for one."""
+    return FLAGS.gradient_accumulation if FLAGS.gradient_accumulation > 1 else None
 
 
 def _compile_arguments():
@@ -191,7 +196,10 @@ def _compile_arguments():
 def _step_cost(distribution, plan):
     """What times the dataset, and `StepCost`."""
     flops = cost.step_flops(
-        plan.model, FLAGS.batch_size, FLAGS.sequence_length, plan.num_predictions
+        plan.model,
+        FLAGS.batch_size * plan.sequences,
+        FLAGS.sequence_length,
+        plan.num_predictions,
     )
     # TensorFlow feeds several devices from threads of its own, which wait all the time.
     wait = cost.InputWait() if distribution.feeds_in_loop else None

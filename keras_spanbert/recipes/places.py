@@ -40,7 +40,7 @@ def check() -> None:
                 f"--export={FLAGS.export} --output={FLAGS.output} --preset={FLAGS.preset}"
             )
     if FLAGS.predictions:
-        _check_predictions()
+        check_file("predictions", n_best_path(FLAGS.predictions))
 
 
 def _real(path):
@@ -65,28 +65,32 @@ def _check_output():
         )
 
 
-def _check_predictions():
-    path = FLAGS.predictions
+def check_file(flag: str, *others: str) -> None:
+    """Raises a ValueError where a flag does not name a new file that can be written.
+
+    Args:
+        flag: string.
+        *others: files that are written with it.
+    """
+    path = FLAGS[flag].value
     folder = os.path.dirname(os.path.abspath(path))
     # Names in there are the run's, some of which are only known when they are written.
     if _real(output()) in [_real(folder), *map(str, pathlib.Path(_real(folder)).parents)]:
         raise ValueError(
-            "`--predictions` must be outside of --output. Received: "
-            f"--predictions={path} --output={FLAGS.output}"
+            f"`--{flag}` must be outside of --output. Received: "
+            f"--{flag}={path} --output={FLAGS.output}"
         )
-    for written in [path, n_best_path(path)]:
+    for written in [path, *others]:
         if os.path.lexists(written):
-            none = ", or none by --predict_data= --predictions=" if FLAGS.resume else ""
+            none = f", or none by --predict_data= --{flag}=" if FLAGS.resume else ""
             raise ValueError(
-                f"`--predictions` must be a new file: name another one{none}. Received: "
-                f"--predictions={path}, where {written} exists"
+                f"`--{flag}` must be a new file: name another one{none}. Received: "
+                f"--{flag}={path}, where {written} exists"
             )
     if not os.path.basename(path) or not os.path.isdir(folder):
-        raise ValueError(
-            f"`--predictions` must be a file in a folder that exists. Received: {path}"
-        )
-    files.check_writable(folder, "The folder of `--predictions`")
-    _check_outside_of_inputs("predictions", path, is_folder=False)
+        raise ValueError(f"`--{flag}` must be a file in a folder that exists. Received: {path}")
+    files.check_writable(folder, f"The folder of `--{flag}`")
+    _check_outside_of_inputs(flag, path, is_folder=False)
 
 
 # === Globs ===

@@ -14,7 +14,7 @@ class Plan:
 
     Attributes:
         model: a task with preprocessor, not compiled.
-        stream: where its batches come from: `TrainingStream` or `ArrayStream`.
+        stream: where its batches come from: a `TrainingStream` or `RowStream`.
         num_examples: int, rows of an epoch.
         learning_rate: float, where --learning_rate is not given.
         steps: int, where neither --steps nor --epochs is given.
@@ -27,6 +27,9 @@ class Plan:
         evaluate: function of the model that returns its scores. With it the
             best model is kept instead of the last. Defaults to `None`.
         num_predictions: int, masked positions of a row. Defaults to `0`.
+        sequences: int, how many of --sequence_length a row has. Defaults to `1`.
+        optimizer: function of the number of steps that returns the optimizer.
+            Defaults to `None`: AdamW by the flags.
         files: dict of name to JSON value, to write at the start.
         metrics: function of the report that returns what `metrics.json` says
             beside steps and seconds.
@@ -45,4 +48,6 @@ class Plan:
     evaluate_first: bool = False
     evaluate: Callable[[keras.Model], dict] | None = None
     num_predictions: int = 0
+    sequences: int = 1
+    optimizer: Callable[[int], keras.optimizers.Optimizer] | None = None
     files: dict = dataclasses.field(default_factory=dict)

@@ -44,20 +44,24 @@ def check() -> None:
 
 def run(run: Run) -> None:
     """Trains where there is data to train on, evaluates, answers, exports."""
-    import keras_spanbert as ks
-
     fine_tuning.fine_tune(
         run,
-        ks.SpanBertQuestionAnswerer,
+        _build,
         _read,
-        _windows,
+        _stream,
         _evaluate,
         _predict,
         learning_rate=_LEARNING_RATE,
         epochs=_EPOCHS,
-        preprocessor_flags=("sequence_length", "doc_stride", "max_question_length"),
         max_answer_length=FLAGS.max_answer_length,
     )
+
+
+def _build():
+    import keras_spanbert as ks
+
+    flags = ("sequence_length", "doc_stride", "max_question_length")
+    return fine_tuning.build_model(ks.SpanBertQuestionAnswerer, flags)
 
 
 def _read(paths, for_training):
@@ -72,13 +76,15 @@ def _read(paths, for_training):
     return reader.read(paths, FLAGS.strict, for_training)
 
 
-def _windows(preprocessor, train):
+def _stream(answerer, train):
+    from keras_spanbert.data.array_stream import ArrayStream
     from keras_spanbert.tasks.question_answering.model import INPUTS, LABELS
 
     log(f"{len(train.ids):,} questions; cutting windows")
-    windows = preprocessor.windows(train.questions, train.contexts, train.answers)
+    windows = answerer.preprocessor.windows(train.questions, train.contexts, train.answers)
     log(f"{len(windows['token_ids']):,} windows of {FLAGS.sequence_length} tokens")
-    return {name: windows[name] for name in INPUTS}, {name: windows[name] for name in LABELS}
+    arrays = tuple({name: windows[name] for name in names} for names in (INPUTS, LABELS))
+    return ArrayStream(arrays, FLAGS.batch_size, FLAGS.seed)
 
 
 def _evaluate(model, examples):

@@ -37,6 +37,13 @@ def export_saved_model(
     float32 `[B]`, `start` and `end` int32 `[B]`, in characters of the context,
     -1 for no answer.
 
+    Of a `SpanBertCoreferenceResolver` it takes `text` string `[B]` and gives the
+    mentions that `resolve` finds, M for the text with the most: `mention` string
+    `[B, M]`, `start` and `end` int32 `[B, M]`, in characters, and `cluster`
+    int32 `[B, M]`, a number in its text; `""` and -1 where there are fewer.
+    Speakers and genres cannot be given, and a text is held in memory whole, of
+    which 3,900 spans at most are kept.
+
     Of a `SpanBertPretrainer` or `SpanBertBackbone` it takes `text` string `[B]`
     and gives the encoder's `embeddings` float32 `[B, L, H]` with `token_ids`
     int32 `[B, L]`, `padding_mask` int32 `[B, L]` and `offsets` int32

@@ -6,6 +6,7 @@ import importlib
 TASKS = {
     "pretrain": "SpanBertPretrainer",
     "question_answering": "SpanBertQuestionAnswerer",
+    "coreference": "SpanBertCoreferenceResolver",
 }
 
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_spanbert.distribution import summed_over_replicas
+from keras_spanbert.training.clipping import clip_factor, multiply
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -117,21 +118,22 @@ class AdamW(_KerasAdamW):
         """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
         if self.clipnorm or self.global_clipnorm or self.clipvalue:
             # On TensorFlow, Keras would clip the gradients of each replica by their own norm, and
-            # sum them then: here the whole batch's are clipped, and the parts that Keras sums
-            # are too small for it to clip again.
+            # sum them then, and take rows of a table that were gathered twice for two: here the
+            # whole batch's are clipped, each variable's whole, and the parts that Keras sums are
+            # too small for it to clip again.
             grads, num_replicas = summed_over_replicas(list(grads))
             if num_replicas > 1:
-                grads = [grad / num_replicas for grad in self._clip(grads)]
+                grads = multiply(self._clip(grads), [1 / num_replicas] * len(grads))
         return super().apply(grads, trainable_variables)
 
     def _clip(self, grads):
+        # Keras takes the scale off the gradients after this.
+        scale = self.loss_scale_factor or 1.0
         if self.clipvalue:
-            return [ops.clip(grad, -self.clipvalue, self.clipvalue) for grad in grads]
-        norms = [ops.sqrt(ops.sum(ops.square(ops.cast(grad, "float32")))) for grad in grads]
+            most = self.clipvalue * scale
+            return [grad if grad is None else ops.clip(grad, -most, most) for grad in grads]
         if self.global_clipnorm:
-            whole = ops.sqrt(sum(ops.square(norm) for norm in norms))
-            most, norms = self.global_clipnorm, [whole] * len(grads)
+            factors = [clip_factor(grads, self.global_clipnorm * scale)] * len(grads)
         else:
-            most = self.clipnorm
-        factors = [most / ops.maximum(norm, most) for norm in norms]
-        return [grad * ops.cast(factor, grad.dtype) for grad, factor in zip(grads, factors)]
+            factors = [clip_factor([grad], self.clipnorm * scale) for grad in grads]
+        return multiply(grads, factors)

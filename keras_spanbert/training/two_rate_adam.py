@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_spanbert.distribution import summed_over_replicas
 from keras_spanbert.keras_private import variable_index
+from keras_spanbert.training.clipping import clip_factor, multiply
 
 _NOT_DECAYED = ("bias", "gamma", "beta")
 
@@ -85,26 +86,15 @@ class TwoRateAdam(keras.optimizers.Optimizer):
         if self.clip_norm is None:
             return super().apply(grads, trainable_variables)
         # TensorFlow sums what the replicas give then.
-        grads, num_replicas = summed_over_replicas([_dense(grad) for grad in grads])
+        grads, num_replicas = summed_over_replicas(list(grads))
         paths = [variable.path for variable in trainable_variables or []] or self._paths
         of_heads = [self._is_head(path) for path in paths]
-        factors = [self._clip_factor(grads, of_heads, group) for group in (False, True)]
-        grads = [
-            grad if grad is None else grad * ops.cast(factors[is_head] / num_replicas, grad.dtype)
-            for grad, is_head in zip(grads, of_heads)
-        ]
-        return super().apply(grads, trainable_variables)
-
-    def _clip_factor(self, grads, of_heads, group):
-        """What the gradients of a group are to be multiplied by."""
-        squares = [
-            ops.sum(ops.square(ops.cast(grad, "float32")))
-            for grad, is_head in zip(grads, of_heads)
-            if is_head == group and grad is not None
-        ]
         # Keras takes the scale off the gradients after this.
         most = self.clip_norm * (self.loss_scale_factor or 1.0)
-        return most / ops.maximum(ops.sqrt(sum(squares)), most) if squares else 1.0
+        groups = [[g for g, h in zip(grads, of_heads) if h == group] for group in (False, True)]
+        factors = [clip_factor(group, most) / num_replicas for group in groups]
+        grads = multiply(grads, [factors[is_head] for is_head in of_heads])
+        return super().apply(grads, trainable_variables)
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one weight: see `keras.optimizers.Optimizer.update_step`."""
@@ -151,15 +141,3 @@ class TwoRateAdam(keras.optimizers.Optimizer):
             }
         )
         return config
-
-
-def _dense(grad):
-    """A gradient, whose rows TensorFlow leaves apart where a table is gathered from.
-
-    The norm of rows apart is not the gradient's.
-    """
-    if keras.backend.backend() != "tensorflow" or grad is None:
-        return grad
-    import tensorflow as tf
-
-    return tf.convert_to_tensor(grad)

@@ -77,11 +77,25 @@ def test_error_names_the_place(tmp_path, wrong, message):
         mrqa.read(path)
 
 
-def test_error_for_a_line_that_is_not_json_and_for_an_id_again(tmp_path):
-    path = write(tmp_path / "a.jsonl", question())
-    path.write_text(path.read_text() + "{]\n")
-    with pytest.raises(ValueError, match=re.escape(f"{path}, line 3: must be JSON")):
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{]", "must be JSON. Received: Expecting property name"),
+        (b"[" * 100_000, "must be JSON. Received: lists in lists too deep"),
+        (b'{"context": "\xff"}', "text must be UTF-8. Received: invalid start byte at byte 13"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_error_for_a_line_that_is_not_json_names_it(tmp_path, line, message, name):
+    path = write(tmp_path / "plain.jsonl", question())
+    content = path.read_bytes() + b"\n" + line + b"\n"  # The line that is blank counts too.
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(ValueError, match=re.escape(f"{path}, line 4: {message}")):
         mrqa.read(path)
+
+
+def test_error_for_an_id_again(tmp_path):
     path = write(tmp_path / "b.jsonl", question(), question())
     with pytest.raises(ValueError, match="an id may stand once. Received: '1' again"):
         mrqa.read(path)
@@ -90,7 +104,9 @@ def test_error_for_a_line_that_is_not_json_and_for_an_id_again(tmp_path):
 def test_error_for_a_damaged_archive(tmp_path):
     path = write(tmp_path / "a.jsonl.gz", *[question(str(i)) for i in range(1000)])
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ValueError, match=re.escape(f"{path} is damaged after line")):
+    with pytest.raises(
+        ValueError, match=rf"gzip file must be whole.*{path}, damaged after line \d+: "
+    ):
         mrqa.read(path)
 
 

@@ -46,6 +46,7 @@ def test_answer_not_at_its_place_is_left_out_or_refused(tmp_path, caplog):
     "content, error",
     [
         ('{"data": [\n{"a": }]}', "line 2: must be JSON. Received: Expecting value, column 7"),
+        ('{"data": ' + "[" * 100_000, "must be JSON. Received: lists in lists too deep"),
         ("[]", "`data` must be a list. Received: None"),
         ('{"data": [{"paragraphs": 3}]}', "article 0: `paragraphs` must be a list. Received: 3"),
         ('{"data": []}', "must hold questions. Received: none"),

@@ -175,16 +175,7 @@ def test_two_processes_equal_one(mode, texts, alone, tmp_path):
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
-@pytest.mark.parametrize(
-    "how",
-    [
-        "killed",
-        # It ends the same way on each backend, within this library.
-        pytest.param(
-            "by an error", marks=pytest.mark.skipif(BACKEND != "torch", reason="as torch")
-        ),
-    ],
-)
+@pytest.mark.parametrize("how", ["killed", "by an error"])
 def test_others_stop_within_a_minute_where_a_process_dies(how, texts, tmp_path):
     processes = launch([SCRIPT, "data", texts, str(tmp_path), "5", how])
     codes, output = finish(processes)
@@ -297,19 +288,57 @@ def test_error_for_batches_of_unknown_size():
         Distribution(num_parts=2).split(dataset)
 
 
+CLIPPED = (
+    TWO_CPUS
+    + """
+import json, numpy as np, keras, keras_spanbert as ks
+
+def clipped(optimizer):
+    variables = [keras.Variable([0.0], name=name) for name in "abc"]
+    optimizer.build(variables)
+
+    @tf.function
+    def step():
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        number = 8.0 * tf.cast(number, "float32")
+        optimizer.apply([8.0 + number * tf.ones(1), 4.0 * number * tf.ones(1), None], variables)
+
+    tf.distribute.get_strategy().run(step)
+    return [float(v.numpy()[0]) for v in optimizer.variables if "momentum" in v.path]
+
+with ks.distribute().scope():
+    optimizers = {
+        "norm of all": ks.AdamW(loss_scale_factor=8.0),
+        "norm of each": ks.AdamW(clipnorm=1.0, loss_scale_factor=8.0),
+        "value": ks.AdamW(clipvalue=0.5, loss_scale_factor=8.0),
+        "norm of a group": ks.TwoRateAdam(heads=["c"], loss_scale_factor=8.0),
+        "nothing": ks.AdamW(global_clipnorm=None, loss_scale_factor=8.0),
+    }
+    found = {name: clipped(optimizer) for name, optimizer in optimizers.items()}
+    # Rows of a table are summed as such.
+    model = keras.Sequential([keras.layers.Embedding(5, 3), keras.layers.Dense(1)])
+    model.compile(ks.AdamW(1e-2, global_clipnorm=None), "mse")
+model.fit(np.ones((8, 4)), np.ones((8, 4, 1)), 4, verbose=0)
+print("clipped", json.dumps(found))
+"""
+)
+
+
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="the others clip as in one process")
-def test_no_clipping_is_nothing_to_sum_over_replicas():
-    code = TWO_CPUS + (
-        "import numpy as np\n"
-        "import keras, keras_spanbert as ks\n"
-        "with ks.distribute().scope():\n"
-        "    model = keras.Sequential([keras.layers.Embedding(5, 3), keras.layers.Dense(1)])\n"
-        "    model.compile(ks.AdamW(1e-2, global_clipnorm=None), 'mse')\n"
-        "loss = model.fit(np.ones((8, 4)), np.ones((8, 4, 1)), 4, verbose=0).history['loss'][0]\n"
-        "print('loss', loss)\n"
-    )
-    codes, output = finish([start(["-c", code])])
-    assert codes == [0] and "loss " in output, output
+def test_sums_over_replicas_are_clipped_where_a_weight_has_no_gradient_and_the_loss_a_scale():
+    codes, output = finish([start(["-c", CLIPPED])])
+    assert codes == [0], output
+    (line,) = [line for line in output.splitlines() if line.startswith("clipped ")]
+    # A first moment is a tenth of what the gradients, 1 + 2 and 0 + 4, become.
+    expected = {
+        "norm of all": [0.06, 0.08, 0.0],
+        "norm of each": [0.1, 0.1, 0.0],
+        "value": [0.05, 0.05, 0.0],
+        "norm of a group": [0.06, 0.08, 0.0],
+        "nothing": [0.3, 0.4, 0.0],
+    }
+    found = json.loads(line.removeprefix("clipped "))
+    assert found == {name: pytest.approx(values) for name, values in expected.items()}
 
 
 def test_one_device_needs_nothing():

@@ -147,6 +147,19 @@ def test_gradients_are_clipped_to_a_norm_of_1_together():
     assert values == pytest.approx([0.6, 0.8])
 
 
+def test_rows_gathered_twice_are_clipped_by_the_norm_of_their_sum():
+    table = keras.layers.Embedding(2, 1, embeddings_initializer="zeros")
+    model = keras.Sequential([keras.Input((2,)), table, keras.layers.Flatten()])
+    model.add(keras.layers.Dense(1, kernel_initializer="ones", trainable=False))
+    optimizer = ks.AdamW(0.1, weight_decay=0.0)
+    model.compile(optimizer, loss=lambda y, y_pred: keras.ops.sum(y_pred, axis=-1))
+    # Two rows of gradient 1 are one of 2, clipped to 1: the norm of both apart is the root of 2.
+    model.train_on_batch(np.zeros((1, 2), "int32"), np.zeros((1, 1), "float32"))
+    # A tenth of the clipped gradient is the first moment.
+    (momentum,) = [v for v in optimizer.variables if "embeddings_momentum" in v.path]
+    assert keras.ops.convert_to_numpy(momentum)[0, 0] == pytest.approx(0.1, rel=1e-5)
+
+
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch's own way of updating")
 def test_variables_are_updated_all_at_once(monkeypatch):
     import torch

@@ -5,10 +5,13 @@ spans, K = spans that are kept.
 """
 
 import collections
+from collections.abc import Iterable
 
 import keras
 import numpy as np
 
+from keras_spanbert.data.array_stream import RowStream, epoch_order
+from keras_spanbert.optional import import_tensorflow
 from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_spans
 from keras_spanbert.tasks.coreference.tensors import truncate
 
@@ -56,11 +59,23 @@ def document_inputs(tensors: dict, settings: Settings) -> tuple[dict, np.ndarray
         inputs["overlap_padding_mask"] = tensors["overlap_mask"]
         is_token = _without_separators(tensors["overlap_mask"])
         inputs["overlap_places"] = np.flatnonzero(is_token)
-    gold = zip(*(tensors[name].tolist() for name in ["gold_starts", "gold_ends", "cluster_ids"]))
-    cluster_of = {(start, end): number for start, end, number in gold}
-    spans = zip(starts.tolist(), ends.tolist())
-    labels = np.array([cluster_of.get(span, 0) for span in spans], np.int32)
-    return {name: np.asarray(array, np.int32) for name, array in inputs.items()}, labels
+    inputs = {name: np.asarray(array, np.int32) for name, array in inputs.items()}
+    return inputs, _labels(tensors, starts, ends, len(places))
+
+
+def _labels(tensors, starts, ends, num_tokens):
+    """The gold cluster of each candidate, 0 for none."""
+    gold = [tensors[name].astype(np.int64) for name in ["gold_starts", "gold_ends"]]
+    is_inside = (gold[0] >= 0) & (gold[1] < num_tokens)
+    wanted = gold[0][is_inside] * num_tokens + gold[1][is_inside]
+    # In order, since candidates are.
+    keys = starts.astype(np.int64) * num_tokens + ends
+    labels = np.zeros(len(keys), np.int32)
+    if len(keys):
+        found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        is_candidate = keys[found] == wanted
+        labels[found[is_candidate]] = tensors["cluster_ids"][is_inside][is_candidate]
+    return labels
 
 
 def _without_separators(mask):
@@ -144,6 +159,10 @@ class DocumentBatches(keras.utils.PyDataset):
         settings: `Settings`.
         batch_size: int. Documents at once. Defaults to `1`.
         max_segments: int. Defaults to `None`: whole documents.
+        has_labels: bool. Whether the documents' clusters are known. Defaults to
+            `True`.
+        shuffle: bool. Whether documents come in an order drawn anew in each
+            epoch. Defaults to `False`.
         seed: int. Defaults to `0`.
         **kwargs: see `keras.utils.PyDataset`.
     """
@@ -154,6 +173,8 @@ class DocumentBatches(keras.utils.PyDataset):
         settings: Settings,
         batch_size: int = 1,
         max_segments: int | None = None,
+        has_labels: bool = True,
+        shuffle: bool = False,
         seed: int = 0,
         **kwargs,
     ):
@@ -164,6 +185,8 @@ class DocumentBatches(keras.utils.PyDataset):
         self.settings = settings
         self.batch_size = batch_size
         self.max_segments = max_segments
+        self.has_labels = has_labels
+        self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
         sizes = [self._largest(document) for document in tensors]
@@ -173,22 +196,35 @@ class DocumentBatches(keras.utils.PyDataset):
         return -(-len(self.tensors) // self.batch_size)
 
     def __getitem__(self, index):
-        numbers = range(index * self.batch_size, (index + 1) * self.batch_size)
-        rows = [self.document(number % len(self.tensors), self.epoch) for number in numbers]
-        inputs = {name: np.concatenate([x[name] for x, _ in rows]) for name in rows[0][0]}
-        return inputs, {"cluster_ids": np.concatenate([y["cluster_ids"] for _, y in rows])}
+        order = epoch_order(len(self.tensors), self.seed, self.epoch) if self.shuffle else None
+        numbers = range(len(self.tensors)) if order is None else order.tolist()
+        chosen = numbers[index * self.batch_size : (index + 1) * self.batch_size]
+        return self.batch([(number, self.epoch) for number in chosen])
 
     def on_epoch_end(self):
         self.epoch += 1
 
+    def batch(self, chosen: Iterable[tuple[int, int]]) -> tuple:
+        """Inputs, and labels where there are, of documents by number, each in an epoch."""
+        rows = [self.document(number, epoch) for number, epoch in chosen]
+        inputs = {name: np.concatenate([x[name] for x, _ in rows]) for name in rows[0][0]}
+        if not self.has_labels:
+            return (inputs,)
+        return inputs, {"cluster_ids": np.concatenate([y["cluster_ids"] for _, y in rows])}
+
     def document(self, number: int, epoch: int) -> tuple[dict, dict]:
         """Inputs and labels of a document in an epoch, as a batch of one."""
+        inputs, labels = document_inputs(self.cut(number, epoch), self.settings)
+        return pad(inputs, labels, self.sizes, self.settings)
+
+    def cut(self, number: int, epoch: int) -> dict:
+        """The arrays of the run of segments that a document is in an epoch."""
         tensors = self.tensors[number]
         beyond = self._num_beyond(tensors)
-        if beyond:
-            generator = np.random.default_rng([self.seed, epoch, number])
-            tensors = truncate(tensors, int(generator.integers(beyond + 1)), self.max_segments)
-        return pad(*document_inputs(tensors, self.settings), self.sizes, self.settings)
+        if not beyond:
+            return tensors
+        generator = np.random.default_rng([self.seed, epoch, number])
+        return truncate(tensors, int(generator.integers(beyond + 1)), self.max_segments)
 
     def _num_beyond(self, tensors):
         """How many segments are cut off."""
@@ -204,3 +240,32 @@ class DocumentBatches(keras.utils.PyDataset):
         ]
         sizes = [sizes_of(document_inputs(cut, self.settings)[0], self.settings) for cut in cuts]
         return [max(values) for values in zip(*sizes)]
+
+
+class DocumentStream(RowStream):
+    """Shuffled batches of documents without end, from any step on: see `RowStream`.
+
+    Args:
+        documents: `DocumentBatches`, whose batch size and seed it takes.
+    """
+
+    def __init__(self, documents: DocumentBatches):
+        super().__init__(len(documents.tensors), documents.batch_size, documents.seed)
+        self.documents = documents
+
+    def dataset(self):
+        """`tf.data.Dataset` of batches."""
+        tf = import_tensorflow("A stream")
+
+        def batches():
+            place = self.first_step * self.batch_size
+            for rows in self._rows(self.first_step):
+                epochs = [(place + i) // self.num_rows for i in range(self.batch_size)]
+                yield self.documents.batch(zip(rows.tolist(), epochs))
+                place += self.batch_size
+
+        example = self.documents.batch([(0, 0)] * self.batch_size)
+        signature = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, tf.int32), example)
+        return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(
+            tf.data.AUTOTUNE
+        )

@@ -11,7 +11,8 @@ class FeedForward(WeightedLayer):
 
     The first product of a concatenation is the sum of its parts' products. So a
     part that many inputs share, such as a span in all its pairs, is multiplied
-    once, and no concatenation is made.
+    once. Parts that no inputs share are best given together: each product makes
+    an array as large as the hidden layer's.
 
     Args:
         sizes: list of ints, the sizes of the input's parts.
@@ -42,13 +43,17 @@ class FeedForward(WeightedLayer):
         self.built = True
 
     def project(self, part: int, x):
-        """A part's share of the first product."""
+        """The share of a part, and of those after it that `x` has too, in the first product.
+
+        The first part's has the bias.
+        """
         begin = sum(self.sizes[:part])
-        rows = ops.convert_to_tensor(self.products[0])[begin : begin + self.sizes[part]]
-        return ops.matmul(x, ops.cast(rows, self.compute_dtype))
+        rows = ops.convert_to_tensor(self.products[0])[begin : begin + x.shape[-1]]
+        projected = ops.matmul(x, ops.cast(rows, self.compute_dtype))
+        return projected if part else projected + self.biases[0]
 
     def call(self, projected, training=None):
-        x = projected + self.biases[0]
+        x = projected
         for product, bias in zip(self.products[1:], self.biases[1:]):
             x = self.dropout(ops.relu(x), training=training)
             x = ops.matmul(x, product) + bias

@@ -100,7 +100,9 @@ class ResolverLayers:
             **with_dropout,
         )
         self.selector = SpanSelector(max_span_width, name="span_selector")
-        self.embeddings = SpanEmbeddings(dtype=backbone.dtype_policy, name="span_embeddings")
+        self.embeddings = SpanEmbeddings(
+            max_span_width, dtype=backbone.dtype_policy, name="span_embeddings"
+        )
         self.coarse = CoarseScorer(
             embedding_dim,
             settings["max_top_antecedents"],

@@ -14,23 +14,25 @@ from keras_spanbert.tasks.coreference.arguments import (
     check_shared,
     shared_arguments,
 )
-from keras_spanbert.tasks.coreference.batches import DocumentBatches, Settings
+from keras_spanbert.tasks.coreference.batches import Settings
 from keras_spanbert.tasks.coreference.checkpoint_entries import arguments_of, head_entries
 from keras_spanbert.tasks.coreference.decoding import marginal_loss, mention_loss
-from keras_spanbert.tasks.coreference.document_scores import document_scores
+from keras_spanbert.tasks.coreference.documents import DocumentInputs
+from keras_spanbert.tasks.coreference.flops import head_flops
 from keras_spanbert.tasks.coreference.graph import ResolverLayers, inputs_of
+from keras_spanbert.tasks.coreference.parts import forget_part_model
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
     SETTINGS,
     SpanBertCoreferenceResolverPreprocessor,
 )
-from keras_spanbert.tasks.coreference.resolving import resolve
+from keras_spanbert.tasks.coreference.serving import clusters
 from keras_spanbert.tasks.coreference.spans import gather_rows
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertCoreferenceResolver(SpanBertTask):
+class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     """Finds the mentions of a document, and which of them are of the same thing.
 
     Every span of a sentence gets a score as a mention; the best that do not
@@ -40,8 +42,9 @@ class SpanBertCoreferenceResolver(SpanBertTask):
 
     `fit` and `evaluate` take a list of documents, as
     `SpanBertCoreferenceResolverPreprocessor.segment` does, or batches of arrays.
-    A document is a step, and one of more than `max_training_sentences` segments
-    is cut to that many, at another place in each epoch.
+    A document is a step where `batch_size` is not given, and `fit` cuts one of
+    more than `max_training_sentences` segments to that many, at another place in
+    each epoch.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -110,6 +113,8 @@ class SpanBertCoreferenceResolver(SpanBertTask):
 
     preprocessor_cls = SpanBertCoreferenceResolverPreprocessor
     checkpoint_parts = (Part("mention_scores.", head_entries),)
+    scores = {"average_f1": "average F1"}
+    best_score = "average_f1"
 
     def __init__(
         self,
@@ -182,6 +187,14 @@ class SpanBertCoreferenceResolver(SpanBertTask):
     def arguments_for(cls, settings: dict) -> dict:
         return settings.get(SETTINGS, {})
 
+    def head_flops(self, num_predictions: int = 0) -> float:
+        return head_flops(self)
+
+    def serving_function(self):
+        """The function from texts to mentions that a SavedModel serves, and its argument's name."""
+        self.check_preprocessor()
+        return clusters(self), ["text"]
+
     def compile(self, optimizer="auto", loss="auto", **kwargs):
         """Configures training.
 
@@ -210,168 +223,29 @@ class SpanBertCoreferenceResolver(SpanBertTask):
             raise ValueError("A resolver must have `cluster_ids` to learn from. Received: y=None")
         labels = gather_rows(y["cluster_ids"], y_pred["top_spans"])
         mention_scores = gather_rows(y_pred["candidate_mention_scores"], y_pred["top_spans"])
-        losses = self._span_losses(
+        losses = self.span_losses(
             y_pred["top_antecedent_scores"], y_pred["top_antecedents"], mention_scores, labels
         )
         # What fills up the spans that are kept is no span of the document.
         losses = losses * ops.cast(x["top_span_mask"], losses.dtype)
         return ops.mean(ops.sum(losses, axis=-1)) + sum(self.losses)
 
-    def _span_losses(self, scores, antecedents, mention_scores, labels):
+    def span_losses(self, scores, antecedents, mention_scores, labels):
+        """The loss of each span that is kept, `[..., K]`: see `decoding`."""
         losses = marginal_loss(scores, antecedents, labels)
         return losses + mention_loss(mention_scores, labels) if self.singletons else losses
-
-    def fit(self, x=None, y=None, batch_size=None, validation_data=None, seed: int = 0, **kwargs):
-        """Trains the model: see `keras.Model.fit` and the class.
-
-        Args:
-            x: list of documents, or batches of arrays.
-            y: see `keras.Model.fit`, of arrays.
-            batch_size: int. Documents of a step. Defaults to 1 for documents.
-            validation_data: list of documents, or batches of arrays.
-            seed: int, of the segments that long documents are cut to. Defaults
-                to `0`.
-            **kwargs: see `keras.Model.fit`.
-        """
-        if _are_documents(validation_data):
-            validation_data = self.batches(validation_data)
-        if _are_documents(x):
-            x = self.batches(x, batch_size or 1, self.max_training_sentences, seed)
-            batch_size = None
-        return keras.Model.fit(
-            self, x, y, batch_size=batch_size, validation_data=validation_data, **kwargs
-        )
-
-    def evaluate(self, x=None, y=None, batch_size=None, **kwargs):
-        """Evaluates the loss of whole documents: see `keras.Model.evaluate` and the class."""
-        if _are_documents(x):
-            x, batch_size = self.batches(x, batch_size or 1), None
-        return keras.Model.evaluate(self, x, y, batch_size=batch_size, **kwargs)
-
-    def batches(
-        self,
-        documents: list[dict],
-        batch_size: int = 1,
-        max_segments: int | None = None,
-        seed: int = 0,
-    ) -> DocumentBatches:
-        """Documents as batches of arrays: see `DocumentBatches`.
-
-        Args:
-            documents: list of dicts, see the preprocessor's `segment`.
-            batch_size: int. Documents at once. Defaults to `1`.
-            max_segments: int. Most segments of a document. Defaults to `None`.
-            seed: int. Defaults to `0`.
-        """
-        self.check_preprocessor()
-        tensors = [self.preprocessor.tensors(document) for document in documents]
-        return DocumentBatches(tensors, self._input_settings(), batch_size, max_segments, seed)
-
-    def resolve(
-        self,
-        texts,
-        speakers=None,
-        genre=None,
-        batch_size: int = 8,
-        max_spans: int = 2000,
-        scores: bool = False,
-    ) -> list:
-        """Finds the clusters of mentions of texts of any length.
-
-        A text of which more than `max_spans` spans are kept (of 5,000 tokens, at
-        the default `top_span_ratio`) is resolved in parts: its spans are scored
-        with those of the part and with up to `max_spans` spans of earlier parts.
-        Memory is that of a part then, and time is linear. Scores of shorter ones
-        are those of `score_document`.
-
-        Args:
-            texts: string, or list, tuple, array or tensor of strings. In a list
-                each may also be in words: a list of sentences, each a list of
-                words. Strings are split into these by TensorFlow Text.
-            speakers: list with an item, or `None`, for each text: of a string a
-                list of `(start, end, name)`, in characters, of words a list of
-                names for each sentence, one for each word. Defaults to `None`,
-                one for all.
-            genre: string of `genres`, or list with one, or `None`, for each text.
-                Defaults to `None`, the first one.
-            batch_size: int. Texts at once, which together have no more than
-                `max_spans` spans. Defaults to `8`.
-            max_spans: int. Defaults to `2000`.
-            scores: bool. Whether mentions have a `"score"`, float, of how much
-                they look like one. Defaults to `False`.
-
-        Returns:
-            For each text `{"clusters": clusters}`, in the order of their first
-            mentions. A cluster is a list of mentions `{"text", "start", "end"}`,
-            the exact slice `text[start:end]`; of a text in words, its words
-            `start` to `end` with spaces between them, where words count through
-            the text. The first mention is the main one: a name before another
-            noun, that before a pronoun; then one without a clause or a list, the
-            longest, the earliest. The others come in the order of the text. Of
-            one string it is the dict alone.
-
-        Raises:
-            ValueError: where the model has no preprocessor, texts, speakers or
-                genre are none of these, or `batch_size` or `max_spans` is no
-                integer of at least 1.
-            ImportError: where TensorFlow Text is not installed, for strings.
-
-        Example:
-        ```python
-        resolver.resolve("Ann left. She was tired.")["clusters"]
-        ```
-        """
-        if isinstance(texts, str):
-            each = [None if value is None else [value] for value in (speakers, genre)]
-            return self.resolve([texts], *each, batch_size, max_spans, scores)[0]
-        settings = self._input_settings()
-        return resolve(self, settings, texts, speakers, genre, batch_size, max_spans, scores)
-
-    def score_document(self, document: dict) -> dict:
-        """Scores a document's spans and pairs of them, and resolves it.
-
-        Args:
-            document: dict, see the preprocessor's `segment`.
-
-        Returns:
-            Dict of NumPy arrays, where N is the number of candidate spans, K
-            that of the spans that are kept, and A that of their possible
-            antecedents:
-            `candidate_starts`, `candidate_ends` int32 `[N]`, tokens of the
-            segmented document, ends included;
-            `candidate_mention_scores` float32 `[N]`;
-            `top_span_starts`, `top_span_ends` int32 `[K]`, in order;
-            `top_span_mention_scores` float32 `[K]`;
-            `top_antecedents` int32 `[K, A]`, indices of spans that are kept;
-            `top_antecedent_scores` float32 `[K, A + 1]`, that of no antecedent,
-            0, first, and -inf where there is none;
-            `clusters`, a list of lists of `(start, end)`; and, where the
-            document has `clusters`, the `loss`.
-
-        Raises:
-            ValueError: where the model has no preprocessor, or see `segment`.
-
-        Example:
-        ```python
-        resolver.score_document({"sentences": [["Ann", "left", "."]]})["clusters"]
-        ```
-        """
-        self.check_preprocessor()
-        self.warn_if_untrained()
-        result, labels = document_scores(self, self._input_settings(), document)
-        if "clusters" in document:
-            names = "top_antecedent_scores", "top_antecedents", "top_span_mention_scores"
-            arrays = [*(result[name] for name in names), labels]
-            losses = self._span_losses(*map(ops.convert_to_tensor, arrays))
-            result["loss"] = float(ops.convert_to_numpy(losses).sum())
-        return result
 
     def check_preprocessor(self) -> None:
         super().check_preprocessor()
         check_shared({name: getattr(self, name) for name in SHARED}, self.preprocessor)
 
-    def _input_settings(self):
+    def input_settings(self) -> Settings:
+        """The arguments that a document's arrays depend on."""
         return Settings(self.max_span_width, self.top_span_ratio, self.max_top_antecedents)
+
+    def quantize(self, mode=None, **kwargs) -> None:
+        super().quantize(mode, **kwargs)
+        forget_part_model(self)  # It was compiled with the weights as they were.
 
     def get_config(self):
         config = super().get_config()
@@ -387,9 +261,3 @@ DEFAULTS = {
     for p in _PARAMETERS
     if p.default is not inspect.Parameter.empty and p.name != "preprocessor"
 }
-
-
-def _are_documents(x):
-    return (
-        isinstance(x, (list, tuple)) and bool(x) and isinstance(x[0], dict) and "sentences" in x[0]
-    )

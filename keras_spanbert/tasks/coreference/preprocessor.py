@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_spanbert.data.coreference_documents import check_document
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 from keras_spanbert.tasks.coreference.segments import document_of_words
 from keras_spanbert.tasks.coreference.tensors import tensorize
@@ -100,8 +101,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
                 `clusters`: lists of mentions `(first word, last word)`, words
                 counted through the document. Those that share a mention
                 become one. Defaults to none.
-                What has a `sentence_map` is in subtokens already, and is
-                returned as it is.
+                What has a `sentence_map` is in subtokens and segments already;
+                mentions count these, and nothing is cut.
 
         Returns:
             Dict of `doc_key`; `sentences`, the segments' subtokens; `speakers`,
@@ -109,41 +110,30 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             `subtoken_map`, the sentence and the word of each subtoken.
 
         Raises:
-            ValueError: where there are not as many speakers as words, or a
-                mention is not in the document.
+            ValueError: where the document is not of this form: see
+                `keras_spanbert.data.coreference.check_document`.
         """
-        if "sentence_map" in document:
-            return document
+        document = {"doc_key": "", **document}
+        check_document(document)
         sentences = document["sentences"]
-        words = [word for sentence in sentences for word in sentence]
-        speakers = document.get("speakers")
-        if speakers is None:
-            speakers = [["-"] * len(sentence) for sentence in sentences]
-        if [len(x) for x in speakers] != [len(x) for x in sentences]:
-            raise ValueError(
-                "`speakers` must name one for each word of each sentence. Received: "
-                f"{[len(x) for x in speakers]} names for {[len(x) for x in sentences]} words"
-            )
+        document.setdefault("speakers", [["-"] * len(sentence) for sentence in sentences])
+        clusters = _merged(document.get("clusters", []))
+        if "sentence_map" in document:
+            return {**document, "clusters": clusters}
         segmented = document_of_words(
-            self._pieces(words),
+            self._pieces([word for sentence in sentences for word in sentence]),
             [len(sentence) for sentence in sentences],
-            [name for row in speakers for name in row],
+            [name for row in document["speakers"] for name in row],
             self.sequence_length,
             self.model_type == "independent",
             self.tokenizer.cls_token,
             self.tokenizer.sep_token,
         )
         spans = segmented.pop("word_spans")
-        clusters = []
-        for cluster in _merged(document.get("clusters", [])):
-            for start, end in cluster:
-                if not 0 <= start <= end < len(words):
-                    raise ValueError(
-                        f"A mention must be in the document's {len(words)} words. "
-                        f"Received: {(start, end)}"
-                    )
-            clusters.append([[spans[start][0], spans[end][1]] for start, end in cluster])
-        return {"doc_key": document.get("doc_key", ""), **segmented, "clusters": clusters}
+        clusters = [
+            [[spans[start][0], spans[end][1]] for start, end in cluster] for cluster in clusters
+        ]
+        return {"doc_key": document["doc_key"], **segmented, "clusters": clusters}
 
     def tensors(self, document: dict) -> dict:
         """The arrays of the released scripts for a document.

@@ -217,18 +217,23 @@ def _score_batch(model, inputs, settings):
         }
 
 
-def _clusters(model, text, document, spans, with_scores):
-    """The clusters of a text as `resolve` gives them."""
+def clusters_of_words(model, document: dict, spans: dict) -> list[dict]:
+    """The clusters of a document in words, each mention in one of them.
+
+    Args:
+        model: `SpanBertCoreferenceResolver`.
+        document: dict, segmented.
+        spans: dict of `score_documents`.
+
+    Returns:
+        List of dicts of `(first, last)` word to the score as a mention.
+    """
     first_word, last_word = _words_of_tokens(document, model.model_type)
     clusters = clusters_of(
         range(len(spans["starts"])),
         spans["best_antecedents"],
         spans["mention_scores"] if model.singletons else None,
     )
-    least = 1 if model.singletons else 2
-    words = text.words
-    begins = set(np.cumsum([0, *map(len, text.sentences)]).tolist())
-    lower_words = frozenset(word for word in words if word.islower())
     taken, found = set(), []
     for cluster in clusters:
         mentions = {}
@@ -239,19 +244,27 @@ def _clusters(model, text, document, spans, with_scores):
             if first <= last and (first, last) not in taken:
                 score = float(spans["mention_scores"][span])
                 mentions[first, last] = max(score, mentions.get((first, last), score))
-        if len(mentions) < least:
-            continue
         taken.update(mentions)
+        if len(mentions) >= (1 if model.singletons else 2):
+            found.append(mentions)
+    return found
 
-        def rank(places):
-            of_mention = words[places[0] : places[1] + 1]
-            kind = main_mention.kind_of(of_mention, places[0] in begins, lower_words)
-            return main_mention.rank(of_mention, kind, places[0])
 
-        main = min(mentions, key=rank)
-        found.append((min(mentions), [main, *sorted(mentions.keys() - {main})], mentions))
+def _clusters(model, text, document, spans, with_scores):
+    """The clusters of a text as `resolve` gives them."""
+    words = text.words
+    begins = set(np.cumsum([0, *map(len, text.sentences)]).tolist())
+    lower_words = frozenset(word for word in words if word.islower())
+
+    def rank(places):
+        of_mention = words[places[0] : places[1] + 1]
+        kind = main_mention.kind_of(of_mention, places[0] in begins, lower_words)
+        return main_mention.rank(of_mention, kind, places[0])
+
     result = []
-    for _, places, mention_scores in sorted(found):
+    for mention_scores in sorted(clusters_of_words(model, document, spans), key=min):
+        main = min(mention_scores, key=rank)
+        places = [main, *sorted(mention_scores.keys() - {main})]
         cluster = [text.mention(*place) for place in places]
         if with_scores:
             for mention, place in zip(cluster, places):

@@ -111,11 +111,11 @@ class MentionScorer(_Scorer):
         def scores_of(spans):
             starts, ends, *widths = spans
             projected = gather_rows(by_start, starts) + gather_rows(by_end, ends)
-            if widths:
-                projected = projected + self.mention.project(2, widths[0])
+            own = [*widths]
             if heads is not None:
-                cells = starts * self.max_span_width + ends - starts
-                projected = projected + self.mention.project(3, gather_rows(heads, cells))
+                own.append(gather_rows(heads, starts * self.max_span_width + ends - starts))
+            if own:
+                projected = projected + self.mention.project(2, ops.concatenate(own, axis=-1))
             return self.mention(projected, training=training)
 
         spans = [starts, ends] if widths is None else [starts, ends, widths]
@@ -309,20 +309,17 @@ class FineScorer(_Scorer):
         embeddings, antecedents, coarse_scores, *values = rows
         spans = dict(zip(_FEATURES, values))
         antecedent_embeddings = gather_rows(keys, antecedents)  # [B, K, A, D]
-        projected = self.pair.project(0, embeddings)[:, :, None, :]
-        projected = projected + gather_rows(projected_keys, antecedents)
-        projected = projected + self.pair.project(
-            2, embeddings[:, :, None, :] * antecedent_embeddings
-        )
+        own = [embeddings[:, :, None, :] * antecedent_embeddings]
         features = self._features(spans, others, antecedents, genre)
         if features is not None:
-            projected = projected + self.pair.project(3, self.dropout(features, training=training))
+            own.append(self.dropout(features, training=training))
+        projected = self.pair.project(2, ops.concatenate(own, axis=-1))
+        projected = projected + gather_rows(projected_keys, antecedents)
+        projected = projected + self.pair.project(0, embeddings)[:, :, None, :]
         scores = coarse_scores + self.pair(projected, training=training)
-        return (
-            scores
-            if is_last
-            else (scores, self._refined(embeddings, antecedent_embeddings, scores))
-        )
+        if is_last:
+            return scores
+        return scores, self._refined(embeddings, antecedent_embeddings, scores)
 
     def _features(self, spans, others, antecedents, genre):
         """`[B, K, A, features * F]`, or `None` where there are none."""

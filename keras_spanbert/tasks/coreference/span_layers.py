@@ -184,6 +184,10 @@ def _two_blocks(blocks):
 class SpanEmbeddings(keras.layers.Layer):
     """The embeddings of the spans that are kept: start, end, and width and head where there are.
 
+    Args:
+        max_span_width: int, W.
+        **kwargs: see `keras.layers.Layer`.
+
     Call arguments:
         top_spans: int32 `[B, K]`, indices of candidates.
         starts, ends: int32 `[B, N]`.
@@ -195,6 +199,10 @@ class SpanEmbeddings(keras.layers.Layer):
         float `[B, K, D]`.
     """
 
+    def __init__(self, max_span_width: int, **kwargs):
+        super().__init__(**kwargs)
+        self.max_span_width = max_span_width
+
     def call(self, top_spans, starts, ends, tokens, widths=None, heads=None):
         starts, ends = gather_rows(starts, top_spans), gather_rows(ends, top_spans)
         # Of a document's padding, whose end is before its start.
@@ -203,18 +211,13 @@ class SpanEmbeddings(keras.layers.Layer):
         if widths is not None:
             parts.append(gather_rows(widths, top_spans))
         if heads is not None:
-            max_span_width = _span_width(heads, tokens)
-            parts.append(gather_rows(heads, starts * max_span_width + ends - starts))
+            parts.append(gather_rows(heads, starts * self.max_span_width + ends - starts))
         return ops.concatenate(parts, axis=-1)
 
     def compute_output_spec(self, top_spans, starts, ends, tokens, widths=None, heads=None):
         parts = [tokens, tokens, *(x for x in [widths, heads] if x is not None)]
         size = sum(part.shape[-1] for part in parts)
         return keras.KerasTensor((*top_spans.shape, size), dtype=tokens.dtype)
-
-
-def _span_width(heads, tokens):
-    return ops.shape(heads)[1] // ops.shape(tokens)[1]
 
 
 class SpanValues(keras.layers.Layer):

@@ -131,6 +131,11 @@ def _truncated_windows(tensors, begin, end):
     return {"overlap_ids": ids, "overlap_mask": mask}
 
 
+def speaker_of_all(max_num_speakers: int, model_type: str) -> int:
+    """The number of a speaker who says all of a document."""
+    return _speaker_numbers([["-"]], max_num_speakers).get("-", _OTHER_SPEAKER[model_type])
+
+
 def _speaker_numbers(speakers, max_num_speakers):
     numbers = {"UNK": 0, SEPARATOR_SPEAKER: 1}
     for name in (name for row in speakers for name in row):

@@ -280,6 +280,7 @@ class SpanBertPretrainer(SpanBertTask):
         if y is not None or sample_weight is not None:
             self.preprocess(x, y, sample_weight)  # Says so.
         texts = [well_formed(text) for text in as_strings(x=x)]
+        batch_size = batch_size or 32
         check_rows(len(texts), batch_size)
         try:
             import tensorflow as tf

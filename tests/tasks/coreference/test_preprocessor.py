@@ -95,8 +95,33 @@ def test_words_without_pieces_keep_their_place(tokenizer):
 
 def test_document_without_words_has_no_segments(tokenizer):
     for model_type in MODEL_TYPES:
-        tensors = preprocessor(tokenizer, model_type=model_type).tensors({"sentences": [[]]})
-        assert tensors["input_ids"].shape == (0, 7)
+        for sentences in [[], [[]], [[], []]]:
+            tensors = preprocessor(tokenizer, model_type=model_type).tensors(
+                {"sentences": sentences}
+            )
+            assert tensors["input_ids"].shape == (0, 7)
+
+
+def test_sentences_without_words_are_passed_over(tokenizer):
+    document = {"sentences": [[], ["ann"], []], "clusters": [[(0, 0)], []]}
+    segmented = preprocessor(tokenizer).segment(document)
+    assert segmented["sentences"] == [["[CLS]", "ann", "[SEP]"]]
+    assert segmented["clusters"] == [[[1, 1]], []]
+
+
+def test_document_in_subtokens_is_not_cut_and_has_the_same_defaults(tokenizer):
+    document = {
+        "sentences": [["[CLS]", "ann", "she", "[SEP]"]],
+        "sentence_map": [0, 0, 0, 1],
+        "clusters": [[[1, 1], [1, 1]], [[2, 2], [1, 1]]],
+    }
+    segmented = preprocessor(tokenizer).segment(document)
+    assert segmented["sentences"] == document["sentences"]
+    assert segmented["sentence_map"] == [0, 0, 0, 1]
+    assert segmented["speakers"] == [["-"] * 4] and segmented["doc_key"] == ""
+    assert as_sets(segmented["clusters"]) == {frozenset([(1, 1), (2, 2)])}
+    assert sum(map(len, segmented["clusters"])) == 2
+    assert "speakers" not in document  # It stays the caller's.
 
 
 def test_speakers_beyond_the_most_share_a_number(tokenizer):
@@ -126,9 +151,20 @@ def test_preprocessor_of_its_config_is_the_same(tokenizer):
 @pytest.mark.parametrize(
     "document, error",
     [
-        ({"sentences": [["he"]], "speakers": [["a", "b"]]}, "`speakers` must name one for each"),
-        ({"sentences": [["he"]], "clusters": [[(0, 1)]]}, "must be in the document's 1 words"),
-        ({"sentences": [["he"]], "clusters": [[(1, 0)]]}, r"Received: \(1, 0\)"),
+        ({}, "`sentences` must be a list. Received: None"),
+        ({"sentences": ["he"]}, "must be lists of strings. Received: .*'he'"),
+        ({"sentences": [["he", 3]]}, "must be lists of strings. Received: .*3"),
+        ({"sentences": [["he"]], "doc_key": 7}, "`doc_key` must be a str. Received: 7"),
+        ({"sentences": [["he"]], "speakers": [["a", "b"]]}, r"Received: speakers\[0\] of 2 for 1"),
+        ({"sentences": [["he"]], "speakers": []}, "Received: 0 lists for 1"),
+        ({"sentences": [["he"]], "clusters": [[(0, 1)]]}, "within the 1 tokens of the text"),
+        ({"sentences": [["he"]], "clusters": [[(1, 0)]]}, r"Received: .*\(1, 0\)"),
+        ({"sentences": [["he"]], "clusters": [[0]]}, "must be two integers. Received: .*=0"),
+        ({"sentences": [["he"] * 3], "sentence_map": [0]}, "one integer a token, 3 in all"),
+        (
+            {"sentences": [["he"]], "sentence_map": [0], "clusters": [[(0, 1)]]},
+            "within the 1 tokens of the text",
+        ),
         (
             {"sentences": [["he"] * 8], "speakers": [["a"] * 8], "sentence_map": [0] * 8},
             "at most the preprocessor's 7 tokens. Received: 8",

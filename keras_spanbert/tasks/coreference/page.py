@@ -1,0 +1,304 @@
+"""Clusters to look at: as HTML, alone or within another page, and as plain lines.
+
+The text of the HTML is the text itself, to the character; numbers and scores
+are added by its style.
+"""
+
+import heapq
+import html
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from keras_spanbert.models.strings import well_formed
+from keras_spanbert.tasks.coreference.mentions import Mention, mentions_of
+
+# Nested boxes of more levels than these are drawn at the same height.
+_MOST_LEVELS = 6
+_MOST_SHOWN = 60  # Characters of a main mention, where it stands for its cluster.
+_GOLDEN_ANGLE = 137.508  # Neighbours in number are far apart in hue.
+
+STYLE = """
+.coref { color: CanvasText; background: Canvas; padding: 0.25em; }
+.dark .coref { color-scheme: dark; } /* Gradio's dark pages. */
+.coref p { margin: 0.75em 0; }
+.coref .text {
+  white-space: pre-wrap; overflow-wrap: anywhere; margin: 0.75em 0;
+  line-height: calc(1.5em + 0.3em * var(--levels));
+}
+.coref mark {
+  --own: hsl(var(--hue) 75% 45%);
+  color: CanvasText; background: color-mix(in srgb, var(--own) 16%, Canvas);
+  border: 1px solid var(--own); border-bottom-width: 2px; border-radius: 0.3em;
+  padding: calc(0.08em + 0.15em * var(--level)) 0.15em; margin: 0 0.05em;
+  box-decoration-break: clone; -webkit-box-decoration-break: clone; cursor: pointer;
+}
+.coref mark:not(.cut)::after, .coref button::before {
+  content: attr(data-cluster); font-size: 0.65em; font-weight: 600; vertical-align: sub;
+  line-height: 0; margin-left: 0.2em; color: color-mix(in srgb, var(--own) 55%, CanvasText);
+}
+.coref mark.lit {
+  background: color-mix(in srgb, var(--own) 40%, Canvas);
+  outline: 2px solid CanvasText; text-decoration: underline; text-decoration-thickness: 2px;
+}
+.coref .scores { display: block; }
+.coref:has(.scores input:checked) mark[data-score]::after {
+  content: attr(data-cluster) " \\2009(" attr(data-score) ")";
+}
+.coref ol { list-style: none; padding: 0; margin: 0.5em 0; max-height: 16em; overflow: auto; }
+.coref li { display: inline; }
+.coref button {
+  --own: hsl(var(--hue) 75% 45%);
+  font: inherit; text-align: left; max-width: 100%; overflow-wrap: anywhere; cursor: pointer;
+  color: CanvasText; background: Canvas; margin: 0.15em; padding: 0.3em 0.5em;
+  border: 1px solid var(--own); border-bottom-width: 2px; border-radius: 0.3em;
+}
+.coref button::before { margin: 0 0.4em 0 0; vertical-align: baseline; }
+.coref button.lit { outline: 2px solid CanvasText; }
+"""
+
+# Of an `element` that holds what `draw_clusters` gives, now or later.
+SCRIPT = """
+let chosen = null, shown = null;
+const light = (number) => {
+  if (number === shown) return;
+  shown = number;
+  for (const lit of element.querySelectorAll(".coref .lit")) lit.classList.remove("lit");
+  if (number === null) return;
+  for (const part of element.querySelectorAll(`.coref [data-cluster="${number}"]`))
+    part.classList.add("lit");
+};
+const clusterAt = (event) => {
+  const part = event.target.closest(".coref [data-cluster]");
+  return part && part.dataset.cluster;
+};
+element.addEventListener("pointerover", (event) => light(clusterAt(event) ?? chosen));
+element.addEventListener("pointerleave", () => light(chosen));
+element.addEventListener("focusin", (event) => light(clusterAt(event) ?? chosen));
+element.addEventListener("focusout", () => light(chosen));
+element.addEventListener("click", (event) => {
+  const number = clusterAt(event);
+  if (number === null) return;
+  chosen = chosen === number ? null : number;
+  light(chosen);
+  for (const button of element.querySelectorAll(".coref button"))
+    button.setAttribute("aria-pressed", button.dataset.cluster === chosen);
+  if (chosen !== null && event.target.closest("button"))
+    element.querySelector(`mark[data-cluster="${number}"]`).scrollIntoView({ block: "center" });
+});
+element.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") light((chosen = null));
+});
+"""
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 1.05rem/1.6 system-ui, sans-serif; max-width: 50rem; margin: 0 auto; padding: 1rem; }}
+h1 {{ font-size: 1.4rem; overflow-wrap: anywhere; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+{drawn}
+<script>
+(function (element) {{{script}}})(document.body);
+</script>
+</body>
+</html>
+"""
+
+
+def cluster_page(text: str, clusters: Sequence, title: str = "Coreference") -> str:
+    """A page that shows a text with its clusters, and takes nothing from elsewhere.
+
+    Args:
+        text: string.
+        clusters: list of clusters as `resolve` gives them.
+        title: string. Defaults to `"Coreference"`.
+
+    Returns:
+        String, of HTML.
+
+    Raises:
+        ValueError: where a mention is not the slice of the text that it says.
+
+    Example:
+    ```python
+    with open("out.html", "w", encoding="utf-8") as file:
+        file.write(cluster_page(text, resolver.resolve([text])[0]["clusters"]))
+    ```
+    """
+    return _PAGE.format(
+        title=html.escape(well_formed(title)), drawn=draw_clusters(text, clusters), script=SCRIPT
+    )
+
+
+def draw_clusters(text: str, clusters: Sequence) -> str:
+    """The part of a page that shows a text with its clusters.
+
+    Each mention is a box with the number of its cluster, around the boxes of
+    those inside of it. `SCRIPT` lights the others of a cluster. Where mentions
+    have a `score`, these are shown once they are asked for.
+
+    Args:
+        text: string.
+        clusters: list of clusters as `resolve` gives them.
+
+    Returns:
+        String, of HTML with its style.
+
+    Raises:
+        ValueError: where a mention is not the slice of the text that it says.
+    """
+    mentions = mentions_of(text, clusters)
+    names = {m.cluster: _shown(text, m) for m in mentions if m.is_main}
+    counts = dict.fromkeys(names, 0)
+    for mention in mentions:
+        counts[mention.cluster] += 1
+    pieces = _nested(mentions)
+    has_scores = any(mention.score is not None for mention in mentions)
+    scores = '<label class="scores"><input type="checkbox"> Show scores</label>\n'
+    levels = min(_MOST_LEVELS, max((piece.level + 1 for piece in pieces), default=0))
+    return (
+        f'<div class="coref"><style>{STYLE}</style>\n'
+        f"<p>{_number(len(names), 'cluster')}, {_number(len(mentions), 'mention')}"
+        + (": point at one, or tap it, to light its cluster" if mentions else "")
+        + f"</p>\n{scores if has_scores else ''}{_list(names, counts)}"
+        f'<div class="text" dir="auto" style="--levels:{levels}">'
+        f"{_marked(text, pieces, names)}</div></div>"
+    )
+
+
+def cluster_lines(text: str, clusters: Sequence) -> str:
+    """Clusters as plain text for a terminal, a line each.
+
+    Args:
+        text: string.
+        clusters: list of clusters as `resolve` gives them.
+
+    Returns:
+        String of lines, each the number of a cluster, its main mention, the
+        number of its mentions and the others with their places; nothing in it
+        that a terminal would take for a command.
+
+    Raises:
+        ValueError: where a mention is not the slice of the text that it says.
+
+    Example:
+    ```python
+    cluster_lines("Ann sold her book.", clusters)  # 1. Ann (0 to 3), 2 mentions: her (9 to 12)
+    ```
+    """
+    of_cluster = {}
+    for mention in sorted(mentions_of(text, clusters), key=lambda m: not m.is_main):
+        shown = f"{_shown(text, mention)} ({mention.start} to {mention.end})"
+        of_cluster.setdefault(mention.cluster, []).append(shown)
+    lines = []
+    for number in sorted(of_cluster):
+        main, *others = of_cluster[number]
+        line = f"{number + 1}. {main}, {_number(1 + len(others), 'mention')}"
+        lines.append(line + (f": {', '.join(others)}" if others else ""))
+    return "\n".join(lines) or "No clusters"
+
+
+def _number(count, noun):
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _shown(text, mention):
+    """A mention in one line, cut where it is long."""
+    end = min(mention.end, mention.start + _MOST_SHOWN)
+    shown = "".join(
+        c if c.isprintable() else "\ufffd" for c in " ".join(text[mention.start : end].split())
+    )
+    return shown + "…" if end < mention.end else shown
+
+
+def _list(names, counts):
+    if not names:
+        return ""
+    items = [
+        f'<li><button type="button" aria-pressed="false" data-cluster="{number + 1}" '
+        f'style="--hue:{_hue(number)}">'
+        f"{html.escape(name)}, {counts[number]:,}</button></li>"
+        for number, name in sorted(names.items())
+    ]
+    return (
+        "<details><summary>All clusters, with their numbers of mentions</summary>\n"
+        f"<ol>{' '.join(items)}</ol></details>\n"
+    )
+
+
+def _hue(number):
+    return round(number * _GOLDEN_ANGLE) % 360
+
+
+class _Piece(NamedTuple):
+    """Of a mention: the whole of it, but where it crosses another one."""
+
+    start: int
+    end: int
+    mention: Mention
+    level: int  # How many boxes lie in one another within it.
+
+
+def _nested(mentions):
+    """Pieces that do not cross, in the order in which they open."""
+    waiting = [(m.start, -m.end, order) for order, m in enumerate(mentions)]
+    pieces, parents, is_open = [], [], []
+    while waiting:
+        start, end, order = heapq.heappop(waiting)
+        end = -end
+        while is_open and pieces[is_open[-1]][1] <= start:
+            is_open.pop()
+        outer = is_open[-1] if is_open else None
+        if outer is not None and end > pieces[outer][1]:
+            heapq.heappush(waiting, (pieces[outer][1], -end, order))
+            end = pieces[outer][1]
+        is_open.append(len(pieces))
+        pieces.append((start, end, mentions[order]))
+        parents.append(outer)
+    levels = [0] * len(pieces)
+    for i in reversed(range(len(pieces))):
+        if parents[i] is not None:
+            levels[parents[i]] = max(levels[parents[i]], levels[i] + 1)
+    return [_Piece(*piece, level) for piece, level in zip(pieces, levels)]
+
+
+def _marked(text, pieces, names):
+    written, ends, at = [], [], 0
+
+    def write_to(place):
+        nonlocal at
+        while ends and ends[-1] <= place:
+            written.append(_escaped(text[at : ends[-1]]) + "</mark>")
+            at = ends.pop()
+        piece = _escaped(text[at:place])
+        # Browsers take a paragraph in a moment, and a novel that is one in half a minute.
+        written.append(piece if ends else piece.replace("\n", "\n</div><div>"))
+        at = place
+
+    for start, end, mention, level in pieces:
+        write_to(start)
+        number = mention.cluster + 1
+        title = html.escape(f"{number}: {names[mention.cluster]}")
+        # The number stands behind the mention's end.
+        is_cut = ' class="cut"' if end < mention.end else ""
+        score = "" if mention.score is None else f' data-score="{mention.score:.2f}"'
+        style = f"--hue:{_hue(mention.cluster)};--level:{min(level, _MOST_LEVELS - 1)}"
+        written.append(
+            f'<mark{is_cut} data-cluster="{number}"{score} style="{style}" title="{title}">'
+        )
+        ends.append(end)
+    write_to(len(text))
+    return f"<div>{''.join(written)}</div>"
+
+
+def _escaped(text):
+    # HTML takes a carriage return for a line's end, and has no null character.
+    return html.escape(well_formed(text)).replace("\r", "&#13;").replace("\0", "\ufffd")

@@ -1,0 +1,151 @@
+import time
+
+import marked_text
+import pytest
+
+from keras_spanbert.tasks.coreference.replacing import replace
+
+REPLACED = {
+    "every mention, the main one stays": (
+        "[1* Ann] came. [1 She] sat, and [1 the girl] read.",
+        "Ann came. Ann sat, and Ann read.",
+    ),
+    "the outermost wins, and what stays has its inner mentions replaced": (
+        "[1* Bob] met [2* [1 his] wife]. [2 She] kissed [1 him]; [2 [1 his] Ann] left.",
+        "Bob met Bob's wife. Bob's wife kissed Bob; Bob's wife left.",
+    ),
+    "possessives": (
+        "[1* Ann] sold [1 her] book. [2* Bob] lost [2 his]; the house is [1 hers], not [2 his].",
+        "Ann sold Ann's book. Bob lost Bob's; the house is Ann's, not Bob's.",
+    ),
+    "her as an object": (
+        "[1* Ann] said: ask [1 her] to go, see [1 her]. I told [1 her] and Bob it was [1 her].",
+        "Ann said: ask Ann to go, see Ann. I told Ann and Bob it was Ann.",
+    ),
+    "her that begins a longer mention is possessive, but not before a conjunction": (
+        "[1* Ann] saw [2* [1 her] past]. [3* [1 her] and Bob] went to [4* [1 her] two boys].",
+        "Ann saw Ann's past. Ann and Bob went to Ann's two boys.",
+    ),
+    "names that end in s": (
+        "[1* James] lost [1 his] hat; [2* the boys] lost [2 theirs]; [3* the boss] [3 hers].",
+        "James lost James' hat; the boys lost the boys'; the boss the boss's.",
+    ),
+    "main mentions that end in 's": (
+        "[1* Ann's] book is here. [1 She] read it to [1 her] son; [1 Ann's] aunt wrote it.",
+        "Ann's book is here. Ann read it to Ann's son; Ann's aunt wrote it.",
+    ),
+    "a mention with 's of a main one without, and the text's apostrophe": (
+        "[1* Ann] came with [1 the girl’s] dog and [1 her] cat.",
+        "Ann came with Ann’s dog and Ann’s cat.",
+    ),
+    "a mark of possession that is outside of the mention": (
+        "[1* Ann] came with [1 the girl]'s dog.",
+        "Ann came with Ann's dog.",
+    ),
+    "equal but for case or 's stays": (
+        "[1* The Cat] sat. [1 the cat] left. [1 The cat's] toy fell.",
+        "The Cat sat. the cat left. The cat's toy fell.",
+    ),
+    "case at the beginning of a sentence": (
+        "[1* The old man] left. I saw [1 him]. [1 He] was tired (and [1 he] sat).",
+        "The old man left. I saw the old man. The old man was tired (and the old man sat).",
+    ),
+    "case in quotations and paragraphs": (
+        'I met [1* the king]. "[1 He] is dead!" she said, "[1 He] is."\n\n[1 He] was not.',
+        'I met the king. "The king is dead!" she said, "The king is."\n\nThe king was not.',
+    ),
+    "case in words with spaces between them": (
+        "“ [1* The girls] left ; [2* the boys 's] dog saw [1 them] . “ [2 They] . ” [2 They] sat .",
+        "“ The girls left ; the boys 's dog saw the girls . “ The boys . ” The boys sat .",
+    ),
+    "capitals": (
+        "IN [1* THE END]. I saw [1 it]. A film: [2* The end]; I saw [2 it].",
+        "IN THE END. I saw THE END. A film: The end; I saw the end.",
+    ),
+    "names keep their capital": (
+        "We saw [1* The Hague]; [2* Ann] liked [1 it].",
+        "We saw The Hague; Ann liked The Hague.",
+    ),
+    "a text without capitals": (
+        "i met [1* the king]. [1 he] was tired.",
+        "i met the king. the king was tired.",
+    ),
+    "a cluster of pronouns": ("[1* She] sold [1 her] book.", "She sold her book."),
+    "relative pronouns": (
+        "[1* Ann], [1 who] left, took the cat [2 that] [2* Tom] was.",
+        "Ann, who left, took the cat that Tom was.",
+    ),
+    "pronouns that are one with their verb": (
+        "[1* Ann] said: [1 I]'m late, [1 I]'ll run. [2* The boys] said [2 we]’ve time.",
+        "Ann said: I'm late, Ann'll run. The boys said we’ve time.",
+    ),
+    "a mention inside of one of its own cluster": (
+        "[1* The man whom [2* Ann] told [1 his] name] left. [1 He] sat.",
+        "The man whom Ann told his name left. The man whom Ann told his name sat.",
+    ),
+    "main mentions that speak of each other": (
+        "[1* [2 Her] husband] and [2* [1 his] wife] came. [1 He] saw [2 her].",
+        "Her husband and his wife came. Her husband saw his wife.",
+    ),
+    "main mentions in main mentions": (
+        "[1* Ann] came. [2* [1 Her] son] and [3* [2 his] dog] sat. [3 It] barked at [2 him].",
+        "Ann came. Ann's son and Ann's son's dog sat. Her son's dog barked at Ann's son.",
+    ),
+}
+
+
+@pytest.mark.parametrize("marked, expected", REPLACED.values(), ids=REPLACED)
+def test_mentions_become_main_mentions(marked, expected):
+    text, clusters = marked_text.read(marked)
+    assert replace(text, clusters) == expected
+
+
+def mention(text, start, end):
+    return {"text": text[start:end], "start": start, "end": end}
+
+
+def test_first_of_mentions_that_cross_wins():
+    text = "Ann Bob she he"
+    crossing = [mention(text, 0, 7), mention(text, 8, 11)], [mention(text, 4, 11)]
+    assert replace(text, crossing) == "Ann Bob Ann Bob he"
+    assert replace(text, [[mention(text, 12, 14), mention(text, 0, 7)], *crossing[1:]]) == (
+        "Ann Bob she he"  # A cluster of a pronoun; what crosses its mention stays too.
+    )
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"text": "Bob", "start": 0, "end": 3},
+        {"text": "", "start": 1, "end": 1},
+        {"text": "", "start": 9, "end": 12},
+        {"text": "n", "start": -2, "end": -1},
+    ],
+)
+def test_mention_that_is_no_slice_is_an_error_that_shows_it(bad):
+    with pytest.raises(
+        ValueError, match=r"must be text\[start:end\].*of a text of 3 char"
+    ) as error:
+        replace("Ann", [[bad]])
+    assert str(bad) in str(error.value)
+
+
+def test_without_clusters_and_without_words():
+    assert replace("Ann left.", []) == "Ann left."
+    assert replace("", []) == ""
+    blank = [{"text": " ", "start": 0, "end": 1}, {"text": "  ", "start": 1, "end": 3}]
+    assert replace("   ", [blank]) == "  "
+
+
+def test_a_novel_takes_seconds():
+    text, clusters = marked_text.read("[1* Ann] sold [2* [1 her] book]. [1 She] missed [2 it]. ")
+    count = 6_000
+    long = [[] for _ in clusters]
+    for i in range(count):
+        for cluster, mentions in zip(long, clusters):
+            for m in mentions:
+                cluster.append({**m, **{k: m[k] + i * len(text) for k in ["start", "end"]}})
+    begun = time.perf_counter()
+    replaced = replace(text * count, long)
+    assert time.perf_counter() - begun < 5
+    assert replaced.endswith("Ann sold Ann's book. Ann missed Ann's book. ")

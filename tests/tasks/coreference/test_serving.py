@@ -1,0 +1,48 @@
+import keras
+import pytest
+import tensorflow as tf
+
+import keras_spanbert as ks
+
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(
+        keras.backend.backend() != "tensorflow", reason="SavedModels are TensorFlow's"
+    ),
+]
+
+TEXTS = [
+    "Ann wrote the letter. She was old. Bob sold it to Ann; he was old, she wrote to them.\n\n"
+    "Bob and Ann read the letter to them. He wrote it! She read it, and it was the old letter.",
+    "",
+    "  \n ",
+    "Ann",
+    "É Ann’s old 😀 letter. “She read it,” Ann wrote. \x00\u200b She sold it to Bob",
+    "letterletterletterletterletterletterletterletterletterletterletterletter she " * 3,
+]
+
+
+@pytest.mark.parametrize("model_type, singletons", [("independent", True), ("overlap", False)])
+def test_saved_model_gives_the_clusters_of_the_library(build, model_type, singletons, tmp_path):
+    keras.utils.set_random_seed(2)
+    model = build(model_type, singletons=singletons, top_span_ratio=0.7)
+    ks.serving.export_saved_model(model, tmp_path / "1")
+    serve = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    found = {name: array.numpy() for name, array in serve(text=tf.constant(TEXTS)).items()}
+    resolved = model.resolve(TEXTS)
+    assert sum(len(result["clusters"]) for result in resolved) > 3
+    for i, (text, result) in enumerate(zip(TEXTS, resolved)):
+        served = {}
+        for mention, start, end, cluster in zip(
+            *(found[name][i] for name in ["mention", "start", "end", "cluster"])
+        ):
+            if cluster < 0:
+                assert (mention, start, end) == (b"", -1, -1)
+            else:
+                assert mention.decode() == text[start:end]
+                served.setdefault(int(cluster), []).append((int(start), int(end)))
+        expected = [
+            sorted((mention["start"], mention["end"]) for mention in cluster)
+            for cluster in result["clusters"]
+        ]
+        assert [served[number] for number in sorted(served)] == expected

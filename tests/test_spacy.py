@@ -1,0 +1,136 @@
+"""The component of spaCy: its words in, its spans out, whatever the model."""
+
+import canned_resolver
+import pytest
+
+import keras_spanbert as ks
+
+spacy = pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
+import keras_spanbert_spacy  # noqa: E402, F401, which an installed package registers by itself
+
+TEXT = "Ann sold \n\n her book.  Bob didn't read it. She came."
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("spacy") / "resolver"
+    canned_resolver.save(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the resolver is asked; it answers by rule."""
+    calls = []
+
+    def resolve(self, texts, genre=None, **kwargs):
+        calls.append((texts, genre))
+        return canned_resolver.resolve(self, texts, genre=genre, **kwargs)
+
+    monkeypatch.setattr(ks.SpanBertCoreferenceResolver, "resolve", resolve, raising=False)
+    return calls
+
+
+@pytest.fixture
+def nlp(preset, asked):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.add_pipe("spanbert_coreference", config={"preset": preset})
+    return nlp
+
+
+def texts_of(doc):
+    return [[span.text for span in cluster] for cluster in doc._.coref_clusters]
+
+
+CLUSTERS = [["Ann", "her", "She"], ["Bob"], ["her book", "it"]]
+
+
+def test_clusters_are_spans_of_the_docs_own_words(nlp, asked):
+    doc = nlp(TEXT)
+    ((texts, genre),) = asked
+    assert genre is None and texts == [
+        [
+            "Ann sold her book .".split(),
+            "Bob did n't read it .".split(),
+            "She came .".split(),
+        ]
+    ]
+    assert texts_of(doc) == CLUSTERS
+    assert list(doc.spans) == ["coref_clusters_1", "coref_clusters_2", "coref_clusters_3"]
+    assert [span.text for span in doc.spans["coref_clusters_3"]] == ["her book", "it"]
+
+
+def test_clusters_are_replaced_and_other_spans_are_not(nlp):
+    doc = nlp(TEXT)
+    doc.spans["other"] = doc.spans["coref_clusters_x"] = [doc[0:1]]
+    doc.spans["coref_clusters_17"] = [doc[0:1]]
+    assert texts_of(nlp.get_pipe("spanbert_coreference")(doc)) == CLUSTERS
+    assert {"other", "coref_clusters_x"} < set(doc.spans)
+
+
+def test_clusters_are_in_the_order_of_their_numbers(nlp):
+    doc = spacy.blank("en")(" ".join("abcdefghijkl"))
+    for i in reversed(range(12)):
+        doc.spans[f"coref_clusters_{i + 1}"] = [doc[i : i + 1]]
+    assert texts_of(doc) == [[letter] for letter in "abcdefghijkl"]
+
+
+def test_pipe_takes_documents_together(nlp, asked):
+    docs = list(nlp.pipe([TEXT, "", " \n", "x", "Ann. She."], batch_size=3))
+    assert [texts_of(doc) for doc in docs] == [CLUSTERS, [], [], [], [["Ann", "She"]]]
+    assert [len(texts) for texts, _ in asked] == [1, 2]
+
+
+def test_document_without_sentences_is_an_error_that_names_the_sentencizer(preset, asked):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("spanbert_coreference", config={"preset": preset})
+    with pytest.raises(ValueError, match='nlp.add_pipe."sentencizer".*Received: .Ann left'):
+        nlp("Ann left. She ran.")
+    with pytest.raises(ValueError, match="sentencizer"):
+        list(nlp.pipe(["Ann left. She ran."]))
+    failed = []
+    nlp.set_error_handler(lambda name, component, docs, error: failed.extend(docs))
+    assert list(nlp.pipe(["Ann left. She ran.", ""])) == []
+    assert [doc.text for doc in failed] == ["Ann left. She ran.", ""]
+
+
+def test_missing_preset_is_an_error_that_says_where_it_goes(asked):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.add_pipe("spanbert_coreference")
+    with pytest.raises(ValueError, match='config={"preset": "a/folder"}'):
+        nlp(TEXT)
+
+
+def test_genre_goes_to_the_resolver(preset, asked):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.add_pipe("spanbert_coreference", config={"preset": preset, "genre": "nw"})
+    nlp(TEXT)
+    assert asked[0][1] == "nw"
+
+
+def test_pipeline_on_disk_has_the_model_in_it(nlp, preset, tmp_path, monkeypatch):
+    nlp.to_disk(tmp_path / "pipeline")
+    asked_of = []
+    from_preset = ks.SpanBertCoreferenceResolver.from_preset
+
+    def spy(folder):
+        asked_of.append(folder)
+        return from_preset(folder)
+
+    monkeypatch.setattr(ks.SpanBertCoreferenceResolver, "from_preset", spy)
+    loaded = spacy.load(tmp_path / "pipeline")
+    assert asked_of == []
+    assert texts_of(loaded(TEXT)) == CLUSTERS
+    assert asked_of == [str(tmp_path / "pipeline" / "spanbert_coreference" / "preset")]
+    resolvers = [p.get_pipe("spanbert_coreference").resolver for p in (nlp, loaded)]
+    for old, new in zip(*(resolver.get_weights() for resolver in resolvers), strict=True):
+        assert (old == new).all()
+
+
+def test_documents_keep_their_clusters_on_disk(nlp):
+    data = spacy.tokens.DocBin(docs=[nlp(TEXT)]).to_bytes()
+    (doc,) = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("en").vocab)
+    assert texts_of(doc) == CLUSTERS
