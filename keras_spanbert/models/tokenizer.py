@@ -77,6 +77,9 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             lowercase=lowercase,
             **{**kwargs, "strip_accents": lowercase},
         )
+        # On JAX, a model with a layer that is not built computes its first batch twice, and op
+        # by op, to build it.
+        self.built = True
 
     @classmethod
     def from_checkpoint(cls, checkpoint, **kwargs):

@@ -83,6 +83,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         self._packer = None
         if tokenizer.vocabulary is not None:
             self.build(None)
+        self.built = True  # Without a vocabulary too: see the tokenizer.
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
@@ -99,7 +100,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
                 end_value=self.tokenizer.sep_token_id,
                 pad_value=self.tokenizer.pad_token_id,
             )
-        self.built = True
+            self._packer.built = True
 
     def call(self, x, y=None, sample_weight=None, seed=None):
         return self.mask(self.pack(x), seed=seed)
