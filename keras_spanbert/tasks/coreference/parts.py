@@ -196,3 +196,8 @@ def _part_model(model):
         # Past Keras and PyTorch, for which its layers would be the model's twice.
         object.__setattr__(model, "_part_model", found)
     return found
+
+
+def forget_part_model(model) -> None:
+    """Has the model of a part made anew where it is next used."""
+    object.__setattr__(model, "_part_model", None)

@@ -16,17 +16,24 @@ spans themselves, behind those of a memory where there is one. Either is a dict:
   places without a span the index is `NO_SPAN`.
 """
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_spanbert.tasks.coreference.feed_forward import FeedForward, as_scores
 from keras_spanbert.tasks.coreference.span_layers import Gate, WeightedLayer
-from keras_spanbert.tasks.coreference.spans import gather_rows
+from keras_spanbert.tasks.coreference.spans import gather_rows, in_blocks
 
 # Distances 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+.
 NUM_DISTANCES = 10
 # An index that comes before no span.
 NO_SPAN = 1 << 30
+# What the features of a pair are made of.
+_FEATURES = ("index", "speakers", "segments")
+# Candidates, and pairs, that are scored at once where nothing is trained.
+_ROWS = 1024
 
 
 def distance_bucket(distance):
@@ -35,60 +42,6 @@ def distance_bucket(distance):
     for first in (5, 8, 16, 32, 64):
         bucket += ops.cast(distance >= first, bucket.dtype)
     return bucket
-
-
-class FeedForward(WeightedLayer):
-    """A feed-forward network with one output, whose input may be given in parts.
-
-    The first product of a concatenation is the sum of its parts' products. So a
-    part that many inputs share, such as a span in all its pairs, is multiplied
-    once, and no concatenation is made.
-
-    Args:
-        sizes: list of ints, the sizes of the input's parts.
-        ffnn_size: int, of hidden layers.
-        ffnn_depth: int, their number.
-        **kwargs: of `WeightedLayer`.
-
-    Call arguments:
-        projected: float `[..., ffnn_size]`, the sum of `project` of the parts.
-
-    Returns:
-        float32 `[...]`.
-    """
-
-    def __init__(self, sizes, ffnn_size: int, ffnn_depth: int, **kwargs):
-        super().__init__(**kwargs)
-        self.sizes = list(sizes)
-        self.ffnn_size = ffnn_size
-        self.ffnn_depth = ffnn_depth
-
-    def build(self, *_):
-        dims = [sum(self.sizes), *[self.ffnn_size] * self.ffnn_depth, 1]
-        names = [*[f"hidden_{{}}_{i}" for i in range(self.ffnn_depth)], "output_{}"]
-        self.products, self.biases = [], []
-        for name, inputs, outputs in zip(names, dims[:-1], dims[1:]):
-            self.products.append(self.add_matrix(name.format("weights"), inputs, outputs))
-            self.biases.append(self.add_bias(name.format("bias"), outputs))
-        self.built = True
-
-    def project(self, part: int, x):
-        """A part's share of the first product."""
-        begin = sum(self.sizes[:part])
-        rows = ops.convert_to_tensor(self.products[0])[begin : begin + self.sizes[part]]
-        return ops.matmul(x, ops.cast(rows, self.compute_dtype))
-
-    def call(self, projected, training=None):
-        x = projected + self.biases[0]
-        for product, bias in zip(self.products[1:], self.biases[1:]):
-            x = self.dropout(ops.relu(x), training=training)
-            x = ops.matmul(x, product) + bias
-        return as_scores(ops.squeeze(x, axis=-1))
-
-
-def as_scores(x):
-    """In float32 or more: sums of scores decide what comes first."""
-    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
 
 
 class _Scorer(WeightedLayer):
@@ -153,14 +106,20 @@ class MentionScorer(_Scorer):
 
     def call(self, starts, ends, tokens, widths=None, heads=None, training=None):
         ends = ops.maximum(ends, starts)
-        projected = gather_rows(self.mention.project(0, tokens), starts)
-        projected = projected + gather_rows(self.mention.project(1, tokens), ends)
-        if widths is not None:
-            projected = projected + self.mention.project(2, widths)
-        if heads is not None:
-            cells = starts * self.max_span_width + ends - starts
-            projected = projected + self.mention.project(3, gather_rows(heads, cells))
-        scores = self.mention(projected, training=training)
+        by_start, by_end = (self.mention.project(part, tokens) for part in (0, 1))
+
+        def scores_of(spans):
+            starts, ends, *widths = spans
+            projected = gather_rows(by_start, starts) + gather_rows(by_end, ends)
+            own = [*widths]
+            if heads is not None:
+                own.append(gather_rows(heads, starts * self.max_span_width + ends - starts))
+            if own:
+                projected = projected + self.mention.project(2, ops.concatenate(own, axis=-1))
+            return self.mention(projected, training=training)
+
+        spans = [starts, ends] if widths is None else [starts, ends, widths]
+        scores = in_blocks(scores_of, spans, _ROWS, training)
         if self.use_prior:
             by_width = self.width(self.width.project(0, self.widths), training=training)
             scores = scores + ops.take(by_width, ends - starts, axis=0)
@@ -327,41 +286,54 @@ class FineScorer(_Scorer):
         self.built = True
 
     def call(self, spans, antecedents, coarse_scores, genre, memory=None, training=None):
-        features = self._features(spans, antecedents, genre, memory)
         embeddings = spans["embeddings"]
+        others = {name: _with_memory(name, spans, memory) for name in _FEATURES}
+        rows = [antecedents, coarse_scores, *(spans[name] for name in _FEATURES)]
         levels = [embeddings]
         for depth in range(1, self.coref_depth + 1):
             keys = _with_level(embeddings, memory, depth - 1)
-            others = gather_rows(keys, antecedents)  # [B, K, A, D]
-            projected = self.pair.project(0, embeddings)[:, :, None, :]
-            projected = projected + gather_rows(self.pair.project(1, keys), antecedents)
-            projected = projected + self.pair.project(2, embeddings[:, :, None, :] * others)
-            if features is not None:
-                dropped = self.dropout(features, training=training)
-                projected = projected + self.pair.project(3, dropped)
-            scores = coarse_scores + self.pair(projected, training=training)
-            if depth < self.coref_depth:  # The released graph updates once more, to no effect.
-                embeddings = self._refined(embeddings, others, scores)
-                levels.append(embeddings)
-        return scores, ops.stack(levels, axis=1)
+            # The released graph refines once more, to no effect.
+            is_last = depth == self.coref_depth
+            scored = functools.partial(
+                self._scored, keys, self.pair.project(1, keys), others, genre, is_last, training
+            )
+            num_rows = max(_ROWS // antecedents.shape[2], 1)
+            found = in_blocks(scored, [embeddings, *rows], num_rows, training)
+            if is_last:
+                return found, ops.stack(levels, axis=1)
+            _, embeddings = found
+            levels.append(embeddings)
 
-    def _features(self, spans, antecedents, genre, memory):
+    def _scored(self, keys, projected_keys, others, genre, is_last, training, rows):
+        """Scores of the pairs of some spans, and their refined embeddings where it is not last."""
+        embeddings, antecedents, coarse_scores, *values = rows
+        spans = dict(zip(_FEATURES, values))
+        antecedent_embeddings = gather_rows(keys, antecedents)  # [B, K, A, D]
+        own = [embeddings[:, :, None, :] * antecedent_embeddings]
+        features = self._features(spans, others, antecedents, genre)
+        if features is not None:
+            own.append(self.dropout(features, training=training))
+        projected = self.pair.project(2, ops.concatenate(own, axis=-1))
+        projected = projected + gather_rows(projected_keys, antecedents)
+        projected = projected + self.pair.project(0, embeddings)[:, :, None, :]
+        scores = coarse_scores + self.pair(projected, training=training)
+        if is_last:
+            return scores
+        return scores, self._refined(embeddings, antecedent_embeddings, scores)
+
+    def _features(self, spans, others, antecedents, genre):
         """`[B, K, A, features * F]`, or `None` where there are none."""
-
-        def of_antecedents(name):
-            return gather_rows(_with_memory(name, spans, memory), antecedents)
-
         rows = []
         if self.use_metadata:
-            same = of_antecedents("speakers") == spans["speakers"][:, :, None]
+            same = gather_rows(others["speakers"], antecedents) == spans["speakers"][:, :, None]
             rows.append(ops.take(self.same_speaker, ops.cast(same, "int32"), axis=0))
             of_genre = ops.take(self.genres, genre, axis=0)[:, None, None, :]
             rows.append(ops.broadcast_to(of_genre, (*ops.shape(antecedents), self.feature_size)))
         if self.use_features:
-            distance = spans["index"][:, :, None] - of_antecedents("index")
+            distance = spans["index"][:, :, None] - gather_rows(others["index"], antecedents)
             rows.append(ops.take(self.distances, distance_bucket(distance), axis=0))
         if self.num_segment_distances:
-            distance = spans["segments"][:, :, None] - of_antecedents("segments")
+            distance = spans["segments"][:, :, None] - gather_rows(others["segments"], antecedents)
             distance = ops.clip(distance, 0, self.num_segment_distances - 1)
             rows.append(ops.take(self.segments, distance, axis=0))
         if not rows:

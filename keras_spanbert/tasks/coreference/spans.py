@@ -50,6 +50,39 @@ def gather_rows(x, indices):
     return ops.take(flat, ops.cast(indices, "int32") + offsets, axis=0)
 
 
+def in_blocks(function, arrays: list, block_size: int, training):
+    """A function of rows, for some of them at a time: the work takes the memory of a block.
+
+    In training all rows go at once, since their gradients need what is between.
+
+    Args:
+        function: of a list of arrays `[B, n, ...]` to one such array, or a tuple.
+        arrays: arrays `[B, N, ...]`.
+        block_size: int, the most rows n.
+        training: bool or `None`.
+
+    Returns:
+        What the function returns, for all rows `[B, N, ...]`.
+    """
+    num_documents, num_rows = ops.shape(arrays[0])[:2]
+    if training or (isinstance(num_rows, int) and num_rows <= block_size):
+        return function(arrays)
+    missing = -num_rows % block_size
+
+    def as_blocks(x):
+        shape = ops.shape(x)[2:]
+        x = ops.concatenate([x, ops.zeros((num_documents, missing, *shape), x.dtype)], axis=1)
+        x = ops.reshape(x, (num_documents, -1, block_size, *shape))
+        return ops.moveaxis(x, 1, 0)
+
+    def as_rows(x):
+        x = ops.moveaxis(x, 0, 1)
+        return ops.reshape(x, (num_documents, -1, *ops.shape(x)[3:]))[:, :num_rows]
+
+    found = ops.map(function, [as_blocks(x) for x in arrays])
+    return keras.tree.map_structure(as_rows, found)
+
+
 def select_spans(scores, starts, ends, top_span_mask, num_tokens, max_span_width: int):
     """Chooses the best spans of which none crosses another.
 

@@ -50,7 +50,7 @@ def test_parts_give_the_scores_of_the_whole_where_memory_holds_all(
     build, document, recorded, monkeypatch, model_type
 ):
     model = build(model_type, max_top_antecedents=7, max_training_sentences=3)
-    settings = model._input_settings()
+    settings = model.input_settings()
     twice = {name: document[name] * 2 for name in ["sentences", "speakers"]}
     tensors = model.preprocessor.tensors(twice)
     recorder = recorded(model, 2 * 19)
@@ -111,7 +111,7 @@ def test_shapes_are_the_same_for_every_part_and_length(build, document, recorded
     for repeats in [2, 5, 20]:
         sentences = {name: document[name] * repeats for name in ["sentences", "speakers"]}
         tensors = model.preprocessor.tensors(sentences)
-        found = parts.score_parts(model, tensors, model._input_settings(), 11)
+        found = parts.score_parts(model, tensors, model.input_settings(), 11)
         num_calls.append(len(recorder.calls))
         assert (np.diff(found["starts"]) >= 0).all()
         assert (found["best_antecedents"] < np.arange(len(found["starts"]))).all()
@@ -120,11 +120,35 @@ def test_shapes_are_the_same_for_every_part_and_length(build, document, recorded
     assert parts._part_model(model) is recorder
 
 
+def test_long_text_in_parts_is_that_of_the_whole_where_all_is_remembered(build, monkeypatch):
+    text = "Ann wrote the letter. She was old. Bob sold it to Ann. He was old. " * 5
+    # Every token is a span that is kept, so that parts keep those of the whole.
+    keras.utils.set_random_seed(1)
+    model = build(max_span_width=1, top_span_ratio=1.0, max_top_antecedents=9)
+    monkeypatch.setattr(parts, "_PART_TOKENS", 40)
+    memory = parts.Memory
+    monkeypatch.setattr(parts, "Memory", lambda _, *args: memory(10_000, *args))
+    whole = model.resolve(text, max_spans=10_000)
+    assert sum(map(len, whole["clusters"])) > 5
+    assert model.resolve(text, max_spans=20) == whole
+
+
 def test_model_of_parts_is_made_once(build):
     model = build()
     number = len(model.layers), len(model.weights)
     assert parts._part_model(model) is parts._part_model(model)
     assert (len(model.layers), len(model.weights)) == number
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+def test_quantized_model_resolves_in_parts(build, document):
+    model = build()
+    tensors = model.preprocessor.tensors(document)
+    expected = parts.score_parts(model, tensors, model.input_settings(), 11)
+    model.quantize("int8")
+    found = parts.score_parts(model, tensors, model.input_settings(), 11)
+    difference = np.abs(np.sort(found["mention_scores"]) - np.sort(expected["mention_scores"]))
+    assert 0.0 < difference.max() < 0.1
 
 
 def spans_at(index):

@@ -3,7 +3,7 @@ import gzip
 import numpy as np
 import pytest
 
-from keras_spanbert.tasks.coreference import main_mention, parts
+from keras_spanbert.tasks.coreference import main_mention
 
 TEXT = "Ann wrote the letter. She was old.\n\nBob sold it to Ann — he  was old.\n"
 
@@ -73,17 +73,6 @@ def test_scores_are_there_on_demand(resolver):
     assert without == mentions(resolver.resolve(TEXT))
 
 
-def test_long_text_in_parts_is_that_of_the_whole_where_all_is_remembered(build, monkeypatch):
-    # Every token is a span that is kept, so that parts keep those of the whole.
-    model = build(max_span_width=1, top_span_ratio=1.0, max_top_antecedents=9)
-    monkeypatch.setattr(parts, "_PART_TOKENS", 40)
-    memory = parts.Memory
-    monkeypatch.setattr(parts, "Memory", lambda _, *args: memory(10_000, *args))
-    whole = model.resolve(TEXT * 5, max_spans=10_000)
-    assert len(mentions(whole)) > 5
-    assert model.resolve(TEXT * 5, max_spans=20) == whole
-
-
 def test_speakers_and_genre_count(resolver, monkeypatch):
     batches, predict = [], type(resolver).predict_on_batch
 
@@ -122,7 +111,6 @@ def test_mistake_names_the_argument(build, arguments, error):
         build().resolve(**arguments)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "words, begins_sentence, kind",
     [
@@ -141,7 +129,6 @@ def test_kinds_of_mentions(words, begins_sentence, kind):
     assert found == kind
 
 
-@pytest.mark.once
 def test_best_mention_is_a_long_name_without_a_clause():
     phrases = ["he", "the poor man", "Frank", "Mr. Frank Churchill", "Frank , who had come"]
     kinds = [main_mention.kind_of(p.split(), False, frozenset()) for p in phrases]

@@ -2,7 +2,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_spans, select_spans
+from keras_spanbert.tasks.coreference.spans import (
+    candidate_spans,
+    in_blocks,
+    num_top_spans,
+    select_spans,
+)
 
 # One shape for all, since each is compiled: candidates, tokens, width, spans to keep.
 N, T, W, K = 641, 103, 13, 43
@@ -93,3 +98,24 @@ def test_number_of_spans_is_that_of_the_released_graph(num_tokens, num_top):
 def test_number_of_spans_is_of_a_product_in_float32():
     assert int(90 * 0.7) == 62
     assert num_top_spans(90, 0.7) == 63
+
+
+@pytest.mark.parametrize("num_rows", [1, 7, 14, 17])
+def test_blocks_give_what_all_rows_give(num_rows):
+    seen = []
+
+    def function(arrays):
+        x, y = arrays
+        seen.append(x.shape[1])
+        return ops.sum(x, axis=2) + y, x * 2.0
+
+    x = np.arange(3 * num_rows * 5, dtype="float32").reshape(3, num_rows, 5)
+    y = np.arange(3 * num_rows, dtype="float32").reshape(3, num_rows)
+    arrays = [ops.convert_to_tensor(x), ops.convert_to_tensor(y)]
+    sums, doubles = in_blocks(function, arrays, 7, training=False)
+    np.testing.assert_allclose(ops.convert_to_numpy(sums), x.sum(axis=2) + y)
+    np.testing.assert_allclose(ops.convert_to_numpy(doubles), x * 2.0)
+    assert set(seen) == {min(num_rows, 7)}
+    seen.clear()
+    in_blocks(function, arrays, 7, training=True)
+    assert seen == [num_rows]
