@@ -88,6 +88,8 @@ def test_run_goes_on_and_ends_as_it_would_have(tmp_path, monkeypatch, capsys):
     ended = ks.SpanBertBackbone.from_config(model.backbone.get_config())
     ended.load_weights("end.weights.h5")
     for mine, theirs in zip(model.backbone.weights, ended.weights, strict=True):
+        # On TensorFlow 0.1 clipped by the norm of a table's gathered rows apart: some 6e-6 of these
+        # steps. Weights that did not go on are 2e-3 off.
         np.testing.assert_allclose(
-            keras.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(theirs), atol=1e-6
+            keras.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(theirs), atol=2e-5
         )
