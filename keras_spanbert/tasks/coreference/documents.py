@@ -102,8 +102,8 @@ class DocumentInputs:
         Returns:
             Dict of `average_f1`, of precision, recall and F1 of each measure of
             `keras_spanbert.metrics.coreference`, as `muc_f1` and so on, and of
-            `average_f1_without_singletons`, all in percent; and of `total`, the
-            number of documents.
+            `average_f1_without_singletons`, `muc_f1_without_singletons` and so
+            on, all in percent; and of `total`, the number of documents.
 
         Raises:
             ValueError: where a document has no `clusters`, or see

@@ -57,6 +57,7 @@ def evaluate_clusters(model, documents: list[dict], batch_size: int, max_spans: 
             for name, value in scores[measure].items()
         },
         "average_f1_without_singletons": without["average_f1"],
+        **{f"{measure}_f1_without_singletons": without[measure]["f1"] for measure in _MEASURES},
         "total": len(documents),
     }
 
