@@ -120,16 +120,17 @@ def predict(resolver, peer, documents, args):
     """Whole documents, from words to clusters."""
     peer.eval()
 
-    def theirs(i, _=None):
+    def ours(i, _):
+        return resolver.score_document(documents[i])
+
+    def theirs(i, _):
         with torch.no_grad():
             outputs = peer(resolver.preprocessor.tensors(documents[i]))
         outputs["clusters"] = clusters(outputs)
         return outputs
 
-    for i, document in enumerate(documents):
-        check_agreement(resolver.score_document(document), theirs(i))
     words = np.tile([num_words(document) for document in documents], (args.repeats, 1))
-    return in_turns(lambda i, _: resolver.score_document(documents[i]), theirs, words)
+    return in_turns(ours, theirs, words, check_agreement)
 
 
 def num_words(document):
@@ -148,13 +149,15 @@ def check_agreement(ours, theirs):
     np.testing.assert_allclose(ours[name], theirs[name], atol=1e-4)
     # Of each pair: the order of a row's antecedents is open.
     matrices = []
+    size = len(ours["top_antecedents"])
     for found in (ours, theirs):
-        size = len(found["top_antecedents"])
-        scores = np.full((size, size), -np.inf)
+        # Where there are fewer spans than antecedents, what fills a row up is none of them.
+        scores = np.full((size, max(size, 1 + found["top_antecedents"].max())), -np.inf)
         np.put_along_axis(
             scores, found["top_antecedents"], found["top_antecedent_scores"][:, 1:], axis=1
         )
-        matrices.append(scores)
+        assert not np.isfinite(scores[:, size:]).any()
+        matrices.append(scores[:, :size])
     in_both = np.isfinite(matrices[0]) & np.isfinite(matrices[1])
     np.testing.assert_allclose(matrices[0][in_both], matrices[1][in_both], atol=1e-4)
     # Rounding may decide which antecedent is a row's last one.
@@ -162,26 +165,31 @@ def check_agreement(ours, theirs):
     assert different <= 1e-3 * in_both.sum(), f"{different} pairs differ of {in_both.sum()}"
 
 
-def in_turns(ours, theirs, words):
+def in_turns(ours, theirs, words, check=None):
     """Seconds of ours and of the peer's for documents that have `words`, `[repeats, documents]`.
 
     `seconds` is `[repeats, documents, 2, 2]`: ours and the peer's, of the clock and of all cores.
+    The results of the first calls for each document go to `check`.
     """
     roads = [ours, theirs]
-    first = [seconds(road, 0, 0)[0] for road in roads]
-    for i in range(1, words.shape[1]):
-        ours(i, 0)  # Compiles, where shapes are others.
+    first = []
+    for i in range(words.shape[1]):  # Compiles, where shapes are others.
+        results, times = zip(*[timed(road, i, 0) for road in roads])
+        first = first or [clock for clock, _ in times]
+        if check is not None:
+            check(*results)
     taken = [
-        [[seconds(road, i, repeat) for road in roads] for i in range(words.shape[1])]
+        [[timed(road, i, repeat)[1] for road in roads] for i in range(words.shape[1])]
         for repeat in range(len(words))
     ]
     return {"seconds": np.array(taken), "first": first, "words": words}
 
 
-def seconds(road, i, repeat):
+def timed(road, i, repeat):
+    """A road's result, and its seconds by the clock and of all cores."""
     started = time.perf_counter(), time.process_time()
-    road(i, repeat)
-    return time.perf_counter() - started[0], time.process_time() - started[1]
+    result = road(i, repeat)
+    return result, (time.perf_counter() - started[0], time.process_time() - started[1])
 
 
 def show(what, found):
