@@ -43,6 +43,7 @@ NOT_RUN = (
     ("KERAS_BACKEND=jax", "takes another process; the tests of distribution start such"),
     ("KERAS_BACKEND=torch torchrun", "takes several processes; likewise"),
     ('python train.py --preset="$(', "takes weights of 83 MB and minutes"),
+    ("python train.py --task=coreference --preset=saved_models/litbank", "takes LitBank"),
     ("python train.py --flagfile=configs/", "runs in tests/test_configs.py, each recipe"),
     ("python -m tests", "is what runs this"),
     ("python -m pytest", "is what runs this"),
