@@ -2,6 +2,12 @@
 
 from keras_spanbert.metrics.coreference import coreference
 from keras_spanbert.metrics.gap import gap
+from keras_spanbert.metrics.glue import glue
 from keras_spanbert.metrics.squad import squad
 
-__all__ = ["coreference", "gap", "squad"]
+__all__ = [
+    "coreference",
+    "gap",
+    "glue",
+    "squad",
+]
