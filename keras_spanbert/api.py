@@ -7,7 +7,9 @@ from keras_spanbert.data import (  # noqa: F401, as keras_spanbert.data.squad
     glue,
     mrqa,
     prepared,
+    semeval2010,
     squad,
+    tacred,
 )
 from keras_spanbert.data.array_stream import ArrayStream
 from keras_spanbert.data.corpus import Corpus

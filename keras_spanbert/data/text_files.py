@@ -164,6 +164,15 @@ def read_json_lines(path: str | os.PathLike) -> Iterator[tuple]:
             yield place, parse_json(line, path, number)
 
 
+def read_json(path: str | os.PathLike):
+    """The value of a JSON file, plain or gzip: see `read_lines`.
+
+    Raises:
+        ValueError: where it is not JSON in UTF-8.
+    """
+    return parse_json("\n".join(line for _, line in read_lines(path)), path)
+
+
 def parse_json(text: str, path: str | os.PathLike, line: int = 1):
     """The value of JSON text, which begins at a line of a file.
 
