@@ -2,13 +2,18 @@
 
 from keras_spanbert import checkpoints, metrics, serving
 from keras_spanbert.data import (  # noqa: F401, as keras_spanbert.data.squad
+    codah,
+    commonsense_qa,
     coreference,
+    cosmos_qa,
     gap,
     glue,
     mrqa,
     prepared,
+    race,
     semeval2010,
     squad,
+    swag,
     tacred,
 )
 from keras_spanbert.data.array_stream import ArrayStream
