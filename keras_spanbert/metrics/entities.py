@@ -1,6 +1,7 @@
 """Entity F1 of tagged words, as conlleval and seqeval have it."""
 
 import collections
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def entities(gold, predicted, strict: bool = False) -> dict:
             )
         # A type and two places stand once in a sentence.
         spans, other_spans = (
-            set(_spans(side, strict, f"{name}[{i}]"))
+            set(read_tags(side, strict, f"{name}[{i}]"))
             for name, side in [("gold", tags), ("predicted", others)]
         )
         for counts, chosen in [(wanted, spans), (found, other_spans), (right, spans & other_spans)]:
@@ -86,8 +87,17 @@ def _sentences(**argument):
     return sentences
 
 
-def _spans(tags, strict, place):
-    """The entities of a sentence: type, first word and the word after the last."""
+def read_tags(tags, strict: bool = False, place: str = "tags") -> Iterator[tuple[str, int, int]]:
+    """Yields the entities of a sentence: type, first word and the word after the last.
+
+    Args:
+        tags: list of tags.
+        strict: bool: see `entities`. Defaults to `False`.
+        place: string, what messages call the sentence. Defaults to `"tags"`.
+
+    Raises:
+        ValueError: where a tag is of another form.
+    """
     allowed = _STRICT_PREFIXES if strict else _PREFIXES
     kind, start, last = None, 0, "O"  # Of the entity that is open, and the tag before.
     for i, tag in enumerate(tags):
