@@ -3,6 +3,7 @@
 from keras_spanbert import checkpoints, metrics, serving
 from keras_spanbert.data import (  # noqa: F401, as keras_spanbert.data.squad
     codah,
+    columns,
     commonsense_qa,
     conll,
     coreference,

@@ -78,13 +78,6 @@ def choice_letter(letter, place: str, needs_labels: bool) -> int | None:
     return string.ascii_uppercase.index(letter)
 
 
-def check_some(examples: list[dict], paths) -> list[dict]:
-    """The examples, of which there are some."""
-    if not examples:
-        raise ValueError(f"{paths} must hold examples. Received: none")
-    return examples
-
-
 def write_lines(path: str | os.PathLike, examples, predictions, lines: Iterable[str]) -> None:
     """Writes lines, whole or not at all, where `predictions` are choices of the examples."""
     if len(examples) != len(predictions):

@@ -1,7 +1,7 @@
 """Files of CODAH: a prompt and four endings of it."""
 
-from keras_spanbert.data.choice_examples import check_some, choice_example, choice_number
-from keras_spanbert.data.examples import as_list
+from keras_spanbert.data.choice_examples import choice_example, choice_number
+from keras_spanbert.data.examples import as_list, check_some
 from keras_spanbert.data.tables import read_rows
 
 _COLUMNS = 7

@@ -4,12 +4,11 @@ import os
 import string
 
 from keras_spanbert.data.choice_examples import (
-    check_some,
     choice_example,
     choice_letter,
     write_lines,
 )
-from keras_spanbert.data.examples import as_list, field
+from keras_spanbert.data.examples import as_list, check_some, field
 from keras_spanbert.data.text_files import read_json_lines
 
 

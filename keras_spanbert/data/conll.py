@@ -206,12 +206,13 @@ def _example(rows, column, needs_labels, types):
         if not cells[0]:
             raise ValueError(f"{place}: a word must not be empty. Received: {cells!r:.80}")
         if is_tagged:
-            _check_tag(cells[column], types, place)
+            check_tag(cells[column], types, place)
     words = [cells[0] for _, cells in rows]
     return {"words": words, "tags": to_iob2([c[column] for _, c in rows]) if is_tagged else None}
 
 
-def _check_tag(tag, types, place):
+def check_tag(tag: str, types, place: str) -> None:
+    """Raises a ValueError where a tag is of another form, or not of one of the types."""
     if not _TAG.fullmatch(tag):
         raise ValueError(
             f"{place}: a tag must be O, or B-, I-, E- or S- and a type without commas. Received: "

@@ -3,12 +3,11 @@
 import os
 
 from keras_spanbert.data.choice_examples import (
-    check_some,
     choice_example,
     choice_number,
     write_lines,
 )
-from keras_spanbert.data.examples import as_list
+from keras_spanbert.data.examples import as_list, check_some
 from keras_spanbert.data.tables import read_table
 
 _ANSWERS = ("answer0", "answer1", "answer2", "answer3")

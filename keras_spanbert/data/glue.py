@@ -7,7 +7,7 @@ import numbers
 import os
 
 from keras_spanbert import files
-from keras_spanbert.data.examples import as_list
+from keras_spanbert.data.examples import as_list, check_some
 from keras_spanbert.data.tables import read_rows, read_table
 from keras_spanbert.metrics.glue import CLASSES, task_name
 
@@ -107,9 +107,7 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
         logging.getLogger("keras_spanbert").warning(
             "Left out %d rows of QQP with not enough columns, the first %s", len(short), short[0]
         )
-    if not examples:
-        raise ValueError(f"{path} must hold examples. Received: none")
-    return examples
+    return check_some(examples, path)
 
 
 def submission_name(task: str, split: str = "test") -> str:

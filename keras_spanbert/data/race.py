@@ -4,8 +4,8 @@ import os
 import pathlib
 import re
 
-from keras_spanbert.data.choice_examples import check_some, choice_example, choice_letter
-from keras_spanbert.data.examples import as_list, field
+from keras_spanbert.data.choice_examples import choice_example, choice_letter
+from keras_spanbert.data.examples import as_list, check_some, field
 from keras_spanbert.data.text_files import read_json
 
 _BLANK = re.compile("_+")

@@ -117,17 +117,6 @@ def example_of_text(
     return {**example, **dict.fromkeys(_TYPES), "relation": None, **more}
 
 
-def check_ids(examples: list[dict], paths) -> list[dict]:
-    """The examples, of which there are some, each with an id of its own."""
-    if not examples:
-        raise ValueError(f"{paths} must hold examples. Received: none")
-    ids = collections.Counter(example["id"] for example in examples)
-    twice = next((name for name, n in ids.items() if n > 1), None)
-    if twice is not None:
-        raise ValueError(f"{paths}: an id may stand once. Received: {twice!r} again")
-    return examples
-
-
 def relation_names(examples, no_relation: str = "no_relation") -> list[str]:
     """The relations of examples in the released SpanBERT's order.
 

@@ -3,9 +3,8 @@
 import os
 import re
 
-from keras_spanbert.data.examples import as_list
+from keras_spanbert.data.examples import as_list, check_ids
 from keras_spanbert.data.relation_examples import (
-    check_ids,
     example_of_text,
     relation_names,
     write_relations,

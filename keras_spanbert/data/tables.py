@@ -59,6 +59,7 @@ def read_table(
     delimiter: str = "\t",
     quoted: bool = False,
     short: list | None = None,
+    hint: str = "",
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Yields `(place, row)` of a file with a header; a row is a dict of the columns asked for.
 
@@ -69,6 +70,8 @@ def read_table(
         delimiter, quoted: see `read_rows`.
         short: list, to which the places of rows with fewer cells than the header
             are added, instead of an error. Defaults to `None`.
+        hint: string, what the message of a missing column adds. Defaults to
+            `""`.
 
     Raises:
         ValueError: see `read_rows`; and where the header has not all columns, or
@@ -79,7 +82,7 @@ def read_table(
     known = {*wanted, *optional}
     for place, cells in read_rows(path, delimiter, quoted):
         if header is None:
-            header = check_header(cells, wanted, known, place)
+            header = check_header(cells, wanted, known, place, hint)
             places = {name: i for i, name in enumerate(header) if name in known}
             continue
         if short is not None and len(cells) < len(header):
@@ -95,12 +98,12 @@ def read_table(
         raise ValueError(f"{path}: a table must have a header. Received: an empty file")
 
 
-def check_header(header: list[str], columns, known, place: str) -> list[str]:
+def check_header(header: list[str], columns, known, place: str, hint: str = "") -> list[str]:
     """The header, which has all of `columns`, and none of `known` twice."""
     missing = [name for name in columns if name not in header]
     if missing:
         raise ValueError(
-            f"{place}: the columns must include {', '.join(columns)}. Received: no "
+            f"{place}: the columns must include {', '.join(columns)}{hint}. Received: no "
             f"{', '.join(missing)} in {header!r:.200}"
         )
     twice = [name for name, n in collections.Counter(header).items() if n > 1 and name in known]

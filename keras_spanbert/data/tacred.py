@@ -2,9 +2,8 @@
 
 import os
 
-from keras_spanbert.data.examples import as_list
+from keras_spanbert.data.examples import as_list, check_ids
 from keras_spanbert.data.relation_examples import (
-    check_ids,
     relation_example,
     relation_names,
     write_relations,

@@ -142,6 +142,11 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
                     # A byte order mark may stand at the start.
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:
+                    if number == 1 and line.startswith(_UTF_16):
+                        raise ValueError(
+                            f"{place}: text must be UTF-8: `iconv -f UTF-16 -t UTF-8` writes it "
+                            "so. Received: the beginning of UTF-16"
+                        ) from None
                     raise ValueError(
                         f"{place}: text must be UTF-8. Received: {error.reason} at byte "
                         f"{error.start}"
