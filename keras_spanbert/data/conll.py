@@ -13,16 +13,18 @@ _TAG = re.compile(r"O|[BIES]-[^\s,]+")
 _DOCUMENT = "-DOCSTART-"
 
 
-def read(paths, column: int | None = -1, needs_labels: bool = True, types=None) -> list[dict]:
+def read(
+    paths, column: int | None = -1, needs_labels: bool = True, types=None, convert: bool = True
+) -> list[dict]:
     """Reads and checks files of a word a line, with its tag in one of the columns.
 
     Columns stand between tabs, or where a line has none, between spaces; empty
     ones at a line's end are none. A line of blanks ends a sentence, as does one
     that begins with `-DOCSTART-`, which is left out.
 
-    Tags are given in IOB2, whatever the file has: as conlleval reads it, an `I-`
-    that continues nothing starts an entity, as in the files of CoNLL-2003, and
-    `E-` and `S-` end one and are one.
+    Tags are given in IOB2, whatever the file has: as conlleval reads them, an
+    `I-` that continues nothing starts an entity, as in the files of CoNLL-2003,
+    and `E-` and `S-` end one and are one.
 
     Args:
         paths: string or list of strings.
@@ -34,6 +36,8 @@ def read(paths, column: int | None = -1, needs_labels: bool = True, types=None) 
             `True`.
         types: list of strings, the types of entities that there may be, as of
             the training set. Defaults to `None`, all.
+        convert: bool. Whether to give tags in IOB2. If not, they are as in the
+            file, as strict scores of predictions need them. Defaults to `True`.
 
     Returns:
         List of dicts, one a sentence: `words`, a list of strings; `tags`, a list
@@ -59,7 +63,7 @@ def read(paths, column: int | None = -1, needs_labels: bool = True, types=None) 
     examples = []
     for path in as_list(paths):
         for rows in _sentences(path):
-            examples.append(_example(rows, column, needs_labels, types))
+            examples.append(_example(rows, column, needs_labels, types, convert))
     if not examples:
         raise ValueError(f"{paths} must hold sentences. Received: none")
     return examples
@@ -184,7 +188,7 @@ def _cells(line):
     return None if cells[0] == _DOCUMENT else cells
 
 
-def _example(rows, column, needs_labels, types):
+def _example(rows, column, needs_labels, types, convert):
     first_place, first = rows[0]
     is_tagged = column is not None and len(first) > 1
     if needs_labels and column is not None and not is_tagged:
@@ -207,8 +211,11 @@ def _example(rows, column, needs_labels, types):
             raise ValueError(f"{place}: a word must not be empty. Received: {cells!r:.80}")
         if is_tagged:
             check_tag(cells[column], types, place)
-    words = [cells[0] for _, cells in rows]
-    return {"words": words, "tags": to_iob2([c[column] for _, c in rows]) if is_tagged else None}
+    tags = [cells[column] for _, cells in rows] if is_tagged else None
+    return {
+        "words": [cells[0] for _, cells in rows],
+        "tags": to_iob2(tags) if tags and convert else tags,
+    }
 
 
 def check_tag(tag: str, types, place: str) -> None:

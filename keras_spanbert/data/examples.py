@@ -107,7 +107,8 @@ def as_list(paths) -> list:
 def field(value, key, place: str, kind):
     """The item `key` of a JSON object, which must be of type `kind`."""
     item = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(item, kind):
+    # JSON's true and false are integers to Python.
+    if not isinstance(item, kind) or kind is int and isinstance(item, bool):
         raise ValueError(f"{place}: `{key}` must be a {kind.__name__}. Received: {item!r:.80}")
     return item
 

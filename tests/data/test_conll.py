@@ -67,6 +67,8 @@ def test_conll_2003_of_spaces_with_its_own_tags(tmp_path):
     windows = b"\xef\xbb\xbf" + CONLL_2003.replace("\n", "\r\n").encode()
     packed = write(tmp_path, gzip.compress(windows), "a.gz")
     assert conll.read([packed, packed]) == expected * 2
+    raw = conll.read(write(tmp_path, CONLL_2003), convert=False)
+    assert raw[0]["tags"] == ["I-ORG", "O", "I-PER", "I-PER", "B-PER"]
     chunks = conll.read(write(tmp_path, CONLL_2003), column=2)
     assert chunks[0]["tags"] == ["B-NP", *["I-NP"] * 4]
     without = conll.read(write(tmp_path, CONLL_2003), column=None)

@@ -73,6 +73,7 @@ def test_lines_gzip_and_examples_without_labels(tmp_path):
         ({"obj_start": 3, "obj_end": 2}, "`obj_start` and `obj_end` must be.*Received: 3, 2"),
         ({"subj_start": -1}, "Received: -1, 0"),
         ({"subj_start": "0"}, "`subj_start` must be a int. Received: '0'"),
+        ({"obj_end": True}, "`obj_end` must be a int. Received: True"),
         ({"subj_start": None}, "`subj_start` must be a int. Received: None"),
         ({"token": []}, "`token` must be a list of strings"),
         ({"token": ["a", None] * 3}, "`token` must be a list of strings"),
