@@ -2,11 +2,21 @@
 
 from keras_spanbert import checkpoints, metrics, serving
 from keras_spanbert.data import (  # noqa: F401, as keras_spanbert.data.squad
+    codah,
+    columns,
+    commonsense_qa,
+    conll,
     coreference,
+    cosmos_qa,
     gap,
+    glue,
     mrqa,
     prepared,
+    race,
+    semeval2010,
     squad,
+    swag,
+    tacred,
 )
 from keras_spanbert.data.array_stream import ArrayStream
 from keras_spanbert.data.corpus import Corpus

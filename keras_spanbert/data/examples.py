@@ -84,6 +84,22 @@ def check_text(place: str, **texts) -> None:
                 )
 
 
+def check_some(examples: list, paths) -> list:
+    """The examples, of which there are some."""
+    if not examples:
+        raise ValueError(f"{paths} must hold examples. Received: none")
+    return examples
+
+
+def check_ids(examples: list[dict], paths) -> list[dict]:
+    """The examples, of which there are some, each with an `id` of its own."""
+    ids = collections.Counter(example["id"] for example in check_some(examples, paths))
+    twice = next((name for name, n in ids.items() if n > 1), None)
+    if twice is not None:
+        raise ValueError(f"{paths}: an id may stand once. Received: {twice!r} again")
+    return examples
+
+
 def as_list(paths) -> list:
     return [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
 
@@ -91,7 +107,8 @@ def as_list(paths) -> list:
 def field(value, key, place: str, kind):
     """The item `key` of a JSON object, which must be of type `kind`."""
     item = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(item, kind):
+    # JSON's true and false are integers to Python.
+    if not isinstance(item, kind) or kind is int and isinstance(item, bool):
         raise ValueError(f"{place}: `{key}` must be a {kind.__name__}. Received: {item!r:.80}")
     return item
 

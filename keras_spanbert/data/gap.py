@@ -3,7 +3,7 @@
 import os
 
 from keras_spanbert import files
-from keras_spanbert.data.examples import as_list
+from keras_spanbert.data.examples import as_list, check_some
 from keras_spanbert.data.text_files import read_lines
 
 _COLUMNS = (
@@ -72,9 +72,7 @@ def read(paths) -> list[dict]:
                     )
                 seen.add(example["id"])
                 examples.append(example)
-    if not examples:
-        raise ValueError(f"{paths} must hold examples. Received: none")
-    return examples
+    return check_some(examples, paths)
 
 
 def refers_to(example: dict, clusters) -> tuple[bool, bool]:

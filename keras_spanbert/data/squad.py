@@ -2,7 +2,7 @@
 
 from keras_spanbert.data import examples as examples_module
 from keras_spanbert.data.examples import ExamplesReader, as_list, field
-from keras_spanbert.data.text_files import parse_json
+from keras_spanbert.data.text_files import read_json
 
 _URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
 FILES = {
@@ -81,7 +81,7 @@ def read(paths, strict=False, for_training=True):
         [Rajpurkar et al. 2018](https://arxiv.org/abs/1806.03822).
     """
     reader, paths = ExamplesReader(strict, for_training), as_list(paths)
-    for place, context, question in (q for p in paths for q in _questions(p, _load(p))):
+    for place, context, question in (q for p in paths for q in _questions(p, read_json(p))):
         name, text = (field(question, key, place, str) for key in ["id", "question"])
         answers = field(question, "answers", place, list)
         for answer in answers:
@@ -105,15 +105,6 @@ def to_dataset(examples) -> dict:
         for name, golds in zip(examples.ids, examples.golds)
     ]
     return {"data": [{"paragraphs": [{"qas": questions}]}]}
-
-
-def _load(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8. Received: {error}") from None
-    return parse_json(text, path)
 
 
 def _questions(path, content):

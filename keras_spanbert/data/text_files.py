@@ -142,6 +142,11 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
                     # A byte order mark may stand at the start.
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:
+                    if number == 1 and line.startswith(_UTF_16):
+                        raise ValueError(
+                            f"{place}: text must be UTF-8: `iconv -f UTF-16 -t UTF-8` writes it "
+                            "so. Received: the beginning of UTF-16"
+                        ) from None
                     raise ValueError(
                         f"{place}: text must be UTF-8. Received: {error.reason} at byte "
                         f"{error.start}"
@@ -162,6 +167,15 @@ def read_json_lines(path: str | os.PathLike) -> Iterator[tuple]:
     for number, (place, line) in enumerate(read_lines(path), start=1):
         if line.strip():
             yield place, parse_json(line, path, number)
+
+
+def read_json(path: str | os.PathLike):
+    """The value of a JSON file, plain or gzip: see `read_lines`.
+
+    Raises:
+        ValueError: where it is not JSON in UTF-8.
+    """
+    return parse_json("\n".join(line for _, line in read_lines(path)), path)
 
 
 def parse_json(text: str, path: str | os.PathLike, line: int = 1):

@@ -1,5 +1,7 @@
 """The official score of GAP, ambiguous pronouns balanced by gender."""
 
+from keras_spanbert.metrics.counts import precision_recall_f1
+
 _GENDERS = {
     **dict.fromkeys(["he", "his", "him"], "masculine"),
     **dict.fromkeys(["she", "her", "hers"], "feminine"),
@@ -68,7 +70,4 @@ def _score(pairs):
     right = sum(bool(gold and predicted) for gold, predicted in pairs)
     wrong = sum(bool(predicted and not gold) for gold, predicted in pairs)
     missed = sum(predicted is None or bool(gold and not predicted) for gold, predicted in pairs)
-    precision = 100.0 * right / (right + wrong) if right + wrong else 0.0
-    recall = 100.0 * right / (right + missed) if right + missed else 0.0
-    f1 = 2.0 * precision * recall / (precision + recall) if precision + recall else 0.0
-    return {"precision": precision, "recall": recall, "f1": f1}
+    return precision_recall_f1(right, right + wrong, right + missed)

@@ -1,3 +1,4 @@
+import gzip
 import json
 import re
 
@@ -28,6 +29,16 @@ def test_examples_of_both_versions(tmp_path):
     assert examples.contexts == ["Bob wrote the letter."] * 2
     assert examples.answers == [{"text": "Bob", "answer_start": 0}, None]
     assert examples.golds == [["Bob", "the letter"], []]
+
+
+def test_file_may_be_gzip_and_what_is_no_utf_8_is_named_by_its_line(tmp_path):
+    path = write(tmp_path / "a.json", [question()])
+    packed = tmp_path / "a.json.gz"
+    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + path.read_bytes()))
+    assert squad.read(packed) == squad.read(path)
+    path.write_bytes(path.read_bytes().replace(b"{", b"{\n").replace(b"Who?", b"Who\xe9"))
+    with pytest.raises(ValueError, match=r"a\.json, line 5: text must be UTF-8"):
+        squad.read(path)
 
 
 def test_answer_not_at_its_place_is_left_out_or_refused(tmp_path, caplog):

@@ -1,0 +1,182 @@
+"""Files of SemEval-2010 Task 8: relations between two marked nominals."""
+
+import os
+import re
+
+from keras_spanbert.data.examples import as_list, check_ids
+from keras_spanbert.data.relation_examples import (
+    example_of_text,
+    relation_names,
+    write_relations,
+)
+from keras_spanbert.data.text_files import read_lines
+from keras_spanbert.metrics.relation import SEMEVAL2010_TASK8
+
+__all__ = ["RELATIONS", "read", "read_answers", "relation_names", "write_predictions"]
+
+# The 19 labels, `"Other"`, which is no relation, first.
+RELATIONS = (
+    "Other",
+    *(f"{name}({order})" for name in SEMEVAL2010_TASK8 for order in ["e1,e2", "e2,e1"]),
+)
+_EXAMPLE = re.compile(r"(\d+)\t(.*)")
+_TAG = re.compile(r"</?e[12]>")
+_TAGS = ["</e1>", "</e2>", "<e1>", "<e2>"]
+
+
+def read(paths, needs_labels: bool = True) -> list[dict]:
+    """Reads and checks the task's text files.
+
+    An example is `id`, a tab and the sentence between `"`, with `<e1>` and
+    `<e2>` about the nominals; then, but in the test file without labels, a line
+    with the relation, and one that begins with `Comment:`, which is not kept.
+    Empty lines may stand between examples.
+
+    Args:
+        paths: string or list of strings, `TRAIN_FILE.TXT` for one.
+        needs_labels: bool. Whether each example must have a relation. Defaults
+            to `True`.
+
+    Returns:
+        List of dicts, as of `keras_spanbert.data.tacred.read`: e1 is the
+        subject, e2 the object, without types; words are what stands between
+        blanks, cut at the tags; relations are written as in the file.
+
+    Raises:
+        ValueError: where a line is out of this order, a tag is missing, a
+            nominal empty, or a relation unknown or missing (path and line are
+            named), an id stands twice, or there are no examples.
+
+    Example:
+    ```python
+    examples = keras_spanbert.data.semeval2010.read("TRAIN_FILE.TXT")
+    labels = [example["relation"] for example in examples]
+    keras_spanbert.metrics.semeval2010_task8(labels, labels)["macro_f1"]  # 100.0
+    ```
+
+    Reference:
+        [Hendrickx et al. 2010](https://aclanthology.org/S10-1006/).
+    """
+    examples = []
+    for path in as_list(paths):
+        examples.extend(_read_file(path, needs_labels))
+    return check_ids(examples, paths)
+
+
+def _read_file(path, needs_labels):
+    examples, places = [], []
+    is_open = False  # Whether the last example's lines may go on.
+    for place, line in read_lines(path):
+        start = _EXAMPLE.fullmatch(line)
+        if not line.strip():
+            is_open = False
+        elif start:
+            examples.append(_example(*start.groups(), place))
+            places.append(place)
+            is_open = True
+        elif not is_open:
+            raise ValueError(
+                f'{place}: an example must begin with its id, a tab and the sentence between `"`. '
+                f"Received: {line!r:.80}"
+            )
+        elif line.startswith("Comment:"):
+            is_open = False
+        elif examples[-1]["relation"] is None and line.strip() in RELATIONS:
+            examples[-1]["relation"] = line.strip()
+        else:
+            raise ValueError(
+                f"{place}: after a sentence must come its relation, one of "
+                f"{', '.join(RELATIONS)}, and a line of `Comment:`. Received: {line!r:.80}"
+            )
+    for place, example in zip(places, examples):
+        if needs_labels and example["relation"] is None:
+            raise ValueError(
+                f"{place}: an example must have a relation; needs_labels=False reads without. "
+                f"Received: none for id {example['id']}"
+            )
+    return examples
+
+
+def _example(name, sentence, place):
+    sentence = sentence.strip()
+    if len(sentence) < 2 or not sentence.startswith('"') or not sentence.endswith('"'):
+        raise ValueError(f'{place}: a sentence must stand between `"`. Received: {sentence!r:.80}')
+    sentence = sentence[1:-1]
+    if sorted(_TAG.findall(sentence)) != _TAGS:
+        raise ValueError(
+            f"{place}: a sentence must have <e1>, </e1>, <e2> and </e2> once. Received: "
+            f"{', '.join(_TAG.findall(sentence)) or 'none'}"
+        )
+    parts, edges, size = [], {}, 0
+    for part in re.split(f"({_TAG.pattern})", sentence):
+        if _TAG.fullmatch(part):
+            edges[part] = size
+        else:
+            parts.append(part)
+            size += len(part)
+    spans = [(edges[f"<e{n}>"], edges[f"</e{n}>"]) for n in [1, 2]]
+    return example_of_text(name, "".join(parts), *spans, place=place)
+
+
+def read_answers(path: str | os.PathLike) -> dict[str, str]:
+    """Reads a key or a file of answers, a line of id, tab and relation each.
+
+    Args:
+        path: string, `TEST_FILE_KEY.TXT` for one.
+
+    Returns:
+        Dict of id to relation, in the order of the file.
+
+    Raises:
+        ValueError: where a line is of another form, its relation is unknown or
+            its id stands twice, as in the official scorer.
+
+    Example:
+    ```python
+    key = keras_spanbert.data.semeval2010.read_answers("TEST_FILE_KEY.TXT")
+    answers = keras_spanbert.data.semeval2010.read_answers("answers.txt")
+    predictions = [answers.get(name) for name in key]
+    keras_spanbert.metrics.semeval2010_task8(list(key.values()), predictions)
+    ```
+    """
+    answers = {}
+    for place, line in read_lines(path):
+        name, tab, relation = line.partition("\t")
+        if not (name.isdecimal() and tab and relation in RELATIONS):
+            raise ValueError(
+                f"{place}: a line must be an id, a tab and one of {', '.join(RELATIONS)}. "
+                f"Received: {line!r:.80}"
+            )
+        if name in answers:
+            raise ValueError(f"{place}: an id may stand once. Received: {name!r} again")
+        answers[name] = relation
+    if not answers:
+        raise ValueError(f"{path} must hold answers. Received: none")
+    return answers
+
+
+def write_predictions(path: str | os.PathLike, examples, predictions) -> None:
+    """Writes answers as the official scorer reads them, whole or not at all.
+
+    Args:
+        path: string.
+        examples: list of dicts, of `read`.
+        predictions: list of strings of `RELATIONS`, one for each example.
+
+    Raises:
+        ValueError: where there are not as many, or one is no such label.
+        OSError: where the file cannot be written.
+
+    Example:
+    ```python
+    examples = keras_spanbert.data.semeval2010.read("TEST_FILE.TXT", needs_labels=False)
+    predictions = ["Other"] * len(examples)
+    keras_spanbert.data.semeval2010.write_predictions("answers.txt", examples, predictions)
+    ```
+    """
+    for relation in predictions:
+        if relation not in RELATIONS:
+            raise ValueError(
+                f"`predictions` must be of {', '.join(RELATIONS)}. Received: {relation!r:.80}"
+            )
+    write_relations(path, examples, predictions)

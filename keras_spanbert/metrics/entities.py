@@ -1,0 +1,119 @@
+"""Entity F1 of tagged words, as conlleval and seqeval have it."""
+
+import collections
+from collections.abc import Iterator
+
+import numpy as np
+
+from keras_spanbert.metrics.counts import precision_recall_f1
+
+_PREFIXES = ("B", "I", "E", "S")
+_STRICT_PREFIXES = ("B", "I")
+
+
+def entities(gold, predicted, strict: bool = False) -> dict:
+    """Scores entities in tagged words: type, first and last word must all be right.
+
+    Without `strict`, tags are read as conlleval and seqeval's default do: an
+    `I-` that continues nothing, or an entity of another type, starts an entity.
+    This is what papers on CoNLL-2003 and WNUT-17 call F1. With `strict`, as in
+    seqeval's strict mode of IOB2, an entity starts with `B-`, and an `I-` that
+    continues none is no part of any: that costs recall, not precision, so that
+    the strict score of ill-formed tags may be the higher one. Of well-formed
+    tags the two are equal. No entity goes from one list into the next.
+
+    Args:
+        gold: list of lists of tags, a list a sentence: `"O"`, or `B-` or `I-` and
+            a type. Without `strict` also `E-`, which ends an entity, and `S-`,
+            which is one.
+        predicted: the same, for the same words.
+        strict: bool. Defaults to `False`.
+
+    Returns:
+        Dict of `precision`, `recall` and `f1` in percent over all entities, 0
+        where there are none, and `by_type`, a dict of type to these three and to
+        `support`, the number of them in `gold`.
+
+    Raises:
+        ValueError: where there are no sentences, `gold` and `predicted` are not
+            of the same words, or a tag is of another form.
+
+    Example:
+    ```python
+    gold = [["B-person", "I-person", "O", "B-location"]]
+    predicted = [["B-person", "I-person", "O", "O"]]
+    keras_spanbert.metrics.entities(gold, predicted)["recall"]  # 50.0
+    ```
+
+    Reference:
+        [Tjong Kim Sang and De Meulder 2003](https://aclanthology.org/W03-0419/);
+        [seqeval](https://github.com/chakki-works/seqeval).
+    """
+    gold, predicted = _sentences(gold=gold), _sentences(predicted=predicted)
+    if not gold or len(gold) != len(predicted):
+        raise ValueError(
+            "`gold` and `predicted` must be of the same sentences, one or more. Received: "
+            f"{len(gold)} and {len(predicted)}"
+        )
+    wanted, found, right = (collections.Counter() for _ in range(3))
+    for i, (tags, others) in enumerate(zip(gold, predicted)):
+        if len(tags) != len(others):
+            raise ValueError(
+                "`gold` and `predicted` must be of the same words. Received: "
+                f"{len(tags)} and {len(others)} tags in sentence {i}"
+            )
+        # A type and two places stand once in a sentence.
+        spans, other_spans = (
+            set(read_tags(side, strict, f"{name}[{i}]"))
+            for name, side in [("gold", tags), ("predicted", others)]
+        )
+        for counts, chosen in [(wanted, spans), (found, other_spans), (right, spans & other_spans)]:
+            counts.update(kind for kind, _, _ in chosen)
+    by_type = {
+        kind: {
+            **precision_recall_f1(right[kind], found[kind], wanted[kind]),
+            "support": wanted[kind],
+        }
+        for kind in sorted({*wanted, *found})
+    }
+    return {**precision_recall_f1(right.total(), found.total(), wanted.total()), "by_type": by_type}
+
+
+def _sentences(**argument):
+    ((name, sentences),) = argument.items()
+    kinds = (list, tuple, np.ndarray)
+    if not isinstance(sentences, kinds) or not all(isinstance(tags, kinds) for tags in sentences):
+        raise ValueError(f"`{name}` must be a list of lists of tags. Received: {sentences!r:.80}")
+    return sentences
+
+
+def read_tags(tags, strict: bool = False, place: str = "tags") -> Iterator[tuple[str, int, int]]:
+    """Yields the entities of a sentence: type, first word and the word after the last.
+
+    Args:
+        tags: list of tags.
+        strict: bool: see `entities`. Defaults to `False`.
+        place: string, what messages call the sentence. Defaults to `"tags"`.
+
+    Raises:
+        ValueError: where a tag is of another form.
+    """
+    allowed = _STRICT_PREFIXES if strict else _PREFIXES
+    kind, start, last = None, 0, "O"  # Of the entity that is open, and the tag before.
+    for i, tag in enumerate(tags):
+        prefix, dash, its_kind = str(tag).partition("-")
+        is_outside = tag == "O"
+        if not is_outside and not (prefix in allowed and dash and its_kind):
+            raise ValueError(
+                f"A tag must be O or {', '.join(f'{p}-type' for p in allowed)}. Received: "
+                f"{place}[{i}]={tag!r:.80}"
+            )
+        goes_on = prefix in ("I", "E") and its_kind == kind and last in ("B", "I")
+        if not goes_on:
+            if kind is not None:
+                yield kind, start, i
+            starts = not is_outside and (prefix == "B" or not strict)
+            kind, start = (its_kind if starts else None), i
+        last = prefix
+    if kind is not None:
+        yield kind, start, len(tags)

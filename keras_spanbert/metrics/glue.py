@@ -1,0 +1,147 @@
+"""The official scores of GLUE: accuracy, F1, Matthews, Pearson and Spearman correlation."""
+
+import warnings
+
+import numpy as np
+
+from keras_spanbert.metrics.counts import check_same_examples
+
+_BINARY = ("0", "1")
+_ENTAILMENT = ("entailment", "not_entailment")
+_INFERENCE = ("contradiction", "entailment", "neutral")
+# The class names of each task in the order of their indices; STS-B has scores from 0 to 5.
+CLASSES = {
+    "cola": _BINARY,
+    "sst-2": _BINARY,
+    "mrpc": _BINARY,
+    "sts-b": None,
+    "qqp": _BINARY,
+    "mnli": _INFERENCE,
+    "qnli": _ENTAILMENT,
+    "rte": _ENTAILMENT,
+    "wnli": _BINARY,
+    "ax": _INFERENCE,
+}
+_MATTHEWS = ("cola", "ax")
+_F1 = ("mrpc", "qqp")
+
+
+def task_name(task: str) -> str:
+    """The name of a task in `CLASSES`, whichever way it is written: `"SST2"` is `"sst-2"`.
+
+    Raises:
+        ValueError: where it is none of GLUE's.
+    """
+    names = {name.replace("-", ""): name for name in CLASSES}
+    name = names.get(str(task).lower().replace("-", "").replace("_", ""))
+    if name is None:
+        raise ValueError(f"`task` must be one of {', '.join(CLASSES)}. Received: task={task!r}")
+    return name
+
+
+def glue(task: str, labels, predictions) -> dict:
+    """Scores predictions as GLUE and the released SpanBERT do.
+
+    Args:
+        task: string. `"cola"`, `"sst-2"`, `"mrpc"`, `"sts-b"`, `"qqp"`, `"mnli"`,
+            `"qnli"`, `"rte"`, `"wnli"` or `"ax"`, the diagnostic set, in letters of
+            either case, with or without the `-`. Of MNLI, matched and mismatched
+            are scored one by one.
+        labels: list or array `[N]` of class names, as strings, or of class
+            indices; of STS-B, of numbers.
+        predictions: the same, for the same examples.
+
+    Returns:
+        Dict of floats, as fractions: `matthews_correlation` for CoLA and the
+        diagnostic set; `accuracy` and `f1`, of class 1, for MRPC and QQP;
+        `pearson` and `spearman` for STS-B; `accuracy` for the others. As in the
+        released code, F1 and Matthews correlation are 0 where they are not
+        defined, and Pearson and Spearman correlation are nan where one side is
+        constant, so that no model should be chosen by them without asking.
+
+    Raises:
+        ValueError: where the task or a label is unknown, there are no labels,
+            predictions are not as many, or, for STS-B, a number is not finite or
+            there is only one example.
+
+    Example:
+    ```python
+    keras_spanbert.metrics.glue("rte", ["entailment", "not_entailment"], [0, 0])["accuracy"]  # 0.5
+    ```
+
+    Reference:
+        [Wang et al. 2019](https://arxiv.org/abs/1804.07461).
+    """
+    task = task_name(task)
+    if CLASSES[task] is None:
+        labels, predictions = _numbers(labels=labels), _numbers(predictions=predictions)
+        check_same_examples(labels, predictions)
+        return _correlations(labels, predictions)
+    labels, predictions = list(labels), list(predictions)
+    check_same_examples(labels, predictions)
+    labels = _indices(CLASSES[task], labels=labels)
+    predictions = _indices(CLASSES[task], predictions=predictions)
+    if task in _MATTHEWS:
+        return {"matthews_correlation": _matthews(labels, predictions, len(CLASSES[task]))}
+    scores = {"accuracy": float(np.mean(labels == predictions))}
+    if task in _F1:
+        scores["f1"] = _f1(labels == 1, predictions == 1)
+    return scores
+
+
+def _indices(classes, **argument):
+    """Class names or indices as an array of indices."""
+    ((name, values),) = argument.items()
+    numbers = {
+        **{label: i for i, label in enumerate(classes)},
+        **{i: i for i in range(len(classes))},
+    }
+    for i, value in enumerate(values):
+        is_label = isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
+        if not is_label or value not in numbers:
+            raise ValueError(
+                f"`{name}` must be of {', '.join(classes)}, or of indices below {len(classes)}. "
+                f"Received: {name}[{i}]={value!r:.80}"
+            )
+    return np.array([numbers[value] for value in values])
+
+
+def _numbers(**argument):
+    ((name, values),) = argument.items()
+    try:
+        numbers = np.asarray(values)
+        # The official figures are of float32, where labels and predictions are.
+        numbers = numbers if numbers.dtype.kind == "f" else np.array(values, "float64")
+    except (TypeError, ValueError):
+        numbers = None
+    if numbers is None or numbers.ndim != 1 or not np.isfinite(numbers).all():
+        raise ValueError(f"`{name}` must be finite numbers [N]. Received: {name}={values!r:.80}")
+    return numbers
+
+
+def _f1(labels, predictions):
+    marked = int(np.sum(labels)) + int(np.sum(predictions))
+    return 2.0 * int(np.sum(labels & predictions)) / marked if marked else 0.0
+
+
+def _matthews(labels, predictions, num_classes):
+    """The correlation of any number of classes, from counts, which are exact."""
+    counts = [np.bincount(side, minlength=num_classes) for side in [labels, predictions]]
+    size = len(labels)
+    covariance = int(np.sum(labels == predictions)) * size - int(counts[0] @ counts[1])
+    variances = [size * size - int(count @ count) for count in counts]
+    product = variances[0] * variances[1]
+    return covariance / float(np.sqrt(product)) if product else 0.0
+
+
+def _correlations(labels, predictions):
+    from scipy import stats  # Takes a second to import.
+
+    if len(labels) < 2:
+        raise ValueError("Correlations must be of two examples or more. Received: one")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.ConstantInputWarning)
+        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+        pearson = stats.pearsonr(predictions, labels).statistic
+        spearman = stats.spearmanr(predictions, labels).statistic
+    return {"pearson": float(pearson), "spearman": float(spearman)}

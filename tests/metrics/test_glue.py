@@ -1,0 +1,85 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from keras_spanbert import metrics
+
+OURS = {
+    "acc": "accuracy",
+    "f1": "f1",
+    "mcc": "matthews_correlation",
+    "pearson": "pearson",
+    "spearmanr": "spearman",
+}
+# Means by which the released code picks a model.
+MEANS = {"acc_and_f1", "corr"}
+
+
+def test_every_prediction_array_of_the_reference_gets_its_scores(shared_data):
+    path = shared_data / "reference" / "finetuning" / "classification" / "scores.json"
+    cases = json.loads(path.read_text(encoding="utf-8"))
+    assert len(cases) == 55
+    scored = 0
+    for case in cases:
+        arguments = case["task"], case["gold"], case["predictions"]
+        if case["task"] == "sts-b":
+            # As the released code has them.
+            arguments = "sts-b", *(np.array(values, "float32") for values in arguments[1:])
+        if "raises" in case["result"]:
+            with pytest.raises(ValueError, match="two examples or more. Received: one"):
+                metrics.glue(*arguments)
+            continue
+        expected = {
+            OURS[name]: math.nan if value is None else value
+            for name, value in case["result"].items()
+            if name not in MEANS
+        }
+        scores = metrics.glue(*arguments)
+        assert scores == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True), case["name"]
+        scored += 1
+    assert scored == 54
+
+
+def test_scores_worked_out_by_hand():
+    labels, predictions = [1, 1, 1, 0, 0], [1, 1, 0, 1, 0]
+    assert metrics.glue("mrpc", labels, predictions) == pytest.approx(
+        {"accuracy": 3 / 5, "f1": 2 * 2 / (3 + 3)}
+    )
+    # (2 * 1 - 1 * 1) / sqrt(3 * 3 * 2 * 2)
+    assert metrics.glue("CoLA", labels, predictions) == pytest.approx(
+        {"matthews_correlation": 1 / 6}
+    )
+    # Two of three right: covariance 2 * 3 - (1 + 1 + 0), variances 9 - 3 and 9 - 5.
+    assert metrics.glue("ax", [0, 1, 2], [0, 1, 1]) == pytest.approx(
+        {"matthews_correlation": (6 - (1 * 1 + 1 * 2 + 1 * 0)) / math.sqrt(6 * 4)}
+    )
+    scores = metrics.glue("STS_B", [1.0, 2.0, 3.0, 4.0], [1, 2, 4, 3])
+    assert scores == pytest.approx({"pearson": 0.8, "spearman": 0.8})
+
+
+def test_names_and_indices_of_classes_are_the_same():
+    labels = ["neutral", "contradiction", "entailment"]
+    assert metrics.glue("mnli", labels, np.array([2, 0, 0]))["accuracy"] == pytest.approx(2 / 3)
+    assert metrics.glue("QNLI", ["entailment", "not_entailment"], [0, 1]) == {"accuracy": 1.0}
+    assert metrics.glue("sst2", ["0", "1"], [0, 1]) == {"accuracy": 1.0}
+
+
+@pytest.mark.parametrize(
+    "task, labels, predictions, error",
+    [
+        ("snli", [0], [0], "`task` must be one of cola, sst-2,.* Received: task='snli'"),
+        ("rte", [], [], "same examples, one or more. Received: 0 and 0"),
+        ("rte", [0, 1], [0], "Received: 2 and 1"),
+        ("rte", ["neutral"], [0], r"of entailment, not_entailment.*labels\[0\]='neutral'"),
+        ("rte", [0, 1], [0, 2], r"indices below 2. Received: predictions\[1\]=2"),
+        ("cola", [0], [True], r"predictions\[0\]=True"),
+        ("cola", [0], [0.0], r"predictions\[0\]=0.0"),
+        ("sts-b", [1.0, 2.0], [1.0, math.nan], "`predictions` must be finite numbers"),
+        ("sts-b", ["a", "b"], [1.0, 2.0], "`labels` must be finite numbers"),
+    ],
+)
+def test_mistakes_are_named(task, labels, predictions, error):
+    with pytest.raises(ValueError, match=error):
+        metrics.glue(task, labels, predictions)

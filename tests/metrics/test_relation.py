@@ -1,0 +1,102 @@
+import json
+import math
+
+import pytest
+
+from keras_spanbert import metrics
+
+KINDS = ("precision", "recall", "f1")
+
+
+# === TACRED ===
+
+
+def test_every_prediction_set_of_the_reference_gets_its_scores(shared_data):
+    path = shared_data / "reference" / "finetuning" / "relation" / "expected.json"
+    cases = json.loads(path.read_text(encoding="utf-8"))["scores"]
+    assert len(cases) == 10
+    for case in cases:
+        scores = metrics.relation(case["gold"], case["predictions"], no_relation=0)
+        assert scores == pytest.approx({kind: 100 * case["result"][kind] for kind in KINDS})
+
+
+def test_what_is_no_relation_on_either_side_does_not_count():
+    labels = ["no_relation", "a", "a", "b", "no_relation"]
+    predictions = ["a", "a", "b", "no_relation", "no_relation"]
+    assert metrics.relation(labels, predictions) == pytest.approx(
+        {"precision": 100 / 3, "recall": 100 / 3, "f1": 100 / 3}
+    )
+    other = metrics.relation(labels, predictions, no_relation="b")
+    assert other == pytest.approx({"precision": 50.0, "recall": 50.0, "f1": 50.0})
+
+
+@pytest.mark.parametrize(
+    "labels, predictions, error",
+    [
+        ([], [], "one or more. Received: 0 and 0"),
+        (["a"], ["a", "b"], "Received: 1 and 2"),
+        ([0, 1], [0, 1], r"all be strings, or all integers.*no_relation='no_relation'"),
+        (["a"], [1], r"labels\[0\]='a', predictions\[0\]=1"),
+        (["a"], [None], r"predictions\[0\]=None"),
+    ],
+)
+def test_mistakes_are_named(labels, predictions, error):
+    with pytest.raises(ValueError, match=error):
+        metrics.relation(labels, predictions)
+
+
+# === SemEval-2010 Task 8 ===
+
+
+def read(path):
+    return dict(line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
+
+
+def test_every_answer_file_gets_the_official_score(shared_data):
+    folder = shared_data / "reference" / "finetuning" / "semeval"
+    expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    gold = read(shared_data / "data" / "semeval2010_task8" / "TEST_FILE_KEY.TXT")
+    assert len(expected) == 6
+    for name, tables in expected.items():
+        answers = read(folder / f"{name}.txt")
+        predictions = [answers.get(sentence) for sentence in gold]
+        scores = metrics.semeval2010_task8(gold.values(), predictions)
+        assert f"{scores['macro_f1']:.2f}" == f"{tables['official']:.2f}"
+        table = tables["9 relations, direction counted (official)"]
+        for kind in KINDS:
+            for mean in ["macro", "micro"]:
+                assert f"{scores[f'{mean}_{kind}']:.2f}" == f"{table[mean][kind]:.2f}", name
+            for relation, figures in scores["by_relation"].items():
+                assert f"{figures[kind]:.2f}" == f"{table['relations'][relation][kind]:.2f}"
+        assert {*table["relations"]} - {*scores["by_relation"]} == {"_Other"}
+
+
+def test_answers_in_both_directions_count_in_precision():
+    labels = ["Cause-Effect(e1,e2)", "Cause-Effect(e1,e2)", "Message-Topic(e1,e2)", "Other"]
+    predictions = ["Cause-Effect(e1,e2)", "Cause-Effect(e2,e1)", "Cause-Effect(e2,e1)", None]
+    scores = metrics.semeval2010_task8(labels, predictions)
+    cause = {"precision": 100 / 3, "recall": 50.0, "f1": 40.0}
+    assert scores["by_relation"]["Cause-Effect"] == pytest.approx(cause)
+    # Relations without examples are not in the mean.
+    assert scores["macro_f1"] == pytest.approx(20.0)
+    assert scores["micro_recall"] == pytest.approx(100 / 3)
+
+
+def test_gold_of_other_alone_scores_0():
+    scores = metrics.semeval2010_task8(["Other"], ["Cause-Effect(e1,e2)"])
+    assert scores["macro_f1"] == 0.0 and scores["by_relation"] == {}
+    assert not any(map(math.isnan, [scores["micro_f1"], scores["macro_recall"]]))
+
+
+@pytest.mark.parametrize(
+    "labels, predictions, error",
+    [
+        (["Other"], ["Cause-Effect"], r"with \(e1,e2\) or .*predictions\[0\]='Cause-Effect'"),
+        (["Love-Hate(e1,e2)"], ["Other"], r"labels\[0\]='Love-Hate\(e1,e2\)'"),
+        ([None], ["Other"], r"labels\[0\]=None"),
+        ([], [], "one or more. Received: 0 and 0"),
+    ],
+)
+def test_mistakes_in_labels_of_semeval_are_named(labels, predictions, error):
+    with pytest.raises(ValueError, match=error):
+        metrics.semeval2010_task8(labels, predictions)
