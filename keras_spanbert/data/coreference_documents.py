@@ -30,6 +30,11 @@ def check_document(document: dict, place: str = "document") -> int:
     keras_spanbert.data.coreference.check_document(document)
     ```
     """
+    if not isinstance(document, dict):
+        raise ValueError(
+            f"{place}: a document must be a dict with `sentences`. Received: {document!r:.80}, of "
+            f"type {type(document).__name__}"
+        )
     check_text(place, doc_key=[field(document, "doc_key", place, str)])
     sentences = _lists_of_strings(document, "sentences", place)
     if "speakers" in document:
@@ -52,6 +57,22 @@ def check_document(document: dict, place: str = "document") -> int:
         if name in document:
             _check_clusters(field(document, name, place, list), name, size, place)
     return size
+
+
+def in_subtokens(document: dict) -> bool:
+    """Whether a document is in subtokens and segments, as the released scripts store it."""
+    return "sentence_map" in document
+
+
+def check_labelled(documents) -> None:
+    """Raises a ValueError where a document has no clusters to train on or to score against."""
+    for number, document in enumerate(documents):
+        if not isinstance(document, dict) or "clusters" not in document:
+            name = document.get("doc_key", number) if isinstance(document, dict) else number
+            raise ValueError(
+                "Documents to train on, or to score against, must have `clusters`. Received: "
+                f"{name!r} without"
+            )
 
 
 def clusters_in_words(document: dict, clusters=None) -> list:

@@ -17,6 +17,11 @@ def task_class(folder: str) -> str | None:
     return _read(folder, "task.json").get("class_name")
 
 
+def task_arguments(folder: str) -> dict:
+    """The arguments of the task that a preset was saved as."""
+    return _read(folder, "task.json").get("config", {})
+
+
 def registered_task(folder: str) -> type | None:
     """The task class itself that a preset was saved as, `None` where Keras knows none."""
     name = _read(folder, "task.json").get("registered_name")

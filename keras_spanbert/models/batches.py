@@ -44,10 +44,14 @@ def is_tensorflow(x) -> bool:
 
 
 def unpack(batch) -> tuple:
-    """`(x, y, sample_weight)` of a batch. Strings alone, in a list or tuple, are an `x`."""
-    if isinstance(batch, (list, tuple)) and not all(isinstance(x, str) for x in batch):
+    """`(x, y, sample_weight)` of a batch. Strings or documents alone, in a list, are an `x`."""
+    if isinstance(batch, (list, tuple)) and not all(map(_is_row, batch)):
         return keras.utils.unpack_x_y_sample_weight(batch)
     return batch, None, None
+
+
+def _is_row(x):
+    return isinstance(x, str) or (isinstance(x, dict) and "sentences" in x)
 
 
 def rows(value, part: slice):

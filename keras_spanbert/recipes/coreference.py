@@ -5,7 +5,7 @@ from keras_spanbert.recipes.flags import FLAGS, group, resolve
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log
 
-DEFAULTS = {"batch_size": 1, "beta_2": 0.999}
+DEFAULTS = {"batch_size": 1, "beta_2": 0.999, "epsilon": 1e-6}
 _EPOCHS = 20
 _LEARNING_RATE = 2e-5
 
@@ -105,6 +105,7 @@ def _optimizer(resolver, steps):
         heads=resolver.head_names(),
         encoder_weight_decay=FLAGS.weight_decay,
         beta_2=FLAGS.beta_2,
+        epsilon=FLAGS.epsilon,
         clip_norm=FLAGS.clip_norm or None,
         gradient_accumulation_steps=accumulated_steps(),
     )

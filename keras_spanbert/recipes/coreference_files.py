@@ -1,5 +1,6 @@
 """What `--task=coreference` reads and writes: documents with clusters, GAP's rows, texts."""
 
+import glob
 import os
 
 from keras_spanbert.recipes import places
@@ -17,14 +18,15 @@ _MOST_LINES = 20  # Of a text's clusters that are shown.
 
 
 def kind_of(patterns) -> str | None:
-    """What files or globs hold: "documents", "gap" or "text", and `None` where there are none.
+    """What the files of globs hold: "documents", "gap" or "text", `None` where there are none.
 
     Raises:
         ValueError: where there are several kinds.
     """
+    files = [path for pattern in patterns or [] for path in glob.iglob(pattern, recursive=True)]
     kinds = {
-        next((kind for ending, kind in _KINDS.items() if pattern.endswith(ending)), "documents")
-        for pattern in patterns or []
+        next((kind for ending, kind in _KINDS.items() if path.endswith(ending)), "documents")
+        for path in files
     }
     if len(kinds) > 1:
         raise ValueError(
@@ -59,9 +61,10 @@ def check() -> None:
         places.check_file("html")
 
 
-def read(paths: list[str], for_training: bool) -> list:
-    """Documents, rows of GAP, or `(path, text)`, by the kind of the files."""
+def read(paths: list[str], flag: str) -> list:
+    """Documents, rows of GAP, or `(path, text)`, by the kind of a flag's files."""
     from keras_spanbert.data import coreference, gap
+    from keras_spanbert.data.coreference_documents import check_labelled, in_subtokens
     from keras_spanbert.data.text_files import read_documents
 
     kind = kind_of(paths)
@@ -75,12 +78,13 @@ def read(paths: list[str], for_training: bool) -> list:
             for path in paths
         ]
     documents = coreference.read(paths)
-    for document in documents if for_training else []:
-        if "clusters" not in document:
-            raise ValueError(
-                "Documents to train on must have `clusters`. Received: "
-                f"{document['doc_key']} without"
-            )
+    if flag != "predict_data":
+        check_labelled(documents)
+    elif FLAGS.predictions.endswith(".conll") and any(map(in_subtokens, documents)):
+        raise ValueError(
+            "`--predictions` of documents in subtokens must end in .jsonlines: their words are not "
+            f"known. Received: --predictions={FLAGS.predictions}"
+        )
     return documents
 
 

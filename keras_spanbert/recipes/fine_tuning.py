@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from keras_spanbert.recipes.checks import INPUTS
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.run import Run, exit_process
 from keras_spanbert.recipes.terminal import log, stop_on_signals, user_input
@@ -46,7 +47,7 @@ def fine_tune(
     Args:
         run: `Run`.
         build: function that returns the task's model: see `build_model`.
-        read: function of paths and whether they are to train on, which returns
+        read: function of paths and the name of their flag, which returns
             examples.
         stream: function of the model and examples, which returns the `RowStream`
             to train on.
@@ -76,14 +77,7 @@ def fine_tune(
             distribution.close()
             if not run.is_main:
                 exit_process(None)
-        data = [
-            (patterns and find_files(patterns), for_training)
-            for patterns, for_training in [
-                (FLAGS.train_data, True),
-                (FLAGS.eval_data, False),
-                (FLAGS.predict_data, False),
-            ]
-        ]
+        data = {name: FLAGS[name].value and find_files(FLAGS[name].value) for name in INPUTS}
         with distribution.scope():
             model = build()
         untrained = model.untrained_heads()
@@ -94,7 +88,7 @@ def fine_tune(
                 f"{' and '.join(untrained)}"
             )
         train, evaluation, prediction = (
-            paths and read(paths, for_training) for paths, for_training in data
+            paths and read(paths, name) for name, paths in data.items()
         )
     if train:
         with user_input():

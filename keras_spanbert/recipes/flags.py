@@ -144,7 +144,12 @@ number(
     lower_bound=0.0,
     upper_bound=1.0,
 )
-number("epsilon", 1e-8, "AdamW's epsilon.", lower_bound=0.0)
+number(
+    "epsilon",
+    None,
+    "AdamW's epsilon. Default: 1e-8; coreference 1e-6, of the encoder.",
+    lower_bound=0.0,
+)
 number("clip_norm", 1.0, "Largest norm of the gradients; 0 for no limit.", lower_bound=0.0)
 integer(
     "eval_every",

@@ -8,7 +8,13 @@ from keras_spanbert.recipes.flags import FLAGS, group, resolve
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, user_input
 
-DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98, "steps": 3500}
+DEFAULTS = {
+    "sequence_length": 32,
+    "batch_size": 64,
+    "beta_2": 0.98,
+    "epsilon": 1e-8,
+    "steps": 3500,
+}
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
 string, integer, number, boolean, strings, choice = group("Masking")

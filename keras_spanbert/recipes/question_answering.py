@@ -6,7 +6,7 @@ from keras_spanbert.recipes.places import n_best_path
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, user_input
 
-DEFAULTS = {"sequence_length": 384, "batch_size": 32, "beta_2": 0.999}
+DEFAULTS = {"sequence_length": 384, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8}
 _EPOCHS = 2
 _LEARNING_RATE = 2e-5
 _N_BEST = 20
@@ -64,7 +64,7 @@ def _build():
     return fine_tuning.build_model(ks.SpanBertQuestionAnswerer, flags)
 
 
-def _read(paths, for_training):
+def _read(paths, flag):
     from keras_spanbert.data import mrqa, squad
 
     is_mrqa = [path.endswith((".jsonl", ".jsonl.gz")) for path in paths]
@@ -73,7 +73,7 @@ def _read(paths, for_training):
             f"Files must be all SQuAD's (.json) or all MRQA's (.jsonl). Received: {' '.join(paths)}"
         )
     reader = mrqa if any(is_mrqa) else squad
-    return reader.read(paths, FLAGS.strict, for_training)
+    return reader.read(paths, FLAGS.strict, for_training=flag == "train_data")
 
 
 def _stream(answerer, train):

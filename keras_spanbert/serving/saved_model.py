@@ -41,8 +41,8 @@ def export_saved_model(
     mentions that `resolve` finds, M for the text with the most: `mention` string
     `[B, M]`, `start` and `end` int32 `[B, M]`, in characters, and `cluster`
     int32 `[B, M]`, a number in its text; `""` and -1 where there are fewer.
-    Speakers and genres cannot be given, and a text is held in memory whole, of
-    which 3,900 spans at most are kept.
+    Speakers and genres cannot be given, and a text is held in memory whole: one
+    of which more than 3,900 spans would be kept is refused.
 
     Of a `SpanBertPretrainer` or `SpanBertBackbone` it takes `text` string `[B]`
     and gives the encoder's `embeddings` float32 `[B, L, H]` with `token_ids`

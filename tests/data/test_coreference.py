@@ -213,7 +213,7 @@ def test_malformed_jsonlines_name_path_line_and_rule(tmp_path, changes, error):
     [
         ('{"doc_key": }', "line 1: must be JSON. Received: Expecting value, column 13"),
         ("[" * 100_000, "line 1: must be JSON. Received: lists in lists too deep"),
-        ("[3]", "line 1: `doc_key` must be a str. Received: None"),
+        ("[3]", "line 1: a document must be a dict with `sentences`. Received: [3]"),
         ("", "must hold documents. Received: none"),
     ],
 )

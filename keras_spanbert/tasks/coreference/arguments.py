@@ -8,6 +8,12 @@ _LEAST = {
     "max_top_antecedents": 1, "ffnn_size": 1, "ffnn_depth": 0, "feature_size": 1, "coref_depth": 1,
     "max_num_speakers": 2,
 }  # fmt: skip
+# Those that decide which weights there are, and what they mean.
+_OF_WEIGHTS = (
+    "model_type", "max_training_sentences", "max_span_width", "ffnn_size", "ffnn_depth",
+    "feature_size", "coref_depth", "fine_grained", "use_prior", "use_metadata", "use_features",
+    "use_segment_distance", "model_heads", "genres",
+)  # fmt: skip
 # Those that are the preprocessor's too, by its name for them.
 SHARED = {
     "max_segment_len": "sequence_length",
@@ -29,6 +35,24 @@ def check_shared(arguments: dict, preprocessor) -> None:
             raise ValueError(
                 f"`{name}` must be the preprocessor's, {value!r}. "
                 f"Received: {name}={arguments[name]!r}"
+            )
+
+
+def check_weights_fit(arguments: dict, preset: dict) -> None:
+    """Raises a ValueError where an argument would need other weights than a preset has.
+
+    Args:
+        arguments: dict, of those that are given.
+        preset: dict of the preset's.
+    """
+    for name in _OF_WEIGHTS:
+        given, of_preset = arguments.get(name), preset.get(name)
+        if name == "genres":
+            given, of_preset = given and list(given), list(of_preset or [])
+        if name in arguments and given != of_preset:
+            raise ValueError(
+                f"`{name}` must be that of the preset's weights, {of_preset!r}. "
+                f"Received: {name}={given!r}"
             )
 
 

@@ -1,5 +1,6 @@
 """Clusters of documents in files, and their scores."""
 
+from keras_spanbert.data.coreference_documents import check_labelled, in_subtokens
 from keras_spanbert.metrics import coreference
 from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.tasks.coreference.decoding import clusters_of
@@ -13,6 +14,7 @@ def predict_clusters(model, documents: list[dict], batch_size: int, max_spans: i
     check_counts(batch_size=batch_size, max_spans=max_spans)
     model.check_preprocessor()
     model.warn_if_untrained()
+    documents = list(documents)
     segmented = [model.preprocessor.segment(document) for document in documents]
     # A document without a word has no segment.
     tensors = {
@@ -22,14 +24,14 @@ def predict_clusters(model, documents: list[dict], batch_size: int, max_spans: i
     }
     found = score_documents(model, tensors, model.input_settings(), batch_size, max_spans)
     return [
-        _clusters(model, segmented[i], found[i], segmented[i] is not document) if i in found else []
+        _clusters(model, segmented[i], found[i], in_subtokens(document)) if i in found else []
         for i, document in enumerate(documents)
     ]
 
 
-def _clusters(model, segmented, spans, is_in_words):
+def _clusters(model, segmented, spans, is_in_subtokens):
     """Those of `score_documents`, in the units of the document."""
-    if is_in_words:
+    if not is_in_subtokens:
         of_words = clusters_of_words(model, segmented, spans)
         return [[list(mention) for mention in cluster] for cluster in of_words]
     places = zip(spans["starts"].tolist(), spans["ends"].tolist())
@@ -39,12 +41,8 @@ def _clusters(model, segmented, spans, is_in_words):
 
 def evaluate_clusters(model, documents: list[dict], batch_size: int, max_spans: int) -> dict:
     """See `SpanBertCoreferenceResolver.evaluate_clusters`."""
-    for document in documents:
-        if "clusters" not in document:
-            raise ValueError(
-                "Documents must have `clusters` to score against. Received: "
-                f"doc_key={document.get('doc_key')!r} without"
-            )
+    documents = list(documents)
+    check_labelled(documents)
     gold = [document["clusters"] for document in documents]
     predicted = predict_clusters(model, documents, batch_size, max_spans)
     without = coreference(*map(_without_singletons, (gold, predicted)))

@@ -12,6 +12,7 @@ from keras_spanbert.tasks.coreference.arguments import (
     SHARED,
     check_arguments,
     check_shared,
+    check_weights_fit,
     shared_arguments,
 )
 from keras_spanbert.tasks.coreference.batches import Settings
@@ -41,7 +42,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     antecedents counts too, which of them it is, or none.
 
     `fit` and `evaluate` take a list of documents, as
-    `SpanBertCoreferenceResolverPreprocessor.segment` does, or batches of arrays.
+    `SpanBertCoreferenceResolverPreprocessor.segment` does, or batches of arrays;
+    `validation_data` of `fit` may be a list of documents too.
     A document is a step where `batch_size` is not given, and `fit` cuts one of
     more than `max_training_sentences` segments to that many, at another place in
     each epoch.
@@ -164,6 +166,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     @classmethod
     def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
         """Loads a keras-hub preset, of this task or of another one: see `from_preset`."""
+        if load_weights and presets.task_class(preset) == cls.__name__:
+            check_weights_fit(kwargs, presets.task_arguments(preset))
         shared = {SHARED[name]: kwargs[name] for name in SHARED if name in kwargs}
         is_own = presets.preprocessor_class(preset) == cls.preprocessor_cls.__name__
         if presets.has_tokenizer(preset) and "preprocessor" not in kwargs:

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.data.coreference_documents import check_document
+from keras_spanbert.data.coreference_documents import check_document, in_subtokens
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 from keras_spanbert.tasks.coreference.segments import document_of_words
 from keras_spanbert.tasks.coreference.tensors import tensorize
@@ -113,13 +113,20 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             ValueError: where the document is not of this form: see
                 `keras_spanbert.data.coreference.check_document`.
         """
-        document = {"doc_key": "", **document}
+        if isinstance(document, dict):
+            document = {"doc_key": "", **document}
         check_document(document)
         sentences = document["sentences"]
         document.setdefault("speakers", [["-"] * len(sentence) for sentence in sentences])
         clusters = _merged(document.get("clusters", []))
-        if "sentence_map" in document:
+        if in_subtokens(document):
+            self._check_separators(document)
             return {**document, "clusters": clusters}
+        if "subtoken_map" in document:
+            raise ValueError(
+                "A document in subtokens must have a `sentence_map`. Received: a `subtoken_map` "
+                f"alone, in {document['doc_key']!r}"
+            )
         segmented = document_of_words(
             self._pieces([word for sentence in sentences for word in sentence]),
             [len(sentence) for sentence in sentences],
@@ -134,6 +141,18 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             [[spans[start][0], spans[end][1]] for start, end in cluster] for cluster in clusters
         ]
         return {"doc_key": document["doc_key"], **segmented, "clusters": clusters}
+
+    def _check_separators(self, document):
+        wanted = self.model_type == "independent"
+        ends = self.tokenizer.cls_token, self.tokenizer.sep_token
+        for segment in document["sentences"]:
+            has_separators = (*segment[:1], *segment[-1:]) == ends
+            if has_separators != wanted:
+                raise ValueError(
+                    f"Segments for model_type={self.model_type!r} must be stored "
+                    f"{'with' if wanted else 'without'} {ends[0]} and {ends[1]}. Received: "
+                    f"{segment!r:.80} in {document['doc_key']!r}"
+                )
 
     def tensors(self, document: dict) -> dict:
         """The arrays of the released scripts for a document.

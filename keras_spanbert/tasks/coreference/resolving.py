@@ -12,6 +12,7 @@ from keras_spanbert.tasks.coreference import main_mention
 from keras_spanbert.tasks.coreference.batches import Settings, document_inputs, pad, sizes_of
 from keras_spanbert.tasks.coreference.decoding import best_antecedents, clusters_of
 from keras_spanbert.tasks.coreference.parts import largest, score_parts
+from keras_spanbert.tasks.coreference.spans import MOST_TOP_SPANS
 from keras_spanbert.tasks.coreference.splitting import split
 
 NO_SPEAKER = "-"
@@ -142,6 +143,10 @@ def _speakers(number, text, speakers):
                 f"word: {sizes}. Received: {speakers!r:.80}"
             )
         return [list(names) for names in speakers]
+    if not isinstance(speakers, (list, tuple)):
+        raise ValueError(
+            f"`speakers[{number}]` must be a list of (start, end, name). Received: {speakers!r:.80}"
+        )
     names = [NO_SPEAKER] * sum(sizes)
     starts = text.places[:, 0]
     for item in speakers:
@@ -184,9 +189,11 @@ def score_documents(
         number: int(tensors["text_len"].sum() * settings.top_span_ratio)
         for number, tensors in documents.items()
     }
+    # The whole graph keeps no more.
+    max_whole = min(max_spans, MOST_TOP_SPANS)
     found, short = {}, []
     for number in sorted(documents, key=num_spans.__getitem__, reverse=True):
-        if num_spans[number] > max_spans:
+        if num_spans[number] > max_whole:
             found[number] = score_parts(model, documents[number], settings, max_spans)
         else:
             short.append(number)

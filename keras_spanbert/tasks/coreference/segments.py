@@ -14,6 +14,7 @@ class _Piece:
     word: int
     sentence: int
     speaker: str
+    is_separator: bool = False
 
 
 def document_of_words(
@@ -57,9 +58,9 @@ def document_of_words(
             # The sentence counts up behind its last subtoken, and so before the separator.
             next_sentence = last.sentence + (end - 1 in sentence_ends)
             segment = [
-                _Piece(cls_token, previous_word, segment[0].sentence, SEPARATOR_SPEAKER),
+                _Piece(cls_token, previous_word, segment[0].sentence, SEPARATOR_SPEAKER, True),
                 *segment,
-                _Piece(sep_token, last.word, next_sentence, SEPARATOR_SPEAKER),
+                _Piece(sep_token, last.word, next_sentence, SEPARATOR_SPEAKER, True),
             ]
         segments.append(segment)
         previous_word, begin = last.word, end
@@ -67,7 +68,7 @@ def document_of_words(
     flat = [piece for segment in segments for piece in segment]
     word_spans = {}
     for place, piece in enumerate(flat):
-        if not with_separators or piece.speaker is not SEPARATOR_SPEAKER:
+        if not piece.is_separator:
             first, _ = word_spans.get(piece.word, (place, place))
             word_spans[piece.word] = (first, place)
     return {

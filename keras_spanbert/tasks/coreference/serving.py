@@ -198,6 +198,10 @@ def _document(model, tokenize, words, sentence_sizes):
 
     # === Tokens and spans ===
     num_tokens = tf.size(places)
+    most = int(MOST_TOP_SPANS / model.top_span_ratio)
+    rule = f"A text must have at most {most} tokens; `resolve` takes longer ones."
+    with tf.control_dependencies([tf.debugging.assert_less_equal(num_tokens, most, message=rule)]):
+        num_tokens = tf.identity(num_tokens)
     widest = model.max_span_width
     starts = tf.repeat(tf.range(num_tokens), widest)
     ends = starts + tf.tile(tf.range(widest), [num_tokens])

@@ -168,3 +168,51 @@ def test_mistake_in_an_argument_names_it(build, arguments, error):
 def test_documents_need_a_preprocessor(build, document):
     with pytest.raises(ValueError, match="Strings need a preprocessor"):
         build(with_preprocessor=False).score_document(document)
+
+
+def test_clusters_count_the_units_of_their_documents(build, document):
+    model = build(top_span_ratio=0.7)
+    in_words, segmented = document, model.preprocessor.segment(document)
+    (of_words,) = model.predict_clusters(iter([in_words]))
+    (of_subtokens,) = model.predict_clusters([segmented])
+    found = model.score_document(segmented)["clusters"]
+    assert sorted(map(sorted, of_subtokens)) == sorted(sorted(map(list, c)) for c in found) != []
+    words = segmented["subtoken_map"]
+    firsts = {words[start] for cluster in of_subtokens for start, _ in cluster}
+    assert firsts >= {start for cluster in of_words for start, _ in cluster}
+    gold = [segmented["clusters"]]
+    scores = ks.metrics.coreference(gold, [found])
+    scored = model.evaluate_clusters(iter([segmented]))
+    assert scored["muc_f1"] == pytest.approx(scores["muc"]["f1"])
+    assert scored["average_f1"] == pytest.approx(scored["average_f1_without_singletons"])
+
+
+def test_validation_data_may_be_a_list_of_documents(build, document):
+    model = build()
+    short = {**document, "sentences": document["sentences"][:4]}
+    short = {**short, "speakers": document["speakers"][:4], "clusters": [[(0, 0), (5, 5)]]}
+    history = model.fit([short], validation_data=[short, short], verbose=0).history
+    assert np.isfinite(history["val_loss"][0])
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"ffnn_size": 5}, {"max_span_width": 2}, {"genres": ("aa",)}, {"coref_depth": 1}]
+)
+def test_argument_that_the_presets_weights_do_not_have_is_told(build, arguments, tmp_path):
+    build().save_to_preset(tmp_path)
+    (name,) = arguments
+    with pytest.raises(ValueError, match=f"`{name}` must be that of the preset's weights"):
+        ks.SpanBertCoreferenceResolver.from_preset(tmp_path, **arguments)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: model.fit(["ann left ."]),
+        lambda model: model.score_document("ann left ."),
+        lambda model: model.predict_clusters(["ann"]),
+    ],
+)
+def test_what_is_no_document_is_named(build, call):
+    with pytest.raises(ValueError, match="must be a dict with `sentences`. Received: 'ann"):
+        call(build())

@@ -166,9 +166,14 @@ def test_preprocessor_of_its_config_is_the_same(tokenizer):
             "within the 1 tokens of the text",
         ),
         (
-            {"sentences": [["he"] * 8], "speakers": [["a"] * 8], "sentence_map": [0] * 8},
+            {"sentences": [["[CLS]", *["he"] * 6, "[SEP]"]], "sentence_map": [0] * 8},
             "at most the preprocessor's 7 tokens. Received: 8",
         ),
+        (
+            {"sentences": [["he"]], "sentence_map": [0]},
+            r"must be stored with \[CLS\] and \[SEP\]. Received: \['he'\]",
+        ),
+        ({"sentences": [["he"]], "subtoken_map": [0]}, "must have a `sentence_map`"),
     ],
 )
 def test_mistake_in_a_document_is_told(tokenizer, document, error):

@@ -46,3 +46,9 @@ def test_saved_model_gives_the_clusters_of_the_library(build, model_type, single
             for cluster in result["clusters"]
         ]
         assert [served[number] for number in sorted(served)] == expected
+
+
+def test_text_of_more_spans_than_are_kept_is_refused(build):
+    serve, _ = build(top_span_ratio=1.0).serving_function()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 3900 tokens"):
+        serve(tf.constant(["ann wrote . " * 1400]))
