@@ -134,8 +134,9 @@ class SpanBertCoreference(Pipe):
 
 
 def _keys(doc):
-    numbers = (key.removeprefix(f"{PREFIX}_") for key in doc.spans)
-    return [f"{PREFIX}_{n}" for n in sorted((n for n in numbers if n.isdecimal()), key=int)]
+    start = f"{PREFIX}_"
+    numbers = (key.removeprefix(start) for key in doc.spans if key.startswith(start))
+    return [start + n for n in sorted((n for n in numbers if n.isdecimal()), key=int)]
 
 
 def _clusters(doc: Doc) -> list[list[Span]]:

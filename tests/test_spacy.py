@@ -63,10 +63,18 @@ def test_clusters_are_spans_of_the_docs_own_words(nlp, asked):
 
 def test_clusters_are_replaced_and_other_spans_are_not(nlp):
     doc = nlp(TEXT)
-    doc.spans["other"] = doc.spans["coref_clusters_x"] = [doc[0:1]]
-    doc.spans["coref_clusters_17"] = [doc[0:1]]
+    others = {"other", "coref_clusters_x", "1", "17"}
+    for key in [*others, "coref_clusters_17"]:
+        doc.spans[key] = [doc[0:1]]
     assert texts_of(nlp.get_pipe("spanbert_coreference")(doc)) == CLUSTERS
-    assert {"other", "coref_clusters_x"} < set(doc.spans)
+    assert set(doc.spans) == others | {f"coref_clusters_{n}" for n in (1, 2, 3)}
+
+
+def test_a_number_alone_is_another_span_group(nlp):
+    doc = nlp.make_doc(TEXT)
+    doc.spans["1"] = [doc[0:1]]
+    assert texts_of(nlp(doc)) == CLUSTERS
+    assert [span.text for span in doc.spans["1"]] == ["Ann"]
 
 
 def test_clusters_are_in_the_order_of_their_numbers(nlp):

@@ -22,11 +22,6 @@ def output() -> str:
     return folder
 
 
-def n_best_path(predictions: str) -> str:
-    """The file of the best answers, beside that of the answers."""
-    return os.path.splitext(predictions)[0] + ".nbest.json"
-
-
 def check() -> None:
     """Raises a ValueError where a run could not write, or would overwrite what is not its own."""
     _check_folder("output", output())
@@ -40,7 +35,7 @@ def check() -> None:
                 f"--export={FLAGS.export} --output={FLAGS.output} --preset={FLAGS.preset}"
             )
     if FLAGS.predictions:
-        check_file("predictions", n_best_path(FLAGS.predictions))
+        check_file("predictions")
 
 
 def _real(path):

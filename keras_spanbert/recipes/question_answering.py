@@ -1,8 +1,9 @@
 """`--task=question_answering`: fine-tuning on SQuAD's and MRQA's files, answering, exporting."""
 
-from keras_spanbert.recipes import checks, fine_tuning
+import os
+
+from keras_spanbert.recipes import checks, fine_tuning, places
 from keras_spanbert.recipes.flags import FLAGS, group
-from keras_spanbert.recipes.places import n_best_path
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, user_input
 
@@ -28,9 +29,16 @@ integer("max_answer_length", 30, "Longest answer, in tokens.", lower_bound=1)
 boolean("strict", False, "Refuse answers that are not at their places, instead of skipping them.")
 
 
+def n_best_path(predictions: str) -> str:
+    """The file of the best answers, beside that of the answers."""
+    return os.path.splitext(predictions)[0] + ".nbest.json"
+
+
 def check() -> None:
     """Raises a ValueError for what the flags alone show to be wrong."""
     fine_tuning.check()
+    if FLAGS.predictions:
+        places.check_file("predictions", n_best_path(FLAGS.predictions))
     # A preset that is not trained here has a length of its own.
     if FLAGS.train_data or FLAGS["sequence_length"].present:
         question, stride = FLAGS.max_question_length or 1, FLAGS.doc_stride or 1

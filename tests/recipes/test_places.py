@@ -7,7 +7,7 @@ import shutil
 import pytest
 from train_script import check_alone, check_mistake, in_process
 
-from keras_spanbert.recipes.places import n_best_path
+from keras_spanbert.recipes.question_answering import n_best_path
 
 
 @pytest.fixture
@@ -107,6 +107,15 @@ def test_places_that_are_free_are_taken(folder, flags):
         shutil.rmtree(folder / "data" / "more")
         flags = [*flags, "--predict_data=dev.json"]
     check_alone(*ANSWERING, *flags)
+
+
+def test_only_question_answering_needs_a_place_for_the_best_answers(folder):
+    (folder / "other.nbest.json").rename(folder / "found.nbest.json")
+    (folder / "data" / "dev.conll").write_text("")
+    check_alone(
+        "--task=coreference", "--preset=preset", "--predict_data=data/dev.conll",
+        "--predictions=found.conll",
+    )  # fmt: skip
 
 
 def test_run_that_goes_on_does_not_overwrite_its_answers(folder, capsys):

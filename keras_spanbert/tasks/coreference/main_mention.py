@@ -2,17 +2,25 @@
 
 from collections.abc import Sequence
 
-_PRONOUNS = frozenset(
-    "i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his "
-    "himself she her hers herself it its itself they them their theirs themselves one oneself "
-    "this that these those who whom whose which what thou thee thy thine thyself ye 'em each "
-    "other another both all some any none".split()
-)
+POSSESSIVES = frozenset(
+    "my mine thy thine your yours his her hers its our ours their theirs".split()
+)  # "her" is an object too.
+RELATIVES = frozenset("who whom whose which what that".split())
+PRONOUNS = POSSESSIVES | RELATIVES | frozenset(
+    "i me myself thou thee thyself ye you yourself yourselves he him himself she herself it itself "
+    "we us ourselves they them 'em themselves themself one oneself this these those each other "
+    "another both all some any none".split()
+)  # fmt: skip
 _ARTICLES = frozenset("the a an".split())
 # What begins or joins a clause: a name goes no further.
 _JOINTS = frozenset('who whom whose which that where when , ; : ( ) -- — – - " “ ” ...'.split())
 
 NAME, NOUN, PRONOUN = range(3)
+
+
+def is_pronoun(words: Sequence[str]) -> bool:
+    """Whether all of a mention's words are pronouns, as in "he himself"."""
+    return bool(words) and all(word.lower() in PRONOUNS for word in words)
 
 
 def kind_of(words: Sequence[str], begins_sentence: bool, lower_words: frozenset) -> int:
@@ -29,11 +37,11 @@ def kind_of(words: Sequence[str], begins_sentence: bool, lower_words: frozenset)
     Returns:
         `NAME`, `NOUN` or `PRONOUN`.
     """
-    if all(word.lower() in _PRONOUNS for word in words):
+    if is_pronoun(words):
         return PRONOUN
     place = next((i for i, word in enumerate(words) if word.lower() not in _ARTICLES), 0)
     word = words[place]
-    if not word[:1].isupper() or word.lower() in _PRONOUNS:
+    if not word[:1].isupper() or word.lower() in PRONOUNS:
         return NOUN
     is_first = begins_sentence and place == 0
     return NOUN if is_first and word.lower() in lower_words else NAME

@@ -17,8 +17,9 @@ from keras_spanbert.tasks.coreference.batches import Settings, Sizes, document_i
 from keras_spanbert.tasks.coreference.decoding import Clusters, best_antecedents
 from keras_spanbert.tasks.coreference.scoring import NO_SPAN
 
-# The tokens of a part are about as many: a longer part takes more memory, and a shorter one
-# more time, since the spans in memory are projected once for each.
+# A part's segments have at most as many tokens together, unless one alone has more: a longer
+# part takes more memory, and a shorter one more time, since the spans in memory are projected
+# once for each.
 _PART_TOKENS = 1024
 
 

@@ -4,24 +4,22 @@ import bisect
 import re
 from collections.abc import Sequence
 
+from keras_spanbert.tasks.coreference.main_mention import (
+    POSSESSIVES,
+    PRONOUNS,
+    RELATIVES,
+    is_pronoun,
+)
 from keras_spanbert.tasks.coreference.mentions import Mention, mentions_of
 
-_POSSESSIVES = frozenset(
-    "my mine your yours his her hers its our ours their theirs".split()
-)  # "her" is one or an object: see `_is_possessive`.
-_RELATIVES = frozenset("who whom whose which what that".split())
-_PRONOUNS = _POSSESSIVES | _RELATIVES | frozenset(
-    "i me myself you yourself yourselves he him himself she herself it itself we us ourselves "
-    "they them themselves themself one oneself this these those".split()
-)  # fmt: skip
 # First words of a mention that are lower-case within a sentence.
-_DETERMINERS = _POSSESSIVES | frozenset(
+_DETERMINERS = POSSESSIVES | frozenset(
     "a an the this that these those some any every each no all both one two three another "
     "many most several such".split()
 )
 _CONJUNCTIONS = frozenset("and but nor or".split())
 # What may follow the object "her" and seldom begins what somebody has.
-_AFTER_OBJECT = _DETERMINERS | _PRONOUNS | frozenset(
+_AFTER_OBJECT = _DETERMINERS | (PRONOUNS - {"other"}) | frozenset(
     "about above across after again against ago ahead alone along already also although always "
     "am among and anything anyway are around as aside at away back because been before behind "
     "being below beside between beyond but by can could did do does down during either else "
@@ -144,9 +142,9 @@ class _Replacing:
         main = self.main[mention.cluster]
         own = self._own(mention).lower()
         name = _without_possession(self._own(main)).lower()
-        if mention.is_main or name in _PRONOUNS or own in _RELATIVES:
+        if mention.is_main or is_pronoun(name.split()) or own in RELATIVES:
             return True
-        if own in _PRONOUNS and _JOINED_VERB.match(self.text, mention.end):
+        if own in PRONOUNS and _JOINED_VERB.match(self.text, mention.end):
             return True
         return _without_possession(own) == name and not self._is_possessive_pronoun(i)
 
@@ -191,7 +189,7 @@ class _Replacing:
         mention = self.mentions[i]
         own = self._own(mention).lower()
         if own != "her":
-            return own in _POSSESSIVES
+            return own in POSSESSIVES
         found = _NEXT_WORD.match(self.text, mention.end)
         word = found.group(1).lower() if found else "and"
         outer = self.mentions[i - 1] if i else mention

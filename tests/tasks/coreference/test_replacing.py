@@ -71,6 +71,20 @@ REPLACED = {
         "i met the king. the king was tired.",
     ),
     "a cluster of pronouns": ("[1* She] sold [1 her] book.", "She sold her book."),
+    "pronouns of older books": (
+        "[1* Thou] art late. I saw [1 thee] with [1 thy] book. It is [1 thine].",
+        "Thou art late. I saw thee with thy book. It is thine.",
+    ),
+    "older pronouns of a name": (
+        "[1* Ann], I saw [1 thee] with [1 thy] book. Be [1 thine] eyes shut.",
+        "Ann, I saw Ann with Ann's book. Be Ann's eyes shut.",
+    ),
+    "quantities that stand alone": ("[1* All] came. [1 They] sang.", "All came. They sang."),
+    "several pronouns as a main mention": (
+        "[1* He himself] came. [1 He] sang. [2* Each other] is who [2 they] saw.",
+        "He himself came. He sang. Each other is who they saw.",
+    ),
+    "her before other": ("[1* Ann] sold [1 her] other book.", "Ann sold Ann's other book."),
     "relative pronouns": (
         "[1* Ann], [1 who] left, took the cat [2 that] [2* Tom] was.",
         "Ann, who left, took the cat that Tom was.",

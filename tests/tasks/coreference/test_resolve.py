@@ -116,6 +116,7 @@ def test_mistake_names_the_argument(build, arguments, error):
     [
         ("he himself", False, main_mention.PRONOUN),
         ("Her", True, main_mention.PRONOUN),
+        ("Themself", False, main_mention.PRONOUN),
         ("Emma", True, main_mention.NAME),
         ("The Mr. Weston", True, main_mention.NAME),
         ("the door of Emma", False, main_mention.NOUN),
