@@ -24,7 +24,8 @@ class TwoRateAdam(keras.optimizers.Optimizer):
 
     Args:
         learning_rate: float or schedule, of the encoder. Defaults to `2e-5`.
-        head_learning_rate: float or schedule. Defaults to `1e-4`.
+        head_learning_rate: float or schedule, which counts batches as that of the
+            encoder does. Defaults to `1e-4`.
         heads: names of layers. Weights with one of them in their path are the
             heads', others the encoder's.
         encoder_weight_decay: float. Defaults to `0.01`.
@@ -106,7 +107,7 @@ class TwoRateAdam(keras.optimizers.Optimizer):
         self.assign_add(velocity, (ops.square(gradient) - velocity) * (1.0 - self.beta_2))
         if self._is_head(path):
             rate = self.head_learning_rate
-            rate = ops.cast(rate(self.iterations) if callable(rate) else rate, variable.dtype)
+            rate = ops.cast(rate(self._batch()) if callable(rate) else rate, variable.dtype)
             step = ops.cast(self.iterations + 1, variable.dtype)
             correction = ops.sqrt(1.0 - ops.power(ops.cast(self.beta_2, variable.dtype), step))
             correction /= 1.0 - ops.power(ops.cast(self.beta_1, variable.dtype), step)
@@ -117,6 +118,12 @@ class TwoRateAdam(keras.optimizers.Optimizer):
             if path.split("/")[-1] not in _NOT_DECAYED:
                 update = update + self.encoder_weight_decay * variable
         self.assign_sub(variable, rate * update)
+
+    def _batch(self):
+        """The number of the batch that an update comes with, which Keras gives its schedule."""
+        # Keras's public count is of updates, and each comes with the last of its batches.
+        batches = self.gradient_accumulation_steps or 1
+        return self.iterations * batches + batches - 1
 
     def _is_head(self, path):
         return not self.heads.isdisjoint(path.split("/"))

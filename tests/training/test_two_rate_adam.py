@@ -49,6 +49,29 @@ def test_either_group_is_clipped_by_its_own_norm():
     assert moved[2][0] == pytest.approx(expected, rel=1e-4)
 
 
+def test_schedules_of_either_group_count_batches_where_gradients_are_accumulated():
+    schedule = ks.LinearWarmupDecay(0.9, 0, 8)
+    optimizer = ks.TwoRateAdam(
+        *(schedule, schedule),
+        heads=["head"],
+        encoder_weight_decay=0.0,
+        gradient_accumulation_steps=4,
+    )
+    inputs = keras.Input((1,))
+    layers = [keras.layers.Dense(1, use_bias=False, name=name) for name in ["encoder", "head"]]
+    model = keras.Model(inputs, [layer(inputs) for layer in layers])
+    model.compile(optimizer, [lambda y_true, y_pred: ops.mean(y_pred)] * 2)
+    x = np.ones((4, 1), "float32")
+    # Batches 3 and 7 come with an update. Of gradients that are all 1 Adam moves the head by the
+    # rate, and the encoder, whose moments are not corrected, by the rate times their quotient.
+    quotients = 0.1 / np.sqrt(0.001), 0.19 / np.sqrt(0.001999)
+    for rate, quotient in zip([0.5, 0.1], quotients):
+        before = [weights.item() for weights in model.get_weights()]
+        model.fit(x, [x, x], batch_size=1, verbose=0)
+        moved = [a - b.item() for a, b in zip(before, model.get_weights())]
+        assert moved == pytest.approx([rate * quotient, rate], rel=1e-3)
+
+
 def test_optimizer_of_its_config_is_the_same():
     rates = ks.LinearWarmupDecay(1e-5, 2, 20), ks.LinearWarmupDecay(1e-4, 0, 20)
     first = ks.TwoRateAdam(*rates, heads=["head"], clip_norm=3.0)

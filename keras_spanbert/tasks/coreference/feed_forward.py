@@ -49,8 +49,8 @@ class FeedForward(WeightedLayer):
         """
         begin = sum(self.sizes[:part])
         rows = ops.convert_to_tensor(self.products[0])[begin : begin + x.shape[-1]]
-        projected = ops.matmul(x, ops.cast(rows, self.compute_dtype))
-        return projected if part else projected + self.biases[0]
+        projected = ops.matmul(x, self.cast(rows))
+        return projected if part else projected + self.cast(self.biases[0])
 
     def call(self, projected, training=None):
         x = projected

@@ -14,6 +14,9 @@ spans themselves, behind those of a memory where there is one. Either is a dict:
 - `speakers`, `segments`: int32 `[B, K]`, of each span's first token;
 - `mask`: int32 `[B, K]`, 1 for spans of the document. A memory has none: of
   places without a span the index is `NO_SPAN`.
+
+Layers that take scores cast by themselves what is computed in another dtype: Keras
+would cast the scores too, and they stay float32.
 """
 
 import functools
@@ -157,7 +160,7 @@ class CoarseScorer(WeightedLayer):
         use_prior: bool,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         self.max_top_antecedents = max_top_antecedents
         self.embedding_dim = embedding_dim
         self.feature_size = feature_size
@@ -175,17 +178,19 @@ class CoarseScorer(WeightedLayer):
         self.built = True
 
     def call(self, spans, memory=None, training=None):
-        source = ops.matmul(spans["embeddings"], self.projection) + self.projection_bias
-        source = self.dropout(source, training=training)
-        target = _with_level(spans["embeddings"], memory, 0)
+        embeddings = self.cast(spans["embeddings"])
+        source = ops.matmul(embeddings, self.cast(self.projection))
+        source = self.dropout(source + self.cast(self.projection_bias), training=training)
+        target = _with_level(embeddings, memory, 0)
         target = self.dropout(target, training=training)
         scores = as_scores(ops.matmul(source, ops.transpose(target, (0, 2, 1))))  # [B, K, M + K]
         mention = _with_memory("mention_scores", spans, memory)
         scores = scores + spans["mention_scores"][:, :, None] + mention[:, None, :]
         distance = spans["index"][:, :, None] - _with_memory("index", spans, memory)[:, None, :]
         if self.use_prior:
-            table = self.dropout(ops.cast(self.distances, self.compute_dtype), training=training)
-            by_distance = ops.matmul(table, self.distance) + self.distance_bias
+            table = self.dropout(self.cast(self.distances), training=training)
+            by_distance = ops.matmul(table, self.cast(self.distance))
+            by_distance = by_distance + self.cast(self.distance_bias)
             prior = ops.take(as_scores(by_distance[:, 0]), distance_bucket(distance), axis=0)
             scores = scores + prior
         is_antecedent = (distance > 0) & (spans["mask"][:, :, None] > 0)
@@ -211,7 +216,8 @@ def _with_level(embeddings, memory, level):
     """Embeddings of spans behind those in memory that are refined as often, `[B, M + K, D]`."""
     if memory is None:
         return embeddings
-    return ops.concatenate([memory["embeddings"][:, level], embeddings], axis=1)
+    remembered = ops.cast(memory["embeddings"][:, level], embeddings.dtype)
+    return ops.concatenate([remembered, embeddings], axis=1)
 
 
 class FineScorer(_Scorer):
@@ -257,7 +263,7 @@ class FineScorer(_Scorer):
         num_genres: int,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         self.coref_depth = coref_depth
         self.use_metadata = use_metadata
         self.use_features = use_features
@@ -286,7 +292,7 @@ class FineScorer(_Scorer):
         self.built = True
 
     def call(self, spans, antecedents, coarse_scores, genre, memory=None, training=None):
-        embeddings = spans["embeddings"]
+        embeddings = self.cast(spans["embeddings"])
         others = {name: _with_memory(name, spans, memory) for name in _FEATURES}
         rows = [antecedents, coarse_scores, *(spans[name] for name in _FEATURES)]
         levels = [embeddings]
@@ -338,7 +344,7 @@ class FineScorer(_Scorer):
             rows.append(ops.take(self.segments, distance, axis=0))
         if not rows:
             return None
-        return ops.cast(ops.concatenate(rows, axis=-1), self.compute_dtype)
+        return self.cast(ops.concatenate(rows, axis=-1))
 
     def _refined(self, embeddings, others, scores):
         """Each span's embedding, mixed with those that it may refer to, itself for none."""

@@ -64,6 +64,9 @@ class WeightedLayer(keras.layers.Layer):
     def add_bias(self, name, size):
         return self.add_weight(shape=(size,), initializer="zeros", name=name)
 
+    def cast(self, x):
+        return ops.cast(x, self.compute_dtype)
+
 
 class Gate(WeightedLayer):
     """Mixes two vectors by `g = sigmoid([x; y] W + b)`.
@@ -121,7 +124,7 @@ class SpanWidths(WeightedLayer):
 
     def call(self, starts, ends, training=None):
         rows = ops.take(self.table, ops.maximum(ends - starts, 0), axis=0)
-        return self.dropout(ops.cast(rows, self.compute_dtype), training=training)
+        return self.dropout(self.cast(rows), training=training)
 
     def compute_output_spec(self, starts, ends, training=None):
         return keras.KerasTensor((*starts.shape, self.feature_size), dtype=self.compute_dtype)
@@ -221,7 +224,10 @@ class SpanEmbeddings(keras.layers.Layer):
 
 
 class SpanValues(keras.layers.Layer):
-    """A value of each span that is kept: int `[B, M]` by int `[B, K]`."""
+    """A value of each span that is kept: `[B, M]` by int `[B, K]`, in the dtype that it has."""
+
+    def __init__(self, **kwargs):
+        super().__init__(autocast=False, **kwargs)
 
     def call(self, values, indices):
         return gather_rows(values, indices)
