@@ -9,6 +9,7 @@ from keras_spanbert.recipes.terminal import log, user_input
 
 # Kinds of files, by their endings; what ends otherwise has documents.
 _KINDS = {".txt": "text", ".txt.gz": "text", ".tsv": "gap"}
+_READ = (".conll", "_conll", ".jsonlines", ".jsonl", *_KINDS)
 _ENDINGS = {
     "documents": (".jsonlines", ".jsonl", ".conll"),
     "gap": (".tsv",),
@@ -21,9 +22,12 @@ def kind_of(patterns) -> str | None:
     """What the files of globs hold: "documents", "gap" or "text", `None` where there are none.
 
     Raises:
-        ValueError: where there are several kinds.
+        ValueError: where there are several kinds, or another one.
     """
     files = [path for pattern in patterns or [] for path in glob.iglob(pattern, recursive=True)]
+    for path in files:
+        if not path.endswith(_READ):
+            raise ValueError(f"Files must end in {', '.join(_READ)}. Received: {path}")
     kinds = {
         next((kind for ending, kind in _KINDS.items() if path.endswith(ending)), "documents")
         for path in files
@@ -58,6 +62,9 @@ def check() -> None:
             raise ValueError(
                 f"`--html` takes --predict_data of a text (.txt). Received: --html={FLAGS.html}"
             )
+        num_texts = sum(len(glob.glob(pattern, recursive=True)) for pattern in FLAGS.predict_data)
+        if num_texts > 1:
+            raise ValueError(f"`--html` shows one text. Received: {num_texts} files")
         places.check_file("html")
 
 
@@ -71,10 +78,8 @@ def read(paths: list[str], flag: str) -> list:
     if kind == "gap":
         return gap.read(paths)
     if kind == "text":
-        if FLAGS.html and len(paths) > 1:
-            raise ValueError(f"`--html` shows one text. Received: {len(paths)} files")
         return [
-            (path, "".join(part for part, _ in read_documents(path, "file", "strict")))
+            (path, "".join(part for part, _ in read_documents(path, "file", FLAGS.encoding_errors)))
             for path in paths
         ]
     documents = coreference.read(paths)
@@ -98,7 +103,7 @@ def evaluate(resolver, data: list) -> dict:
     log(
         ", ".join(f"{name} F1 {scores[name]['f1']:.2f}" for name in scores if name != "bias")
         + (f", bias {scores['bias']:.3f}" if scores["bias"] else "")
-        + f" of {len(data):,}"
+        + f", on {len(data):,} pronouns"
     )
     return scores
 

@@ -128,7 +128,7 @@ def fine_tune(
         f"{label} {scores[name]:.2f}" for name, label in model.scores.items() if name in scores
     ]
     if shown:
-        total = f" of {scores['total']:,}" if "total" in scores else ""
+        total = f", on {scores['total']:,} examples" if "total" in scores else ""
         log(", ".join(shown) + total)
     log(f"Wrote {'the preset and ' if train else ''}{run.written()} to {run.output}")
     return scores

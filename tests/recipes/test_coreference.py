@@ -83,7 +83,7 @@ def test_run_learns_and_its_files_agree(trained):
     folder, out = trained
     final = json.loads((folder / "run" / "metrics.json").read_text())
     assert final["average_f1"] > 85.0 and final["total"] == 10
-    assert f"average F1 {final['average_f1']:.2f} of 10" in out
+    assert f"average F1 {final['average_f1']:.2f}, on 10 examples" in out
     with open(folder / "run" / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows] == ["20", "40", "60", "80"]
@@ -161,8 +161,9 @@ def test_gap_is_scored_and_predicted(trained, tmp_path, capsys):
     )  # fmt: skip
     found = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
     assert found == [[row[0], row[6], row[9]] for row in rows[1:]]
-    assert "overall F1 100.00, masculine F1 100.00, feminine F1 100.00, bias 1.000 of 3" in (
-        capsys.readouterr().out
+    assert (
+        "overall F1 100.00, masculine F1 100.00, feminine F1 100.00, bias 1.000, on 3 pronouns"
+        in (capsys.readouterr().out)
     )
     scores = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert scores["overall"]["f1"] == 100.0
@@ -203,10 +204,12 @@ def test_run_that_goes_on_ends_like_the_one_before(preset, tmp_path, capsys):
         (["--predict_data={}/a.conll", "--predictions={}/b.conll", "--html={}/c"], ["--html"]),
         (["--predict_data={}/a.txt", "--html={}/a.conll"], ["--html must be", "new file"]),
         (["--predict_data={}/a.txt", "--max_spans=0"], ["--max_spans"]),
+        (["--predict_data={}/*.txt", "--html={}/c.html"], ["--html shows one text", "2 files"]),
+        (["--predict_data={}/preset"], ["must end in", ".txt.gz"]),
     ],
 )
 def test_mistakes_in_flags_are_told_before_anything_is_read(tmp_path, flags, values, capsys):
-    for name in ["a.txt", "a.conll", "a.tsv"]:
+    for name in ["a.txt", "b.txt", "a.conll", "a.tsv"]:
         (tmp_path / name).touch()
     (tmp_path / "preset").mkdir()
     flags = [flag.replace("{}", str(tmp_path)) for flag in flags]
@@ -234,7 +237,7 @@ def test_mistakes_in_files_are_told_in_one_line(preset, tmp_path, capsys):
     for name, *values in [
         ("open.conll", f"{tmp_path / 'open.conll'}", "must close"),
         ("bare.jsonlines", "clusters", "st/1"),
-        ("text.doc", "must end in", "text.doc"),
+        ("text.doc", "must end in", ".conll", "text.doc"),
     ]:
         flag = "--eval_data" if name == "bare.jsonlines" else "--train_data"
         with pytest.raises(SystemExit) as stop:

@@ -81,7 +81,7 @@ def test_run_learns_and_its_files_agree(trained, preset):
     final = json.loads((folder / "run" / "metrics.json").read_text())
     assert scores["f1"] > 90.0
     assert {name: final[name] for name in scores} == scores
-    assert f"exact match {scores['exact']:.2f}, F1 {scores['f1']:.2f} of 40" in out
+    assert f"exact match {scores['exact']:.2f}, F1 {scores['f1']:.2f}, on 40 examples" in out
     with open(folder / "run" / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     # 6 * 200 / 16 steps, an evaluation each 13.

@@ -51,8 +51,7 @@ def check_weights_fit(arguments: dict, preset: dict) -> None:
             given, of_preset = given and list(given), list(of_preset or [])
         if name in arguments and given != of_preset:
             raise ValueError(
-                f"`{name}` must be that of the preset's weights, {of_preset!r}. "
-                f"Received: {name}={given!r}"
+                f"`{name}` must be that of the weights, {of_preset!r}. Received: {name}={given!r}"
             )
 
 

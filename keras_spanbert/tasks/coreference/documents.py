@@ -157,7 +157,7 @@ class DocumentInputs:
             `start` to `end` with spaces between them, where words count through
             the text. The first mention is the main one: a name before another
             noun, that before a pronoun; then one without a clause or a list, the
-            longest, the earliest. The others come in the order of the text. Of
+            most frequent, the longest, the earliest. The others come in the order of the text. Of
             one string it is the dict alone.
 
         Raises:

@@ -47,12 +47,14 @@ def kind_of(words: Sequence[str], begins_sentence: bool, lower_words: frozenset)
     return NOUN if is_first and word.lower() in lower_words else NAME
 
 
-def rank(words: Sequence[str], kind: int, start: int) -> tuple:
+def rank(words: Sequence[str], kind: int, start: int, count: int) -> tuple:
     """What mentions of a cluster are sorted by, the best first.
 
     A name comes before another noun and that before a pronoun; then a phrase of one
-    piece before one with a clause or a list, the longer before the shorter, and the
-    earlier before the later.
+    piece before one with a clause or a list, what is said most often, `count` times
+    in the cluster, before what is seldom, so that a long name that was linked by
+    mistake does not stand for all, the longer before the shorter, and the earlier
+    before the later.
     """
     has_joint = any(word.lower() in _JOINTS for word in words)
-    return kind, has_joint, -sum(map(len, words)), start
+    return kind, has_joint, -count, -sum(map(len, words)), start

@@ -182,7 +182,11 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         longest = checkpoint.config["max_position_embeddings"]
         arguments = {**DEFAULTS, "max_segment_len": min(longest, DEFAULTS["max_segment_len"])}
         if any(checkpoint.has(part.prefix) for part in cls.checkpoint_parts):
-            arguments.update(arguments_of(checkpoint.tensors))
+            of_weights = arguments_of(checkpoint.tensors)
+            check_weights_fit(
+                {name: kwargs[name] for name in of_weights if name in kwargs}, of_weights
+            )
+            arguments.update(of_weights)
         arguments.update({name: kwargs[name] for name in DEFAULTS if name in kwargs})
         checkpoint.config[SETTINGS] = arguments
         return super().from_checkpoint(checkpoint, load_weights, dtype, **kwargs)
@@ -224,7 +228,10 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The mean over documents of the loss summed over a document's spans."""
         if y is None:
-            raise ValueError("A resolver must have `cluster_ids` to learn from. Received: y=None")
+            raise ValueError(
+                "Documents to learn from must have `clusters`, batches of arrays `cluster_ids`. "
+                "Received: y=None"
+            )
         labels = gather_rows(y["cluster_ids"], y_pred["top_spans"])
         mention_scores = gather_rows(y_pred["candidate_mention_scores"], y_pred["top_spans"])
         losses = self.span_losses(

@@ -1,5 +1,6 @@
 """From texts to clusters of mentions at their places: the body of `resolve`."""
 
+import collections
 import dataclasses
 import itertools
 import numbers
@@ -263,13 +264,17 @@ def _clusters(model, text, document, spans, with_scores):
     begins = set(np.cumsum([0, *map(len, text.sentences)]).tolist())
     lower_words = frozenset(word for word in words if word.islower())
 
+    def words_of(places):
+        return tuple(words[places[0] : places[1] + 1])
+
     def rank(places):
-        of_mention = words[places[0] : places[1] + 1]
+        of_mention = words_of(places)
         kind = main_mention.kind_of(of_mention, places[0] in begins, lower_words)
-        return main_mention.rank(of_mention, kind, places[0])
+        return main_mention.rank(of_mention, kind, places[0], counts[of_mention])
 
     result = []
     for mention_scores in sorted(clusters_of_words(model, document, spans), key=min):
+        counts = collections.Counter(map(words_of, mention_scores))
         main = min(mention_scores, key=rank)
         places = [main, *sorted(mention_scores.keys() - {main})]
         cluster = [text.mention(*place) for place in places]

@@ -201,7 +201,7 @@ def test_validation_data_may_be_a_list_of_documents(build, document):
 def test_argument_that_the_presets_weights_do_not_have_is_told(build, arguments, tmp_path):
     build().save_to_preset(tmp_path)
     (name,) = arguments
-    with pytest.raises(ValueError, match=f"`{name}` must be that of the preset's weights"):
+    with pytest.raises(ValueError, match=f"`{name}` must be that of the weights"):
         ks.SpanBertCoreferenceResolver.from_preset(tmp_path, **arguments)
 
 
