@@ -183,9 +183,9 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         arguments = {**DEFAULTS, "max_segment_len": min(longest, DEFAULTS["max_segment_len"])}
         if any(checkpoint.has(part.prefix) for part in cls.checkpoint_parts):
             of_weights = arguments_of(checkpoint.tensors)
-            check_weights_fit(
-                {name: kwargs[name] for name in of_weights if name in kwargs}, of_weights
-            )
+            # Without a switch its weights are left unused; sizes cannot be others.
+            sizes = {n: v for n, v in of_weights.items() if not isinstance(v, bool) and n in kwargs}
+            check_weights_fit({name: kwargs[name] for name in sizes}, sizes)
             arguments.update(of_weights)
         arguments.update({name: kwargs[name] for name in DEFAULTS if name in kwargs})
         checkpoint.config[SETTINGS] = arguments
