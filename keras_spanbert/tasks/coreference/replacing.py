@@ -73,7 +73,8 @@ def replace(text: str, clusters: Sequence) -> str:
         String.
 
     Raises:
-        ValueError: where a mention is not the slice of the text that it says.
+        ValueError: where `clusters` are no lists of mentions, or a mention is not the
+            slice of the text that it says.
 
     Example:
     ```python

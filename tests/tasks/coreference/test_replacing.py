@@ -3,6 +3,7 @@ import time
 import marked_text
 import pytest
 
+from keras_spanbert.tasks.coreference.page import cluster_lines, cluster_page
 from keras_spanbert.tasks.coreference.replacing import replace
 
 REPLACED = {
@@ -142,6 +143,30 @@ def test_mention_that_is_no_slice_is_an_error_that_shows_it(bad):
     ) as error:
         replace("Ann", [[bad]])
     assert str(bad) in str(error.value)
+
+
+ANN = {"text": "Ann", "start": 0, "end": 3}
+
+
+@pytest.mark.parametrize("use", [replace, cluster_page, cluster_lines])
+@pytest.mark.parametrize(
+    "clusters",
+    [
+        {"clusters": [[ANN]]},
+        {},
+        [{"clusters": [[ANN]]}],
+        [ANN],
+        ["Ann"],
+        [[(0, 3)]],
+        [[{"start": 0, "end": 3}]],
+        [[{**ANN, "end": 3.0}]],
+        [None],
+        None,
+    ],
+)
+def test_what_is_no_list_of_clusters_is_an_error_with_the_rule(use, clusters):
+    with pytest.raises(ValueError, match="`clusters` must be lists of mentions.*Received: "):
+        use("Ann", clusters)
 
 
 def test_without_clusters_and_without_words():
