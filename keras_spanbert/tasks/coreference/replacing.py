@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from keras_spanbert.tasks.coreference.main_mention import (
     POSSESSIVES,
     PRONOUNS,
+    REFLEXIVES,
     RELATIVES,
     is_pronoun,
 )
@@ -17,6 +18,8 @@ _DETERMINERS = POSSESSIVES | frozenset(
     "a an the this that these those some any every each no all both one two three another "
     "many most several such".split()
 )
+# Names in their places would seem to be others: "Ann hurt Ann" speaks of two.
+_STAYING = RELATIVES | REFLEXIVES | frozenset(["each other", "one another"])
 _CONJUNCTIONS = frozenset("and but nor or".split())
 # What may follow the object "her" and seldom begins what somebody has.
 _AFTER_OBJECT = _DETERMINERS | (PRONOUNS - {"other"}) | frozenset(
@@ -33,9 +36,15 @@ _AFTER_OBJECT = _DETERMINERS | (PRONOUNS - {"other"}) | frozenset(
 )  # fmt: skip
 
 _MARK_OF_POSSESSION = re.compile(r"(?:\s?['’][sS]|(?<=[sS])\s?['’])\Z")
+_VERBS = r"\s?['’](?:m|re|ve|ll|d)\Z"
+_JOINED_AT_END = re.compile(f"{_MARK_OF_POSSESSION.pattern}|{_VERBS}", re.IGNORECASE)
 _NEXT_WORD = re.compile(r"\s+([^\W\d_]+)")
 # With a pronoun before it, a verb that a name cannot take its place beside.
 _JOINED_VERB = re.compile(r"\s?['’](?:m|re|ve)\b", re.IGNORECASE)
+# At the end of a mention, which a name would leave without its verb. "he's" may be "his".
+_VERB_WITHIN = re.compile(
+    rf"{_VERBS}|(?:\b(?:he|she|it|that|who|what)\s?|\A)['’]s\Z", re.IGNORECASE
+)
 # The end of a sentence or paragraph, or the quotation mark that opens one.
 _SENTENCE_START = re.compile(
     r"(?:\A\s*|[.!?…](?:\s?[\"'”’)\]])*\s+|\n\s*\n\s*|(?<!\S)[\"“‘(\[]\s?)[\"'“‘(\[]*\Z"
@@ -56,10 +65,12 @@ def replace(text: str, clusters: Sequence) -> str:
       longer mention, or goes before a word that is not among some hundred that
       follow the object "her", as "to", "and" or "was" do.
     - What is the main mention but for case or "'s" stays, and so do mentions
-      whose main mention is a pronoun, "who", "which" and "that", pronouns that
-      are one with their verb ("I'm", "they've"), and a mention inside of
-      one of its own cluster, or inside of one that its main mention speaks of, as
-      "her husband" and "his wife" do of each other.
+      whose main mention is a pronoun, "who", "which" and "that", "himself" and
+      "each other", pronouns that are one with their verb ("I'm", "they've"), a
+      mention that holds its verb ("she'll", and "she's", which may be "is" or
+      "has"), and a mention inside of one of its own cluster, or inside of one
+      that its main mention speaks of, as "her husband" and "his wife" do of
+      each other.
     - A main mention is capitalised where the mention was for beginning a
       sentence, and loses the capital that it had for it, as "The old man" does,
       within one. Verbs stay as they are: "I am" becomes "Ann am".
@@ -142,12 +153,14 @@ class _Replacing:
     def _stays(self, mention, i):
         main = self.main[mention.cluster]
         own = self._own(mention).lower()
-        name = _without_possession(self._own(main)).lower()
-        if mention.is_main or is_pronoun(name.split()) or own in RELATIVES:
+        name = _alone(self._own(main)).lower()
+        if mention.is_main or is_pronoun(name.split()) or _alone(own) in _STAYING:
+            return True
+        if _VERB_WITHIN.search(own):
             return True
         if own in PRONOUNS and _JOINED_VERB.match(self.text, mention.end):
             return True
-        return _without_possession(own) == name and not self._is_possessive_pronoun(i)
+        return _alone(own) == name and not self._is_possessive_pronoun(i)
 
     def _own(self, mention):
         return self.text[mention.start : mention.end]
@@ -167,7 +180,7 @@ class _Replacing:
         return self._without_capital(main, self._own(main))
 
     def _without_capital(self, main, name):
-        name = _without_possession(name)
+        name = _alone(name)
         first, _, rest = name.partition(" ")
         if rest and first.istitle() and first.lower() in _DETERMINERS:
             # Else it is a name's, as in "The Hague".
@@ -205,5 +218,6 @@ class _Replacing:
         return bool(_SENTENCE_START.search(before if first == 0 else f"_{before}"))
 
 
-def _without_possession(name):
-    return _MARK_OF_POSSESSION.sub("", name) or name
+def _alone(name):
+    """A mention without a mark of possession or a verb at its end."""
+    return _JOINED_AT_END.sub("", name) or name

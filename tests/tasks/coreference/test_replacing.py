@@ -94,6 +94,24 @@ REPLACED = {
         "[1* Ann] said: [1 I]'m late, [1 I]'ll run. [2* The boys] said [2 we]’ve time.",
         "Ann said: I'm late, Ann'll run. The boys said we’ve time.",
     ),
+    "reflexives": (
+        "[1* Bob] hurt [1 himself]. [2* The boys] did it [2 themselves] in [2 each other's] way.",
+        "Bob hurt himself. The boys did it themselves in each other's way.",
+    ),
+    "reflexives beside a pronoun": (
+        "[1* Ann] left. [1 She herself] said so, and [1 she] did it [1 herself].",
+        "Ann left. Ann said so, and Ann did it herself.",
+    ),
+    "mentions that hold their verb": (
+        "[1* Ann] said [1 she'll] go, [1 she’d] sing and [1 She's] late. [2* Bob] and [1 Ann'll] "
+        "see; [2 I'm] Bob; [2 he 's] late. [3* The boys] said [3 they've] time, let[3 's] go.",
+        "Ann said she'll go, she’d sing and She's late. Bob and Ann'll "
+        "see; I'm Bob; he 's late. The boys said they've time, let's go.",
+    ),
+    "main mentions that hold their verb": (
+        "[1* Ann'll] go. I saw [1 her]. [2* She'll] go. I saw [2 her].",
+        "Ann'll go. I saw Ann. She'll go. I saw her.",
+    ),
     "a mention inside of one of its own cluster": (
         "[1* The man whom [2* Ann] told [1 his] name] left. [1 He] sat.",
         "The man whom Ann told his name left. The man whom Ann told his name sat.",
