@@ -28,17 +28,44 @@ _AFTER_OBJECT = _DETERMINERS | (PRONOUNS - {"other"}) | frozenset(
     "being below beside between beyond but by can could did do does down during either else "
     "enough even ever everything except for forever from had has have here how if in inside "
     "instead into is just later like may might much must near never nor not nothing now of off "
-    "often on once only onto or out outside over past perhaps quickly quite rather shall should "
+    "often on once onto or out outside over past perhaps quickly quite rather shall should "
     "since so something somewhere soon still than then there though through till to today "
     "together tomorrow tonight too toward towards under unless until up upon very was well were "
     "when whenever where wherever whether while why will with within without would yes yesterday "
     "yet".split()
 )  # fmt: skip
 
+_AFTER_OBJECT |= frozenset(
+    "be become believe come die do eat feel get give go goodbye know make say see sing sit speak "
+    "stay take tell therefore think thrice thus twice understand want".split()
+)
+# These do so at the end of a clause, as words in -ly and -ing do that are no nouns.
+_AT_CLAUSE_END = frozenset(
+    "afraid alive angry cold dead first free happy ill mad proud ready sad safe sick warm".split()
+)
+_NOUNS = frozenset(
+    "ally assembly belly bully butterfly family folly jelly melancholy reply supply bearing "
+    "blessing breathing clothing darling drawing dressing earring evening feeling handwriting "
+    "hearing king knitting living lodging meaning morning mourning offspring painting ring sewing "
+    "sibling singing stocking string suffering thing training understanding undoing upbringing "
+    "warning wedding wing writing".split()
+)
+# Nouns, but verbs behind "let her" and "made her".
+_VERBS_TOO = frozenset(
+    "cry dance drink laugh leave look run sleep smile stand talk turn wait walk work".split()
+)
+_LET = re.compile(r"\b(?:lets?|letting|mak(?:es?|ing)|made|help(?:s|ed|ing)?)\s+\Z", re.IGNORECASE)
+_CAPITALISED = frozenset(  # These are no names that begin a clause.
+    "Christian Christmas English Excellency French German Grace Highness Italian Ladyship Latin "
+    "Majesty Spanish Sunday".split()
+)
+
 _MARK_OF_POSSESSION = re.compile(r"(?:\s?['’][sS]|(?<=[sS])\s?['’])\Z")
 _VERBS = r"\s?['’](?:m|re|ve|ll|d)\Z"
 _JOINED_AT_END = re.compile(f"{_MARK_OF_POSSESSION.pattern}|{_VERBS}", re.IGNORECASE)
 _NEXT_WORD = re.compile(r"\s+([^\W\d_]+)")
+# A comma ends a clause behind an adverb, and joins adjectives: "her sad, old eyes".
+_WORD_BEHIND = re.compile(r"(?:(?:(?<!ly)\s?,)?\s+|-)([^\W\d_]+)")
 # With a pronoun before it, a verb that a name cannot take its place beside.
 _JOINED_VERB = re.compile(r"\s?['’](?:m|re|ve)\b", re.IGNORECASE)
 # At the end of a mention, which a name would leave without its verb. "he's" may be "his".
@@ -62,8 +89,9 @@ def replace(text: str, clusters: Sequence) -> str:
     - What says whose, "his", "her book" and "hers", or ends in "'s", becomes a
       main mention with "'s", or "'" behind an s; elsewhere a main mention that
       ends in these is written without. "her" counts as whose where it begins a
-      longer mention, or goes before a word that is not among some hundred that
-      follow the object "her", as "to", "and" or "was" do.
+      longer mention, or goes before a word that seldom follows the object "her",
+      as "to", "was", a name or "warmly" at a clause's end do. This is a rule of
+      thumb by lists of words: "gave her money" is taken for whose money.
     - What is the main mention but for case or "'s" stays, and so do mentions
       whose main mention is a pronoun, "who", "which" and "that", "himself" and
       "each other", pronouns that are one with their verb ("I'm", "they've"), a
@@ -205,11 +233,25 @@ class _Replacing:
         if own != "her":
             return own in POSSESSIVES
         found = _NEXT_WORD.match(self.text, mention.end)
-        word = found.group(1).lower() if found else "and"
+        if not found:
+            return False
+        word = found.group(1).lower()
         outer = self.mentions[i - 1] if i else mention
         if outer.start == mention.start and outer.end > mention.end:
             return word not in _CONJUNCTIONS
-        return word not in _AFTER_OBJECT
+        if word in _AFTER_OBJECT:
+            return False
+        if self._own(mention) != "her":  # It begins a sentence or a title.
+            return True
+        if found.group(1)[0].isupper():
+            return found.group(1) in _CAPITALISED
+        if word in _VERBS_TOO:
+            before = self.text[max(0, mention.start - _MOST_BEFORE) : mention.start]
+            return not _LET.search(before)
+        if word in _AT_CLAUSE_END or (word.endswith(("ly", "ing")) and word not in _NOUNS):
+            behind = _WORD_BEHIND.match(self.text, found.end())
+            return bool(behind) and behind.group(1).lower() not in _AFTER_OBJECT
+        return True
 
     def _begins_sentence(self, place):
         first = max(0, place - _MOST_BEFORE)

@@ -23,6 +23,24 @@ REPLACED = {
         "[1* Ann] said: ask [1 her] to go, see [1 her]. I told [1 her] and Bob it was [1 her].",
         "Ann said: ask Ann to go, see Ann. I told Ann and Bob it was Ann.",
     ),
+    "her before what is said of her": (
+        "[1* Ann]: Bob hugged [1 her] warmly, made [1 her] happy; called [1 her] twice, saw [1 her]"
+        " standing there, kissed [1 her] softly and heard [1 her] sing. He told [1 her] Tom left.",
+        "Ann: Bob hugged Ann warmly, made Ann happy; called Ann twice, saw Ann"
+        " standing there, kissed Ann softly and heard Ann sing. He told Ann Tom left.",
+    ),
+    "her before what is hers, though the words are like": (
+        "[1* Ann]: Bob saw [1 her] happy face, [1 her] loving aunt, [1 her] only son, [1 her] sad, "
+        "old eyes, [1 her] family, [1 her] wedding, [1 her] friendly-looking cat. [1 Her] Tom left "
+        "[1 her] Majesty.",
+        "Ann: Bob saw Ann's happy face, Ann's loving aunt, Ann's only son, Ann's sad, "
+        "old eyes, Ann's family, Ann's wedding, Ann's friendly-looking cat. Ann's Tom left "
+        "Ann's Majesty.",
+    ),
+    "her before what is a noun or a verb": (
+        "[1* Ann] talked in [1 her] sleep. Bob let [1 her] sleep and made [1 her] laugh.",
+        "Ann talked in Ann's sleep. Bob let Ann sleep and made Ann laugh.",
+    ),
     "her that begins a longer mention is possessive, but not before a conjunction": (
         "[1* Ann] saw [2* [1 her] past]. [3* [1 her] and Bob] went to [4* [1 her] two boys].",
         "Ann saw Ann's past. Ann and Bob went to Ann's two boys.",
