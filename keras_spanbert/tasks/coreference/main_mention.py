@@ -6,9 +6,12 @@ POSSESSIVES = frozenset(
     "my mine thy thine your yours his her hers its our ours their theirs".split()
 )  # "her" is an object too.
 RELATIVES = frozenset("who whom whose which what that".split())
-PRONOUNS = POSSESSIVES | RELATIVES | frozenset(
-    "i me myself thou thee thyself ye you yourself yourselves he him himself she herself it itself "
-    "we us ourselves they them 'em themselves themself one oneself this these those each other "
+REFLEXIVES = frozenset(
+    "myself thyself yourself himself herself itself oneself themself ourself ourselves yourselves "
+    "themselves hisself theirselves".split()
+)
+PRONOUNS = POSSESSIVES | RELATIVES | REFLEXIVES | frozenset(
+    "i me thou thee ye you he him she it we us they them 'em one this these those each other "
     "another both all some any none".split()
 )  # fmt: skip
 _ARTICLES = frozenset("the a an".split())

@@ -1,6 +1,7 @@
 """The mentions of a text, as `resolve` gives them, in the order of the text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import NamedTuple
 
 
@@ -27,12 +28,14 @@ def mentions_of(text: str, clusters: Sequence) -> list[Mention]:
         List of `Mention`, a cluster's mention of the same place once.
 
     Raises:
-        ValueError: where a mention is not the slice of the text that it says.
+        ValueError: where `clusters` are no lists of mentions, or a mention is not the
+            slice of the text that it says.
     """
     mentions = []
-    for number, cluster in enumerate(clusters):
+    for number, cluster in enumerate(_listed(clusters)):
         seen = set()
-        for mention in cluster:
+        for mention in _listed(cluster):
+            _check_mention(mention)
             start, end = mention["start"], mention["end"]
             is_slice = 0 <= start < end <= len(text) and text[start:end] == mention["text"]
             if not is_slice:
@@ -44,3 +47,23 @@ def mentions_of(text: str, clusters: Sequence) -> list[Mention]:
                 mentions.append(Mention(start, end, number, not seen, mention.get("score")))
                 seen.add((start, end))
     return sorted(mentions, key=lambda m: (m.start, -m.end, m.cluster))
+
+
+def _listed(given):
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        _refuse(given)
+    return given
+
+
+def _check_mention(mention):
+    if not isinstance(mention, Mapping) or not {"text", "start", "end"} <= mention.keys():
+        _refuse(mention)
+    if not all(isinstance(mention[name], Integral) for name in ("start", "end")):
+        _refuse(mention)
+
+
+def _refuse(given):
+    raise ValueError(
+        '`clusters` must be lists of mentions, dicts with "text", "start" and "end" (whole '
+        f'numbers), as resolve(text)["clusters"] gives. Received: {given!r:.200}'
+    )

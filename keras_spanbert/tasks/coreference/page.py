@@ -125,7 +125,8 @@ def cluster_page(text: str, clusters: Sequence, title: str = "Coreference") -> s
         String, of HTML.
 
     Raises:
-        ValueError: where a mention is not the slice of the text that it says.
+        ValueError: where `clusters` are no lists of mentions, or a mention is not the
+            slice of the text that it says.
 
     Example:
     ```python
@@ -153,7 +154,8 @@ def draw_clusters(text: str, clusters: Sequence) -> str:
         String, of HTML with its style.
 
     Raises:
-        ValueError: where a mention is not the slice of the text that it says.
+        ValueError: where `clusters` are no lists of mentions, or a mention is not the
+            slice of the text that it says.
     """
     mentions = mentions_of(text, clusters)
     names = {m.cluster: _shown(text, m) for m in mentions if m.is_main}
@@ -187,7 +189,8 @@ def cluster_lines(text: str, clusters: Sequence) -> str:
         that a terminal would take for a command.
 
     Raises:
-        ValueError: where a mention is not the slice of the text that it says.
+        ValueError: where `clusters` are no lists of mentions, or a mention is not the
+            slice of the text that it says.
 
     Example:
     ```python

@@ -3,6 +3,7 @@ import time
 import marked_text
 import pytest
 
+from keras_spanbert.tasks.coreference.page import cluster_lines, cluster_page
 from keras_spanbert.tasks.coreference.replacing import replace
 
 REPLACED = {
@@ -21,6 +22,24 @@ REPLACED = {
     "her as an object": (
         "[1* Ann] said: ask [1 her] to go, see [1 her]. I told [1 her] and Bob it was [1 her].",
         "Ann said: ask Ann to go, see Ann. I told Ann and Bob it was Ann.",
+    ),
+    "her before what is said of her": (
+        "[1* Ann]: Bob hugged [1 her] warmly, made [1 her] happy; called [1 her] twice, saw [1 her]"
+        " standing there, kissed [1 her] softly and heard [1 her] sing. He told [1 her] Tom left.",
+        "Ann: Bob hugged Ann warmly, made Ann happy; called Ann twice, saw Ann"
+        " standing there, kissed Ann softly and heard Ann sing. He told Ann Tom left.",
+    ),
+    "her before what is hers, though the words are like": (
+        "[1* Ann]: Bob saw [1 her] happy face, [1 her] loving aunt, [1 her] only son, [1 her] sad, "
+        "old eyes, [1 her] family, [1 her] wedding, [1 her] friendly-looking cat. [1 Her] Tom left "
+        "[1 her] Majesty.",
+        "Ann: Bob saw Ann's happy face, Ann's loving aunt, Ann's only son, Ann's sad, "
+        "old eyes, Ann's family, Ann's wedding, Ann's friendly-looking cat. Ann's Tom left "
+        "Ann's Majesty.",
+    ),
+    "her before what is a noun or a verb": (
+        "[1* Ann] talked in [1 her] sleep. Bob let [1 her] sleep and made [1 her] laugh.",
+        "Ann talked in Ann's sleep. Bob let Ann sleep and made Ann laugh.",
     ),
     "her that begins a longer mention is possessive, but not before a conjunction": (
         "[1* Ann] saw [2* [1 her] past]. [3* [1 her] and Bob] went to [4* [1 her] two boys].",
@@ -93,6 +112,24 @@ REPLACED = {
         "[1* Ann] said: [1 I]'m late, [1 I]'ll run. [2* The boys] said [2 we]’ve time.",
         "Ann said: I'm late, Ann'll run. The boys said we’ve time.",
     ),
+    "reflexives": (
+        "[1* Bob] hurt [1 himself]. [2* The boys] did it [2 themselves] in [2 each other's] way.",
+        "Bob hurt himself. The boys did it themselves in each other's way.",
+    ),
+    "reflexives beside a pronoun": (
+        "[1* Ann] left. [1 She herself] said so, and [1 she] did it [1 herself].",
+        "Ann left. Ann said so, and Ann did it herself.",
+    ),
+    "mentions that hold their verb": (
+        "[1* Ann] said [1 she'll] go, [1 she’d] sing and [1 She's] late. [2* Bob] and [1 Ann'll] "
+        "see; [2 I'm] Bob; [2 he 's] late. [3* The boys] said [3 they've] time, let[3 's] go.",
+        "Ann said she'll go, she’d sing and She's late. Bob and Ann'll "
+        "see; I'm Bob; he 's late. The boys said they've time, let's go.",
+    ),
+    "main mentions that hold their verb": (
+        "[1* Ann'll] go. I saw [1 her]. [2* She'll] go. I saw [2 her].",
+        "Ann'll go. I saw Ann. She'll go. I saw her.",
+    ),
     "a mention inside of one of its own cluster": (
         "[1* The man whom [2* Ann] told [1 his] name] left. [1 He] sat.",
         "The man whom Ann told his name left. The man whom Ann told his name sat.",
@@ -142,6 +179,30 @@ def test_mention_that_is_no_slice_is_an_error_that_shows_it(bad):
     ) as error:
         replace("Ann", [[bad]])
     assert str(bad) in str(error.value)
+
+
+ANN = {"text": "Ann", "start": 0, "end": 3}
+
+
+@pytest.mark.parametrize("use", [replace, cluster_page, cluster_lines])
+@pytest.mark.parametrize(
+    "clusters",
+    [
+        {"clusters": [[ANN]]},
+        {},
+        [{"clusters": [[ANN]]}],
+        [ANN],
+        ["Ann"],
+        [[(0, 3)]],
+        [[{"start": 0, "end": 3}]],
+        [[{**ANN, "end": 3.0}]],
+        [None],
+        None,
+    ],
+)
+def test_what_is_no_list_of_clusters_is_an_error_with_the_rule(use, clusters):
+    with pytest.raises(ValueError, match="`clusters` must be lists of mentions.*Received: "):
+        use("Ann", clusters)
 
 
 def test_without_clusters_and_without_words():
