@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 
 if os.environ["KERAS_BACKEND"] == "torch":
     import torch  # noqa: F401  (TensorFlow imported first would break it)
@@ -43,6 +44,9 @@ def main(mode, texts, output, dies_at=None, how="killed"):
     class Die(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
             if dies_at is not None and epoch == int(dies_at) and distribution.process == 1:
+                # Written in the background, by the process that is stopped with this one.
+                while not os.path.exists(os.path.join(output, "checkpoints", f"step-{dies_at}")):
+                    time.sleep(0.1)
                 open(os.path.join(output, "died"), "w").close()
                 if how == "killed":
                     os._exit(7)
