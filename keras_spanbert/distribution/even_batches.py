@@ -42,14 +42,18 @@ def check_rows(num_rows: int, batch_size: int | None) -> None:
 def even_batches(model: keras.Model) -> Iterator[None]:
     """Within, an uneven batch of a dataset is named, and an error leaves the model its weights."""
     is_jax = keras.backend.backend() == "jax"
-    values = [variable.value for variable in model.variables] if is_jax else []
+    variables = []
+    if is_jax:
+        of_optimizer = model.optimizer.variables if model.optimizer else []
+        variables = [*model.variables, *of_optimizer, *model.metrics_variables]
+    values = [variable.value for variable in variables]
     try:
         yield
     except Exception as error:
         if is_jax:
             # Keras has taken the weights out of the model, and gives back those of the last step.
             model.jax_state_sync()
-            for variable, value in zip(model.variables, values):
+            for variable, value in zip(variables, values):
                 if _is_lost(variable):  # There was none yet.
                     variable.assign(value)
         shards = num_batch_shards()
