@@ -1,6 +1,5 @@
 """From questions and contexts to windows for `SpanBertQuestionAnswerer`."""
 
-import concurrent.futures
 import numbers
 import re
 import string
@@ -10,6 +9,7 @@ import numpy as np
 
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 from keras_spanbert.models.strings import as_strings
+from keras_spanbert.models.token_lists import TokenLists, in_threads
 from keras_spanbert.tasks.question_answering import windows as answer_windows
 
 # What the released script splits words at.
@@ -17,11 +17,7 @@ _BLANKS = " \t\r\n\u202f"
 _WORD = re.compile(f"[^{_BLANKS}]+")
 # Where a text can be cut without changing the tokens of what is left.
 _BREAKS = frozenset(" \t\r\n" + string.punctuation)
-# Contexts tokenised at once, a bound on memory, and windows laid out at once, in the cache.
-_TOKENIZE_BATCH = 1024
-_LAYOUT_BATCH = 256
-# NumPy and the tokenizer let one another run.
-_THREADS = 2
+_LAYOUT_BATCH = 256  # Windows laid out at once, in the cache.
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -157,8 +153,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             )
         unique = {}
         context_of = np.array([unique.setdefault(c, len(unique)) for c in contexts], np.int64)
-        texts = _Tokens(self.tokenizer, list(unique), with_offsets=True)
-        heads = _Tokens(self.tokenizer, questions)
+        texts = TokenLists(self.tokenizer, list(unique), with_offsets=True)
+        heads = TokenLists(self.tokenizer, questions)
         question_sizes = np.minimum(heads.sizes, self.max_question_length)
         parts = answer_windows.parts(
             np, question_sizes, texts.sizes[context_of], self.sequence_length, self.doc_stride
@@ -184,7 +180,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
                 context_of,
             )
 
-        _in_threads(lay_out, range(0, W, _LAYOUT_BATCH))
+        in_threads(lay_out, range(0, W, _LAYOUT_BATCH))
         if answers is not None:
             start, end = self._answer_tokens(contexts, answers, texts, context_of)
             shift = 2 + parts.head_size - parts.first
@@ -311,31 +307,3 @@ def _tokens_between(context, at, stop, ids, offsets):
     last = int(np.searchsorted(offsets[:, 1], stop))
     is_whole = first <= last < len(ids) and (offsets[first, 0], offsets[last, 1]) == (at, stop)
     return ids[first : last + 1] if is_whole else None
-
-
-def _in_threads(function, items):
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(function, items))
-
-
-class _Tokens:
-    """The tokens of many texts, one after another."""
-
-    def __init__(self, tokenizer, texts, with_offsets=False):
-        ids, offsets = [], []
-
-        def tokenize(begin):
-            return tokenizer.tokenize_batch(texts[begin : begin + _TOKENIZE_BATCH], with_offsets)
-
-        for batch in _in_threads(tokenize, range(0, len(texts), _TOKENIZE_BATCH)):
-            ids += batch[0] if with_offsets else batch
-            offsets += batch[1] if with_offsets else []
-        self.sizes = np.array([len(x) for x in ids], np.int32)
-        self.starts = np.cumsum(self.sizes, dtype=np.int32) - self.sizes
-        # One more, so that an index for nothing leads somewhere.
-        self.ids = np.concatenate([*ids, np.zeros(1, np.int32)])
-        self.offsets = np.concatenate([*offsets, np.zeros((1, 2), np.int32)])
-
-    def of(self, number):
-        part = slice(self.starts[number], self.starts[number] + self.sizes[number])
-        return self.ids[part], self.offsets[part]

@@ -11,6 +11,8 @@ import collections
 
 import numpy as np
 
+from keras_spanbert.models.pairs import take
+
 Parts = collections.namedtuple(
     "Parts",
     [
@@ -120,12 +122,3 @@ def most_reach(length: int, stride: int) -> int:
 
 def _range_like(xp, x):
     return xp.cumsum(xp.ones_like(x), dtype=np.int32) - 1
-
-
-def take(xp, x, indices):
-    """`x[indices]`, along the first axis."""
-    if xp is np:
-        return x[indices]
-    import tensorflow as tf
-
-    return tf.gather(x, indices)
