@@ -113,6 +113,17 @@ def one_layer():
         yield
 
 
+@pytest.fixture
+def untraced(request, monkeypatch):
+    """Models compute eagerly on TensorFlow, whose tracing takes longer than a few steps do.
+
+    But for tests that bear `@pytest.mark.traced`, and steps of a module's fixtures.
+    """
+    if keras.backend.backend() == "tensorflow" and not request.node.get_closest_marker("traced"):
+        always = property(lambda self: True, lambda self, value: None)
+        monkeypatch.setattr(keras.Model, "run_eagerly", always)
+
+
 @pytest.fixture(scope="session")
 def trained_answerer():
     """A model that answers questions; tests leave it as it is."""

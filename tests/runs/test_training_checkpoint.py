@@ -22,6 +22,10 @@ X = np.random.default_rng(0).normal(size=(ROWS, 3)).astype("float32")
 Y = X @ np.array([[1.0], [-2.0], [0.5]], "float32")
 
 
+# What ends the other runs as it would have ended is `uninterrupted`, which is traced.
+pytestmark = pytest.mark.usefixtures("untraced")
+
+
 class KilledError(Exception):
     pass
 
@@ -332,7 +336,10 @@ def test_error_where_another_process_uses_the_folder(tmp_path):
             "try:\n    lock(sys.argv[1])\nexcept ValueError as error:\n    print(error)\n"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True
+            [sys.executable, "-c", code, str(tmp_path)],
+            env={**os.environ, "KERAS_SPANBERT_LAZY": "1"},  # As the commands load it.
+            capture_output=True,
+            text=True,
         )
     assert "in use by another process" in done.stdout, done.stderr
     lock(str(tmp_path)).release()
