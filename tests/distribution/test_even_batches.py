@@ -1,4 +1,7 @@
-"""On JAX's devices an uneven batch is named at once, and predictions take any number of rows."""
+"""On JAX's devices an uneven batch is named at once, and predictions take any number of rows.
+
+And what devices cannot share of a model is named.
+"""
 
 import os
 import subprocess
@@ -16,8 +19,8 @@ VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c d e".split()
 RULE = "must be a multiple of the 2 devices. Received: "
 
 
-def test_rows_are_shared_by_two_devices():
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+def test_rows_are_shared_by_two_devices_and_a_model_by_four():
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
     subprocess.run([sys.executable, __file__], env={**os.environ, "XLA_FLAGS": flags}, check=True)
 
 
@@ -26,10 +29,22 @@ def test_one_device_takes_any_number_of_rows():
     assert ks.distribution.padded_to_shards([1], 1) == [1]
 
 
-def main():
+def model_on_four_devices():
+    from keras_spanbert.runs import fallback
+
+    ks.distribute("model")
+    # It is tried out on one device, whatever shares the model.
+    assert fallback.dtype_policy("mixed_bfloat16") == "mixed_bfloat16"
+    rule = "`num_heads` must be a multiple of the 4 devices.* Received: num_heads=2"
+    with pytest.raises(ValueError, match=rule):
+        ks.SpanBertBackbone(50, 1, 2, 8, 16)
+
+
+def rows_on_two_devices():
     import tensorflow as tf
 
-    keras.distribution.set_distribution(keras.distribution.DataParallel())
+    devices = keras.distribution.list_devices()[:2]
+    keras.distribution.set_distribution(keras.distribution.DataParallel(devices=devices))
     backbone = ks.SpanBertBackbone(10, 1, 2, 4, 5, max_sequence_length=8, dropout=0.0)
     tokenizer = ks.SpanBertTokenizer(VOCABULARY)
     answerer = ks.SpanBertQuestionAnswerer(
@@ -38,7 +53,6 @@ def main():
             tokenizer, sequence_length=8, doc_stride=2, max_question_length=2
         ),
     )
-    answerer.compile(jit_compile=False)
     x = {"question": ["a"] * 5, "context": ["b d e"] * 5}
     y = [{"text": "d", "answer_start": 2}] * 5
 
@@ -63,7 +77,6 @@ def main():
     pretrainer = ks.SpanBertPretrainer(
         backbone, ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=8), position_dim=3
     )
-    pretrainer.compile(jit_compile=False)
     texts = ["a bc d e"] * 5
     raises("5 rows in batches of 2", pretrainer.fit, texts, batch_size=2, verbose=0)
     # Nobody knows a dataset's last batch before it comes. The weights are still there.
@@ -75,4 +88,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    model_on_four_devices()
+    rows_on_two_devices()
