@@ -35,7 +35,7 @@ def examples(count, words=9, seed=0):
 
 def train(**kwargs):
     model = build(**kwargs)
-    model.compile(ks.AdamW(3e-3), jit_compile=False)
+    model.compile(ks.AdamW(3e-3))
     questions, contexts, answers = examples(300)
     model.fit(
         {"question": questions, "context": contexts}, answers, epochs=4, batch_size=32, verbose=0

@@ -5,6 +5,8 @@ import pytest
 import keras_spanbert as ks
 from keras_spanbert.tasks.coreference.batches import document_inputs, sizes_of
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 
 def assert_same(ours, theirs, atol=1e-5):
     assert ours.keys() == theirs.keys()
@@ -15,6 +17,7 @@ def assert_same(ours, theirs, atol=1e-5):
             np.testing.assert_allclose(value, theirs[name], atol=atol, err_msg=name)
 
 
+@pytest.mark.traced
 def test_fit_learns_the_clusters_of_a_document(build, document):
     keras.utils.set_random_seed(0)
     short = {name: document[name][:4] for name in ["sentences", "speakers"]}

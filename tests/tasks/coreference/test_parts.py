@@ -7,6 +7,8 @@ from keras_spanbert.tasks.coreference.batches import document_inputs, pad, sizes
 from keras_spanbert.tasks.coreference.decoding import Clusters
 from keras_spanbert.tasks.coreference.scoring import NO_SPAN
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 
 class Recorder:
     """A part's model that remembers what it was given and what it gave."""
@@ -104,6 +106,7 @@ def test_parts_give_the_scores_of_the_whole_where_memory_holds_all(
     assert number == num_top and reaches_back > 10
 
 
+@pytest.mark.traced
 def test_shapes_are_the_same_for_every_part_and_length(build, document, recorded):
     model = build(top_span_ratio=0.3)
     recorder = recorded(model, 3 * 19)

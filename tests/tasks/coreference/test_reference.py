@@ -15,6 +15,8 @@ from keras_spanbert.tasks.coreference.preprocessor import SETTINGS
 from keras_spanbert.tasks.coreference.tensors import truncate
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 MODEL_TYPES = ("independent", "overlap")
 
 
@@ -213,6 +215,7 @@ class ReleasedRate(keras.optimizers.schedules.LearningRateSchedule):
         return self.config
 
 
+@pytest.mark.traced
 def test_losses_of_the_first_steps_are_the_released_ones(reference):
     model = reference.model("independent", dropout_rate=0.0)
     steps = reference.read("training/training.json")["steps"]

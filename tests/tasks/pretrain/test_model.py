@@ -77,6 +77,7 @@ def test_preprocessor_is_the_same_in_tf_data():
             assert ours[name].dtype == theirs[name].numpy().dtype
 
 
+@pytest.mark.usefixtures("untraced")
 def test_loss_and_metrics_are_weighted_means_by_hand():
     model = build(sbo_weight=0.5)
     x, y, sample_weight = arrays(model)
@@ -101,6 +102,7 @@ def test_loss_and_metrics_are_weighted_means_by_hand():
     assert result["loss"] == pytest.approx(loss, abs=1e-5)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_a_batch_without_masks_has_no_nan():
     model = build()
     x, y, sample_weight = arrays(model)
@@ -204,6 +206,7 @@ def trained():
     return model
 
 
+@pytest.mark.usefixtures("untraced")
 def test_keras_file_restores_heads_and_optimizer(trained, tmp_path):
     model = compiled()
     model.set_weights(trained.get_weights())

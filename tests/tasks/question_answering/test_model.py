@@ -5,6 +5,9 @@ from tiny_answerer import build, examples
 
 import keras_spanbert as ks
 
+# The trained model is traced all the same.
+pytestmark = pytest.mark.usefixtures("untraced")
+
 
 @pytest.fixture
 def trained(trained_answerer):
