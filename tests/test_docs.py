@@ -20,7 +20,7 @@ from keras_spanbert import demo
 from keras_spanbert.checkpoints import __main__ as checkpoints_main
 from keras_spanbert.recipes.run import parse_flags
 
-pytestmark = pytest.mark.usefixtures("one_layer")
+pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
 ROOT = pathlib.Path(__file__).parent.parent
 GUIDES = sorted(path for path in ROOT.glob("docs/*.md") if path.name != "README.md")
@@ -92,14 +92,13 @@ def folder(files, tmp_path, monkeypatch):
 
 @pytest.fixture
 def short_fit(monkeypatch):
-    """Cuts training short, wherever it is called from, and spares its compilation."""
+    """Cuts training short, wherever it is called from."""
     fit = keras.Model.fit
 
     def cut(self, *args, epochs=1, steps_per_epoch=None, **kwargs):
         if steps_per_epoch is not None:
             steps_per_epoch = min(steps_per_epoch, MOST_STEPS_AN_EPOCH)
         epochs = min(epochs, MOST_EPOCHS)
-        self.run_eagerly = True  # Tracing takes several times as long as these steps.
         return fit(self, *args, epochs=epochs, steps_per_epoch=steps_per_epoch, **kwargs)
 
     monkeypatch.setattr(keras.Model, "fit", cut)
