@@ -46,6 +46,7 @@ def test_prepared_folder_says_what_it_is(prepared):
 
 
 @pytest.mark.once
+@pytest.mark.usefixtures("untraced")
 def test_training_takes_length_and_vocabulary_from_it_and_goes_on(prepared, tmp_path, capsys):
     output = tmp_path / "run"
     in_process(f"--train_data={prepared}", f"--output={output}", *TINY)
@@ -61,6 +62,7 @@ def test_training_takes_length_and_vocabulary_from_it_and_goes_on(prepared, tmp_
 
 
 @pytest.mark.once
+@pytest.mark.usefixtures("untraced")
 def test_mistakes_with_prepared_corpora(prepared, texts, tmp_path, capsys):
     output = f"--output={tmp_path / 'run'}"
     data = f"--train_data={prepared}"

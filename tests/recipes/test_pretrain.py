@@ -22,7 +22,7 @@ from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.run import parse_flags
 from keras_spanbert.runs import reports
 
-pytestmark = pytest.mark.usefixtures("one_layer")
+pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
 TINY = ["--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--size=tiny"]
 
