@@ -14,6 +14,9 @@ import keras_spanbert as ks
 from keras_spanbert import metrics
 from keras_spanbert.data import coreference
 
+# The run of `trained` is traced, in a process of its own.
+pytestmark = pytest.mark.usefixtures("untraced")
+
 NAMES = {"ann": "she", "eve": "she", "ida": "she", "bob": "he", "tom": "he", "max": "he"}
 VERBS = ["wrote", "read", "sold", "saw"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NAMES, *VERBS, "she", "he", "it", "."]

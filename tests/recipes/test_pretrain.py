@@ -197,7 +197,7 @@ def test_checkpoint_of_another_library_starts_at_its_loss_with_its_vocabulary(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGINT, signal.SIGTERM][keras.backend.backend() != "tensorflow" :],
+    [signal.SIGINT if keras.backend.backend() == "tensorflow" else signal.SIGTERM],
 )
 def test_signal_saves_a_preset_and_exits(number, texts, tmp_path):
     output = tmp_path / "run"

@@ -15,6 +15,9 @@ import keras_spanbert as ks
 from keras_spanbert import files, metrics
 from keras_spanbert.data import squad
 
+# The run of `trained` is traced, in a process of its own.
+pytestmark = pytest.mark.usefixtures("untraced")
+
 NAMES = ["ann", "bob", "eve", "ida"]
 WORDS = ["wrote", "read", "sold", "it", "and"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NAMES, *WORDS, "who", "."]
