@@ -108,7 +108,7 @@ def fine_tune(
             steps=epochs * steps_per_epoch,
             eval_every=steps_per_epoch,
             evaluate=(lambda model: evaluate(model, evaluation)) if evaluation else None,
-            metrics=lambda report: report.best,
+            metrics=lambda report: {**report.best, **_best_score(report)},
             plot=plot,
             sequences=sequences(model) if sequences else 1,
             optimizer=optimizer and (lambda steps: optimizer(model, steps)),
@@ -132,6 +132,11 @@ def fine_tune(
         log(", ".join(shown) + total)
     log(f"Wrote {'the preset and ' if train else ''}{run.written()} to {run.output}")
     return scores
+
+
+def _best_score(report):
+    """The score that chose the model, by which runs are compared."""
+    return {"best_score": report.best_score} if report.best else {}
 
 
 def build_model(cls: type, preprocessor_flags: tuple[str, ...] = ("sequence_length",)):
