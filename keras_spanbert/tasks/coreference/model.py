@@ -8,6 +8,7 @@ from keras import ops
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.models.checkpoint_entries import Part
 from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.coreference.arguments import (
     SHARED,
     check_arguments,
@@ -181,7 +182,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         """The encoder and what a `formats.Checkpoint` has of the heads: see `from_preset`."""
         longest = checkpoint.config["max_position_embeddings"]
         arguments = {**DEFAULTS, "max_segment_len": min(longest, DEFAULTS["max_segment_len"])}
-        if any(checkpoint.has(part.prefix) for part in cls.checkpoint_parts):
+        if cls.is_in(checkpoint):
             of_weights = arguments_of(checkpoint.tensors)
             # Without a switch its weights are left unused; sizes cannot be others.
             sizes = {n: v for n, v in of_weights.items() if not isinstance(v, bool) and n in kwargs}
@@ -201,7 +202,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     def serving_function(self):
         """The function from texts to mentions that a SavedModel serves, and its argument's name."""
         self.check_preprocessor()
-        return clusters(self), ["text"]
+        return clusters(self), strings("text")
 
     def compile(self, optimizer="auto", loss="auto", **kwargs):
         """Configures training.
