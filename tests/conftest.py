@@ -24,6 +24,7 @@ ONCE = (
     "models/test_tokenizer.py",
     "recipes/test_checks.py",
     "recipes/test_configs.py",
+    "recipes/test_estimate.py",
     "recipes/test_places.py",
     "recipes/test_sweep.py",
     "runs/test_plots.py",
