@@ -32,9 +32,10 @@ def log_estimate(plan: Plan, steps: int, num_devices: int) -> None:
     flops = steps * cost.step_flops(
         plan.model, FLAGS.batch_size * plan.sequences, length, plan.num_predictions
     )
+    epochs = f"{rows / plan.num_examples:,.1f}".removesuffix(".0")
     parts = [
         f"{steps:,} steps of {FLAGS.batch_size} of {plan.num_examples:,} rows "
-        f"({rows / plan.num_examples:.3g} epochs)",
+        f"({epochs} epoch{'' if epochs == '1' else 's'})",
         f"{tokens:,} tokens{padding}",
         f"{_shown(flops)}FLOP",
     ]

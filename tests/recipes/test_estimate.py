@@ -75,7 +75,7 @@ def test_time_is_that_of_a_product_and_of_all_runs(flags, capsys, monkeypatch):
     estimate.log_estimate(plan(RowStream(6, 3, seed=1), 6), steps=2, num_devices=2)
     # 54,432 operations at twice 54.432 a second take 500 s.
     assert told(capsys) == [
-        "To train: 2 steps of 3 of 6 rows (1 epochs), 42 tokens, 54.4 kFLOP, 9 min or more",
+        "To train: 2 steps of 3 of 6 rows (1 epoch), 42 tokens, 54.4 kFLOP, 9 min or more",
         "All 5 runs: 354 kFLOP, 55 min or more",
         "(at the 109 FLOP/s of a matrix product here; evaluations come on top)",
     ]
