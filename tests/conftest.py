@@ -20,6 +20,7 @@ ONCE = (
     "formats/test_vocabulary.py",
     "layers/test_span_masks.py",
     "metrics",
+    "models/test_length_batches.py",
     "models/test_strings.py",
     "models/test_tokenizer.py",
     "recipes/test_checks.py",
@@ -29,6 +30,7 @@ ONCE = (
     "recipes/test_sweep.py",
     "runs/test_plots.py",
     "runs/test_statistics.py",
+    "tasks/classification/test_preprocessor.py",
     "tasks/coreference/test_page.py",
     "tasks/coreference/test_preprocessor.py",
     "tasks/coreference/test_replacing.py",
@@ -51,6 +53,7 @@ ONCE = (
 SLOW = (
     "data/test_training_stream.py",
     "distribution",
+    "recipes/test_classification.py",
     "recipes/test_configs.py",
     "recipes/test_prepare.py",
     "recipes/test_question_answering.py",

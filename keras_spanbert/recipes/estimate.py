@@ -59,7 +59,7 @@ def _tokens(plan, rows):
     if found is None:
         return rows * plan.sequences * FLAGS.sequence_length, "", FLAGS.sequence_length
     tokens, positions = (count / plan.num_examples for count in found)
-    padding = f" and {1.0 - tokens / positions:.0%} padding"
+    padding = f" in batches that are {1.0 - tokens / positions:.0%} padding"
     return round(tokens * rows), padding, positions / plan.sequences
 
 

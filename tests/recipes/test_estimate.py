@@ -58,7 +58,8 @@ def test_tokens_and_flops_are_those_counted_by_hand(flags, capsys):
     flops = 3 * 84 * 2 * (72 + 60 + 84)
     assert flops == 108_864
     assert told(capsys) == [
-        "To train: 4 steps of 3 of 6 rows (2 epochs), 56 tokens and 33% padding, 109 kFLOP"
+        "To train: 4 steps of 3 of 6 rows (2 epochs), 56 tokens in batches that are 33% padding, "
+        "109 kFLOP"
     ]
 
 
