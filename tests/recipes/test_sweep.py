@@ -11,7 +11,7 @@ from squad_runs import SIZES, save_preset, write_squad
 from train_script import TIMEOUT, check_mistake, in_process, start
 
 from keras_spanbert import files, metrics
-from keras_spanbert.recipes import sweep
+from keras_spanbert.recipes import grid, sweep
 from keras_spanbert.recipes.flags import FLAGS, given
 from keras_spanbert.recipes.run import check_flags, parse_flags
 
@@ -88,8 +88,8 @@ def test_seeds_are_summed_up(runs, capsys):
 
 
 def test_grid_is_sorted_by_the_mean_of_its_seeds(runs, capsys):
-    grid = "--grid=learning_rate=1e-5,3e-5 epochs=3,10"
-    in_process(*FLAGS_OF_ALL, grid, "--seeds=2", "--seed=1")
+    values = "--grid=learning_rate=1e-5,3e-5 epochs=3,10"
+    in_process(*FLAGS_OF_ALL, values, "--seeds=2", "--seed=1")
     assert [(call["learning_rate"], call["epochs"], call["seed"]) for call in runs] == [
         (rate, epochs, seed)
         for rate in ["1e-5", "3e-5"]
@@ -246,6 +246,13 @@ def test_grid_of_the_paper(runs):
     del runs[:]
     in_process("--task=classification", "--benchmark=cola", "--output=cola", "--grid=paper", *flags)
     assert len(runs) == 10 and {call["epochs"] for call in runs} == {"4"}
+
+
+def test_numbers_of_the_task_itself_are_taken(runs):
+    for task, flag in [("coreference", "max_span_width"), ("question_answering", "doc_stride")]:
+        with flagsaver.flagsaver():
+            parse_flags(["train.py", f"--task={task}", f"--grid={flag}=8,16"])
+            assert grid.combinations() == [{flag: "8"}, {flag: "16"}]
 
 
 def test_check_of_a_grid_leaves_flags_as_they_were(runs):
