@@ -6,6 +6,8 @@ import numpy as np
 
 from keras_spanbert.files import replacing
 
+_NUM_COLORS = 10  # Matplotlib's.
+
 
 def plot_losses(path: str, rows: list[dict], unigram: dict[str, float]) -> None:
     """Plots held-out cross-entropy over the steps, as PNG."""
@@ -99,8 +101,9 @@ def plot_seeds(path: str, curves: dict, figures: dict, title: str, score: str) -
     figure, axes = _figure()
     for i, (seed, points) in enumerate(curves.items()):
         steps, values = zip(*points)
-        color = f"C{i % 10}"
-        axes.plot(steps, values, color, marker=".", alpha=0.5, label=f"seed {seed}")
+        color = f"C{i % _NUM_COLORS}"
+        label = f"seed {seed}" if len(curves) <= _NUM_COLORS else None
+        axes.plot(steps, values, color, marker=".", alpha=0.5, label=label)
         best = int(np.argmax(values))
         axes.plot(steps[best], values[best], "o", color=color)
     axes.axhline(figures["mean"], color="black", lw=1, label=f"mean {figures['mean']:.2f}")
