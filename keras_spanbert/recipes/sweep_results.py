@@ -141,7 +141,7 @@ def _csv_row(row):
 
 # === Tables ===
 def _seeds_table(found):
-    table = [["score", "mean", "sd", "95% interval"]]
+    table = [["", "mean", "sd", "95% interval"]]
     for name, figures in found["scores"].items():
         table.append([name, *_shown(figures)])
     values = found["scores"][found["best_score"]]["values"]
