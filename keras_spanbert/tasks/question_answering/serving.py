@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from keras_spanbert.models import windows as text_windows
 from keras_spanbert.serving.tokenization import GraphTokenizer
-from keras_spanbert.tasks.question_answering import windows as answer_windows
 from keras_spanbert.tasks.question_answering.decoding import candidate_spans, score_answers
+from keras_spanbert.tasks.question_answering.windows import places as places_of
 
 # Windows that the model sees at once: of like length, so that little is padding.
 _WINDOWS_AT_ONCE = 16
@@ -92,8 +93,8 @@ def _windows(tnp, preprocessor, questions, contexts):
     tokenizer = preprocessor.tokenizer
     length, stride = preprocessor.sequence_length, preprocessor.doc_stride
     head_sizes = tf.minimum(questions.sizes, preprocessor.max_question_length)
-    parts = answer_windows.parts(tnp, head_sizes, contexts.sizes, length, stride)
-    places = answer_windows.places(tnp, parts, length)
+    parts = text_windows.parts(tnp, head_sizes + 2, contexts.sizes, length, stride)
+    places = places_of(tnp, parts, length)
 
     def gather(tokens, index):
         starts = tf.cumsum(tokens.sizes, exclusive=True)
@@ -107,7 +108,7 @@ def _windows(tnp, preprocessor, questions, contexts):
     ids = tf.where(places.in_question, question_ids, ids)
     ids = tf.where(places.is_separator, tokenizer.sep_token_id, ids)
     is_first = tf.range(length) == 0
-    reach = answer_windows.most_reach(length, stride)
+    reach = text_windows.most_reach(length - 3, stride)
     return {
         "token_ids": tf.where(is_first, tokenizer.cls_token_id, ids),
         "segment_ids": tf.cast(places.segment_ids, tf.int32),
@@ -115,7 +116,7 @@ def _windows(tnp, preprocessor, questions, contexts):
         "example_index": parts.example,
         "context_token": context_token,  # [W, L], among all contexts' tokens.
         "offsets": tf.where(places.in_context, 0, -1)[:, :, None],  # Whether in the context.
-        "is_max_context": answer_windows.is_max_context(tnp, parts, length, stride, reach),
+        "is_max_context": text_windows.is_max_context(tnp, parts, length, stride, reach),
     }
 
 
