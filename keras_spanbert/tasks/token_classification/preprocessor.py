@@ -99,12 +99,10 @@ class SpanBertTokenClassifierPreprocessor(SpanBertPreprocessor):
         """
         texts = as_texts(words)
         if any(isinstance(text, str) for text in texts):
-            raise ValueError(
-                f"`words` must be a list of lists of strings. Received: {words!r:.80}"
-            )
+            raise ValueError(f"`words` must be a list of lists of strings. Received: {words!r:.80}")
         all_words = self.words(texts)
         room = self.sequence_length - 2
-        windows = self._rows(all_words._replace(sizes=np.minimum(all_words.sizes, room)))
+        windows = self.windows_of(all_words._replace(sizes=np.minimum(all_words.sizes, room)))
         return {name: windows[name] for name in [*_NAMES, "word_index"]}
 
     def windows(self, texts) -> dict:
@@ -123,7 +121,7 @@ class SpanBertTokenClassifierPreprocessor(SpanBertPreprocessor):
         Raises:
             ValueError: where `texts` are something else.
         """
-        return self._rows(self.words(as_texts(texts)))
+        return self.windows_of(self.words(as_texts(texts)))
 
     def words(self, texts: list) -> Words:
         """The words of texts with their tokens; all texts are of one kind."""
@@ -138,7 +136,8 @@ class SpanBertTokenClassifierPreprocessor(SpanBertPreprocessor):
             self._is_continuation = continuations(self.tokenizer)
         return self._is_continuation
 
-    def _rows(self, words: Words) -> dict:
+    def windows_of(self, words: Words) -> dict:
+        """The windows of words: see `windows`."""
         length, stride = self.sequence_length, self.doc_stride
         ones = np.ones(len(words.sizes), np.int32)
         parts = text_windows.parts(np, ones, words.sizes, length, stride)
