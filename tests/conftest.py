@@ -34,6 +34,8 @@ ONCE = (
     "tasks/pretrain/test_unigram.py",
     "tasks/question_answering/test_decoding.py",
     "tasks/question_answering/test_preprocessor.py",
+    "tasks/token_classification/test_decoding.py",
+    "tasks/token_classification/test_preprocessor.py",
     "test_demo.py",
     "test_docs.py",
     "test_files.py",
