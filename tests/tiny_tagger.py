@@ -16,14 +16,14 @@ VOCABULARY = [
 LABELS = ["O", "B-person", "I-person", "B-place", "I-place"]
 
 
-def build(length=24, labels=LABELS, **kwargs):
+def build(length=24, labels=LABELS, dropout=0.0):
     keras.utils.set_random_seed(3)
     tokenizer = ks.SpanBertTokenizer(VOCABULARY)
     preprocessor = ks.SpanBertTokenClassifierPreprocessor(tokenizer, length)
     backbone = ks.SpanBertBackbone(
         len(VOCABULARY), 1, 2, 16, 32, dropout=0.0, max_sequence_length=length
     )
-    return ks.SpanBertTokenClassifier(backbone, labels, preprocessor, **kwargs)
+    return ks.SpanBertTokenClassifier(backbone, labels, preprocessor, dropout)
 
 
 def examples(count, seed=0):
@@ -33,7 +33,7 @@ def examples(count, seed=0):
         *(([name], ["B-person"]) for name in [*PEOPLE, "annie"]),
         *(([name], ["B-place"]) for name in PLACES),
         (["new", "york"], ["B-place", "I-place"]),
-        *(([word], ["O"]) for word in [*OTHERS, "old", "york", ","]),
+        *(([word], ["O"]) for word in [*OTHERS, "old", ","]),
     ]
     found = []
     for _ in range(count):
@@ -43,8 +43,8 @@ def examples(count, seed=0):
     return found
 
 
-def train(**kwargs):
-    model = build(**kwargs)
+def train():
+    model = build()
     model.compile(ks.AdamW(2e-2), jit_compile=False)
     model.fit(examples(300), epochs=4, batch_size=32, verbose=0)
     return model

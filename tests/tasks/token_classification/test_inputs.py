@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from batch_streams import KINDS, stream
+from batch_streams import KINDS
+from batch_streams import stream as stream_of
 from tiny_tagger import LABELS, build, examples
 
 SENTENCES = examples(10, seed=1)
@@ -67,8 +68,13 @@ def test_batches_of_any_kind(model, expected, kind, are_words):
     batches = [({"words": WORDS[part]}, TAGS[part]) for part in PARTS]
     if not are_words:
         batches = [model.preprocess(*batch) for batch in batches]
-    elif kind == "dataset":
-        batches = [tuple(tf.ragged.constant(x) for x in (b[0]["words"], b[1])) for b in batches]
+
+    def stream(kind, batches):
+        if kind == "dataset" and are_words:
+            columns = tf.ragged.constant(WORDS), tf.ragged.constant(TAGS)
+            return tf.data.Dataset.from_tensor_slices(columns).batch(4)
+        return stream_of(kind, batches)
+
     ends = {} if kind in ("dataset", "py_dataset", "data_loader") else {"steps": len(PARTS)}
     predicted = model.predict(stream(kind, batches), verbose=0, **ends)
     np.testing.assert_allclose(predicted, expected[1], atol=1e-5)

@@ -77,7 +77,6 @@ def test_entities_are_exact_slices_of_texts(trained):
     for entity in found:
         assert text[entity["start"] : entity["end"]] == entity["text"]
         assert 0.5 < entity["score"] <= 1.0
-    assert trained.tag([text, "", " "]) == [pytest.approx(found), [], []] or True
     assert [len(x) for x in trained.tag([text, "", " "])] == [3, 0, 0]
 
 
@@ -137,7 +136,8 @@ def test_labels_of_no_entities_are_scored_by_accuracy():
     assert model.best_score == "accuracy" and build().best_score == "f1"
     words = [["bob", "met", "\u200b"], ["eve"]]
     sentences = [{"words": w, "tags": ["NAME", "WORD", "WORD"][: len(w)]} for w in words]
-    model.compile(ks.AdamW(1e-2), jit_compile=False)
+    # Tracing takes longer than these few steps.
+    model.compile(ks.AdamW(1e-2), run_eagerly=keras.backend.backend() == "tensorflow")
     model.fit(sentences, epochs=15, verbose=0)
     # The word without tokens has no label of the model's.
     assert model.predict_tags(words) == [["NAME", "WORD", "O"], ["NAME"]]
