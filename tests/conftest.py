@@ -38,6 +38,7 @@ ONCE = (
     "tasks/question_answering/test_preprocessor.py",
     "tasks/token_classification/test_decoding.py",
     "tasks/token_classification/test_preprocessor.py",
+    "tasks/token_classification/test_serving.py",
     "test_demo.py",
     "test_docs.py",
     "test_files.py",

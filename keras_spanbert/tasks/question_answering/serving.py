@@ -4,11 +4,10 @@ import numpy as np
 
 from keras_spanbert.models import windows as text_windows
 from keras_spanbert.serving.tokenization import GraphTokenizer
+from keras_spanbert.serving.window_batches import logits_of_windows
 from keras_spanbert.tasks.question_answering.decoding import candidate_spans, score_answers
 from keras_spanbert.tasks.question_answering.windows import places as places_of
 
-# Windows that the model sees at once: of like length, so that little is padding.
-_WINDOWS_AT_ONCE = 16
 _N_BEST = 20
 _ODD = 0x2545F4914F6CDD1D  # Any large odd number.
 
@@ -121,36 +120,13 @@ def _windows(tnp, preprocessor, questions, contexts):
 
 
 def _logits(model, windows):
-    """Start and end logits `[W, L]`, some windows of like length at a time."""
+    """Start and end logits `[W, L]`."""
     import tensorflow as tf
 
-    names = ["token_ids", "segment_ids", "padding_mask"]
-    length = windows["token_ids"].shape[1]
-    sizes = tf.reduce_sum(windows["padding_mask"], axis=1)
-    order = tf.argsort(sizes, stable=True)
-    num_windows = tf.size(order)
+    def stacked(outputs):
+        return tf.stack([outputs["start"], outputs["end"]], axis=2)
 
-    def step(i, logits):
-        rows = order[i * _WINDOWS_AT_ONCE : (i + 1) * _WINDOWS_AT_ONCE]
-        longest = tf.gather(sizes, rows[-1])
-        inputs = {name: tf.gather(windows[name], rows)[:, :longest] for name in names}
-        outputs = model(inputs, training=False)
-        values = tf.stack([tf.cast(outputs[n], tf.float32) for n in ["start", "end"]], axis=2)
-        return i + 1, logits.write(i, tf.pad(values, [[0, 0], [0, length - longest], [0, 0]]))
-
-    num_steps = -(-num_windows // _WINDOWS_AT_ONCE)
-    _, logits = tf.while_loop(
-        lambda i, _: i < num_steps,
-        step,
-        [
-            0,
-            tf.TensorArray(
-                tf.float32, num_steps, infer_shape=False, element_shape=[None, length, 2]
-            ),
-        ],
-        parallel_iterations=1,
-    )
-    logits = tf.gather(logits.concat(), tf.math.invert_permutation(order))
+    logits = logits_of_windows(model, windows, 2, stacked)
     is_token = windows["padding_mask"] > 0
     return [tf.where(is_token, logits[:, :, i], -float("inf")) for i in range(2)]
 

@@ -15,6 +15,7 @@ from keras_spanbert.models.classifier import (
     label_id,
 )
 from keras_spanbert.models.length_batches import predict_by_length
+from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.token_classification.decoding import (
     best_labels,
     entities,
@@ -26,6 +27,7 @@ from keras_spanbert.tasks.token_classification.preprocessor import (
     SpanBertTokenClassifierPreprocessor,
     as_texts,
 )
+from keras_spanbert.tasks.token_classification.serving import entities_of_texts
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -96,6 +98,16 @@ class SpanBertTokenClassifier(ClassifierTask):
         self.labels = labels
         self.dropout = dropout
         self.best_score = "f1" if is_of_entities(labels) else "accuracy"
+
+    @property
+    def is_of_entities(self) -> bool:
+        """Whether the labels are of entities: see the class."""
+        return is_of_entities(self.labels)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The types of entities, or the labels where they are of none."""
+        return scheme(self.labels).kinds if self.is_of_entities else list(self.labels)
 
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
         """Words as the arrays of their windows.
@@ -180,6 +192,11 @@ class SpanBertTokenClassifier(ClassifierTask):
                     0 if is_padding else label_id(label, numbers_of, len(self.labels), place)
                 )
         return np.array(found, np.int32)
+
+    def serving_function(self) -> tuple:
+        """The function from strings to entities that a SavedModel serves, and its argument."""
+        self.check_preprocessor()
+        return entities_of_texts(self), strings("text")
 
     def tag(self, texts, batch_size: int = 32) -> list:
         """Finds entities in texts of any length.
@@ -305,13 +322,12 @@ class SpanBertTokenClassifier(ClassifierTask):
         pairs = [pair for row in zip(gold, predicted) for pair in zip(*row)]
         accuracy = 100.0 * float(np.mean([tag == found for tag, found in pairs]))
         scores = {"accuracy": accuracy, "total": len(examples)}
-        if not is_of_entities(self.labels):
+        if not self.is_of_entities:
             return scores
         return {**entity_scores(gold, predicted, strict), **scores}
 
     def _check_gold(self, texts, gold):
-        is_entity_set = is_of_entities(self.labels)
-        known = set(scheme(self.labels).kinds) | {"O"} if is_entity_set else set(self.labels)
+        known = {*self.kinds, "O"} if self.is_of_entities else set(self.labels)
         for i, (words, tags) in enumerate(zip(texts, gold)):
             if len(words) != len(tags):
                 raise ValueError(
@@ -319,7 +335,7 @@ class SpanBertTokenClassifier(ClassifierTask):
                     f"{len(words)} words in examples[{i}]"
                 )
             for tag in tags:
-                of_known = tag.partition("-")[2] if is_entity_set and tag != "O" else tag
+                of_known = tag.partition("-")[2] if self.is_of_entities and tag != "O" else tag
                 if of_known not in known:
                     raise ValueError(
                         f"A tag must be one of the model's {len(self.labels)}: "
