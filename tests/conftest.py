@@ -58,6 +58,7 @@ SLOW = (
     "recipes/test_prepare.py",
     "recipes/test_question_answering.py",
     "recipes/test_resume.py",
+    "recipes/test_token_classification.py",
     "runs/test_cost.py",
     "runs/test_training_checkpoint.py",
     "serving",
