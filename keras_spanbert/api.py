@@ -42,6 +42,10 @@ from keras_spanbert.tasks.question_answering.model import SpanBertQuestionAnswer
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
 )
+from keras_spanbert.tasks.token_classification.model import SpanBertTokenClassifier
+from keras_spanbert.tasks.token_classification.preprocessor import (
+    SpanBertTokenClassifierPreprocessor,
+)
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
@@ -60,6 +64,8 @@ __all__ = [
     "SpanBertQuestionAnswererPreprocessor",
     "SpanBertTextClassifier",
     "SpanBertTextClassifierPreprocessor",
+    "SpanBertTokenClassifier",
+    "SpanBertTokenClassifierPreprocessor",
     "SpanBertTokenizer",
     "SpanBoundaryHead",
     "SpanMasking",

@@ -203,6 +203,7 @@ def read_words(
     needs_labels: bool = True,
     types: Sequence[str] | None = None,
     quoted: bool | None = None,
+    entities: bool = True,
 ) -> list[dict]:
     """Reads and checks sentences of tagged words.
 
@@ -215,6 +216,8 @@ def read_words(
         needs_labels, quoted: see `read_texts`.
         types: list of strings, the types of entities that there may be. Defaults
             to `None`, all.
+        entities: bool. Whether tags are of entities: see
+            `keras_spanbert.data.conll.read`. Defaults to `True`.
 
     Returns:
         List of dicts: `words` and `tags`, in IOB2: see
@@ -244,8 +247,8 @@ def read_words(
                     f"{len(texts)} words"
                 )
             for tag in labels:
-                check_tag(tag, types, place)
-            labels = to_iob2(labels)
+                check_tag(tag, types, place, entities)
+            labels = to_iob2(labels) if entities else labels
         examples.append({"words": texts, "tags": labels})
     return check_some(examples, paths)
 

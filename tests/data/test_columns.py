@@ -260,6 +260,8 @@ def test_words_and_tags_of_columns(tmp_path, ending):
     path = write(tmp_path, [row], ending)
     expected = {"words": ["Ann", "Lee", "sang"], "tags": ["B-x", "I-x", "O"]}
     assert columns.read_words(path, words="tokens", tags="ner") == [expected]
+    as_they_are = columns.read_words(path, words="tokens", tags="ner", entities=False)
+    assert as_they_are[0]["tags"] == ["I-x", "I-x", "O"]
     without = columns.read_words(path, words="tokens", tags="none", needs_labels=False)
     assert without == [{**expected, "tags": None}]
 
