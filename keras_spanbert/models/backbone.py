@@ -30,7 +30,7 @@ def gelu_tanh(x):
 
 
 def named_inputs(model, inputs):
-    """Inputs by name as Keras wants them: those of the model alone, `None` for one that is not there.
+    """Inputs by name as Keras wants them: those of the model alone, `None` for what is not there.
 
     Keras takes a dict by the order of its keys, and what is one too many for another input.
     """

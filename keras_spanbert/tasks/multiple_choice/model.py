@@ -21,6 +21,7 @@ from keras_spanbert.models.length_batches import predict_by_length
 from keras_spanbert.tasks.multiple_choice.layers import NO_CHOICE, ChoiceLogits, ChoicesAsRows
 from keras_spanbert.tasks.multiple_choice.preprocessor import SpanBertMultipleChoicePreprocessor
 from keras_spanbert.tasks.multiple_choice.questions import is_one
+from keras_spanbert.tasks.multiple_choice.serving import chosen
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -129,6 +130,10 @@ class SpanBertMultipleChoice(ClassifierTask):
                     f"{value!r:.80} at {place}"
                 )
         return np.array(values, np.int32)
+
+    def serving_endpoints(self) -> dict:
+        self.check_preprocessor()
+        return chosen(self)
 
     # === Answers ===
     def logits_of(self, x, batch_size: int = 32) -> np.ndarray:

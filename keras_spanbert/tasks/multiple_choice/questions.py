@@ -7,9 +7,8 @@ import numpy as np
 from keras_spanbert.models.classifier import is_examples
 from keras_spanbert.models.strings import as_strings
 
-# N questions, each with a context, a prompt and a list of choices: `contexts` and `prompts` are
-# lists of N strings, a context of `""` is none; `choices` a list of N lists of strings, `None` where
-# there is no choice.
+# N questions: `contexts` and `prompts` are lists of N strings, a context of `""` is none; `choices`
+# is a list of N lists of strings, `None` where there is no choice.
 Questions = collections.namedtuple("Questions", ["contexts", "prompts", "choices"])
 
 FEWEST = 2  # Choices of a question.

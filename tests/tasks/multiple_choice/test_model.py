@@ -2,16 +2,15 @@ import keras
 import numpy as np
 import pytest
 from multiple_choice_reference import FOLDER, questions
-from tiny_chooser import build, examples, train
+from tiny_chooser import build, examples
 
 import keras_spanbert as ks
 from keras_spanbert.tasks.multiple_choice.layers import NO_CHOICE
 
 
 @pytest.fixture(scope="module")
-def trained():
-    """A model that chooses; tests leave it as it is."""
-    return train()
+def trained(trained_chooser):
+    return trained_chooser
 
 
 @pytest.fixture(scope="module")
