@@ -7,6 +7,7 @@ TASKS = {
     "pretrain": "SpanBertPretrainer",
     "question_answering": "SpanBertQuestionAnswerer",
     "coreference": "SpanBertCoreferenceResolver",
+    "classification": "SpanBertTextClassifier",
 }
 
 
