@@ -121,7 +121,7 @@ class SpanBertMultipleChoice(ClassifierTask):
 
     def label_ids(self, labels) -> np.ndarray:
         """The numbers of the right choices, int32 `[N]`."""
-        values = [value.item() if hasattr(value, "item") else value for value in labels]
+        values = [np.asarray(v).item() if hasattr(v, "__array__") else v for v in labels]
         for place, value in enumerate(values):
             is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
             if not is_integer or value < 0:
