@@ -62,8 +62,10 @@ class LengthGroupedStream(RowStream):
         """The share of an epoch's tokens that is padding."""
         steps = max(1, self.num_rows // self.batch_size)
         taken = list(itertools.islice(self._rows(0), steps))
-        tokens = sum(self._length(rows) * len(rows) for rows in taken)
-        return 1.0 - sum(int(self.sizes[rows].sum()) for rows in taken) / tokens
+        mask = self.arrays[0]["padding_mask"]
+        sequences = int(np.prod(mask.shape[1:-1]))  # Of a row.
+        tokens = sum(self._length(rows) * len(rows) * sequences for rows in taken)
+        return 1.0 - sum(int(mask[rows].sum()) for rows in taken) / tokens
 
     def dataset(self):
         """`tf.data.Dataset` of batches."""

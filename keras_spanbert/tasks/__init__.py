@@ -8,6 +8,7 @@ TASKS = {
     "question_answering": "SpanBertQuestionAnswerer",
     "coreference": "SpanBertCoreferenceResolver",
     "classification": "SpanBertTextClassifier",
+    "multiple_choice": "SpanBertMultipleChoice",
 }
 
 
