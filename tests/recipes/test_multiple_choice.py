@@ -68,6 +68,7 @@ def read_rows(path, **kwargs):
         return list(csv.DictReader(file, **kwargs))
 
 
+@pytest.mark.once
 def test_run_learns_and_its_files_agree(trained):
     final = json.loads((trained / "run" / "metrics.json").read_text())
     assert final["accuracy"] > 90.0 and final["total"] == 40
@@ -189,7 +190,6 @@ def test_released_layouts_are_read_and_their_predictions_written(trained, tmp_pa
         assert [row["id"] for row in read_rows(answers)] == [example["id"] for example in read]
 
 
-@pytest.mark.once
 def test_run_on_codah_goes_on_where_it_was(preset, tmp_path, capsys):
     train = write_codah(tmp_path / "train.tsv", examples(40, choices=4))
     assert len(codah.read(train)) == 40
