@@ -99,6 +99,13 @@ def test_multiple_choice_gives_the_same_logits_either_way(transformers, tmp_path
     assert ks.SpanBertMultipleChoice.from_preset(destination).untrained_heads() == []
 
 
+def test_classifier_of_another_task_starts_fresh(transformers, caplog, tmp_path):
+    folder = write(build(transformers.BertForSequenceClassification, num_labels=3), tmp_path)
+    chooser = ks.SpanBertMultipleChoice.from_preset(folder)
+    assert chooser.untrained_heads() == ["classifier"]
+    assert "has no weights for classifier, which start fresh" in caplog.text
+
+
 def test_settings_become_the_backbones(hf_folder):
     config = ks.SpanBertBackbone.from_preset(hf_folder).get_config()
     expected = {

@@ -27,7 +27,8 @@ INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
 
 def _score_entries(settings: dict) -> Iterator[Entry]:
-    yield from dense("classifier", "classifier", settings["hidden_size"], 1)
+    if settings["num_labels"] == 1:  # Another task's classifier gives no scores of choices.
+        yield from dense("classifier", "classifier", settings["hidden_size"], 1)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
