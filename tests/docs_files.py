@@ -103,11 +103,6 @@ def _write_choices(root):
         lines = [",".join([prompt, *choices, "", ""][:5] + ["0"]) for prompt, choices in part]
         header = "question,choice0,choice1,choice2,choice3,label"
         (root / name).write_text("\n".join([header, *lines, ""]))
-    lines = [
-        json.dumps({"stem": prompt, "options": choices, "passage": "Ann sold it.", "label": 0})
-        for prompt, choices in rows
-    ]
-    (root / "quiz.jsonl").write_text("\n".join(lines))
     (root / "codah").mkdir()
     for name in ["train.tsv", "dev.tsv"]:
         lines = [

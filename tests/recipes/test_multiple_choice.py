@@ -216,7 +216,10 @@ def test_run_on_codah_goes_on_where_it_was(preset, tmp_path, capsys):
         (["--train_data=dev.csv"], ["--preset"]),
         (["--preset={preset}", "--eval_data=dev.csv", COLORS], ["trained head", "classifier"]),
         (["--preset={preset}", "--train_data=dev.csv"], ["dev.csv", "choice0"]),
-        (["--preset={preset}", "--train_data=dev.csv", "--choice_columns=a"], ["dev.csv, line 2", "list"]),
+        (
+            ["--preset={preset}", "--train_data=dev.csv", "--choice_columns=a"],
+            ["dev.csv, line 2", "list"],
+        ),
         (
             ["--preset={preset}", "--train_data=dev.csv", COLORS, "--label_column=right"],
             ["dev.csv", "right"],
