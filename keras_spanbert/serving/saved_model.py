@@ -49,6 +49,11 @@ def export_saved_model(
     string `[B]`, `score` float32 `[B]` and `scores` float32 `[B, C]`, of regression
     `score` alone; the signature `pairs` takes `text` and `text_pair`, `""` for none.
 
+    Of a `SpanBertMultipleChoice` it takes `prompt` string `[B]` and `choices`
+    string `[B, C]`, `""` for no choice, and gives `choice` int32 `[B]`, a number
+    from 0, -1 where there is none, and `scores` float32 `[B, C]`; the signature
+    `contexts` takes `context` string `[B]` too, `""` for none.
+
     Of a `SpanBertPretrainer` or `SpanBertBackbone` it takes `text` string `[B]`
     and gives the encoder's `embeddings` float32 `[B, L, H]` with `token_ids`
     int32 `[B, L]`, `padding_mask` int32 `[B, L]` and `offsets` int32

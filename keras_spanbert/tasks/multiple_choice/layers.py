@@ -29,6 +29,9 @@ class ChoicesAsRows(keras.layers.Layer):
             for name, x in inputs.items()
         }
 
+    def get_config(self):  # Keras asks for one where a dtype policy is given.
+        return super().get_config()
+
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class ChoiceLogits(keras.layers.Layer):
@@ -57,6 +60,9 @@ class ChoiceLogits(keras.layers.Layer):
     def compute_output_spec(self, inputs):
         dtype = keras.backend.result_type(inputs["scores"].dtype, "float32")
         return keras.KerasTensor(inputs["token_ids"].shape[:2], dtype=dtype)
+
+    def get_config(self):
+        return super().get_config()
 
 
 def _as_rows(x):

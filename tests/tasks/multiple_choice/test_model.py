@@ -126,6 +126,15 @@ def test_preset_and_keras_file_give_the_same_answers(trained, tmp_path):
             np.testing.assert_allclose(answer["scores"], before["scores"], atol=1e-5)
 
 
+@pytest.mark.once
+def test_clone_gives_the_same_logits(trained):
+    x = trained.preprocess(examples(3))[0]
+    clone = keras.models.clone_model(trained)
+    clone.set_weights(trained.get_weights())
+    logits = [keras.ops.convert_to_numpy(m(x, training=False)) for m in [trained, clone]]
+    np.testing.assert_allclose(logits[0], logits[1], atol=1e-6)
+
+
 def test_encoder_of_a_pretrainers_preset(trained, caplog, tmp_path):
     pretrainer = ks.SpanBertPretrainer(
         trained.backbone,
