@@ -36,6 +36,10 @@ from keras_spanbert.tasks.coreference.model import SpanBertCoreferenceResolver
 from keras_spanbert.tasks.coreference.preprocessor import (
     SpanBertCoreferenceResolverPreprocessor,
 )
+from keras_spanbert.tasks.multiple_choice.model import SpanBertMultipleChoice
+from keras_spanbert.tasks.multiple_choice.preprocessor import (
+    SpanBertMultipleChoicePreprocessor,
+)
 from keras_spanbert.tasks.pretrain.model import SpanBertPretrainer
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.tasks.question_answering.model import SpanBertQuestionAnswerer
@@ -58,6 +62,8 @@ __all__ = [
     "SpanBertBackbone",
     "SpanBertCoreferenceResolver",
     "SpanBertCoreferenceResolverPreprocessor",
+    "SpanBertMultipleChoice",
+    "SpanBertMultipleChoicePreprocessor",
     "SpanBertPretrainer",
     "SpanBertPretrainerPreprocessor",
     "SpanBertQuestionAnswerer",

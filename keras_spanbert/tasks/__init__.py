@@ -9,6 +9,7 @@ TASKS = {
     "coreference": "SpanBertCoreferenceResolver",
     "classification": "SpanBertTextClassifier",
     "token_classification": "SpanBertTokenClassifier",
+    "multiple_choice": "SpanBertMultipleChoice",
 }
 
 
