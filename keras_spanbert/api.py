@@ -38,6 +38,9 @@ from keras_spanbert.tasks.question_answering.model import SpanBertQuestionAnswer
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
 )
+from keras_spanbert.tasks.relation_extraction.preprocessor import (
+    SpanBertRelationExtractorPreprocessor,
+)
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
@@ -54,6 +57,7 @@ __all__ = [
     "SpanBertPretrainerPreprocessor",
     "SpanBertQuestionAnswerer",
     "SpanBertQuestionAnswererPreprocessor",
+    "SpanBertRelationExtractorPreprocessor",
     "SpanBertTokenizer",
     "SpanBoundaryHead",
     "SpanMasking",

@@ -34,6 +34,7 @@ ONCE = (
     "tasks/pretrain/test_unigram.py",
     "tasks/question_answering/test_decoding.py",
     "tasks/question_answering/test_preprocessor.py",
+    "tasks/relation_extraction/test_preprocessor.py",
     "test_demo.py",
     "test_docs.py",
     "test_files.py",
