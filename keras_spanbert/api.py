@@ -28,6 +28,10 @@ from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint
+from keras_spanbert.tasks.classification.model import SpanBertTextClassifier
+from keras_spanbert.tasks.classification.preprocessor import (
+    SpanBertTextClassifierPreprocessor,
+)
 from keras_spanbert.tasks.coreference.model import SpanBertCoreferenceResolver
 from keras_spanbert.tasks.coreference.preprocessor import (
     SpanBertCoreferenceResolverPreprocessor,
@@ -38,6 +42,7 @@ from keras_spanbert.tasks.question_answering.model import SpanBertQuestionAnswer
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
 )
+from keras_spanbert.tasks.relation_extraction.model import SpanBertRelationExtractor
 from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SpanBertRelationExtractorPreprocessor,
 )
@@ -57,7 +62,10 @@ __all__ = [
     "SpanBertPretrainerPreprocessor",
     "SpanBertQuestionAnswerer",
     "SpanBertQuestionAnswererPreprocessor",
+    "SpanBertRelationExtractor",
     "SpanBertRelationExtractorPreprocessor",
+    "SpanBertTextClassifier",
+    "SpanBertTextClassifierPreprocessor",
     "SpanBertTokenizer",
     "SpanBoundaryHead",
     "SpanMasking",

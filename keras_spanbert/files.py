@@ -52,11 +52,11 @@ def write_json_lines(path: str, values: Iterable) -> None:
         file.writelines(lines)
 
 
-def write_csv(path: str, rows: list[dict]) -> None:
+def write_csv(path: str, rows: list[dict], delimiter: str = ",") -> None:
     """Writes rows, whole or not at all, with the columns of all of them."""
     columns = dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row)
     with replacing(path) as file:
-        writer = csv.DictWriter(file, fieldnames=list(columns), restval="")
+        writer = csv.DictWriter(file, fieldnames=list(columns), restval="", delimiter=delimiter)
         writer.writeheader()
         writer.writerows(rows)
 

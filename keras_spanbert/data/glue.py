@@ -183,9 +183,14 @@ def _written(task, value):
     raise ValueError(f"`predictions` must be {rule}. Received: {value!r:.80}")
 
 
+def splits_of(task: str) -> tuple[str, ...]:
+    """The splits of a task."""
+    return _SPLITS.get(task_name(task), ("train", "dev", "test"))
+
+
 def _check_split(task, split):
     """Whether a split of a task has labels."""
-    splits = _SPLITS.get(task, ("train", "dev", "test"))
+    splits = splits_of(task)
     if split not in splits:
         raise ValueError(
             f"`split` must be one of {', '.join(splits)} for {task}. Received: split={split!r}"

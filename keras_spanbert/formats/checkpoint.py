@@ -61,7 +61,8 @@ class Checkpoint:
 
     Attributes:
         config: dict, the settings with every default filled in; and, where the
-            checkpoint has an SBO head, `max_span_tokens` and `position_dim`.
+            checkpoint has an SBO head, `max_span_tokens` and `position_dim`, where it
+        has a classifier `num_labels`.
         rows: list of `Row`, what became of each tensor and of each weight
             without one. Filled as models are made.
 
@@ -136,8 +137,13 @@ class Checkpoint:
                     f"{self.source}: the setting `{name}` must be one of {known}. "
                     f"Received: {config[name]!r}"
                 )
-        for name in ["max_span_tokens", "position_dim"]:  # Read off the tensors alone.
+        for name in ["max_span_tokens", "position_dim", "num_labels"]:  # Read off the tensors.
             config.pop(name, None)
+        classifier = self.tensors.get("classifier.bias")
+        if classifier is not None and len(classifier.shape) == 1:
+            (config["num_labels"],) = classifier.shape
+        elif self.has("classifier."):
+            raise ValueError(f"{self.source} lacks classifier.bias, a vector")
         positions = self.tensors.get(_SBO_POSITIONS)
         if positions is not None and len(positions.shape) == 2:
             config["max_span_tokens"], config["position_dim"] = positions.shape

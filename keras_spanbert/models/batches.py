@@ -17,6 +17,8 @@ _RULE = (
     "dict of the model's arrays, or batches of either: a `tf.data.Dataset`, a "
     "`keras.utils.PyDataset`, a `torch.utils.data.DataLoader` or a generator"
 )
+# What examples alone have, and no dict of columns.
+_KEYS_OF_EXAMPLES = ("sentences", "token", "words")
 
 
 def is_preprocessed(x) -> bool:
@@ -44,14 +46,24 @@ def is_tensorflow(x) -> bool:
 
 
 def unpack(batch) -> tuple:
-    """`(x, y, sample_weight)` of a batch. Strings or documents alone, in a list, are an `x`."""
+    """`(x, y, sample_weight)` of a batch. Strings or examples alone, in a list, are an `x`."""
     if isinstance(batch, (list, tuple)) and not all(map(_is_row, batch)):
         return keras.utils.unpack_x_y_sample_weight(batch)
     return batch, None, None
 
 
 def _is_row(x):
-    return isinstance(x, str) or (isinstance(x, dict) and "sentences" in x)
+    return isinstance(x, str) or is_example(x)
+
+
+def is_example(x) -> bool:
+    """Whether `x` is one row as a reader gives it, and not the columns of many."""
+    if not isinstance(x, dict):
+        return False
+    choices = x.get("choices")
+    has_choices = isinstance(choices, (list, tuple)) and all(isinstance(c, str) for c in choices)
+    is_text = isinstance(x.get("text"), str)
+    return is_text or has_choices or any(name in x for name in _KEYS_OF_EXAMPLES)
 
 
 def rows(value, part: slice):

@@ -37,8 +37,9 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     - `arguments_for`: its arguments for a checkpoint's settings.
     - `checkpoint_settings`: its settings for its own table of tensors.
     - `head_flops`: floating-point operations of its heads.
-    - `serving_function`: its graph from strings to answers; `serves_heads`,
-      whether that goes through its heads.
+    - `serving_function`: its graph from strings to answers, and
+      `serving_endpoints` where it has several; `serves_heads`, whether that goes
+      through its heads.
     - `preprocess`: strings to arrays, for `fit`, `evaluate` and `predict`.
     - `scores`: labels of what an evaluation gives, by name; of `best_score`, a
       name among them, more is better.
@@ -153,9 +154,19 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         shown = [f"{cls.scores[name]} {row[name]:.2f}" for name in cls.scores if name in row]
         return "  ".join([f"loss {row['loss']:.3f}", *shown])
 
-    def serving_function(self, **kwargs) -> tuple[Callable, list[str]]:
-        """The function of strings that a SavedModel serves, and its arguments' names."""
+    def serving_function(self, **kwargs) -> tuple[Callable, list]:
+        """The function of strings that a SavedModel serves, and its arguments' specifications."""
         raise ValueError(f"{type(self).__name__} has no export for serving. Received: {kwargs}")
+
+    @classmethod
+    def can_be_served(cls) -> bool:
+        """Whether the class has something to serve."""
+        own = cls.serving_function, cls.serving_endpoints
+        return own != (SpanBertTask.serving_function, SpanBertTask.serving_endpoints)
+
+    def serving_endpoints(self, **kwargs) -> dict[str, tuple[Callable, list]]:
+        """What a SavedModel serves, by the names of its signatures."""
+        return {"serving_default": self.serving_function(**kwargs)}
 
     def check_preprocessor(self) -> None:
         """Raises a ValueError where strings cannot become inputs of the model."""

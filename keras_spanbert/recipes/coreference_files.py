@@ -68,7 +68,7 @@ def check() -> None:
         places.check_file("html")
 
 
-def read(paths: list[str], flag: str) -> list:
+def read(paths: list[str], flag: str, resolver=None) -> list:
     """Documents, rows of GAP, or `(path, text)`, by the kind of a flag's files."""
     from keras_spanbert.data import coreference, gap
     from keras_spanbert.data.coreference_documents import check_labelled, in_subtokens

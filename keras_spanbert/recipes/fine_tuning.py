@@ -40,6 +40,7 @@ def fine_tune(
     epochs: int,
     sequences: Callable | None = None,
     optimizer: Callable | None = None,
+    arguments: Callable | None = None,
     **export_arguments,
 ) -> dict:
     """Trains where there is data to train on, evaluates, predicts, exports.
@@ -47,8 +48,8 @@ def fine_tune(
     Args:
         run: `Run`.
         build: function that returns the task's model: see `build_model`.
-        read: function of paths and the name of their flag, which returns
-            examples.
+        read: function of paths, the name of their flag and the model, `None`
+            before there is one, which returns examples.
         stream: function of the model and examples, which returns the `RowStream`
             to train on.
         evaluate: function of a model and examples, which returns scores: those
@@ -59,6 +60,8 @@ def fine_tune(
         sequences: function of the model, which returns how many sequences a row
             of the stream has. Defaults to `None`, one.
         optimizer: see `Plan`.
+        arguments: function of the examples to train on, which returns arguments
+            of `build`, such as their labels. Defaults to `None`: there are none.
         **export_arguments: of the task's `serving_function`.
 
     Returns:
@@ -78,8 +81,12 @@ def fine_tune(
             if not run.is_main:
                 exit_process(None)
         data = {name: FLAGS[name].value and find_files(FLAGS[name].value) for name in INPUTS}
+        train, of_labels = None, {}
+        if arguments and data["train_data"]:
+            train = read(data["train_data"], "train_data", None)
+            of_labels = arguments(train)
         with distribution.scope():
-            model = build()
+            model = build(**of_labels)
         untrained = model.untrained_heads()
         if untrained and not FLAGS.train_data:
             raise ValueError(
@@ -87,8 +94,10 @@ def fine_tune(
                 f"--train_data trains one. Received: {FLAGS.preset}, without weights for "
                 f"{' and '.join(untrained)}"
             )
-        train, evaluation, prediction = (
-            paths and read(paths, name) for name, paths in data.items()
+        if train is None and data["train_data"]:
+            train = read(data["train_data"], "train_data", model)
+        evaluation, prediction = (
+            data[name] and read(data[name], name, model) for name in ["eval_data", "predict_data"]
         )
     if train:
         with user_input():
@@ -134,14 +143,15 @@ def fine_tune(
     return scores
 
 
-def build_model(cls: type, preprocessor_flags: tuple[str, ...] = ("sequence_length",)):
+def build_model(cls: type, preprocessor_flags: tuple[str, ...] = ("sequence_length",), **arguments):
     """The preset's model; a checkpoint's head starts fresh where it has none.
 
     Args:
         cls: the task's class.
         preprocessor_flags: names of flags that are the preprocessor's arguments.
+        **arguments: of the class.
     """
-    model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype)
+    model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype, **arguments)
     longest = model.backbone.max_sequence_length
     given = {name: FLAGS[name].value for name in preprocessor_flags if FLAGS[name].present}
     if FLAGS.train_data:  # A model that is not trained here keeps its preprocessor's settings.
@@ -155,3 +165,11 @@ def build_model(cls: type, preprocessor_flags: tuple[str, ...] = ("sequence_leng
             f"Received: {FLAGS.sequence_length}"
         )
     return model
+
+
+def length_grouped(model, examples: list):
+    """The stream of labelled examples, in batches of like length."""
+    from keras_spanbert.data.length_batches import LengthGroupedStream
+
+    log(f"{len(examples):,} examples; making rows of up to {FLAGS.sequence_length} tokens")
+    return LengthGroupedStream(model.preprocess(examples), FLAGS.batch_size, FLAGS.seed)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import keras
 
 from keras_spanbert import files
-from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.recipes.checks import check_steps, steps_of
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.plan import Plan
@@ -52,7 +51,7 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
 
     # === Optimizer, report and checkpoint ===
     with user_input():
-        if FLAGS.export and type(model).serving_function is SpanBertTask.serving_function:
+        if FLAGS.export and not type(model).can_be_served():
             raise ValueError(
                 f"`--export` is for models that can be served. Received: {type(model).__name__}"
             )

@@ -72,7 +72,7 @@ def _build():
     return fine_tuning.build_model(ks.SpanBertQuestionAnswerer, flags)
 
 
-def _read(paths, flag):
+def _read(paths, flag, model):
     from keras_spanbert.data import mrqa, squad
 
     is_mrqa = [path.endswith((".jsonl", ".jsonl.gz")) for path in paths]

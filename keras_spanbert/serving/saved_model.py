@@ -15,6 +15,7 @@ from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.optional import import_tensorflow
 from keras_spanbert.serving.embeddings import embeddings
+from keras_spanbert.serving.signature import strings
 
 
 def export_saved_model(
@@ -43,6 +44,10 @@ def export_saved_model(
     int32 `[B, M]`, a number in its text; `""` and -1 where there are fewer.
     Speakers and genres cannot be given, and a text is held in memory whole: one
     of which more than 3,900 spans would be kept is refused.
+
+    Of a `SpanBertTextClassifier` it takes `text` string `[B]` and gives `label`
+    string `[B]`, `score` float32 `[B]` and `scores` float32 `[B, C]`, of regression
+    `score` alone; the signature `pairs` takes `text` and `text_pair`, `""` for none.
 
     Of a `SpanBertPretrainer` or `SpanBertBackbone` it takes `text` string `[B]`
     and gives the encoder's `embeddings` float32 `[B, L, H]` with `token_ids`
@@ -105,13 +110,13 @@ def export_saved_model(
             "`special_tokens_in_strings` must be False: whoever sends text could forge tokens. "
             f"Received: {tokenizer.special_tokens_in_strings}"
         )
-    serve, names = _serving_function(model, tokenizer, kwargs)
+    endpoints = _endpoints(model, tokenizer, kwargs)
     if isinstance(model, SpanBertTask) and model.serves_heads:
         model.warn_if_untrained()
     # TF Serving must never see half a model.
     with files.new_folder(path) as folder:
         if is_tensorflow:
-            _export(model, folder, serve, names)
+            _export(model, folder, endpoints)
         else:
             _export_elsewhere(model, folder, tokenizer, kwargs)
 
@@ -146,20 +151,19 @@ def _export_elsewhere(model, path, tokenizer, kwargs):
         raise RuntimeError(f"The export under TensorFlow failed:\n{done.stdout}")
 
 
-def _serving_function(model, tokenizer, kwargs):
-    """The function to serve and the names of its strings."""
+def _endpoints(model, tokenizer, kwargs):
+    """The functions to serve and their arguments' specifications, by name."""
     if isinstance(model, SpanBertBackbone):
-        return embeddings(model, tokenizer, model.max_sequence_length), ["text"]
-    return model.serving_function(**kwargs)
+        serve = embeddings(model, tokenizer, model.max_sequence_length)
+        return {"serving_default": (serve, strings("text"))}
+    return model.serving_endpoints(**kwargs)
 
 
-def _export(model, path, serve, names):
-    import tensorflow as tf
-
+def _export(model, path, endpoints):
     archive = keras.export.ExportArchive()
     archive.track(model)
-    signature = [tf.TensorSpec([None], tf.string, name=name) for name in names]
-    archive.add_endpoint("serving_default", serve, input_signature=signature)
+    for name, (serve, signature) in endpoints.items():
+        archive.add_endpoint(name, serve, input_signature=signature)
     archive.write_out(path, verbose=False)
 
 
@@ -171,4 +175,4 @@ def main(class_name: str, preset: str, path: str, dtype: str, kwargs: str) -> No
     """Exports a preset, for `export_saved_model` on another backend."""
     model = _registered(class_name).from_preset(preset, dtype=dtype)
     tokenizer = SpanBertTokenizer.from_preset(preset)
-    _export(model, path, *_serving_function(model, tokenizer, json.loads(kwargs)))
+    _export(model, path, _endpoints(model, tokenizer, json.loads(kwargs)))

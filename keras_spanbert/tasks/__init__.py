@@ -7,6 +7,8 @@ TASKS = {
     "pretrain": "SpanBertPretrainer",
     "question_answering": "SpanBertQuestionAnswerer",
     "coreference": "SpanBertCoreferenceResolver",
+    "classification": "SpanBertTextClassifier",
+    "relation_extraction": "SpanBertRelationExtractor",
 }
 
 

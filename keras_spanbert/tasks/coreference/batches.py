@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.data.array_stream import RowStream, epoch_order
+from keras_spanbert.models.length_batches import round_up
 from keras_spanbert.optional import import_tensorflow
 from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_spans
 from keras_spanbert.tasks.coreference.tensors import truncate
@@ -96,18 +97,11 @@ def sizes_of(inputs: dict, settings: Settings) -> Sizes:
     masks = [inputs["padding_mask"], inputs.get("overlap_padding_mask", inputs["padding_mask"])]
     longest = max(int(np.max(np.nonzero(mask)[1], initial=0)) + 1 for mask in masks)
     return Sizes(
-        segments=_round_up(len(inputs["token_ids"])),
-        length=min(_round_up(longest), inputs["token_ids"].shape[1]),
-        tokens=_whole_blocks(_round_up(len(inputs["token_places"])), settings),
-        spans=_round_up(len(inputs["starts"])),
+        segments=round_up(len(inputs["token_ids"])),
+        length=min(round_up(longest), inputs["token_ids"].shape[1]),
+        tokens=_whole_blocks(round_up(len(inputs["token_places"])), settings),
+        spans=round_up(len(inputs["starts"])),
     )
-
-
-def _round_up(size):
-    if size <= 8:
-        return max(size, 1)
-    step = 1 << ((size - 1).bit_length() - 3)
-    return -(-size // step) * step
 
 
 def _whole_blocks(num_tokens, settings):

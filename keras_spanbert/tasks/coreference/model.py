@@ -8,6 +8,7 @@ from keras import ops
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.models.checkpoint_entries import Part
 from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.coreference.arguments import (
     SHARED,
     check_arguments,
@@ -201,7 +202,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     def serving_function(self):
         """The function from texts to mentions that a SavedModel serves, and its argument's name."""
         self.check_preprocessor()
-        return clusters(self), ["text"]
+        return clusters(self), strings("text")
 
     def compile(self, optimizer="auto", loss="auto", **kwargs):
         """Configures training.

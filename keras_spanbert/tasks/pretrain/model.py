@@ -15,6 +15,7 @@ from keras_spanbert.models.checkpoint_entries import Part
 from keras_spanbert.models.strings import as_strings, well_formed
 from keras_spanbert.models.task import SpanBertTask, weights_of
 from keras_spanbert.serving.embeddings import embeddings
+from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.pretrain.checkpoint_entries import mlm_entries, sbo_entries
 from keras_spanbert.tasks.pretrain.filling import fill, score
 from keras_spanbert.tasks.pretrain.masked_strings import CountSteps, masked_strings
@@ -192,7 +193,7 @@ class SpanBertPretrainer(SpanBertTask):
     def serving_function(self):
         """The function from strings to embeddings that a SavedModel serves, and their names."""
         longest = min(self.backbone.max_sequence_length, self.preprocessor.sequence_length)
-        return embeddings(self.backbone, self.preprocessor.tokenizer, longest), ["text"]
+        return embeddings(self.backbone, self.preprocessor.tokenizer, longest), strings("text")
 
     def compile(
         self,

@@ -11,8 +11,10 @@ from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
 from keras_spanbert.models.arguments import check_counts, check_number_or_none
 from keras_spanbert.models.checkpoint_entries import Entry, Part, dense
+from keras_spanbert.models.length_batches import predict_by_length
 from keras_spanbert.models.strings import as_strings
 from keras_spanbert.models.task import SpanBertTask, weights_of
+from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.question_answering.decoding import decode
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
@@ -22,8 +24,6 @@ from keras_spanbert.training.optimizer import AdamW
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
 LABELS = ("start", "end")
-# `answer` cuts padding to multiples of this, so that few shapes are compiled.
-_LENGTH_BUCKET = 32
 
 
 def qa_entries(settings: dict) -> Iterator[Entry]:
@@ -129,10 +129,10 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         )
 
     def serving_function(self, max_answer_length: int = 30):
-        """The function from strings to answers that a SavedModel serves, and their names."""
+        """The function from strings to answers that a SavedModel serves, and its arguments."""
         self.check_preprocessor()
         check_counts(max_answer_length=max_answer_length)
-        return answers(self, max_answer_length), ["question", "context"]
+        return answers(self, max_answer_length), strings("question", "context")
 
     def _windows(self, *args):
         self.check_preprocessor()
@@ -255,22 +255,13 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         )
 
     def _logits(self, windows, batch_size):
-        """Logits of windows, in batches of like length without most of the padding."""
+        """Logits of windows, minus infinity where there is padding."""
         inputs = _inputs(windows)
-        sizes = inputs["padding_mask"].sum(axis=1)
         shape = inputs["padding_mask"].shape
         logits = {name: np.full(shape, -np.inf, "float32") for name in LABELS}
-        order = np.argsort(sizes, kind="stable")
-        for begin in range(0, len(order), batch_size):
-            rows = order[begin : begin + batch_size]
-            length = -(-int(sizes[rows[-1]]) // _LENGTH_BUCKET) * _LENGTH_BUCKET
-            batch = {name: array[rows, :length] for name, array in inputs.items()}
-            missing = batch_size - len(rows)
-            if missing and len(order) > batch_size:  # One shape a length.
-                batch = {n: np.pad(a, ((0, missing), (0, 0))) for n, a in batch.items()}
-            outputs = self.predict_on_batch(batch)
+        for rows, outputs in predict_by_length(self, inputs, batch_size):
             for name, array in logits.items():
-                array[rows, :length] = np.asarray(outputs[name])[: len(rows), : shape[1]]
+                array[rows, : outputs[name].shape[1]] = outputs[name]
         # Else what is in the padding would depend on the other windows of the batch.
         is_token = inputs["padding_mask"] > 0
         return [np.where(is_token, logits[name], -np.inf) for name in LABELS]
