@@ -117,3 +117,11 @@ def trained_answerer():
     import tiny_answerer
 
     return tiny_answerer.train()
+
+
+@pytest.fixture(scope="session")
+def trained_extractor():
+    """A model that finds relations; tests leave it as it is."""
+    import tiny_extractor
+
+    return tiny_extractor.train("ner_text")
