@@ -241,7 +241,7 @@ def load(preset: str):
     classes = [ks.SpanBertQuestionAnswerer, ks.SpanBertCoreferenceResolver]
     source = formats.open_source(preset)
     if isinstance(source, formats.Checkpoint):
-        classes = [c for c in classes if any(source.has(p.prefix) for p in c.checkpoint_parts)]
+        classes = [cls for cls in classes if cls.is_in(source)]
     elif name := keras_hub.task_class(source):
         classes = [cls for cls in classes if cls.__name__ == name]
     if not classes:

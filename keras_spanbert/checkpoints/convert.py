@@ -135,12 +135,13 @@ def to_huggingface(
     A `SpanBertPretrainer` becomes a `BertForMaskedLM`; its SBO head, which
     `transformers` has no class for, goes to `span_boundary_head.safetensors`,
     which `from_preset` reads again. A `SpanBertQuestionAnswerer` becomes a
-    `BertForQuestionAnswering`, a `SpanBertBackbone` a `BertModel` without
-    pooler: load that with `add_pooling_layer=False`.
+    `BertForQuestionAnswering`, a `SpanBertTextClassifier` a
+    `BertForSequenceClassification`, with the names of its labels, a
+    `SpanBertBackbone` a `BertModel` without pooler: load that with
+    `add_pooling_layer=False`.
 
     Args:
-        model: `SpanBertBackbone`, `SpanBertPretrainer` or
-            `SpanBertQuestionAnswerer`.
+        model: `SpanBertBackbone`, or a task that `transformers` has a class for.
         path: string. A new or empty folder. It is there whole or not at all.
         tokenizer: `SpanBertTokenizer`. Defaults to `None`, that of the model's
             preprocessor; without any no vocabulary is written.
@@ -168,7 +169,7 @@ def to_huggingface(
     config = {
         "architectures": [model.huggingface_class],
         "pad_token_id": 0 if tokenizer is None else tokenizer.pad_token_id,
-        **backbone.checkpoint_settings(),
+        **model.checkpoint_settings(),
     }
     parts = [] if is_encoder else model.checkpoint_parts
     tensors = tensors_of(model, model.checkpoint_settings(), [backbone.checkpoint_part, *parts])
@@ -246,11 +247,11 @@ def _classes():
 
 def _task_of(checkpoint):
     """The class of the task whose own head a checkpoint has: to pretrain, if it has no other."""
-    for task in reversed(TASKS):
-        cls = model_class(task)
-        if any(checkpoint.has(part.prefix) for part in cls.checkpoint_parts):
-            return cls
-    return SpanBertPretrainer
+    classes = [model_class(task) for task in reversed(TASKS)]
+    architectures = checkpoint.config.get("architectures") or []
+    # Heads of several tasks have the same tensors.
+    named = [cls for cls in classes if cls.huggingface_class in architectures]
+    return next((cls for cls in [*named, *classes] if cls.is_in(checkpoint)), SpanBertPretrainer)
 
 
 def _load_preset(folder):

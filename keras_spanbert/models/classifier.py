@@ -108,6 +108,10 @@ class ClassifierTask(SpanBertTask):
         return {cls.names_argument: names}
 
     @classmethod
+    def is_in(cls, checkpoint) -> bool:
+        return checkpoint.has(CLASSIFIER.prefix)  # A pooler is in checkpoints of all kinds.
+
+    @classmethod
     def labels_of(cls, arguments: dict) -> list[str] | None:
         """The names of labels that arguments of the class say, `None` where they say none."""
         names = arguments.get(cls.names_argument)

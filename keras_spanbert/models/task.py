@@ -34,7 +34,8 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     - `checkpoint_parts`: the tensors of its heads, as `Part`s.
     - `huggingface_class`: the class of `transformers` that it becomes.
     - `sharding_layout`: of its heads, for `keras.distribution.LayoutMap`.
-    - `arguments_for`: its arguments for a checkpoint's settings.
+    - `arguments_for`: its arguments for a checkpoint's settings; `is_in`, whether a
+      checkpoint has its head.
     - `checkpoint_settings`: its settings for its own table of tensors.
     - `head_flops`: floating-point operations of its heads.
     - `serving_function`: its graph from strings to answers, and
@@ -129,6 +130,11 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         if load_weights:
             load_entries(checkpoint, entries, task, task.backbone, skip_backbone=has_backbone)
         return task
+
+    @classmethod
+    def is_in(cls, checkpoint) -> bool:
+        """Whether a `formats.Checkpoint` has the head of this task."""
+        return any(checkpoint.has(part.prefix) for part in cls.checkpoint_parts)
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:

@@ -182,7 +182,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         """The encoder and what a `formats.Checkpoint` has of the heads: see `from_preset`."""
         longest = checkpoint.config["max_position_embeddings"]
         arguments = {**DEFAULTS, "max_segment_len": min(longest, DEFAULTS["max_segment_len"])}
-        if any(checkpoint.has(part.prefix) for part in cls.checkpoint_parts):
+        if cls.is_in(checkpoint):
             of_weights = arguments_of(checkpoint.tensors)
             # Without a switch its weights are left unused; sizes cannot be others.
             sizes = {n: v for n, v in of_weights.items() if not isinstance(v, bool) and n in kwargs}
