@@ -35,6 +35,7 @@ ONCE = (
     "tasks/question_answering/test_decoding.py",
     "tasks/question_answering/test_preprocessor.py",
     "tasks/relation_extraction/test_preprocessor.py",
+    "tasks/relation_extraction/test_serving.py",
     "test_demo.py",
     "test_docs.py",
     "test_files.py",
