@@ -279,6 +279,7 @@ class ClassifierTask(SpanBertTask):
         Raises:
             ValueError: where one is not among the model's labels.
         """
+        labels = np.asarray(labels) if hasattr(labels, "__array__") else labels
         names = self.label_names() or []
         numbers_of = {name: i for i, name in enumerate(names)}
         return np.array(
@@ -296,10 +297,8 @@ def label_id(value, numbers_of: dict[str, int], count: int, place) -> int:
         count: int.
         place: where it stands among the labels, for the message.
     """
+    value = value.item() if hasattr(value, "item") else value
     value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    if hasattr(value, "item"):
-        value = value.item()
-        value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     if isinstance(value, str) and value in numbers_of:
         return numbers_of[value]
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -83,12 +83,28 @@ class LengthBatches(keras.utils.PyDataset):
         self.seed = seed
         self.sizes = sizes_of(arrays[0])
         self.epoch = 0
-        self._batches = self._order()
+        self._batches = self._longest_first(self._order())
+
+    def _longest_first(self, batches):
+        """The batches with two of different lengths at the front.
+
+        A machine that has no memory for the longest one says so at once; and Keras
+        on TensorFlow takes the length of the first two, where it is the same, for
+        that of all.
+        """
+        lengths = [self._length(rows) for rows in batches]
+        longest = int(np.argmax(lengths))
+        other = [i for i, length in enumerate(lengths) if length != lengths[longest]][:1]
+        front = [longest, *other]
+        return [batches[i] for i in front + [i for i in range(len(batches)) if i not in front]]
+
+    def _length(self, rows):
+        return trimmed_length(self.sizes[rows].max(), self.arrays[0]["token_ids"].shape[-1])
 
     def _order(self):
         num_rows, size = len(self.sizes), self.batch_size
         if not self.shuffle:
-            rows = np.arange(num_rows)
+            rows = np.argsort(self.sizes, kind="stable")
             return [rows[i : i + size] for i in range(0, num_rows, size)]
         rows = np.random.default_rng([self.seed, self.epoch]).permutation(num_rows)
         parts = np.split(rows, range(BATCHES_AT_ONCE * size, num_rows, BATCHES_AT_ONCE * size))
@@ -105,13 +121,12 @@ class LengthBatches(keras.utils.PyDataset):
     def __getitem__(self, index):
         rows = self._batches[index]
         batch = keras.tree.map_structure(lambda x: None if x is None else x[rows], self.arrays)
-        length = batch[0]["token_ids"].shape[-1]
-        x, y, weight = trim(batch, trimmed_length(self.sizes[rows].max(), length))
+        x, y, weight = trim(batch, self._length(rows))
         return (x, y) if weight is None else (x, y, weight)
 
     def on_epoch_end(self):
         self.epoch += 1
-        self._batches = self._order()
+        self._batches = self._longest_first(self._order())
 
 
 def predict_by_length(model, inputs: dict, batch_size: int) -> Iterator[tuple]:
