@@ -56,6 +56,7 @@ SLOW = (
     "recipes/test_configs.py",
     "recipes/test_prepare.py",
     "recipes/test_question_answering.py",
+    "recipes/test_relation_extraction.py",
     "recipes/test_resume.py",
     "runs/test_cost.py",
     "runs/test_training_checkpoint.py",

@@ -100,6 +100,13 @@ class SpanBertRelationExtractor(ClassifierTask):
         # === Config ===
         self.relations = relations
         self.dropout = dropout
+        if self.is_semeval2010:
+            self.best_score = "macro_f1"
+
+    @property
+    def is_semeval2010(self) -> bool:
+        """Whether the relations are those of SemEval-2010 Task 8."""
+        return self.relations[0] == RELATIONS[0] and set(self.relations) <= set(RELATIONS)
 
     def checkpoint_settings(self) -> dict:
         settings = super().checkpoint_settings()
@@ -122,8 +129,8 @@ class SpanBertRelationExtractor(ClassifierTask):
     def extract(
         self,
         texts,
-        subjects,
-        objects,
+        subjects=None,
+        objects=None,
         subject_types=None,
         object_types=None,
         batch_size: int = 32,
@@ -132,7 +139,7 @@ class SpanBertRelationExtractor(ClassifierTask):
 
         Args:
             texts: string, or list, tuple, array or tensor of N strings; or a list
-                of texts as lists of words.
+                of texts as lists of words; or examples, alone.
             subjects: `(start, end)`, or N of them: the subject is
                 `text[start:end]`, in characters, or in words of a text in words.
             objects: likewise. Both may overlap.
@@ -161,25 +168,23 @@ class SpanBertRelationExtractor(ClassifierTask):
             given = (texts, subjects, objects, subject_types, object_types)
             columns = [None if value is None else [value] for value in given]
             return self.extract(*columns, batch_size=batch_size)[0]
-        given = sentences_of_texts(texts, subjects, objects, subject_types, object_types)
+        columns = subjects, objects, subject_types, object_types
+        if is_examples(texts) and all(column is None for column in columns):
+            given = sentences(texts)
+        else:
+            given = sentences_of_texts(texts, *columns)
+        check_counts(batch_size=batch_size)
+        self.warn_if_untrained()
+        self.check_preprocessor()
+        inputs = self.preprocessor.rows_of(given)
+        logits = np.empty((len(given), len(self.relations)), "float32")
+        for rows, outputs in predict_by_length(self, inputs, batch_size):
+            logits[rows] = outputs
+        best = np.argmax(logits, axis=1).tolist()
         return [
-            {"relation": self.relations[best], "score": row[best]}
-            for row, best in self._probabilities(given, batch_size)
+            {"relation": self.relations[i], "score": row[i]}
+            for i, row in zip(best, probabilities(logits).tolist())
         ]
-
-    def predict_relations(self, examples: list[dict], batch_size: int = 32) -> list[str]:
-        """The likeliest relation of each example.
-
-        Args:
-            examples: list of dicts, as `keras_spanbert.data.tacred.read` gives
-                them; their relations are not looked at.
-            batch_size: int, rows at once. Defaults to `32`.
-
-        Raises:
-            ValueError: see `extract`.
-        """
-        found = self._probabilities(sentences(examples), batch_size)
-        return [self.relations[best] for _, best in found]
 
     def evaluate_relations(self, examples: list[dict], batch_size: int = 32) -> dict:
         """Scores the relations of examples.
@@ -212,22 +217,11 @@ class SpanBertRelationExtractor(ClassifierTask):
             )
         names = self.relations
         labels = [names[i] for i in self.label_ids([e.get("relation") for e in examples])]
-        predictions = self.predict_relations(examples, batch_size)
+        predictions = [x["relation"] for x in self.extract(examples, batch_size=batch_size)]
         scores = relation(labels, predictions, no_relation=names[0])
-        if names[0] == RELATIONS[0] and set(names) <= set(RELATIONS):
+        if self.is_semeval2010:
             scores = {**semeval2010_task8(labels, predictions), **scores}
         return {**scores, "total": len(examples)}
-
-    def _probabilities(self, given, batch_size):
-        """Of each of `sentences` the probabilities and the number of the largest."""
-        check_counts(batch_size=batch_size)
-        self.warn_if_untrained()
-        self.check_preprocessor()
-        inputs = self.preprocessor.rows_of(given)
-        logits = np.empty((len(given), len(self.relations)), "float32")
-        for rows, outputs in predict_by_length(self, inputs, batch_size):
-            logits[rows] = outputs
-        return list(zip(probabilities(logits).tolist(), np.argmax(logits, axis=1).tolist()))
 
     def get_config(self):
         own = {"relations": list(self.relations), "dropout": self.dropout}
