@@ -13,7 +13,7 @@ import numpy as np
 SEQUENCES = ("token_ids", "segment_ids", "padding_mask")
 # Rows of so many batches are sorted at once: of the others, each batch has any.
 BATCHES_AT_ONCE = 50
-_SHORTEST = 16
+_SHORTEST = 8
 
 
 def round_up(size: int, per_octave: int = 4) -> int:
