@@ -108,6 +108,12 @@ class SpanBertRelationExtractor(ClassifierTask):
         """Whether the relations are those of SemEval-2010 Task 8."""
         return self.relations[0] == RELATIONS[0] and set(self.relations) <= set(RELATIONS)
 
+    @classmethod
+    def is_in(cls, checkpoint) -> bool:
+        # A classifier of texts has the same tensors.
+        own = SETTINGS in (checkpoint.config.get("task_specific_params") or {})
+        return own and super().is_in(checkpoint)
+
     def checkpoint_settings(self) -> dict:
         settings = super().checkpoint_settings()
         if self.preprocessor is None:

@@ -265,6 +265,24 @@ def test_transformers_gives_the_same_logits(trained, tmp_path):
 
 
 @pytest.mark.once
+def test_conversion_knows_relations_from_classes_of_texts(trained, tmp_path, shared_data):
+    trained.save_to_preset(tmp_path / "preset")
+    for source, destination in [("preset", "huggingface"), ("huggingface", "again")]:
+        ks.checkpoints.convert(str(tmp_path / source), str(tmp_path / destination))
+    again = ks.SpanBertRelationExtractor.from_preset(str(tmp_path / "again"))
+    assert again.preprocessor.symbols == trained.preprocessor.symbols
+    given = examples(8, seed=6)
+    assert [x["relation"] for x in again.extract(given)] == [
+        x["relation"] for x in trained.extract(given)
+    ]
+    # What the released script writes says nothing of its task.
+    released = shared_data / "reference" / "finetuning" / "relation" / "model"
+    ks.checkpoints.convert(str(released), str(tmp_path / "texts"))
+    with open(tmp_path / "texts" / "task.json") as file:
+        assert json.load(file)["class_name"] == "SpanBertTextClassifier"
+
+
+@pytest.mark.once
 def test_preset_of_an_encoder_takes_relations(tmp_path):
     model = build()
     ks.SpanBertPretrainer(
