@@ -46,6 +46,10 @@ from keras_spanbert.tasks.question_answering.model import SpanBertQuestionAnswer
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
 )
+from keras_spanbert.tasks.relation_extraction.model import SpanBertRelationExtractor
+from keras_spanbert.tasks.relation_extraction.preprocessor import (
+    SpanBertRelationExtractorPreprocessor,
+)
 from keras_spanbert.tasks.token_classification.model import SpanBertTokenClassifier
 from keras_spanbert.tasks.token_classification.preprocessor import (
     SpanBertTokenClassifierPreprocessor,
@@ -68,6 +72,8 @@ __all__ = [
     "SpanBertPretrainerPreprocessor",
     "SpanBertQuestionAnswerer",
     "SpanBertQuestionAnswererPreprocessor",
+    "SpanBertRelationExtractor",
+    "SpanBertRelationExtractorPreprocessor",
     "SpanBertTextClassifier",
     "SpanBertTextClassifierPreprocessor",
     "SpanBertTokenClassifier",

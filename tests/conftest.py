@@ -44,6 +44,8 @@ ONCE = (
     "tasks/token_classification/test_decoding.py",
     "tasks/token_classification/test_preprocessor.py",
     "tasks/token_classification/test_serving.py",
+    "tasks/relation_extraction/test_preprocessor.py",
+    "tasks/relation_extraction/test_serving.py",
     "test_demo.py",
     "test_docs.py",
     "test_files.py",
@@ -63,6 +65,7 @@ SLOW = (
     "recipes/test_multiple_choice.py",
     "recipes/test_prepare.py",
     "recipes/test_question_answering.py",
+    "recipes/test_relation_extraction.py",
     "recipes/test_resume.py",
     "recipes/test_token_classification.py",
     "runs/test_cost.py",
@@ -130,3 +133,11 @@ def trained_answerer():
     import tiny_answerer
 
     return tiny_answerer.train()
+
+
+@pytest.fixture(scope="session")
+def trained_extractor():
+    """A model that finds relations; tests leave it as it is."""
+    import tiny_extractor
+
+    return tiny_extractor.train("ner_text")
