@@ -36,11 +36,19 @@ from keras_spanbert.tasks.coreference.model import SpanBertCoreferenceResolver
 from keras_spanbert.tasks.coreference.preprocessor import (
     SpanBertCoreferenceResolverPreprocessor,
 )
+from keras_spanbert.tasks.multiple_choice.model import SpanBertMultipleChoice
+from keras_spanbert.tasks.multiple_choice.preprocessor import (
+    SpanBertMultipleChoicePreprocessor,
+)
 from keras_spanbert.tasks.pretrain.model import SpanBertPretrainer
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.tasks.question_answering.model import SpanBertQuestionAnswerer
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
+)
+from keras_spanbert.tasks.relation_extraction.model import SpanBertRelationExtractor
+from keras_spanbert.tasks.relation_extraction.preprocessor import (
+    SpanBertRelationExtractorPreprocessor,
 )
 from keras_spanbert.tasks.token_classification.model import SpanBertTokenClassifier
 from keras_spanbert.tasks.token_classification.preprocessor import (
@@ -58,10 +66,14 @@ __all__ = [
     "SpanBertBackbone",
     "SpanBertCoreferenceResolver",
     "SpanBertCoreferenceResolverPreprocessor",
+    "SpanBertMultipleChoice",
+    "SpanBertMultipleChoicePreprocessor",
     "SpanBertPretrainer",
     "SpanBertPretrainerPreprocessor",
     "SpanBertQuestionAnswerer",
     "SpanBertQuestionAnswererPreprocessor",
+    "SpanBertRelationExtractor",
+    "SpanBertRelationExtractorPreprocessor",
     "SpanBertTextClassifier",
     "SpanBertTextClassifierPreprocessor",
     "SpanBertTokenClassifier",

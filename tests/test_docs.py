@@ -44,6 +44,8 @@ NOT_RUN = (
     ("KERAS_BACKEND=torch torchrun", "takes several processes; likewise"),
     ('python train.py --preset="$(', "takes weights of 83 MB and minutes"),
     ("python train.py --task=coreference --preset=saved_models/litbank", "takes LitBank"),
+    ("python train.py --seeds=", "starts processes, as tests/recipes/test_sweep.py does"),
+    ("python train.py --grid=", "likewise"),
     ("python train.py --flagfile=configs/", "runs in tests/test_configs.py, each recipe"),
     ("python -m tests", "is what runs this"),
     ("python -m pytest", "is what runs this"),

@@ -185,6 +185,11 @@ def read_choices(
         if context:
             prompt = _text(row, context, place), prompt
         if isinstance(choices, str):
+            if isinstance(row[choices], str):  # Of a table: blanks part no choices.
+                raise ValueError(
+                    f"{place}: `{choices}` must be a list of strings, or one column of several, "
+                    f"one for each choice. Received: {row[choices]!r:.80}"
+                )
             texts = _strings(row, choices, place)
         else:
             texts = [_text(row, name, place, may_be_empty=True) for name in names]

@@ -50,6 +50,19 @@ choice(
     "What to train, or to prepare text for: tokenise it once for many runs.",
 )
 integer("seed", 0, "Fixes weights, order, masks and dropout.", lower_bound=0)
+integer(
+    "seeds",
+    None,
+    "Fine-tune so many times, with --seed and the next ones: mean, deviation and interval of each "
+    "score. --predictions, --export are the best run's.",
+    lower_bound=1,
+)
+string(
+    "grid",
+    None,
+    "Fine-tune with every combination of numbers, as 'learning_rate=1e-5,2e-5 epochs=3,10', times "
+    "--seeds, and find the best; paper: those that SpanBERT's paper chose from.",
+)
 string("output", None, "New folder for preset and reports. Default: one in saved_models/.")
 string(
     "export",

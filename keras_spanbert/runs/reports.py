@@ -1,16 +1,15 @@
 """What a run writes beside its preset: figures, a history, what it was started with."""
 
 import math
-import platform
 import time
 from collections.abc import Callable
-from importlib import metadata
 
 import keras
 
 from keras_spanbert.files import write_csv
 from keras_spanbert.runs.cost import StepCost
 from keras_spanbert.runs.progress import ProgressLine
+from keras_spanbert.runs.versions import versions
 
 FILES = ["metrics.json", "history.csv", "run.json", "loss.png", "span_lengths.png"]
 
@@ -230,20 +229,4 @@ def _cost_figures(row):
 
 def run_record(flags: dict) -> dict:
     """What is needed to repeat a run: flags and versions."""
-    packages = [
-        "keras",
-        "keras-hub",
-        "tensorflow",
-        "tensorflow-text",
-        "jax",
-        "torch",
-        "tokenizers",
-        "numpy",
-    ]
-    versions = {"python": platform.python_version()}
-    for package in ["keras-spanbert", *packages]:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            pass
-    return {"backend": keras.backend.backend(), "flags": flags, "versions": versions}
+    return {"backend": keras.backend.backend(), "flags": flags, "versions": versions()}

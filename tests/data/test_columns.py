@@ -231,7 +231,7 @@ def test_choices_of_a_list(tmp_path):
     [
         ({"choices": ["a"]}, "must be two choices or more. Received: 1"),
         ({"choices": ["a", ""]}, "a choice must not be empty"),
-        ({"choices": "ab"}, "must be two choices or more. Received: 1"),
+        ({"choices": "a b"}, "`choices` must be a list of strings, or one column of several"),
         ({"choices": 3}, "`choices` must be a list of strings. Received: 3"),
         ({"label": 2}, "number from 0, below 2. Received: 2"),
         ({"label": "C"}, "number from 0, below 2. Received: 2"),
