@@ -275,12 +275,6 @@ class ClassifierTask(SpanBertTask):
         seed = random.randint(1, 10**9)
         return LengthBatches(arrays, batch_size or 32, is_shuffled, seed), None, None
 
-    def predict(self, x, batch_size: int | None = None, verbose="auto", **kwargs):
-        """The outputs for each row: see `fit`, and `keras.Model.predict`."""
-        if is_examples(x):  # With labels, batches are of like length: in another order.
-            x = [{**example, self.label_key: None} for example in x]
-        return super().predict(x, batch_size=batch_size, verbose=verbose, **kwargs)
-
     def label_ids(self, labels) -> np.ndarray:
         """The numbers of labels, int32 `[N]`.
 
