@@ -5,6 +5,7 @@ import os
 import shutil
 import tarfile
 
+import docs_entities
 import docs_relations
 import keras
 import numpy as np
@@ -58,6 +59,7 @@ def write_all(root):
     )
     classifier.save_to_preset(root / "saved_models" / "classifier")
     _write_texts(root)
+    docs_entities.write_all(root, backbone, tokenizer)
     for name, count in [("train.conll", 8), ("dev.conll", 2)]:
         _write_conll(root / name, count)
     _write_choices(root)

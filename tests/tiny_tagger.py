@@ -16,7 +16,7 @@ VOCABULARY = [
 LABELS = ["O", "B-person", "I-person", "B-place", "I-place"]
 
 
-def build(length=24, labels=LABELS, dropout=0.0):
+def build(length=16, labels=LABELS, dropout=0.0):
     keras.utils.set_random_seed(3)
     tokenizer = ks.SpanBertTokenizer(VOCABULARY)
     preprocessor = ks.SpanBertTokenClassifierPreprocessor(tokenizer, length)

@@ -99,6 +99,7 @@ def test_validation_split_holds_out_the_last_texts(model):
     assert history["val_loss"][0] == pytest.approx(last, rel=1e-5)
 
 
+@pytest.mark.once
 def test_padding_of_words_needs_no_label(model):
     dense = {"words": np.array([["bob", "met"], ["ann", ""]])}
     one = evaluate(model, dense, np.array([["B-person", "O"], ["B-person", ""]]))
@@ -107,6 +108,7 @@ def test_padding_of_words_needs_no_label(model):
     )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "x, y, message",
     [
@@ -128,6 +130,7 @@ def test_x_or_y_of_another_kind_is_named_with_the_rule(model, x, y, message):
             method(x, y, verbose=0)
 
 
+@pytest.mark.once
 def test_weights_that_do_not_fit_the_texts_are_named(model):
     with pytest.raises(ValueError, match=r"shape \(3,\) for 10 texts"):
         model.fit(WORDS, TAGS, sample_weight=[1.0] * 3, verbose=0)

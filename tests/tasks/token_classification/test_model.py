@@ -40,6 +40,7 @@ def test_logits_and_loss_are_those_of_the_reference(reference):
     assert loss == pytest.approx(expected["loss"], abs=1e-4)
 
 
+@pytest.mark.once
 def test_labels_of_words_are_those_of_the_reference(reference):
     model, features, expected = reference
     sentences = [
@@ -80,6 +81,7 @@ def test_entities_are_exact_slices_of_texts(trained):
     assert [len(x) for x in trained.tag([text, "", " "])] == [3, 0, 0]
 
 
+@pytest.mark.once
 def test_entities_of_words_count_words(trained):
     found = trained.tag([["annie", "met", "new", "york"], []])
     assert [{**x, "score": 0} for x in found[0]] == [
@@ -89,6 +91,7 @@ def test_entities_of_words_count_words(trained):
     assert found[1] == []
 
 
+@pytest.mark.once
 def test_score_is_the_mean_probability_of_the_words(trained):
     (entity,) = trained.tag("met new york .")
     inputs = trained.preprocessor.inputs([["met", "new", "york", "."]])
@@ -105,6 +108,7 @@ def test_long_text_is_tagged_to_its_end(trained):
     assert [(x["text"], x["start"]) for x in by_text] == [("new york", 600), ("bob", 1209)]
 
 
+@pytest.mark.once
 def test_answers_do_not_depend_on_batches_or_padding(trained):
     texts = [" ".join(x["words"] * k) for k, x in enumerate(examples(12, seed=4), start=1)]
     expected = trained.tag(texts, batch_size=64)
@@ -115,12 +119,14 @@ def test_answers_do_not_depend_on_batches_or_padding(trained):
             np.testing.assert_allclose(*scores, atol=1e-4)
 
 
+@pytest.mark.once
 def test_word_without_tokens_is_outside(trained):
     (tags,) = trained.predict_tags([["bob", "\u200b", "", "new", "\u200b", "york"]])
     assert tags[:4] == ["B-person", "O", "O", "B-place"] and tags[4] == "O"
     assert tags[5] in ("O", "B-place", "B-person")
 
 
+@pytest.mark.once
 def test_every_sequence_of_an_untrained_model_is_valid():
     model = build()
     for seed in range(3):
@@ -131,6 +137,7 @@ def test_every_sequence_of_an_untrained_model_is_valid():
                 assert tag[0] != "I" or before[1:] == tag[1:], tags
 
 
+@pytest.mark.once
 def test_labels_of_no_entities_are_scored_by_accuracy():
     model = build(labels=["NAME", "WORD"])
     assert model.best_score == "accuracy" and build().best_score == "f1"
@@ -155,7 +162,7 @@ def test_preset_and_keras_file_give_the_same_entities(trained, tmp_path):
         ks.SpanBertTokenClassifier.from_preset(tmp_path / "preset"),
         keras.models.load_model(tmp_path / "model.keras"),
     ]:
-        assert model.labels == LABELS and model.preprocessor.sequence_length == 24
+        assert model.labels == LABELS and model.preprocessor.sequence_length == 16
         for one, other in zip(model.tag(texts), expected):
             assert [(x["start"], x["label"]) for x in one] == [
                 (x["start"], x["label"]) for x in other
@@ -173,6 +180,7 @@ def test_hugging_face_folder_and_back(trained, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.once
 def test_preset_without_a_head_needs_labels(tmp_path, caplog):
     build().backbone.save_to_preset(tmp_path)
     build().preprocessor.save_to_preset(tmp_path)
@@ -183,6 +191,7 @@ def test_preset_without_a_head_needs_labels(tmp_path, caplog):
     assert model.preprocessor.tokenizer.get_vocabulary() == VOCABULARY
 
 
+@pytest.mark.once
 def test_other_labels_start_a_fresh_head(trained, tmp_path, caplog):
     trained.save_to_preset(tmp_path)
     model = ks.SpanBertTokenClassifier.from_preset(tmp_path, labels=["O", "B-x", "I-x"])
@@ -192,6 +201,7 @@ def test_other_labels_start_a_fresh_head(trained, tmp_path, caplog):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "labels, message",
     [
@@ -205,11 +215,13 @@ def test_labels_that_are_none_are_named(labels, message):
         build(labels=labels)
 
 
+@pytest.mark.once
 def test_random_answers_come_with_a_warning(caplog):
     build().tag("bob met ann")
     assert "has not been trained: what its classifier gives is random" in caplog.text
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "given, message",
     [
@@ -225,6 +237,7 @@ def test_what_cannot_be_scored_is_named(trained, given, message):
         trained.evaluate_entities(given)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "texts, arguments, message",
     [
@@ -238,6 +251,7 @@ def test_what_cannot_be_tagged_is_named(texts, arguments, message):
         build().tag(texts, **arguments)
 
 
+@pytest.mark.once
 def test_texts_in_any_container_and_none(trained):
     expected = trained.tag(["bob met ann", "rome"])
     assert trained.tag(np.array(["bob met ann", "rome"])) == expected
@@ -245,6 +259,7 @@ def test_texts_in_any_container_and_none(trained):
     assert trained.tag([]) == [] and trained.predict_tags([]) == []
 
 
+@pytest.mark.once
 def test_what_is_no_text_or_very_long_has_a_sensible_answer(trained):
     found = trained.tag("bob \ud800 met\ud800 ann")
     assert [(x["text"], x["start"]) for x in found] == [("bob", 0), ("ann", 11)]
@@ -252,10 +267,11 @@ def test_what_is_no_text_or_very_long_has_a_sensible_answer(trained):
     assert [x["text"] for x in trained.tag(text)][-1] == "rome"
 
 
+@pytest.mark.once
 def test_windows_longer_than_the_model_are_refused():
     model = build()
-    model.preprocessor = ks.SpanBertTokenClassifierPreprocessor(model.preprocessor.tokenizer, 25)
-    with pytest.raises(ValueError, match="at most the model's 24. Received: sequence_length=25"):
+    model.preprocessor = ks.SpanBertTokenClassifierPreprocessor(model.preprocessor.tokenizer, 17)
+    with pytest.raises(ValueError, match="at most the model's 16. Received: sequence_length=17"):
         model.tag("bob")
     model.preprocessor = None
     with pytest.raises(ValueError, match="Strings need a preprocessor"):
