@@ -5,6 +5,7 @@ import os
 import shutil
 import tarfile
 
+import docs_relations
 import keras
 import numpy as np
 import safetensors.numpy
@@ -49,8 +50,14 @@ def write_all(root):
         ffnn_size=24,
     )
     resolver.save_to_preset(root / "saved_models" / "resolver")
+    docs_relations.write_all(root, backbone, tokenizer)
     for name, count in [("train.conll", 8), ("dev.conll", 2)]:
         _write_conll(root / name, count)
+    _write_choices(root)
+    chooser = ks.SpanBertMultipleChoice(
+        backbone, ks.SpanBertMultipleChoicePreprocessor(tokenizer, sequence_length=32)
+    )
+    chooser.save_to_preset(root / "saved_models" / "choices")
     (root / "story.txt").write_text(_text(seed=[7]))
     _write_checkpoints(root, pretrainer)
 
@@ -87,6 +94,23 @@ def _write_conll(path, count):
         sentences = [words, ["She", *words[1:]]]
         documents.append({"doc_key": f"nw/{i}", "sentences": sentences, "clusters": clusters})
     coreference.write_conll(path, documents)
+
+
+def _write_choices(root):
+    rows = []
+    for i in range(12):
+        subject, verb, thing, *_ = _sentence(np.random.default_rng([9, i])).split()
+        rows.append((f"{subject} {verb}", [f"the {thing}.", "the garden.", "it."][: 2 + i % 2]))
+    for name, part in [("quiz_train.csv", rows[:8]), ("quiz_dev.csv", rows[8:])]:
+        lines = [",".join([prompt, *choices, "", ""][:5] + ["0"]) for prompt, choices in part]
+        header = "question,choice0,choice1,choice2,choice3,label"
+        (root / name).write_text("\n".join([header, *lines, ""]))
+    (root / "codah").mkdir()
+    for name in ["train.tsv", "dev.tsv"]:
+        lines = [
+            "\t".join(["o", prompt, *choices, *["it"] * 4][:6] + ["0"]) for prompt, choices in rows
+        ]
+        (root / "codah" / name).write_text("\n".join(lines))
 
 
 # === Checkpoints of other libraries ===

@@ -137,8 +137,8 @@ def to_huggingface(
     which `from_preset` reads again. A `SpanBertQuestionAnswerer` becomes a
     `BertForQuestionAnswering`, a `SpanBertTextClassifier` a
     `BertForSequenceClassification`, with the names of its labels, a
-    `SpanBertBackbone` a `BertModel` without pooler: load that with
-    `add_pooling_layer=False`.
+    `SpanBertMultipleChoice` a `BertForMultipleChoice`, a `SpanBertBackbone` a
+    `BertModel` without pooler: load that with `add_pooling_layer=False`.
 
     Args:
         model: `SpanBertBackbone`, or a task that `transformers` has a class for.

@@ -185,6 +185,11 @@ def read_choices(
         if context:
             prompt = _text(row, context, place), prompt
         if isinstance(choices, str):
+            if isinstance(row[choices], str):  # Of a table: blanks part no choices.
+                raise ValueError(
+                    f"{place}: `{choices}` must be a list of strings, or one column of several, "
+                    f"one for each choice. Received: {row[choices]!r:.80}"
+                )
             texts = _strings(row, choices, place)
         else:
             texts = [_text(row, name, place, may_be_empty=True) for name in names]
@@ -203,6 +208,7 @@ def read_words(
     needs_labels: bool = True,
     types: Sequence[str] | None = None,
     quoted: bool | None = None,
+    entities: bool = True,
 ) -> list[dict]:
     """Reads and checks sentences of tagged words.
 
@@ -215,6 +221,8 @@ def read_words(
         needs_labels, quoted: see `read_texts`.
         types: list of strings, the types of entities that there may be. Defaults
             to `None`, all.
+        entities: bool. Whether tags are of entities: see
+            `keras_spanbert.data.conll.read`. Defaults to `True`.
 
     Returns:
         List of dicts: `words` and `tags`, in IOB2: see
@@ -244,8 +252,8 @@ def read_words(
                     f"{len(texts)} words"
                 )
             for tag in labels:
-                check_tag(tag, types, place)
-            labels = to_iob2(labels)
+                check_tag(tag, types, place, entities)
+            labels = to_iob2(labels) if entities else labels
         examples.append({"words": texts, "tags": labels})
     return check_some(examples, paths)
 

@@ -262,9 +262,14 @@ class ClassifierTask(SpanBertTask):
         weights = None if sample_weight is None else np.asarray(sample_weight, "float32")
         return inputs, labels, weights
 
-    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, is_training) -> tuple:
+    def preprocess_rows(
+        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
+    ) -> tuple:
+        if not needs_labels:  # To predict, in the rows' order, whatever the examples' labels.
+            self.check_preprocessor()
+            return self.preprocessor.call(x), None, None
         arrays = self.preprocess(x, y, sample_weight)
-        if arrays[1] is None:  # To predict, in the rows' order.
+        if arrays[1] is None:
             return arrays
         is_shuffled = is_training and shuffle is not False
         seed = random.randint(1, 10**9)

@@ -35,7 +35,7 @@ def sizes_of(inputs: dict) -> np.ndarray:
     mask = np.asarray(inputs["padding_mask"])
     last = mask.shape[-1] - np.argmax(mask[..., ::-1] > 0, axis=-1)
     sizes = np.where(mask.any(axis=-1), last, 0)
-    return sizes.max(axis=tuple(range(1, sizes.ndim)))
+    return sizes.max(axis=tuple(range(1, sizes.ndim)), initial=0)
 
 
 def trimmed_length(size: int, length: int, per_octave: int = 2) -> int:

@@ -57,8 +57,8 @@ def fine_tune(
         predict: function of a model and examples, which writes --predictions.
         learning_rate: float, where --learning_rate is not given.
         epochs: int, where neither --steps nor --epochs is given.
-        sequences: function of the model, which returns how many sequences a row
-            of the stream has. Defaults to `None`, one.
+        sequences: function of the model and the stream, which returns how many
+            sequences a row of it has. Defaults to `None`, one.
         optimizer: see `Plan`.
         arguments: function of the examples to train on, which returns arguments
             of `build`, such as their labels. Defaults to `None`: there are none.
@@ -119,7 +119,7 @@ def fine_tune(
             evaluate=(lambda model: evaluate(model, evaluation)) if evaluation else None,
             metrics=lambda report: {**report.best, **_best_score(report)},
             plot=plot,
-            sequences=sequences(model) if sequences else 1,
+            sequences=sequences(model, rows) if sequences else 1,
             optimizer=optimizer and (lambda steps: optimizer(model, steps)),
         )
         model, _, scores = fit(run, plan)
@@ -177,4 +177,6 @@ def length_grouped(model, examples: list):
     from keras_spanbert.data.length_batches import LengthGroupedStream
 
     log(f"{len(examples):,} examples; making rows of up to {FLAGS.sequence_length} tokens")
-    return LengthGroupedStream(model.preprocess(examples), FLAGS.batch_size, FLAGS.seed)
+    stream = LengthGroupedStream(model.preprocess(examples), FLAGS.batch_size, FLAGS.seed)
+    log(f"{stream.padding():.0%} of the tokens of a step are padding")
+    return stream

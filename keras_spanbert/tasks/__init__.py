@@ -7,7 +7,11 @@ TASKS = {
     "pretrain": "SpanBertPretrainer",
     "question_answering": "SpanBertQuestionAnswerer",
     "coreference": "SpanBertCoreferenceResolver",
+    "token_classification": "SpanBertTokenClassifier",
+    "multiple_choice": "SpanBertMultipleChoice",
+    # Of checkpoints with a classifier that name no class, the last one that takes them.
     "classification": "SpanBertTextClassifier",
+    "relation_extraction": "SpanBertRelationExtractor",
 }
 
 

@@ -231,7 +231,7 @@ def test_choices_of_a_list(tmp_path):
     [
         ({"choices": ["a"]}, "must be two choices or more. Received: 1"),
         ({"choices": ["a", ""]}, "a choice must not be empty"),
-        ({"choices": "ab"}, "must be two choices or more. Received: 1"),
+        ({"choices": "a b"}, "`choices` must be a list of strings, or one column of several"),
         ({"choices": 3}, "`choices` must be a list of strings. Received: 3"),
         ({"label": 2}, "number from 0, below 2. Received: 2"),
         ({"label": "C"}, "number from 0, below 2. Received: 2"),
@@ -260,6 +260,8 @@ def test_words_and_tags_of_columns(tmp_path, ending):
     path = write(tmp_path, [row], ending)
     expected = {"words": ["Ann", "Lee", "sang"], "tags": ["B-x", "I-x", "O"]}
     assert columns.read_words(path, words="tokens", tags="ner") == [expected]
+    as_they_are = columns.read_words(path, words="tokens", tags="ner", entities=False)
+    assert as_they_are[0]["tags"] == ["I-x", "I-x", "O"]
     without = columns.read_words(path, words="tokens", tags="none", needs_labels=False)
     assert without == [{**expected, "tags": None}]
 
