@@ -101,7 +101,7 @@ def relation_page(extractor, name: str):
             if start < 0:
                 raise gradio.Error(f"{part!r} must stand in the text.", print_exception=False)
             spans.append((start, start + len(part)))
-        found = extractor.logits_of(
+        found = extractor.predict(
             {
                 "text": [text],
                 "subject": [spans[0]],
@@ -111,7 +111,8 @@ def relation_page(extractor, name: str):
                     if preprocessor.uses_types
                     else {}
                 ),
-            }
+            },
+            verbose=0,
         )
         return dict(zip(extractor.relations, probabilities(found)[0].tolist()))
 

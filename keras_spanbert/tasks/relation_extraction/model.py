@@ -5,7 +5,6 @@ import numpy as np
 
 from keras_spanbert.data.semeval2010 import RELATIONS
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
-from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.models.classifier import (
     ClassifierTask,
     checked_dropout,
@@ -15,7 +14,6 @@ from keras_spanbert.models.classifier import (
     pooler,
     probabilities,
 )
-from keras_spanbert.models.length_batches import predict_by_length
 from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SETTINGS,
     SpanBertRelationExtractorPreprocessor,
@@ -183,13 +181,8 @@ class SpanBertRelationExtractor(ClassifierTask):
             given = sentences(texts)
         else:
             given = sentences_of_texts(texts, *columns)
-        check_counts(batch_size=batch_size)
-        self.warn_if_untrained()
         self.check_preprocessor()
-        inputs = self.preprocessor.rows_of(given)
-        logits = np.empty((len(given), len(self.relations)), "float32")
-        for rows, outputs in predict_by_length(self, inputs, batch_size):
-            logits[rows] = outputs
+        logits = self.logits_of_rows(self.preprocessor.rows_of(given), batch_size)
         best = np.argmax(logits, axis=1).tolist()
         return [
             {"relation": self.relations[i], "score": row[i]}
