@@ -177,6 +177,4 @@ def length_grouped(model, examples: list):
     from keras_spanbert.data.length_batches import LengthGroupedStream
 
     log(f"{len(examples):,} examples; making rows of up to {FLAGS.sequence_length} tokens")
-    stream = LengthGroupedStream(model.preprocess(examples), FLAGS.batch_size, FLAGS.seed)
-    log(f"{stream.padding():.0%} of the tokens of a step are padding")
-    return stream
+    return LengthGroupedStream(model.preprocess(examples), FLAGS.batch_size, FLAGS.seed)
