@@ -4,8 +4,8 @@ Scores on real data of MiniLM, fine-tuned with this library and with a plain PyT
 class of transformers that has the same head: the same rows, optimizer, schedule and seeds, and the
 same way from logits to answers. Each makes batches in its own way: this library of like length, in
 few shapes; the other one as the Trainer of transformers does by default, in random order, padded to
-the batch's longest row. Both take steps in turns, so that whatever else the machine does meets both;
-of each shape of batch our first step, which compiles, is not counted.
+the longest row. Both take steps in turns, so that whatever else the machine does meets both; of
+each shape of batch our first step, which compiles, is not counted.
 
     KERAS_SPANBERT_DATA=... python benchmarks/fine_tuning.py --data=sst-2 --seed=0
 

@@ -52,6 +52,13 @@ def write_all(root):
     )
     resolver.save_to_preset(root / "saved_models" / "resolver")
     docs_relations.write_all(root, backbone, tokenizer)
+    classifier = ks.SpanBertTextClassifier(
+        backbone,
+        preprocessor=ks.SpanBertTextClassifierPreprocessor(tokenizer, sequence_length=64),
+        class_names=["dull", "good"],
+    )
+    classifier.save_to_preset(root / "saved_models" / "classifier")
+    _write_texts(root)
     docs_entities.write_all(root, backbone, tokenizer)
     for name, count in [("train.conll", 8), ("dev.conll", 2)]:
         _write_conll(root / name, count)
@@ -86,6 +93,25 @@ def _write_squad(path, count, seed):
         paragraphs.append({"context": context, "qas": [question]})
     content = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
     path.write_text(json.dumps(content))
+
+
+def _write_texts(root):
+    """Reviews in columns, and a task of GLUE."""
+    sentences = [_sentence(np.random.default_rng([9, i])) for i in range(24)]
+    lines = [f'"{text}",{["dull", "good"][i % 2]}\n' for i, text in enumerate(sentences)]
+    (root / "reviews.csv").write_text("".join(["text,label\n", *lines]))
+    (root / "reviews_dev.csv").write_text("".join(["text,label\n", *lines[:6]]))
+    (root / "RTE").mkdir()
+    for name, count, labels in [
+        ("train", 24, ["entailment", "not_entailment"]),
+        ("dev", 6, ["entailment", "not_entailment"]),
+        ("test", 4, None),
+    ]:
+        rows = [["index", "sentence1", "sentence2", *(["label"] if labels else [])]]
+        for i in range(count):
+            label = [labels[i % 2]] if labels else []
+            rows.append([str(i), sentences[i], sentences[i - 1], *label])
+        (root / "RTE" / f"{name}.tsv").write_text("".join("\t".join(r) + "\n" for r in rows))
 
 
 def _write_conll(path, count):

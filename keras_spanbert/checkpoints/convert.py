@@ -220,7 +220,7 @@ def convert(
         to_huggingface(model, destination, tokenizer)
         rows = [f"{'written':<15}{w.path:<70}{tuple(w.shape)}" for w in model.weights]
         return "\n".join([*rows, f"{len(rows)} written, for {model.huggingface_class}"])
-    model = _task_of(opened).from_checkpoint(opened)
+    model = task_of(opened).from_checkpoint(opened)
     with files.new_folder(destination) as folder:
         model.save_to_preset(folder)
     return opened.report()
@@ -245,7 +245,7 @@ def _classes():
     return {cls.__name__: cls for cls in classes}
 
 
-def _task_of(checkpoint):
+def task_of(checkpoint):
     """The class of the task whose own head a checkpoint has: to pretrain, if it has no other."""
     classes = [model_class(task) for task in reversed(TASKS)]
     architectures = checkpoint.config.get("architectures") or []

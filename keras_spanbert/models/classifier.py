@@ -11,8 +11,9 @@ import numpy as np
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.models import batches
+from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.models.checkpoint_entries import Entry, Part, dense
-from keras_spanbert.models.length_batches import LengthBatches
+from keras_spanbert.models.length_batches import LengthBatches, predict_by_length
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 from keras_spanbert.training.optimizer import AdamW
@@ -274,6 +275,15 @@ class ClassifierTask(SpanBertTask):
         is_shuffled = is_training and shuffle is not False
         seed = random.randint(1, 10**9)
         return LengthBatches(arrays, batch_size or 32, is_shuffled, seed), None, None
+
+    def logits_of_rows(self, inputs: dict, batch_size: int) -> np.ndarray:
+        """Logits float32 `[N, C]` of arrays of N rows, in their order."""
+        check_counts(batch_size=batch_size)
+        self.warn_if_untrained()
+        logits = np.empty((len(inputs["token_ids"]), int(self.classifier.units)), "float32")
+        for rows, outputs in predict_by_length(self, inputs, batch_size):
+            logits[rows] = outputs
+        return logits
 
     def label_ids(self, labels) -> np.ndarray:
         """The numbers of labels, int32 `[N]`.

@@ -23,11 +23,11 @@ def log(text: str = "") -> None:
 
 
 def shown_duration(seconds: float) -> str:
-    """How long something takes, in the unit that fits: `40 s`, `12 min`, `2 h 5 min`."""
-    if seconds < 60:
+    """How long something takes at least, in the unit that fits: `90 s`, `12 min`, `2 h 5 min`."""
+    if seconds < 120:
         return f"{math.ceil(seconds)} s"
-    minutes = math.ceil(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    hours, minutes = divmod(int(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ TASKS = {
     "multiple_choice": "SpanBertMultipleChoice",
     # Of checkpoints with a classifier that name no class, the last one that takes them.
     "classification": "SpanBertTextClassifier",
+    # It takes those alone that say they are its own.
     "relation_extraction": "SpanBertRelationExtractor",
 }
 

@@ -5,7 +5,6 @@ import numpy as np
 
 from keras_spanbert.data.semeval2010 import RELATIONS
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
-from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.models.classifier import (
     ClassifierTask,
     checked_dropout,
@@ -15,7 +14,6 @@ from keras_spanbert.models.classifier import (
     pooler,
     probabilities,
 )
-from keras_spanbert.models.length_batches import predict_by_length
 from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SETTINGS,
     SpanBertRelationExtractorPreprocessor,
@@ -121,10 +119,14 @@ class SpanBertRelationExtractor(ClassifierTask):
         own = {"mode": self.preprocessor.mode, "symbols": self.preprocessor.symbols}
         return {**settings, "task_specific_params": {SETTINGS: own}}
 
-    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, is_training) -> tuple:
+    def preprocess_rows(
+        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
+    ) -> tuple:
         if is_training and self.preprocessor is not None and self.preprocessor.uses_types:
             self.preprocessor.adapt(x)
-        return super().preprocess_rows(x, y, sample_weight, batch_size, shuffle, is_training)
+        return super().preprocess_rows(
+            x, y, sample_weight, batch_size, shuffle, is_training, needs_labels
+        )
 
     def serving_function(self):
         """The function from texts with spans to relations to serve, and its arguments."""
@@ -179,13 +181,8 @@ class SpanBertRelationExtractor(ClassifierTask):
             given = sentences(texts)
         else:
             given = sentences_of_texts(texts, *columns)
-        check_counts(batch_size=batch_size)
-        self.warn_if_untrained()
         self.check_preprocessor()
-        inputs = self.preprocessor.rows_of(given)
-        logits = np.empty((len(given), len(self.relations)), "float32")
-        for rows, outputs in predict_by_length(self, inputs, batch_size):
-            logits[rows] = outputs
+        logits = self.logits_of_rows(self.preprocessor.rows_of(given), batch_size)
         best = np.argmax(logits, axis=1).tolist()
         return [
             {"relation": self.relations[i], "score": row[i]}

@@ -290,12 +290,12 @@ class SpanBertRelationExtractorPreprocessor(SpanBertPreprocessor):
         store = []
         while f"[unused{len(store) + 1}]" in ids:
             store.append(ids[f"[unused{len(store) + 1}]"])
-        if not store:
-            # Of vocabularies that are trained here: the last tokens are the rarest.
-            logging.getLogger("keras_spanbert").warning(
-                "The vocabulary has no [unused1], [unused2], ...: its last tokens, the rarest, "
-                "become the symbols for subject and object"
-            )
+        if not store:  # Of vocabularies that are trained here: the last tokens are the rarest.
+            if self._ids_of_symbols is None:  # Once.
+                logging.getLogger("keras_spanbert").warning(
+                    "The vocabulary has no [unused1], [unused2], ...: its last tokens, the rarest, "
+                    "become the symbols for subject and object"
+                )
             store = list(range(len(ids) - 1, max(len(ids) // 2, len(ids) - _MOST_SYMBOLS) - 1, -1))
         return store
 

@@ -42,10 +42,13 @@ def sentences(x) -> list[Sentence]:
 
 
 def _of_example(example, number):
-    place = f"example {number}"
-    if isinstance(example, dict):
-        example = {"id": str(number), **example}
-        place += f" (id {example['id']!r})"
+    if not isinstance(example, dict):
+        raise ValueError(
+            "Examples must be dicts, as `keras_spanbert.data.tacred.read` gives them. Received: "
+            f"{example!r:.80} at {number}"
+        )
+    example = {"id": str(number), **example}
+    place = f"example {number} (id {example['id']!r})"
     example = relation_example(example, place, needs_labels=False)
     spans = [example[name] for name in ("subj_start", "subj_end", "obj_start", "obj_end")]
     types = example["subj_type"], example["obj_type"]
