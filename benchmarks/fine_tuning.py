@@ -142,7 +142,56 @@ def glue(task, share=1.0):
     return load
 
 
-DATA = {"sst-2": glue("sst-2", 0.1), "cola": glue("cola"), "rte": glue("rte")}
+def semeval2010(preset, length):
+    train, test = (
+        ks.data.semeval2010.read(os.path.join(FOLDER, "semeval2010_task8", name))
+        for name in ("TRAIN_FILE.TXT", "TEST_FILE_FULL.TXT")
+    )
+    model = ks.SpanBertRelationExtractor.from_preset(
+        preset,
+        relations=ks.data.tacred.relation_names(train, "Other"),
+        preprocessor=ks.SpanBertRelationExtractorPreprocessor.from_preset(
+            preset, sequence_length=length, mode="text"
+        ),
+    )
+    return model, train, lambda: model.evaluate_relations(test)["macro_f1"]
+
+
+def wnut17(preset, length):
+    train, test = (
+        ks.data.conll.read(os.path.join(FOLDER, "wnut17", name))
+        for name in ("wnut17train.conll", "emerging.test.annotated")
+    )
+    model = ks.SpanBertTokenClassifier.from_preset(
+        preset,
+        labels=ks.data.conll.tag_names(train),
+        preprocessor=ks.SpanBertTokenClassifierPreprocessor.from_preset(
+            preset, sequence_length=length
+        ),
+    )
+    return model, train, lambda: model.evaluate_entities(test)["f1"]
+
+
+def codah(preset, length):
+    folder = os.path.join(FOLDER, "codah", "cv_split", "fold_0")
+    train, test = (ks.data.codah.read(os.path.join(folder, f"{n}.tsv")) for n in ("train", "test"))
+    model = ks.SpanBertMultipleChoice.from_preset(
+        preset,
+        preprocessor=ks.SpanBertMultipleChoicePreprocessor.from_preset(
+            preset, sequence_length=length
+        ),
+    )
+    return model, train, lambda: model.evaluate_choices(test)["accuracy"]
+
+
+DATA = {
+    "sst-2": glue("sst-2", 0.1),
+    "cola": glue("cola"),
+    "rte": glue("rte"),
+    "semeval2010": semeval2010,
+    "wnut17": wnut17,
+    "codah": codah,
+}
 
 
 # === Libraries ===
