@@ -44,6 +44,7 @@ ONCE = (
     "tasks/token_classification/test_decoding.py",
     "tasks/token_classification/test_preprocessor.py",
     "tasks/token_classification/test_serving.py",
+    "tasks/token_classification/test_spans.py",
     "tasks/relation_extraction/test_preprocessor.py",
     "tasks/relation_extraction/test_serving.py",
     "test_demo.py",

@@ -258,6 +258,42 @@ def read_words(
     return check_some(examples, paths)
 
 
+def read_entities(paths, text: str = "text", entities: str = "entities", id=None) -> list[dict]:
+    """Reads and checks texts with entities, as characters of the text.
+
+    Args:
+        paths, text, id: see `read_texts`; files of a JSON object a line.
+        entities: string. The column of a list of `{"start", "end", "label"}`, in
+            characters from 0, with the end excluded. Defaults to `"entities"`.
+
+    Returns:
+        List of dicts: `id`, `text` and `entities`.
+
+    Raises:
+        ValueError: see `read_texts`; and where an entity is not in its text.
+
+    Example:
+    ```python
+    examples = keras_spanbert.data.columns.read_entities("annotated.jsonl")
+    ```
+    """
+    examples = []
+    for place, row in _rows(paths, [text, entities, *filter(None, [id])], [], None):
+        content, found = _text(row, text, place), row[entities]
+        for entity in found if isinstance(found, list) else [found]:
+            span = entity if isinstance(entity, dict) else {}
+            start, end = span.get("start"), span.get("end")
+            is_place = type(start) is int and type(end) is int and 0 <= start < end <= len(content)
+            if not is_place or not isinstance(span.get("label"), str):
+                raise ValueError(
+                    f"{place}: `{entities}` must be a list of {{start, end, label}}, in characters "
+                    f"of the text, which has {len(content)}. Received: {entity!r:.80}"
+                )
+        number = _id(row, id, place, len(examples))
+        examples.append({"id": number, "text": content, "entities": found})
+    return check_ids(examples, paths)
+
+
 def _rows(paths, columns, optional, quoted) -> Iterator[tuple[str, dict]]:
     """Places and rows of files, by the endings of their names."""
     for path in as_list(paths):

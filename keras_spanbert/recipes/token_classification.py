@@ -29,7 +29,7 @@ boolean(
 def check() -> None:
     """Raises a ValueError for what the flags alone show to be wrong."""
     fine_tuning.check()
-    are_texts = _are_texts(FLAGS.predict_data)
+    are_texts = _are_texts(_files(FLAGS.predict_data))
     columns.check(
         "token_classification", (".jsonl",) if are_texts else (".conll", ".txt", *columns.ENDINGS)
     )
@@ -66,22 +66,29 @@ def _is_table(path):
     return path.removesuffix(".gz").endswith(_TABLES)
 
 
-def _are_texts(patterns):
-    """Whether files to predict are texts: tables of which a column of texts is named, or .txt."""
-    files = _files(patterns)
-    if files and all(map(_is_table, files)):
-        return FLAGS["text_column"].present
-    # Words in columns stand in .txt too: their predictions do.
-    are_texts = [path.removesuffix(".gz").endswith(".txt") for path in files]
-    return bool(files) and all(are_texts) and (FLAGS.predictions or "").endswith(".jsonl")
+def _have_texts(paths):
+    """Whether files are tables of which a column of texts is named: others have words."""
+    return bool(paths) and all(map(_is_table, paths)) and FLAGS["text_column"].present
+
+
+def _are_texts(paths):
+    """Whether files to predict are texts. Words may stand in .txt: their predictions do then."""
+    are_texts = [path.removesuffix(".gz").endswith(".txt") for path in paths]
+    is_json = (FLAGS.predictions or "").endswith(".jsonl")
+    return _have_texts(paths) or bool(paths) and all(are_texts) and is_json
 
 
 def _labels(examples):
     """The labels of the examples to train on, as an argument of the model."""
     from keras_spanbert.data import conll
 
-    tags = {tag for example in examples for tag in example["tags"]}
-    names = conll.tag_names(examples) if FLAGS.entities else sorted(tags)
+    if "entities" in examples[0]:
+        kinds = {entity["label"] for example in examples for entity in example["entities"]}
+        names = ["O", *(f"{prefix}-{kind}" for kind in sorted(kinds) for prefix in "BI")]
+    elif FLAGS.entities:
+        names = conll.tag_names(examples)
+    else:
+        names = sorted({tag for example in examples for tag in example["tags"]})
     if len(names) < 2:
         raise ValueError(
             f"`--train_data` must have two tags or more. Received: {', '.join(names)} alone"
@@ -99,10 +106,16 @@ def _build(**arguments):
 
 def _read(paths, flag, model):
     from keras_spanbert.data import conll
-    from keras_spanbert.data.columns import read_words
+    from keras_spanbert.data.columns import read_entities, read_words
 
     if flag == "predict_data" and _are_texts(paths):
         return _texts(paths)
+    if _have_texts(paths):
+        column = FLAGS.label_column or "entities"
+        examples = read_entities(paths, FLAGS.text_column, column, FLAGS.id_column)
+        if model is not None:
+            model.preprocess(examples)  # Says what label it does not have.
+        return examples
     of_entities, kinds = FLAGS.entities, None
     if model is not None:
         of_entities, kinds = model.is_of_entities, model.kinds

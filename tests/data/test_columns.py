@@ -283,3 +283,35 @@ def test_error_in_words_names_the_line(tmp_path, change, message):
     path = write(tmp_path, [row, {**row, **change}], "jsonl")
     with pytest.raises(ValueError, match=f"line 2: .*{message}"):
         columns.read_words(path, types=["x"])
+
+
+# === Entities ===
+
+
+def test_entities_of_texts(tmp_path):
+    entity = {"start": 0, "end": 3, "label": "person", "score": 0.5}
+    rows = [{"body": "Ann sang", "spans": [entity]}, {"body": "sang", "spans": []}]
+    path = write(tmp_path, rows, "jsonl")
+    assert columns.read_entities(path, text="body", entities="spans") == [
+        {"id": "0", "text": "Ann sang", "entities": [entity]},
+        {"id": "1", "text": "sang", "entities": []},
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"entities": "person"},
+        {"entities": [3]},
+        {"entities": [{"start": 0, "end": 3}]},
+        {"entities": [{"start": 0, "end": 9, "label": "x"}]},
+        {"entities": [{"start": 3, "end": 3, "label": "x"}]},
+        {"entities": [{"start": "0", "end": 3, "label": "x"}]},
+    ],
+)
+def test_error_in_entities_names_the_line(tmp_path, change):
+    row = {"text": "Ann sang", "entities": [{"start": 0, "end": 3, "label": "x"}]}
+    path = write(tmp_path, [row, {**row, **change}], "jsonl")
+    rule = "line 2: `entities` must be a list of {start, end, label}, in characters of the text"
+    with pytest.raises(ValueError, match=f"{rule}, which has 8. Received: "):
+        columns.read_entities(path)

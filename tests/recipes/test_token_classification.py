@@ -126,6 +126,28 @@ def test_words_and_texts_in_tables(trained, tmp_path, capsys):
 
 
 @pytest.mark.once
+def test_entities_that_were_found_are_data_to_train_on(trained, preset, tmp_path, capsys):
+    folder, *_ = trained
+    (tmp_path / "a.txt").write_text("annie met bob in new york.\nold rome\n" * 8)
+    found, column = tmp_path / "found.jsonl", "--text_column=text"
+    again(
+        folder, tmp_path / "run", f"--predict_data={tmp_path / 'a.txt'}", f"--predictions={found}"
+    )
+    in_process(
+        "--task=token_classification", f"--preset={preset}", f"--output={tmp_path / 'more'}",
+        f"--train_data={found}", f"--eval_data={found}", column, "--steps=2", *SIZES,
+    )  # fmt: skip
+    assert "5 labels: O, B-person, I-person, B-place, I-place" in capsys.readouterr().out
+    again(folder, tmp_path / "scores", f"--eval_data={found}", column)
+    assert json.loads((tmp_path / "scores" / "metrics.json").read_text())["f1"] == 100.0
+    found.write_text(found.read_text().replace("person", "group"))
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        again(folder, tmp_path / "other", f"--eval_data={found}", column)
+    check_mistake(stop.value.code, capsys.readouterr().err, "type of the model's", "'group'")
+
+
+@pytest.mark.once
 def test_labels_of_no_entities(preset, tmp_path, capsys):
     rows = ["bob\tNN\nmet\tVB\n\n", "ann\tNN\nlives\tVB\nin\tIN\n\n"] * 8
     (tmp_path / "a.txt").write_text("".join(rows))

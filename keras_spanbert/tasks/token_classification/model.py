@@ -28,6 +28,8 @@ from keras_spanbert.tasks.token_classification.preprocessor import (
     as_texts,
 )
 from keras_spanbert.tasks.token_classification.serving import entities_of_texts
+from keras_spanbert.tasks.token_classification.spans import labels_of_spans
+from keras_spanbert.tasks.token_classification.words import Words
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -46,10 +48,11 @@ class SpanBertTokenClassifier(ClassifierTask):
     parts of speech, stand for a word each.
 
     `fit`, `evaluate` and `predict` take `x`, a list of lists of words, with `y`, a
-    list of lists of labels (names or numbers); or a list of examples that have
-    `words` and `tags`, as `keras_spanbert.data.conll.read` gives them; or the arrays
-    of `preprocess`; or batches of these: see `fit`. A batch of texts becomes the
-    batch of their windows. `predict` takes strings, too.
+    list of lists of labels (names or numbers); or strings, with `y`, a list of lists
+    of entities, `{"start", "end", "label"}` in characters, as `tag` gives them; or a
+    list of examples that have `words` and `tags`, as `keras_spanbert.data.conll.read`
+    gives them, or `text` and `entities`; or the arrays of `preprocess`; or batches of
+    these: see `fit`. A batch of texts becomes the batch of their windows.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -128,17 +131,17 @@ class SpanBertTokenClassifier(ClassifierTask):
         """
         self.check_preprocessor()
         if y is None and is_examples(x):
-            tags = [example.get(self.label_key) for example in x]
+            tags = _labels_of_examples(x)
             y = None if all(tag is None for tag in tags) else tags
         texts = as_texts(x)
         if y is None:
             return self.preprocessor.call(texts), None, None
-        labels = self.word_labels(texts, y)
-        windows = self.preprocessor.windows(texts)
+        words = self.preprocessor.words(texts)
+        labels = self.word_labels(texts, y, words)
+        windows = self.preprocessor.windows_of(words)
         example = windows["example_index"]
         is_label = windows["is_label"]
-        ends = np.cumsum([len(words) for words in texts])
-        starts = np.append(0, ends)[:-1]
+        starts = np.cumsum(words.num_words) - words.num_words
         place = np.where(is_label, starts[example][:, None] + windows["word_index"], 0)
         weights = is_label.astype("float32")
         if sample_weight is not None:
@@ -153,22 +156,25 @@ class SpanBertTokenClassifier(ClassifierTask):
         labels = np.append(labels, np.int32(0))  # There may be none.
         return inputs, np.where(is_label, labels[place], np.int32(0)), weights
 
-    def word_labels(self, texts: list[list[str]], labels) -> np.ndarray:
+    def word_labels(self, texts: list, labels, words: Words) -> np.ndarray:
         """The numbers of all words' labels, one text after another: int32 `[S]`.
 
         Args:
-            texts: list of lists of words.
+            texts: list of lists of words, or of strings.
             labels: list, array or ragged tensor of as many lists of labels, names or
-                numbers.
+                numbers; of strings a list of lists of entities.
+            words: `Words` of the texts.
 
         Raises:
             ValueError: where they are not as many, or one is none of the model's.
         """
         if texts and isinstance(texts[0], str):
-            raise ValueError(
-                "Labels are of words: `x` must be a list of lists of words to train or evaluate "
-                f"on. Received: x[0]={texts[0]!r:.80}"
-            )
+            if not isinstance(labels, (list, tuple)):
+                raise ValueError(
+                    "`y` must be a list of lists of entities, where `x` are strings. Received: "
+                    f"{labels!r:.80}, of type {type(labels).__name__}"
+                )
+            return labels_of_spans(words, texts, labels, list(self.labels))
         rows = labels.to_list() if hasattr(labels, "to_list") else labels
         rows = np.asarray(rows).tolist() if hasattr(rows, "__array__") else rows
         if not isinstance(rows, (list, tuple)) or len(rows) != len(texts):
@@ -278,17 +284,22 @@ class SpanBertTokenClassifier(ClassifierTask):
                 f"`words` must be a list of lists of words: `tag` takes strings. Received: "
                 f"{words!r:.80}"
             )
-        found, scores, rules = self._scores(texts, batch_size)
-        labels = best_labels(np, scores, found.num_words, rules).tolist()
-        names = iter([rules.names[label] for label in labels])
-        return [[next(names) for _ in text] for text in texts]
+        tags, _ = self._tags(texts, batch_size)
+        return tags
+
+    def _tags(self, texts, batch_size):
+        """The names of words' labels, a list a text, and the words."""
+        words, scores, rules = self._scores(texts, batch_size)
+        labels = best_labels(np, scores, words.num_words, rules)
+        return _by_text([rules.names[label] for label in labels.tolist()], words), words
 
     def evaluate_entities(self, examples, strict: bool = False, batch_size: int = 32) -> dict:
         """Scores the entities that are found in the sentences of a data set.
 
         Args:
             examples: list of dicts of `words` and `tags`, as
-                `keras_spanbert.data.conll.read` gives them.
+                `keras_spanbert.data.conll.read` gives them; or of `text` and
+                `entities`, as `fit` takes them.
             strict: bool. See `keras_spanbert.metrics.entities`: of tags in IOB2 it
                 makes no difference, as those of the model are whole entities.
                 Defaults to `False`.
@@ -309,18 +320,24 @@ class SpanBertTokenClassifier(ClassifierTask):
         scores = tagger.evaluate_entities(keras_spanbert.data.conll.read("emerging.dev.conll"))
         ```
         """
-        is_list = isinstance(examples, (list, tuple)) and examples
-        if not is_list or not all(isinstance(x, dict) and x.get("tags") for x in examples):
+        if not is_examples(examples) or None in _labels_of_examples(examples):
             raise ValueError(
                 "`examples` must be a list of dicts of `words` and `tags`, as "
-                f"`keras_spanbert.data.conll.read` gives them. Received: {examples!r:.80}"
+                "`keras_spanbert.data.conll.read` gives them, or of `text` and `entities`. "
+                f"Received: {examples!r:.80}"
             )
-        gold = [list(example["tags"]) for example in examples]
-        texts = as_texts(examples)
-        self._check_gold(texts, gold)
-        predicted = self.predict_tags(texts, batch_size)
+        texts, gold = as_texts(examples), _labels_of_examples(examples)
+        if isinstance(texts[0], str):
+            predicted, words = self._tags(texts, batch_size)
+            labels = labels_of_spans(words, texts, gold, list(self.labels))
+            gold = _by_text([self.labels[label] for label in labels], words)
+        else:
+            gold = [list(tags) for tags in gold]
+            self._check_gold(texts, gold)
+            predicted, _ = self._tags(texts, batch_size)
         pairs = [pair for row in zip(gold, predicted) for pair in zip(*row)]
-        accuracy = 100.0 * float(np.mean([tag == found for tag, found in pairs]))
+        right = sum(tag == found for tag, found in pairs)
+        accuracy = 100.0 * right / max(len(pairs), 1)
         scores = {"accuracy": accuracy, "total": len(examples)}
         if not self.is_of_entities:
             return scores
@@ -366,3 +383,13 @@ class SpanBertTokenClassifier(ClassifierTask):
         config = super().get_config()
         config.update({"labels": list(self.labels), "dropout": self.dropout})
         return config
+
+
+def _labels_of_examples(examples):
+    """The tags of words, or the entities of texts, `None` where an example has none."""
+    return [example.get("tags" if "words" in example else "entities") for example in examples]
+
+
+def _by_text(names, words):
+    names = iter(names)
+    return [[next(names) for _ in range(count)] for count in words.num_words]

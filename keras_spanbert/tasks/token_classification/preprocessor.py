@@ -172,8 +172,8 @@ def as_texts(texts) -> list:
 
     Args:
         texts: list, tuple, array or tensor of strings; list of examples, dicts of
-            `words`, or such a dict of columns; or list or ragged tensor of lists
-            of strings.
+            `words` or `text`, or a dict of a column of words; or list or ragged
+            tensor of lists of strings.
 
     Raises:
         ValueError: where it is something else.
@@ -185,7 +185,7 @@ def as_texts(texts) -> list:
     if hasattr(texts, "__array__"):
         texts = np.asarray(texts).tolist()
     if isinstance(texts, (list, tuple)):
-        texts = [x["words"] if isinstance(x, dict) and "words" in x else x for x in texts]
+        texts = [x.get("words", x.get("text")) if isinstance(x, dict) else x for x in texts]
         texts = [_as_text(text) for text in texts]
         kinds = {isinstance(text, str) for text in texts}
         if None not in texts and len(kinds) < 2:

@@ -8,9 +8,24 @@ from batch_streams import KINDS
 from batch_streams import stream as stream_of
 from tiny_tagger import LABELS, build, examples
 
+from keras_spanbert.metrics.entities import read_tags
+
 SENTENCES = examples(10, seed=1)
 SENTENCES[1] = {name: column * 6 for name, column in SENTENCES[1].items()}  # Of several windows.
 WORDS, TAGS = ([sentence[name] for sentence in SENTENCES] for name in ["words", "tags"])
+TEXTS = [" ".join(words) for words in WORDS]
+
+
+def spans(words, tags):
+    """The entities of a text, in characters."""
+    ends = np.cumsum([len(word) + 1 for word in words]) - 1
+    return [
+        {"start": int(ends[i] - len(words[i])), "end": int(ends[j - 1]), "label": label}
+        for label, i, j in read_tags(tags)
+    ]
+
+
+SPANS = [spans(*row) for row in zip(WORDS, TAGS)]
 PARTS = [slice(i, i + 4) for i in range(0, 10, 4)]
 
 
@@ -51,10 +66,12 @@ def test_loss_is_the_mean_over_words(model, expected):
         (SENTENCES, None),
         (WORDS, [[LABELS.index(tag) for tag in tags] for tags in TAGS]),
         ({"words": WORDS}, TAGS),
+        (TEXTS, SPANS),
+        ([{"text": text, "entities": found} for text, found in zip(TEXTS, SPANS)], None),
         (tf.ragged.constant(WORDS), tf.ragged.constant(TAGS)),
     ],
 )
-def test_rows_of_words_in_any_container(model, expected, x, y):
+def test_rows_in_any_container(model, expected, x, y):
     assert evaluate(model, x, y, batch_size=64) == pytest.approx(expected[0], rel=1e-5)
     np.testing.assert_allclose(model.predict(x, verbose=0), expected[1], atol=1e-5)
     history = model.fit(x, y, batch_size=64, validation_data=(x, y), verbose=0).history
@@ -115,7 +132,8 @@ def test_padding_of_words_needs_no_label(model):
         ("bob", None, "Received: x='bob', of type str"),
         ([], [], r"Received: x=\[\], of type list"),
         (WORDS, None, "labels to train or evaluate on. Received: y=None"),
-        (["bob met"], [["O"]], r"list of lists of words to train .*x\[0\]='bob met'"),
+        (["bob met"], [["O"]], r"An entity must be {'start', 'end', 'label'}.*'O' in text 0"),
+        (["bob met"], "O", "a list of lists of entities, where `x` are strings. Received: 'O'"),
         (WORDS, TAGS[:3], "a list of labels for each of the 10 lists of words"),
         (WORDS, "O", "a list of labels for each of the 10 lists of words. Received: 'O'"),
         ([["bob", "met"]], [["O"]], r"a label for each word. Received: \['O'\] for 2 words in te"),
