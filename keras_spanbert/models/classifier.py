@@ -86,6 +86,10 @@ def names_in(settings: dict) -> list[str] | None:
     return checked_names(id2label=[names[key] for key in keys])
 
 
+class NoLabelsError(ValueError):
+    """A model's labels are neither given nor in what it is loaded from."""
+
+
 class ClassifierTask(SpanBertTask):
     """A backbone with a classifier of rows, or of each of a row's tokens.
 
@@ -150,7 +154,7 @@ class ClassifierTask(SpanBertTask):
             return load(**given)
         known, wanted = cls.labels_of(own), cls.labels_of(given)
         if known is None and wanted is None:
-            raise ValueError(
+            raise NoLabelsError(
                 f"`{cls.labels_arguments()[0]}` must be given: {source} has no classifier. "
                 "Received: none"
             )

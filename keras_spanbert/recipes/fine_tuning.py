@@ -87,13 +87,7 @@ def fine_tune(
             of_labels = arguments(train)
         with distribution.scope():
             model = build(**of_labels)
-        untrained = model.untrained_heads()
-        if untrained and not FLAGS.train_data:
-            raise ValueError(
-                "`--preset` must have a trained head to evaluate, predict or export with: "
-                f"--train_data trains one. Received: {FLAGS.preset}, without weights for "
-                f"{' and '.join(untrained)}"
-            )
+        _check_head(model.untrained_heads())
         if train is None and data["train_data"]:
             train = read(data["train_data"], "train_data", model)
         evaluation, prediction = (
@@ -148,6 +142,16 @@ def _best_score(report):
     return {"best_score": report.best_score} if report.best else {}
 
 
+def _check_head(untrained):
+    """Raises a ValueError where there is a head without weights, and nothing to train it on."""
+    if untrained and not FLAGS.train_data:
+        raise ValueError(
+            "`--preset` must have a trained head to evaluate, predict or export with: "
+            f"--train_data trains one. Received: {FLAGS.preset}, without weights for "
+            f"{' and '.join(untrained)}"
+        )
+
+
 def build_model(cls: type, preprocessor_flags: tuple[str, ...] = ("sequence_length",), **arguments):
     """The preset's model; a checkpoint's head starts fresh where it has none.
 
@@ -156,7 +160,13 @@ def build_model(cls: type, preprocessor_flags: tuple[str, ...] = ("sequence_leng
         preprocessor_flags: names of flags that are the preprocessor's arguments.
         **arguments: of the class.
     """
-    model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype, **arguments)
+    from keras_spanbert.models.classifier import NoLabelsError
+
+    try:
+        model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype, **arguments)
+    except NoLabelsError:
+        _check_head(["a classifier"])
+        raise
     longest = model.backbone.max_sequence_length
     given = {name: FLAGS[name].value for name in preprocessor_flags if FLAGS[name].present}
     if FLAGS.train_data:  # A model that is not trained here keeps its preprocessor's settings.

@@ -145,7 +145,9 @@ class TrainingReport(keras.callbacks.Callback):
             self.on_test_begin()  # Scoring does not count as training time.
             self.progress.show(self.step, self.total_steps, ["evaluating"])
             scores = self.evaluate()
-        logs = {**logs, **scores}
+        # A metric of the training batches may have a score's name, and is a fraction.
+        of_scores = getattr(self.model, "scores", {})
+        logs = {**{n: v for n, v in logs.items() if n not in of_scores}, **scores}
         interval = self._interval or (self._figures_of_interval() if self._since else {})
         row = {"step": self.step, "seconds": round(self.seconds(), 1), "tokens_per_second": ""}
         row.update(interval)
