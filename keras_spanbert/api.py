@@ -36,11 +36,23 @@ from keras_spanbert.tasks.coreference.model import SpanBertCoreferenceResolver
 from keras_spanbert.tasks.coreference.preprocessor import (
     SpanBertCoreferenceResolverPreprocessor,
 )
+from keras_spanbert.tasks.multiple_choice.model import SpanBertMultipleChoice
+from keras_spanbert.tasks.multiple_choice.preprocessor import (
+    SpanBertMultipleChoicePreprocessor,
+)
 from keras_spanbert.tasks.pretrain.model import SpanBertPretrainer
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.tasks.question_answering.model import SpanBertQuestionAnswerer
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
+)
+from keras_spanbert.tasks.relation_extraction.model import SpanBertRelationExtractor
+from keras_spanbert.tasks.relation_extraction.preprocessor import (
+    SpanBertRelationExtractorPreprocessor,
+)
+from keras_spanbert.tasks.token_classification.model import SpanBertTokenClassifier
+from keras_spanbert.tasks.token_classification.preprocessor import (
+    SpanBertTokenClassifierPreprocessor,
 )
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
@@ -54,12 +66,18 @@ __all__ = [
     "SpanBertBackbone",
     "SpanBertCoreferenceResolver",
     "SpanBertCoreferenceResolverPreprocessor",
+    "SpanBertMultipleChoice",
+    "SpanBertMultipleChoicePreprocessor",
     "SpanBertPretrainer",
     "SpanBertPretrainerPreprocessor",
     "SpanBertQuestionAnswerer",
     "SpanBertQuestionAnswererPreprocessor",
+    "SpanBertRelationExtractor",
+    "SpanBertRelationExtractorPreprocessor",
     "SpanBertTextClassifier",
     "SpanBertTextClassifierPreprocessor",
+    "SpanBertTokenClassifier",
+    "SpanBertTokenClassifierPreprocessor",
     "SpanBertTokenizer",
     "SpanBoundaryHead",
     "SpanMasking",

@@ -61,6 +61,12 @@ def write_csv(path: str, rows: list[dict], delimiter: str = ",") -> None:
         writer.writerows(rows)
 
 
+def read_csv(path: str) -> list[dict[str, str]]:
+    """The rows of a CSV file as text, by the names of its columns."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 @contextlib.contextmanager
 def replacing(path: str, mode: str = "w") -> Iterator[IO]:
     """Opens a file beside `path`, which takes its place once it is complete.

@@ -25,17 +25,28 @@ ONCE = (
     "models/test_tokenizer.py",
     "recipes/test_checks.py",
     "recipes/test_configs.py",
+    "recipes/test_estimate.py",
     "recipes/test_places.py",
+    "recipes/test_sweep.py",
     "runs/test_plots.py",
+    "runs/test_statistics.py",
     "tasks/classification/test_preprocessor.py",
     "tasks/coreference/test_page.py",
     "tasks/coreference/test_preprocessor.py",
     "tasks/coreference/test_replacing.py",
     "tasks/coreference/test_resolve.py",
     "tasks/coreference/test_splitting.py",
+    "tasks/multiple_choice/test_preprocessor.py",
+    "tasks/multiple_choice/test_serving.py",
     "tasks/pretrain/test_unigram.py",
     "tasks/question_answering/test_decoding.py",
     "tasks/question_answering/test_preprocessor.py",
+    "tasks/token_classification/test_decoding.py",
+    "tasks/token_classification/test_preprocessor.py",
+    "tasks/token_classification/test_serving.py",
+    "tasks/token_classification/test_spans.py",
+    "tasks/relation_extraction/test_preprocessor.py",
+    "tasks/relation_extraction/test_serving.py",
     "test_demo.py",
     "test_docs.py",
     "test_files.py",
@@ -52,14 +63,18 @@ SLOW = (
     "distribution",
     "recipes/test_classification.py",
     "recipes/test_configs.py",
+    "recipes/test_multiple_choice.py",
     "recipes/test_prepare.py",
     "recipes/test_question_answering.py",
+    "recipes/test_relation_extraction.py",
     "recipes/test_resume.py",
+    "recipes/test_token_classification.py",
     "runs/test_cost.py",
     "runs/test_training_checkpoint.py",
     "serving",
     "tasks/coreference/test_model.py",
     "tasks/coreference/test_reference.py",
+    "tasks/multiple_choice/test_serving.py",
     "test_demo.py",
     "test_docs.py",
     "test_imports.py",
@@ -130,3 +145,11 @@ def trained_answerer():
     import tiny_answerer
 
     return tiny_answerer.train()
+
+
+@pytest.fixture(scope="session")
+def trained_extractor():
+    """A model that finds relations; tests leave it as it is."""
+    import tiny_extractor
+
+    return tiny_extractor.train("ner_text")

@@ -5,6 +5,8 @@ import os
 import shutil
 import tarfile
 
+import docs_entities
+import docs_relations
 import keras
 import numpy as np
 import safetensors.numpy
@@ -49,8 +51,22 @@ def write_all(root):
         ffnn_size=24,
     )
     resolver.save_to_preset(root / "saved_models" / "resolver")
+    docs_relations.write_all(root, backbone, tokenizer)
+    classifier = ks.SpanBertTextClassifier(
+        backbone,
+        preprocessor=ks.SpanBertTextClassifierPreprocessor(tokenizer, sequence_length=64),
+        class_names=["dull", "good"],
+    )
+    classifier.save_to_preset(root / "saved_models" / "classifier")
+    _write_texts(root)
+    docs_entities.write_all(root, backbone, tokenizer)
     for name, count in [("train.conll", 8), ("dev.conll", 2)]:
         _write_conll(root / name, count)
+    _write_choices(root)
+    chooser = ks.SpanBertMultipleChoice(
+        backbone, ks.SpanBertMultipleChoicePreprocessor(tokenizer, sequence_length=32)
+    )
+    chooser.save_to_preset(root / "saved_models" / "choices")
     (root / "story.txt").write_text(_text(seed=[7]))
     _write_checkpoints(root, pretrainer)
 
@@ -79,6 +95,25 @@ def _write_squad(path, count, seed):
     path.write_text(json.dumps(content))
 
 
+def _write_texts(root):
+    """Reviews in columns, and a task of GLUE."""
+    sentences = [_sentence(np.random.default_rng([9, i])) for i in range(24)]
+    lines = [f'"{text}",{["dull", "good"][i % 2]}\n' for i, text in enumerate(sentences)]
+    (root / "reviews.csv").write_text("".join(["text,label\n", *lines]))
+    (root / "reviews_dev.csv").write_text("".join(["text,label\n", *lines[:6]]))
+    (root / "RTE").mkdir()
+    for name, count, labels in [
+        ("train", 24, ["entailment", "not_entailment"]),
+        ("dev", 6, ["entailment", "not_entailment"]),
+        ("test", 4, None),
+    ]:
+        rows = [["index", "sentence1", "sentence2", *(["label"] if labels else [])]]
+        for i in range(count):
+            label = [labels[i % 2]] if labels else []
+            rows.append([str(i), sentences[i], sentences[i - 1], *label])
+        (root / "RTE" / f"{name}.tsv").write_text("".join("\t".join(r) + "\n" for r in rows))
+
+
 def _write_conll(path, count):
     documents = []
     for i in range(count):
@@ -87,6 +122,23 @@ def _write_conll(path, count):
         sentences = [words, ["She", *words[1:]]]
         documents.append({"doc_key": f"nw/{i}", "sentences": sentences, "clusters": clusters})
     coreference.write_conll(path, documents)
+
+
+def _write_choices(root):
+    rows = []
+    for i in range(12):
+        subject, verb, thing, *_ = _sentence(np.random.default_rng([9, i])).split()
+        rows.append((f"{subject} {verb}", [f"the {thing}.", "the garden.", "it."][: 2 + i % 2]))
+    for name, part in [("quiz_train.csv", rows[:8]), ("quiz_dev.csv", rows[8:])]:
+        lines = [",".join([prompt, *choices, "", ""][:5] + ["0"]) for prompt, choices in part]
+        header = "question,choice0,choice1,choice2,choice3,label"
+        (root / name).write_text("\n".join([header, *lines, ""]))
+    (root / "codah").mkdir()
+    for name in ["train.tsv", "dev.tsv"]:
+        lines = [
+            "\t".join(["o", prompt, *choices, *["it"] * 4][:6] + ["0"]) for prompt, choices in rows
+        ]
+        (root / "codah" / name).write_text("\n".join(lines))
 
 
 # === Checkpoints of other libraries ===

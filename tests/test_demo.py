@@ -13,9 +13,13 @@ import urllib.request
 import browsers
 import canned_resolver
 import pytest
+import tiny_chooser
+import tiny_extractor
+import tiny_tagger
 
 import keras_spanbert as ks
 from keras_spanbert import demo
+from keras_spanbert.demo import answers, marks
 from keras_spanbert.tasks.coreference.page import SCRIPT, draw_clusters
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra [demo])")
@@ -44,6 +48,29 @@ def two_models_address(model, tmp_path_factory):
     canned_resolver.save(folder)
     with page_of(ROOT / "tests" / "canned_resolver.py", folder, model[1]) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def labellers(tmp_path_factory):
+    """Presets of a model of texts, of relations, of choices and of words."""
+    found = {}
+    backbone = tiny_chooser.build().backbone
+    tokenizer = ks.SpanBertTokenizer(tiny_chooser.VOCABULARY)
+    found["texts"] = ks.SpanBertTextClassifier(
+        backbone, 2, ks.SpanBertTextClassifierPreprocessor(tokenizer, 16), ["dull", "good"]
+    )
+    found["relations"] = tiny_extractor.build("ner")
+    found["relations"].preprocessor.adapt(tiny_extractor.examples(20))
+    found["choices"] = tiny_chooser.build()
+    found["words"] = tiny_tagger.build()
+    folders = []
+    for name, model in found.items():
+        # As trained, without the time that it takes.
+        model.classifier.set_weights([10 * weight for weight in model.classifier.get_weights()])
+        folders.append(tmp_path_factory.mktemp(name) / name)
+        model.save_to_preset(folders[-1])
+    with page_of("-m", "keras_spanbert.demo", *folders) as address:
+        yield found, address
 
 
 @contextlib.contextmanager
@@ -75,7 +102,7 @@ def test_api_gives_the_models_answers(model, address):
         highlighted, best = client.predict(PASSAGE, "who wrote it", api_name="/ask")
         with pytest.raises(Exception, match="A passage and a question are needed"):
             client.predict(" ", "who wrote it", api_name="/ask")
-    expected = model[0].answer("who wrote it", PASSAGE, top_k=demo.NUM_ANSWERS)
+    expected = model[0].answer("who wrote it", PASSAGE, top_k=answers.NUM_ANSWERS)
     assert [row[0] for row in best["data"]] == [a["answer"] for a in expected]
     assert best["data"][0] == ["ann", f"{expected[0]['score']:.1%}", "12 to 15"]
     assert best["headers"] == ["Answer", "Score", "Characters"]
@@ -103,8 +130,8 @@ def test_page_names_the_model_and_offers_examples(address):
     properties = [component["props"] for component in config["components"]]
     assert any("my &lt;answers&gt;" in str(p.get("value")) for p in properties)
     (examples,) = [p for p in properties if p.get("sample_labels")]
-    assert examples["sample_labels"] == list(demo.QUESTIONS)
-    assert [row[0] for row in examples["samples"]] == [demo.PASSAGE] * 2
+    assert examples["sample_labels"] == list(answers.QUESTIONS)
+    assert [row[0] for row in examples["samples"]] == [answers.PASSAGE] * 2
 
 
 def test_page_answers_in_a_browser(model, address, tmp_path):
@@ -129,6 +156,39 @@ def test_page_answers_in_a_browser(model, address, tmp_path):
             "return document.documentElement.scrollWidth <= window.innerWidth"
         )
     assert "ann" in text and "12 to 15" in text
+
+
+def test_labels_are_those_of_the_models(labellers):
+    from gradio_client import Client
+
+    models, address = labellers
+    text = "red is blue"
+    with contextlib.closing(Client(address, verbose=False)) as client:
+        labels = client.predict(text, "", api_name="/classify")
+        with pytest.raises(Exception, match="A text is needed"):
+            client.predict(" ", "", api_name="/classify")
+        relations = client.predict(
+            "ann runs acme .", "ann", "acme", "PERSON", "COMPANY", api_name="/extract"
+        )
+        with pytest.raises(Exception, match="must stand in the text"):
+            client.predict("ann runs .", "ann", "acme", "PERSON", "COMPANY", api_name="/extract")
+        choices = client.predict("", "it is", "red\n\nblue and\n", api_name="/choose")
+        with pytest.raises(Exception, match="Two choices"):
+            client.predict("", "it is", "red", api_name="/choose")
+        shown, rows = client.predict("ann met <b>", api_name="/tag")
+    assert by_label(labels) == pytest.approx(models["texts"].classify(text)["scores"], abs=1e-4)
+    best = models["relations"].extract("ann runs acme .", (0, 3), (9, 13), "PERSON", "COMPANY")
+    assert relations["label"] == best["relation"]
+    assert by_label(relations)[best["relation"]] == pytest.approx(best["score"], abs=1e-4)
+    scores = models["choices"].choose("it is", ["red", "blue and"])["scores"]
+    assert by_label(choices) == pytest.approx(dict(zip(["red", "blue and"], scores)), abs=1e-4)
+    found = models["words"].tag("ann met <b>")
+    assert [row[:2] for row in rows["data"]] == [[e["text"], e["label"]] for e in found]
+    assert shown.count("<mark") == len(found) > 0 and "&lt;" in shown and "<b>&" not in shown
+
+
+def by_label(shown):
+    return {row["label"]: row["confidence"] for row in shown["confidences"]}
 
 
 COREFERENCE = "Ann sold her book. Bob </script><b>read</b> it ${1 + 1} {{value}}."
@@ -178,20 +238,20 @@ def test_page_lights_clusters_in_a_browser(two_models_address, tmp_path):
 
 
 def test_better_of_two_overlapping_answers_is_highlighted():
-    answers = [
+    found = [
         {"answer": "cd", "score": 0.5, "start": 2, "end": 4},
         {"answer": "abc", "score": 0.25, "start": 0, "end": 3},
         {"answer": "", "score": 0.125, "start": -1, "end": -1},
         {"answer": "f", "score": 0.0625, "start": 5, "end": 6},
     ]
-    assert demo.highlight("abcdef", answers) == [
+    assert answers.highlight("abcdef", found) == [
         ("ab", None), ("cd", 0.5), ("e", None), ("f", 0.0625)
     ]  # fmt: skip
 
 
 def test_passage_is_shown_as_it_is_and_marks_are_shades_of_one_colour():
     passage = 'a <b>&amp;</b>\n\n"c"  d'
-    shown = demo.to_html([(passage[:2], None), (passage[2:5], 1.0), (passage[5:], 0.0)])
+    shown = marks.to_html([(passage[:2], None), (passage[2:5], 1.0), (passage[5:], 0.0)])
     assert html.unescape(re.sub("<[^>]*>", "", shown)) == passage
     assert "<b>" not in shown and "white-space: pre-wrap" in shown and "<br" not in shown
     colors = re.findall(r"rgba\((\d+), (\d+), (\d+), ([\d.]+)\)", shown)

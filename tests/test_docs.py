@@ -44,6 +44,8 @@ NOT_RUN = (
     ("KERAS_BACKEND=torch torchrun", "takes several processes; likewise"),
     ('python train.py --preset="$(', "takes weights of 83 MB and minutes"),
     ("python train.py --task=coreference --preset=saved_models/litbank", "takes LitBank"),
+    ("python train.py --seeds=", "starts processes, as tests/recipes/test_sweep.py does"),
+    ("python train.py --grid=", "likewise"),
     ("python train.py --flagfile=configs/", "runs in tests/test_configs.py, each recipe"),
     ("python -m tests", "is what runs this"),
     ("python -m pytest", "is what runs this"),
@@ -171,9 +173,9 @@ def run(command, folder, monkeypatch):
 def page_that_prints(model, name):
     def launch(**_):
         if isinstance(model, ks.SpanBertCoreferenceResolver):
-            print(name, model.resolve(list(demo.TEXTS.values())))
+            print(name, model.resolve(["Ann said that she knew it."]))
         else:
-            print(name, model.answer(demo.QUESTIONS[0], demo.PASSAGE))
+            print(name, model.answer("Who wrote it?", "Ann wrote it."))
         return None, "http://127.0.0.1:7860", None
 
     return types.SimpleNamespace(launch=launch, block_thread=lambda: None)

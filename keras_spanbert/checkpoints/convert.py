@@ -137,8 +137,8 @@ def to_huggingface(
     which `from_preset` reads again. A `SpanBertQuestionAnswerer` becomes a
     `BertForQuestionAnswering`, a `SpanBertTextClassifier` a
     `BertForSequenceClassification`, with the names of its labels, a
-    `SpanBertBackbone` a `BertModel` without pooler: load that with
-    `add_pooling_layer=False`.
+    `SpanBertMultipleChoice` a `BertForMultipleChoice`, a `SpanBertBackbone` a
+    `BertModel` without pooler: load that with `add_pooling_layer=False`.
 
     Args:
         model: `SpanBertBackbone`, or a task that `transformers` has a class for.
@@ -220,7 +220,7 @@ def convert(
         to_huggingface(model, destination, tokenizer)
         rows = [f"{'written':<15}{w.path:<70}{tuple(w.shape)}" for w in model.weights]
         return "\n".join([*rows, f"{len(rows)} written, for {model.huggingface_class}"])
-    model = _task_of(opened).from_checkpoint(opened)
+    model = task_of(opened).from_checkpoint(opened)
     with files.new_folder(destination) as folder:
         model.save_to_preset(folder)
     return opened.report()
@@ -245,7 +245,7 @@ def _classes():
     return {cls.__name__: cls for cls in classes}
 
 
-def _task_of(checkpoint):
+def task_of(checkpoint):
     """The class of the task whose own head a checkpoint has: to pretrain, if it has no other."""
     classes = [model_class(task) for task in reversed(TASKS)]
     architectures = checkpoint.config.get("architectures") or []

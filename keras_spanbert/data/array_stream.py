@@ -60,6 +60,10 @@ class RowStream:
         """See `TrainingStream`. The step says it all but for the number of rows, a check."""
         return {"num_rows": self.num_rows}
 
+    def num_tokens(self) -> tuple[int, int] | None:
+        """Tokens of an epoch, and with them the padding; `None` where it is not known."""
+        return None
+
     def _rows(self, step):
         """Indices `[batch_size]` of the rows of each batch from `step` on."""
         epoch, row = divmod(step * self.batch_size, self.num_rows)
@@ -104,6 +108,12 @@ class ArrayStream(RowStream):
 
         rows = next(self._rows(step))
         return tf.nest.map_structure(lambda array: array[rows], self.arrays)
+
+    def num_tokens(self) -> tuple[int, int] | None:
+        """See `RowStream`; of inputs with a `padding_mask`."""
+        inputs = self.arrays[0] if isinstance(self.arrays, tuple) else self.arrays
+        mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
+        return None if mask is None else (int(np.count_nonzero(mask)), int(np.size(mask)))
 
     def dataset(self):
         """`tf.data.Dataset` of batches."""

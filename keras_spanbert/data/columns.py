@@ -185,6 +185,11 @@ def read_choices(
         if context:
             prompt = _text(row, context, place), prompt
         if isinstance(choices, str):
+            if isinstance(row[choices], str):  # Of a table: blanks part no choices.
+                raise ValueError(
+                    f"{place}: `{choices}` must be a list of strings, or one column of several, "
+                    f"one for each choice. Received: {row[choices]!r:.80}"
+                )
             texts = _strings(row, choices, place)
         else:
             texts = [_text(row, name, place, may_be_empty=True) for name in names]
@@ -203,6 +208,7 @@ def read_words(
     needs_labels: bool = True,
     types: Sequence[str] | None = None,
     quoted: bool | None = None,
+    entities: bool = True,
 ) -> list[dict]:
     """Reads and checks sentences of tagged words.
 
@@ -215,6 +221,8 @@ def read_words(
         needs_labels, quoted: see `read_texts`.
         types: list of strings, the types of entities that there may be. Defaults
             to `None`, all.
+        entities: bool. Whether tags are of entities: see
+            `keras_spanbert.data.conll.read`. Defaults to `True`.
 
     Returns:
         List of dicts: `words` and `tags`, in IOB2: see
@@ -244,10 +252,46 @@ def read_words(
                     f"{len(texts)} words"
                 )
             for tag in labels:
-                check_tag(tag, types, place)
-            labels = to_iob2(labels)
+                check_tag(tag, types, place, entities)
+            labels = to_iob2(labels) if entities else labels
         examples.append({"words": texts, "tags": labels})
     return check_some(examples, paths)
+
+
+def read_entities(paths, text: str = "text", entities: str = "entities", id=None) -> list[dict]:
+    """Reads and checks texts with entities, as characters of the text.
+
+    Args:
+        paths, text, id: see `read_texts`; files of a JSON object a line.
+        entities: string. The column of a list of `{"start", "end", "label"}`, in
+            characters from 0, with the end excluded. Defaults to `"entities"`.
+
+    Returns:
+        List of dicts: `id`, `text` and `entities`.
+
+    Raises:
+        ValueError: see `read_texts`; and where an entity is not in its text.
+
+    Example:
+    ```python
+    examples = keras_spanbert.data.columns.read_entities("annotated.jsonl")
+    ```
+    """
+    examples = []
+    for place, row in _rows(paths, [text, entities, *filter(None, [id])], [], None):
+        content, found = _text(row, text, place), row[entities]
+        for entity in found if isinstance(found, list) else [found]:
+            span = entity if isinstance(entity, dict) else {}
+            start, end = span.get("start"), span.get("end")
+            is_place = type(start) is int and type(end) is int and 0 <= start < end <= len(content)
+            if not is_place or not isinstance(span.get("label"), str):
+                raise ValueError(
+                    f"{place}: `{entities}` must be a list of {{start, end, label}}, in characters "
+                    f"of the text, which has {len(content)}. Received: {entity!r:.80}"
+                )
+        number = _id(row, id, place, len(examples))
+        examples.append({"id": number, "text": content, "entities": found})
+    return check_ids(examples, paths)
 
 
 def _rows(paths, columns, optional, quoted) -> Iterator[tuple[str, dict]]:

@@ -14,7 +14,12 @@ _DOCUMENT = "-DOCSTART-"
 
 
 def read(
-    paths, column: int | None = -1, needs_labels: bool = True, types=None, convert: bool = True
+    paths,
+    column: int | None = -1,
+    needs_labels: bool = True,
+    types=None,
+    convert: bool = True,
+    entities: bool = True,
 ) -> list[dict]:
     """Reads and checks files of a word a line, with its tag in one of the columns.
 
@@ -38,6 +43,9 @@ def read(
             the training set. Defaults to `None`, all.
         convert: bool. Whether to give tags in IOB2. If not, they are as in the
             file, as strict scores of predictions need them. Defaults to `True`.
+        entities: bool. Whether tags are of entities. If not, they may be any, as
+            parts of speech, `types` are those that there may be, and they are as in
+            the file. Defaults to `True`.
 
     Returns:
         List of dicts, one a sentence: `words`, a list of strings; `tags`, a list
@@ -63,7 +71,7 @@ def read(
     examples = []
     for path in as_list(paths):
         for rows in _sentences(path):
-            examples.append(_example(rows, column, needs_labels, types, convert))
+            examples.append(_example(rows, column, needs_labels, types, convert, entities))
     if not examples:
         raise ValueError(f"{paths} must hold sentences. Received: none")
     return examples
@@ -113,7 +121,7 @@ def to_iob2(tags) -> list[str]:
 
 
 def write_predictions(
-    path: str | os.PathLike, examples, predictions, delimiter: str = "\t"
+    path: str | os.PathLike, examples, predictions, delimiter: str = "\t", entities: bool = True
 ) -> None:
     """Writes words with predicted tags, as the official scorers read them, whole or not at all.
 
@@ -126,10 +134,11 @@ def write_predictions(
         predictions: list of lists of tags, one a word.
         delimiter: string. Defaults to a tab, as WNUT's scorer wants it;
             conlleval wants `" "`.
+        entities: bool. Whether tags are of entities: see `read`. Defaults to `True`.
 
     Raises:
         ValueError: where tags are not as many as words, one is of another form,
-            or a word is empty or has a delimiter or line end.
+            or a word or tag is empty or has a delimiter or line end.
         OSError: where the file cannot be written.
 
     Example:
@@ -153,16 +162,18 @@ def write_predictions(
                 f"{len(example['words'])} words in predictions[{i}]"
             )
         for cells in zip(*columns):
-            if not isinstance(cells[-1], str) or not _TAG.fullmatch(cells[-1]):
+            tag = cells[-1]
+            if not isinstance(tag, str) or (entities and not _TAG.fullmatch(tag)):
                 raise ValueError(
-                    f"A tag must be O or B-type, I-type. Received: {cells[-1]!r:.80} in "
-                    f"predictions[{i}]"
+                    f"A tag must be {'O or B-type, I-type' if entities else 'a string'}. Received: "
+                    f"{tag!r:.80} in predictions[{i}]"
                 )
-            if not cells[0].strip() or re.search(rf"[\r\n{re.escape(delimiter)}]", cells[0]):
-                raise ValueError(
-                    f"Words must not be empty, nor have {delimiter!r} or line ends. Received: "
-                    f"{cells[0]!r:.80}"
-                )
+            for cell in (cells[0], tag):
+                if not cell.strip() or re.search(rf"[\r\n{re.escape(delimiter)}]", cell):
+                    raise ValueError(
+                        f"Words and tags must not be empty, nor have {delimiter!r} or line ends. "
+                        f"Received: {cell!r:.80}"
+                    )
             lines.append(delimiter.join(cells) + "\n")
         lines.append("\n")
     with files.replacing(os.fspath(path)) as file:
@@ -188,7 +199,7 @@ def _cells(line):
     return None if cells[0] == _DOCUMENT else cells
 
 
-def _example(rows, column, needs_labels, types, convert):
+def _example(rows, column, needs_labels, types, convert, entities):
     first_place, first = rows[0]
     is_tagged = column is not None and len(first) > 1
     if needs_labels and column is not None and not is_tagged:
@@ -210,16 +221,21 @@ def _example(rows, column, needs_labels, types, convert):
         if not cells[0]:
             raise ValueError(f"{place}: a word must not be empty. Received: {cells!r:.80}")
         if is_tagged:
-            check_tag(cells[column], types, place)
+            check_tag(cells[column], types, place, entities)
     tags = [cells[column] for _, cells in rows] if is_tagged else None
     return {
         "words": [cells[0] for _, cells in rows],
-        "tags": to_iob2(tags) if tags and convert else tags,
+        "tags": to_iob2(tags) if tags and convert and entities else tags,
     }
 
 
-def check_tag(tag: str, types, place: str) -> None:
-    """Raises a ValueError where a tag is of another form, or not of one of the types."""
+def check_tag(tag: str, types, place: str, entities: bool = True) -> None:
+    """Raises a ValueError where a tag is of another form, or not one of those there may be."""
+    if not entities:
+        if not tag.strip() or (types is not None and tag not in types):
+            rule = "not be empty" if types is None else f"be one of {', '.join(types)}"
+            raise ValueError(f"{place}: a tag must {rule}. Received: {tag!r:.80}")
+        return
     if not _TAG.fullmatch(tag):
         raise ValueError(
             f"{place}: a tag must be O, or B-, I-, E- or S- and a type without commas. Received: "

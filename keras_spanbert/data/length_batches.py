@@ -58,12 +58,24 @@ class LengthGroupedStream(RowStream):
         length = self.arrays[0]["token_ids"].shape[-1]
         return trimmed_length(self.sizes[rows].max(), length)
 
+    def num_tokens(self) -> tuple[int, int]:
+        """See `RowStream`."""
+        # An epoch leaves out what fills no batch.
+        batched = self.num_rows // self.batch_size * self.batch_size
+        return tuple(round(count * self.num_rows / batched) for count in self._counts())
+
     def padding(self) -> float:
         """The share of an epoch's tokens that is padding."""
-        steps = max(1, self.num_rows // self.batch_size)
-        taken = list(itertools.islice(self._rows(0), steps))
-        tokens = sum(self._length(rows) * len(rows) for rows in taken)
-        return 1.0 - sum(int(self.sizes[rows].sum()) for rows in taken) / tokens
+        tokens, positions = self._counts()
+        return 1.0 - tokens / positions
+
+    def _counts(self):
+        """Tokens of the batches of the first epoch, and with them the padding."""
+        taken = list(itertools.islice(self._rows(0), self.num_rows // self.batch_size))
+        mask = self.arrays[0]["padding_mask"]
+        sequences = mask[0].size // mask.shape[-1]
+        tokens = sum(int(np.count_nonzero(mask[rows])) for rows in taken)
+        return tokens, sum(self._length(rows) * len(rows) * sequences for rows in taken)
 
     def dataset(self):
         """`tf.data.Dataset` of batches."""

@@ -30,14 +30,13 @@ def gelu_tanh(x):
 
 
 def named_inputs(model, inputs):
-    """Inputs by name as Keras wants them: those of the model alone, `None` for no mask.
+    """Inputs by name as Keras wants them: those of the model alone, `None` for what is not there.
 
     Keras takes a dict by the order of its keys, and what is one too many for another input.
     """
     if not isinstance(inputs, dict) or not isinstance(model.input, dict):
         return inputs
-    known = {name: inputs[name] for name in model.input if name in inputs}
-    return {"padding_mask": None, **known}
+    return {name: inputs.get(name) for name in model.input}
 
 
 class _TransformerEncoder(TransformerLayer):

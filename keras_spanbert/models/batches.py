@@ -81,6 +81,8 @@ def num_rows(x) -> int:
     """The number of rows of an `x` that is no stream."""
     column = next(iter(x.values()), ()) if isinstance(x, dict) else x
     column = x[0] if hasattr(x, "_fields") else column
+    if hasattr(column, "nrows"):  # Of a ragged tensor.
+        return int(column.nrows())
     try:
         return len(column)
     except TypeError:  # Of a number, and of an array of one alone.

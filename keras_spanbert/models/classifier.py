@@ -11,8 +11,9 @@ import numpy as np
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.models import batches
+from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.models.checkpoint_entries import Entry, Part, dense
-from keras_spanbert.models.length_batches import LengthBatches
+from keras_spanbert.models.length_batches import LengthBatches, predict_by_length
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 from keras_spanbert.training.optimizer import AdamW
@@ -85,6 +86,10 @@ def names_in(settings: dict) -> list[str] | None:
     return checked_names(id2label=[names[key] for key in keys])
 
 
+class NoLabelsError(ValueError):
+    """A model's labels are neither given nor in what it is loaded from."""
+
+
 class ClassifierTask(SpanBertTask):
     """A backbone with a classifier of rows, or of each of a row's tokens.
 
@@ -149,7 +154,7 @@ class ClassifierTask(SpanBertTask):
             return load(**given)
         known, wanted = cls.labels_of(own), cls.labels_of(given)
         if known is None and wanted is None:
-            raise ValueError(
+            raise NoLabelsError(
                 f"`{cls.labels_arguments()[0]}` must be given: {source} has no classifier. "
                 "Received: none"
             )
@@ -262,13 +267,27 @@ class ClassifierTask(SpanBertTask):
         weights = None if sample_weight is None else np.asarray(sample_weight, "float32")
         return inputs, labels, weights
 
-    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, is_training) -> tuple:
+    def preprocess_rows(
+        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
+    ) -> tuple:
+        if not needs_labels:  # To predict, in the rows' order, whatever the examples' labels.
+            self.check_preprocessor()
+            return self.preprocessor.call(x), None, None
         arrays = self.preprocess(x, y, sample_weight)
-        if arrays[1] is None:  # To predict, in the rows' order.
+        if arrays[1] is None:
             return arrays
         is_shuffled = is_training and shuffle is not False
         seed = random.randint(1, 10**9)
         return LengthBatches(arrays, batch_size or 32, is_shuffled, seed), None, None
+
+    def logits_of_rows(self, inputs: dict, batch_size: int) -> np.ndarray:
+        """Logits float32 `[N, C]` of arrays of N rows, in their order."""
+        check_counts(batch_size=batch_size)
+        self.warn_if_untrained()
+        logits = np.empty((len(inputs["token_ids"]), int(self.classifier.units)), "float32")
+        for rows, outputs in predict_by_length(self, inputs, batch_size):
+            logits[rows] = outputs
+        return logits
 
     def label_ids(self, labels) -> np.ndarray:
         """The numbers of labels, int32 `[N]`.

@@ -13,7 +13,7 @@ import numpy as np
 SEQUENCES = ("token_ids", "segment_ids", "padding_mask")
 # Rows of so many batches are sorted at once: of the others, each batch has any.
 BATCHES_AT_ONCE = 50
-_SHORTEST = 16
+_SHORTEST = 8
 
 
 def round_up(size: int, per_octave: int = 4) -> int:
@@ -35,7 +35,7 @@ def sizes_of(inputs: dict) -> np.ndarray:
     mask = np.asarray(inputs["padding_mask"])
     last = mask.shape[-1] - np.argmax(mask[..., ::-1] > 0, axis=-1)
     sizes = np.where(mask.any(axis=-1), last, 0)
-    return sizes.max(axis=tuple(range(1, sizes.ndim)))
+    return sizes.max(axis=tuple(range(1, sizes.ndim)), initial=0)
 
 
 def trimmed_length(size: int, length: int, per_octave: int = 2) -> int:

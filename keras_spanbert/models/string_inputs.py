@@ -37,8 +37,13 @@ class StringInputs:
         """A `tf.data.Dataset` of batches of strings as one of arrays."""
         return batches.map_dataset(dataset, self.start_preprocessing(is_training))
 
-    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, is_training) -> tuple:
-        """Rows of strings as `(x, y, sample_weight)`: arrays, or batches of them as `x`."""
+    def preprocess_rows(
+        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
+    ) -> tuple:
+        """Rows of strings as `(x, y, sample_weight)`: arrays, or batches of them as `x`.
+
+        Without `needs_labels`, to predict, they stay in their order.
+        """
         return self.preprocess(x, y, sample_weight)
 
     def string_callbacks(self) -> list[keras.callbacks.Callback]:
@@ -87,7 +92,7 @@ class StringInputs:
             )
         batches.check_rows(x)
         x, y, sample_weight = self.preprocess_rows(
-            x, y, sample_weight, batch_size, shuffle, is_training
+            x, y, sample_weight, batch_size, shuffle, is_training, needs_labels
         )
         if not batches.is_stream(x):  # Batches that a task makes of rows hold labels of its own.
             _check_labels(y, needs_labels)

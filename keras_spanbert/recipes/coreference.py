@@ -66,7 +66,7 @@ def run(run: Run) -> None:
         coreference_files.predict,
         learning_rate=_LEARNING_RATE,
         epochs=_EPOCHS,
-        sequences=lambda resolver: resolver.max_training_sentences,
+        sequences=lambda resolver, stream: resolver.max_training_sentences,
         optimizer=_optimizer,
     )
 

@@ -57,8 +57,8 @@ def fine_tune(
         predict: function of a model and examples, which writes --predictions.
         learning_rate: float, where --learning_rate is not given.
         epochs: int, where neither --steps nor --epochs is given.
-        sequences: function of the model, which returns how many sequences a row
-            of the stream has. Defaults to `None`, one.
+        sequences: function of the model and the stream, which returns how many
+            sequences a row of it has. Defaults to `None`, one.
         optimizer: see `Plan`.
         arguments: function of the examples to train on, which returns arguments
             of `build`, such as their labels. Defaults to `None`: there are none.
@@ -87,13 +87,7 @@ def fine_tune(
             of_labels = arguments(train)
         with distribution.scope():
             model = build(**of_labels)
-        untrained = model.untrained_heads()
-        if untrained and not FLAGS.train_data:
-            raise ValueError(
-                "`--preset` must have a trained head to evaluate, predict or export with: "
-                f"--train_data trains one. Received: {FLAGS.preset}, without weights for "
-                f"{' and '.join(untrained)}"
-            )
+        _check_head(model.untrained_heads())
         if train is None and data["train_data"]:
             train = read(data["train_data"], "train_data", model)
         evaluation, prediction = (
@@ -117,9 +111,9 @@ def fine_tune(
             steps=epochs * steps_per_epoch,
             eval_every=steps_per_epoch,
             evaluate=(lambda model: evaluate(model, evaluation)) if evaluation else None,
-            metrics=lambda report: report.best,
+            metrics=lambda report: {**report.best, **_best_score(report)},
             plot=plot,
-            sequences=sequences(model) if sequences else 1,
+            sequences=sequences(model, rows) if sequences else 1,
             optimizer=optimizer and (lambda steps: optimizer(model, steps)),
         )
         model, _, scores = fit(run, plan)
@@ -143,6 +137,21 @@ def fine_tune(
     return scores
 
 
+def _best_score(report):
+    """The score that chose the model, by which runs are compared."""
+    return {"best_score": report.best_score} if report.best else {}
+
+
+def _check_head(untrained):
+    """Raises a ValueError where there is a head without weights, and nothing to train it on."""
+    if untrained and not FLAGS.train_data:
+        raise ValueError(
+            "`--preset` must have a trained head to evaluate, predict or export with: "
+            f"--train_data trains one. Received: {FLAGS.preset}, without weights for "
+            f"{' and '.join(untrained)}"
+        )
+
+
 def build_model(cls: type, preprocessor_flags: tuple[str, ...] = ("sequence_length",), **arguments):
     """The preset's model; a checkpoint's head starts fresh where it has none.
 
@@ -151,7 +160,13 @@ def build_model(cls: type, preprocessor_flags: tuple[str, ...] = ("sequence_leng
         preprocessor_flags: names of flags that are the preprocessor's arguments.
         **arguments: of the class.
     """
-    model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype, **arguments)
+    from keras_spanbert.models.classifier import NoLabelsError
+
+    try:
+        model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype, **arguments)
+    except NoLabelsError:
+        _check_head(["a classifier"])
+        raise
     longest = model.backbone.max_sequence_length
     given = {name: FLAGS[name].value for name in preprocessor_flags if FLAGS[name].present}
     if FLAGS.train_data:  # A model that is not trained here keeps its preprocessor's settings.

@@ -11,6 +11,7 @@ import keras
 
 from keras_spanbert import files
 from keras_spanbert.recipes.checks import check_steps, steps_of
+from keras_spanbert.recipes.estimate import log_estimate
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.plan import Plan
 from keras_spanbert.recipes.resume import identity
@@ -78,6 +79,8 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
             for name, value in plan.files.items():
                 files.write_json(run.path(name), value)
     log(f"{model.count_params():,} parameters, {steps:,} steps")
+    if run.is_main and checkpoint.step < steps:
+        log_estimate(plan, steps - checkpoint.step, distribution.num_devices)
 
     # === Fit ===
     with distribution.scope():

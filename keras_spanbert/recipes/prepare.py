@@ -19,7 +19,7 @@ strings("beam_options", [], "Options of its pipeline, as --flink_master=host:808
 
 def check() -> None:
     """Raises a ValueError where the flags ask for what is not done here."""
-    checks.refuse("eval_data", "predict_data", "predictions", "resume", "export")
+    checks.refuse("eval_data", "predict_data", "predictions", "resume", "export", "seeds", "grid")
     corpora.check()
     if FLAGS.beam_runner and importlib.util.find_spec("apache_beam") is None:
         raise ValueError(

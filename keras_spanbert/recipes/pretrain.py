@@ -34,7 +34,7 @@ integer("eval_steps", 100, "Most batches an evaluation when pretraining.", lower
 
 def check() -> None:
     """Raises a ValueError for what the flags alone show to be wrong."""
-    checks.refuse("predict_data", "predictions")
+    checks.refuse("predict_data", "predictions", "seeds", "grid")
     corpora.check()
     checks.check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
     if not FLAGS.eval_data:

@@ -16,6 +16,7 @@ FREE_FLAGS = [
     "predictions",
     "profile",
     "resume",
+    "seeds",
     "tensorboard",
 ]
 

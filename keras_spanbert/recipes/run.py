@@ -16,7 +16,7 @@ from absl import app, flags
 
 from keras_spanbert import files, tensorflow_log
 from keras_spanbert.optional import import_tensorflow
-from keras_spanbert.recipes import checks, places
+from keras_spanbert.recipes import checks, places, sweep
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.names import NAMES, recipe
@@ -112,6 +112,8 @@ def run_recipe(argv: list[str]) -> None:
     plain_log()
     with user_input():
         chosen = check_flags(argv)
+    if sweep.is_asked():
+        return sweep.run(places.output())
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         stop_on_signals("before training, nothing was saved")
@@ -144,6 +146,7 @@ def check_flags(argv: list[str]) -> ModuleType:
     checks.check()
     chosen.check()
     places.check()
+    sweep.check(chosen.check)
     return chosen
 
 

@@ -1,6 +1,7 @@
 """What the user sees and does: lines, mistakes, Ctrl-C."""
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -19,6 +20,14 @@ PROGRAM = SimpleNamespace(name="train.py")
 def log(text: str = "") -> None:
     """Tells the user, at once."""
     print(text, flush=True)
+
+
+def shown_duration(seconds: float) -> str:
+    """How long something takes at least, in the unit that fits: `90 s`, `12 min`, `2 h 5 min`."""
+    if seconds < 120:
+        return f"{math.ceil(seconds)} s"
+    hours, minutes = divmod(int(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 @contextlib.contextmanager

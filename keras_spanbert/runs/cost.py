@@ -31,6 +31,11 @@ def step_flops(
     return 3.0 * batch_size * forward
 
 
+def matrix_flops() -> float:
+    """Floating-point operations of the product that `matrix_rate` times."""
+    return 2.0 * (_ACCELERATOR_SIDE if has_accelerator() else _CPU_SIDE) ** 3
+
+
 def matrix_rate(dtype="float32", repeats: int = 3) -> float:
     """FLOP/s of a large matrix product on this machine's device, by measurement.
 
@@ -51,7 +56,7 @@ def matrix_rate(dtype="float32", repeats: int = 3) -> float:
         best = min(best, time.perf_counter() - started)
         if best > 1.0:  # bfloat16 where the device has no instructions for it.
             break
-    return 2.0 * side**3 / best
+    return matrix_flops() / best
 
 
 def has_accelerator() -> bool:

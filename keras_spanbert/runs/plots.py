@@ -1,10 +1,12 @@
-"""What a run draws: PNG files beside its preset."""
+"""What a run, or several, draw: PNG files beside their presets."""
 
 import math
 
 import numpy as np
 
 from keras_spanbert.files import replacing
+
+_NUM_COLORS = 10  # Matplotlib's.
 
 
 def plot_losses(path: str, rows: list[dict], unigram: dict[str, float]) -> None:
@@ -86,10 +88,67 @@ def plot_span_lengths(path: str, lengths: np.ndarray, probabilities: np.ndarray)
     _save(figure, path)
 
 
-def _figure():
+def plot_seeds(path: str, curves: dict, figures: dict, title: str, score: str) -> None:
+    """Plots a score over the steps of each seed's run, with the mean of the best, as PNG.
+
+    Args:
+        path: string.
+        curves: dict of seed to a list of `(step, value)`.
+        figures: dict of `keras_spanbert.runs.statistics.summary`, of the best values.
+        title: string.
+        score: string, its name.
+    """
+    figure, axes = _figure()
+    for i, (seed, points) in enumerate(curves.items()):
+        steps, values = zip(*points)
+        color = f"C{i % _NUM_COLORS}"
+        label = f"seed {seed}" if len(curves) <= _NUM_COLORS else None
+        axes.plot(steps, values, color, marker=".", alpha=0.5, label=label)
+        best = int(np.argmax(values))
+        axes.plot(steps[best], values[best], "o", color=color)
+    axes.axhline(figures["mean"], color="black", lw=1, label=f"mean {figures['mean']:.2f}")
+    if figures["interval"]:
+        low, high = figures["interval"]
+        label = f"95% interval {low:.2f} to {high:.2f}"
+        axes.axhspan(low, high, color="black", alpha=0.12, label=label)
+    axes.set_xlabel("steps")
+    axes.set_ylabel(score)
+    axes.set_title(f"{title}: the best evaluation of each of {len(curves)} runs")
+    axes.legend()
+    _save(figure, path)
+
+
+def plot_grid(path: str, labels: list[str], figures: list[dict], title: str, score: str) -> None:
+    """Plots the runs, mean and interval of each combination of flags, as PNG.
+
+    Args:
+        path: string.
+        labels: list of strings, of the combinations, the best first.
+        figures: list of dicts of `keras_spanbert.runs.statistics.summary`, with
+            `values`, a dict of seed to value.
+        title: string.
+        score: string, its name.
+    """
+    figure, axes = _figure(height=max(5.0, 1.0 + 0.3 * len(labels)))
+    for place, found in enumerate(figures):
+        values = list(found["values"].values())
+        axes.plot(values, [place] * len(values), "C0.", label="" if place else "a run")
+        if found["interval"]:
+            label = "" if place else "95% interval of the mean"
+            axes.plot(found["interval"], [place, place], "C1", alpha=0.6, label=label)
+        axes.plot(found["mean"], place, "C1D", label="" if place else "mean")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()  # The best one on top.
+    axes.set_xlabel(score)
+    axes.set_title(title)
+    axes.legend()
+    _save(figure, path)
+
+
+def _figure(height=5.0):
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
+    figure = Figure(figsize=(8, height), dpi=120, layout="constrained")
     return figure, figure.subplots()
 
 

@@ -1,16 +1,15 @@
 """What a run writes beside its preset: figures, a history, what it was started with."""
 
 import math
-import platform
 import time
 from collections.abc import Callable
-from importlib import metadata
 
 import keras
 
 from keras_spanbert.files import write_csv
 from keras_spanbert.runs.cost import StepCost
 from keras_spanbert.runs.progress import ProgressLine
+from keras_spanbert.runs.versions import versions
 
 FILES = ["metrics.json", "history.csv", "run.json", "loss.png", "span_lengths.png"]
 
@@ -146,7 +145,9 @@ class TrainingReport(keras.callbacks.Callback):
             self.on_test_begin()  # Scoring does not count as training time.
             self.progress.show(self.step, self.total_steps, ["evaluating"])
             scores = self.evaluate()
-        logs = {**logs, **scores}
+        # A metric of the training batches may have a score's name, and is a fraction.
+        of_scores = getattr(self.model, "scores", {})
+        logs = {**{n: v for n, v in logs.items() if n not in of_scores}, **scores}
         interval = self._interval or (self._figures_of_interval() if self._since else {})
         row = {"step": self.step, "seconds": round(self.seconds(), 1), "tokens_per_second": ""}
         row.update(interval)
@@ -230,20 +231,4 @@ def _cost_figures(row):
 
 def run_record(flags: dict) -> dict:
     """What is needed to repeat a run: flags and versions."""
-    packages = [
-        "keras",
-        "keras-hub",
-        "tensorflow",
-        "tensorflow-text",
-        "jax",
-        "torch",
-        "tokenizers",
-        "numpy",
-    ]
-    versions = {"python": platform.python_version()}
-    for package in ["keras-spanbert", *packages]:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            pass
-    return {"backend": keras.backend.backend(), "flags": flags, "versions": versions}
+    return {"backend": keras.backend.backend(), "flags": flags, "versions": versions()}

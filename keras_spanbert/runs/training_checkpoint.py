@@ -175,9 +175,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             return
         import tensorflow as tf
 
-        zeros = tf.nest.map_structure(
-            lambda spec: tf.zeros(spec.shape, spec.dtype), self.data.dataset().element_spec
-        )
+        def zeros_like(spec):  # Batches may differ in length.
+            return tf.zeros([1 if size is None else size for size in spec.shape], spec.dtype)
+
+        zeros = tf.nest.map_structure(zeros_like, self.data.dataset().element_spec)
         dataset = tf.data.Dataset.from_tensors(zeros)
         keras.Model.evaluate(model, dataset, verbose=0)  # Not our models' own, which prepares.
 

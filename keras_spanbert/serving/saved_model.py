@@ -49,6 +49,22 @@ def export_saved_model(
     string `[B]`, `score` float32 `[B]` and `scores` float32 `[B, C]`, of regression
     `score` alone; the signature `pairs` takes `text` and `text_pair`, `""` for none.
 
+    Of a `SpanBertRelationExtractor` it takes `text` string `[B]`, and int32 `[B]` in
+    characters `subject_start`, `subject_end`, `object_start` and `object_end`, with
+    `subject_type` and `object_type` string `[B]` where the mode shows types; and gives
+    `relation` string `[B]`, `score` float32 `[B]` and `scores` float32 `[B, C]`, as
+    `extract` does. A span that is not in its text, or an unknown type, is refused.
+
+    Of a `SpanBertTokenClassifier` it takes `text` string `[B]` and gives the
+    entities that `tag` finds, E for the text with the most: `text` and `label`
+    string `[B, E]`, `start` and `end` int32 `[B, E]`, in characters, and `score`
+    float32 `[B, E]`; `""`, -1 and 0 where there are fewer.
+
+    Of a `SpanBertMultipleChoice` it takes `prompt` string `[B]` and `choices`
+    string `[B, C]`, `""` for no choice, and gives `choice` int32 `[B]`, a number
+    from 0, -1 where there is none, and `scores` float32 `[B, C]`; the signature
+    `contexts` takes `context` string `[B]` too, `""` for none.
+
     Of a `SpanBertPretrainer` or `SpanBertBackbone` it takes `text` string `[B]`
     and gives the encoder's `embeddings` float32 `[B, L, H]` with `token_ids`
     int32 `[B, L]`, `padding_mask` int32 `[B, L]` and `offsets` int32

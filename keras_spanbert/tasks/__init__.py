@@ -7,7 +7,12 @@ TASKS = {
     "pretrain": "SpanBertPretrainer",
     "question_answering": "SpanBertQuestionAnswerer",
     "coreference": "SpanBertCoreferenceResolver",
+    "token_classification": "SpanBertTokenClassifier",
+    "multiple_choice": "SpanBertMultipleChoice",
+    # Of checkpoints with a classifier that name no class, the last one that takes them.
     "classification": "SpanBertTextClassifier",
+    # It takes those alone that say they are its own.
+    "relation_extraction": "SpanBertRelationExtractor",
 }
 
 

@@ -42,7 +42,7 @@ def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=
     is_plain = ignore_class is None and axis == -1
     if not is_plain or tuple(y_true.shape) != tuple(y_pred.shape[:-1]):
         return crossentropy(y_true, y_pred)
-    rows = ops.reshape(y_pred, (-1, y_pred.shape[-1]))
+    rows = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))  # V may differ from batch to batch.
     labels = ops.reshape(y_true, (-1,))
     if from_logits and keras.backend.backend() == "tensorflow":
         labels = ops.cast(labels, "int32")[:, None]

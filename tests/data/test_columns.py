@@ -231,7 +231,7 @@ def test_choices_of_a_list(tmp_path):
     [
         ({"choices": ["a"]}, "must be two choices or more. Received: 1"),
         ({"choices": ["a", ""]}, "a choice must not be empty"),
-        ({"choices": "ab"}, "must be two choices or more. Received: 1"),
+        ({"choices": "a b"}, "`choices` must be a list of strings, or one column of several"),
         ({"choices": 3}, "`choices` must be a list of strings. Received: 3"),
         ({"label": 2}, "number from 0, below 2. Received: 2"),
         ({"label": "C"}, "number from 0, below 2. Received: 2"),
@@ -260,6 +260,8 @@ def test_words_and_tags_of_columns(tmp_path, ending):
     path = write(tmp_path, [row], ending)
     expected = {"words": ["Ann", "Lee", "sang"], "tags": ["B-x", "I-x", "O"]}
     assert columns.read_words(path, words="tokens", tags="ner") == [expected]
+    as_they_are = columns.read_words(path, words="tokens", tags="ner", entities=False)
+    assert as_they_are[0]["tags"] == ["I-x", "I-x", "O"]
     without = columns.read_words(path, words="tokens", tags="none", needs_labels=False)
     assert without == [{**expected, "tags": None}]
 
@@ -281,3 +283,35 @@ def test_error_in_words_names_the_line(tmp_path, change, message):
     path = write(tmp_path, [row, {**row, **change}], "jsonl")
     with pytest.raises(ValueError, match=f"line 2: .*{message}"):
         columns.read_words(path, types=["x"])
+
+
+# === Entities ===
+
+
+def test_entities_of_texts(tmp_path):
+    entity = {"start": 0, "end": 3, "label": "person", "score": 0.5}
+    rows = [{"body": "Ann sang", "spans": [entity]}, {"body": "sang", "spans": []}]
+    path = write(tmp_path, rows, "jsonl")
+    assert columns.read_entities(path, text="body", entities="spans") == [
+        {"id": "0", "text": "Ann sang", "entities": [entity]},
+        {"id": "1", "text": "sang", "entities": []},
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"entities": "person"},
+        {"entities": [3]},
+        {"entities": [{"start": 0, "end": 3}]},
+        {"entities": [{"start": 0, "end": 9, "label": "x"}]},
+        {"entities": [{"start": 3, "end": 3, "label": "x"}]},
+        {"entities": [{"start": "0", "end": 3, "label": "x"}]},
+    ],
+)
+def test_error_in_entities_names_the_line(tmp_path, change):
+    row = {"text": "Ann sang", "entities": [{"start": 0, "end": 3, "label": "x"}]}
+    path = write(tmp_path, [row, {**row, **change}], "jsonl")
+    rule = "line 2: `entities` must be a list of {start, end, label}, in characters of the text"
+    with pytest.raises(ValueError, match=f"{rule}, which has 8. Received: "):
+        columns.read_entities(path)

@@ -133,6 +133,18 @@ def test_column_that_is_none_of_tags_is_named(tmp_path, column):
         conll.read(path, column=column)
 
 
+def test_tags_of_no_entities_are_as_in_the_file(tmp_path):
+    path = write(tmp_path, "a\tNN\nb\tI-x\n")
+    expected = [{"words": ["a", "b"], "tags": ["NN", "I-x"]}]
+    assert conll.read(path, entities=False) == expected
+    with pytest.raises(ValueError, match="line 2: a tag must be one of NN, VB. Received: 'I-x'"):
+        conll.read(path, entities=False, types=["NN", "VB"])
+    conll.write_predictions(tmp_path / "b", expected, [["VB", "NN"]], entities=False)
+    assert (tmp_path / "b").read_bytes() == b"a\tNN\tVB\nb\tI-x\tNN\n\n"
+    with pytest.raises(ValueError, match="Words and tags must not be empty"):
+        conll.write_predictions(tmp_path / "c", expected, [["VB", ""]], entities=False)
+
+
 # === Predictions ===
 
 
@@ -159,8 +171,8 @@ def test_real_sentences_are_read_as_written(shared_data, tmp_path):
         ("a", [], "one list for each sentence. Received: 0 for 1 sentences"),
         ("a", [["O", "O"]], r"a tag for each word. Received: 2 for 1 words in predictions\[0\]"),
         ("a", [["person"]], r"must be O or B-type, I-type. Received: 'person' in predictions\[0\]"),
-        ("a\tb", [["O"]], r"Words must not be empty, nor have '\\t' or line ends"),
-        (" ", [["O"]], "Words must not be empty"),
+        ("a\tb", [["O"]], r"Words and tags must not be empty, nor have '\\t' or line ends"),
+        (" ", [["O"]], "Words and tags must not be empty"),
     ],
 )
 def test_predictions_of_another_form_are_not_written(tmp_path, word, predictions, message):

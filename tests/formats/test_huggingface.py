@@ -75,6 +75,37 @@ def test_question_answering_gives_the_same_outputs_either_way(transformers, tmp_
     assert not any(info.values()), info
 
 
+def test_multiple_choice_gives_the_same_logits_either_way(transformers, tmp_path):
+    model = build(transformers.BertForMultipleChoice)
+    x = {name: array.reshape(1, 3, -1) for name, array in inputs().items()}
+    with torch.no_grad():
+        expected = model(**as_torch(x)).logits.numpy()
+    chooser = ks.SpanBertMultipleChoice.from_preset(write(model, tmp_path / "in"))
+    logits = keras.ops.convert_to_numpy(chooser(x, training=False))
+    np.testing.assert_allclose(logits, expected, atol=2e-5)
+
+    ks.checkpoints.to_huggingface(chooser, tmp_path / "out")
+    again = ks.SpanBertMultipleChoice.from_preset(tmp_path / "out")
+    assert_same_weights(again, chooser)
+    same, info = transformers.BertForMultipleChoice.from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    assert not any(info.values()), info
+    with torch.no_grad():
+        back = same.eval()(**as_torch(x)).logits.numpy()
+    np.testing.assert_allclose(back, expected, atol=1e-6)
+    destination = tmp_path / "converted"
+    ks.checkpoints.convert(tmp_path / "out", destination)
+    assert ks.SpanBertMultipleChoice.from_preset(destination).untrained_heads() == []
+
+
+def test_classifier_of_another_task_starts_fresh(transformers, caplog, tmp_path):
+    folder = write(build(transformers.BertForSequenceClassification, num_labels=3), tmp_path)
+    chooser = ks.SpanBertMultipleChoice.from_preset(folder)
+    assert chooser.untrained_heads() == ["classifier"]
+    assert "has no weights for classifier, which start fresh" in caplog.text
+
+
 def test_settings_become_the_backbones(hf_folder):
     config = ks.SpanBertBackbone.from_preset(hf_folder).get_config()
     expected = {

@@ -85,6 +85,8 @@ def test_run_learns_and_its_files_agree(trained):
     right = sum(a["label"] == b["folder"] for a, b in zip(predicted, gold))
     assert final["accuracy"] == pytest.approx(100.0 * right / 40) and right > 35
     assert f"accuracy {final['accuracy']:.2f}" in out
+    with open(folder / "run" / "history.csv", newline="") as file:
+        assert max(float(row["accuracy"]) for row in csv.DictReader(file)) == final["accuracy"]
     served = tf.saved_model.load(str(folder / "served" / "1")).signatures["serving_default"]
     found = served(text=tf.constant([row["body"] for row in gold]))["label"].numpy()
     assert [label.decode() for label in found] == [row["label"] for row in predicted]
@@ -100,6 +102,17 @@ def test_a_label_that_the_model_does_not_have_is_told(trained, tmp_path, capsys)
             f"--eval_data={tmp_path / 'dev.csv'}", *COLUMNS,
         )  # fmt: skip
     check_mistake(stop.value.code, capsys.readouterr().err, "dev.csv, line 2", "awful, fine", "odd")
+
+
+@pytest.mark.once
+def test_a_preset_without_classes_takes_data_to_train_on(preset, tmp_path, capsys):
+    write_csv(tmp_path / "dev.csv", 4, seed=1)
+    with pytest.raises(SystemExit) as stop:
+        in_process(
+            "--task=classification", f"--preset={preset}", f"--output={tmp_path / 'run'}",
+            f"--eval_data={tmp_path / 'dev.csv'}", *COLUMNS,
+        )  # fmt: skip
+    check_mistake(stop.value.code, capsys.readouterr().err, "--train_data trains one", str(preset))
 
 
 @pytest.mark.once

@@ -5,10 +5,10 @@ import json
 import os
 import shutil
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from squad_runs import SIZES, VOCABULARY, save_preset, write_squad
 from train_script import check_mistake, in_process, run
 
 import keras_spanbert as ks
@@ -18,42 +18,10 @@ from keras_spanbert.data import squad
 # The run of `trained` is traced, in a process of its own.
 pytestmark = pytest.mark.usefixtures("untraced")
 
-NAMES = ["ann", "bob", "eve", "ida"]
-WORDS = ["wrote", "read", "sold", "it", "and"]
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NAMES, *WORDS, "who", "."]
-SIZES = ["--sequence_length=24", "--doc_stride=8", "--max_question_length=6", "--batch_size=16"]
-
-
-def write_squad(path, count, seed, unanswerable=0):
-    """Contexts that name one, and questions who did it."""
-    rng = np.random.default_rng(seed)
-    paragraphs = []
-    for i in range(count):
-        words = [str(word) for word in rng.choice(WORDS, 9)]
-        answers = []
-        if i >= unanswerable:
-            place, name = int(rng.integers(9)), str(rng.choice(NAMES))
-            words[place] = name
-            answers = [{"text": name, "answer_start": " ".join(words).index(name)}]
-        question = {"id": f"{seed}-{i}", "question": "who wrote it", "answers": answers}
-        paragraphs.append({"context": " ".join(words) + ".", "qas": [question]})
-    content = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
-    path.write_text(json.dumps(content))
-    return path
-
 
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("preset") / "preset"
-    keras.utils.set_random_seed(3)
-    backbone = ks.SpanBertBackbone(
-        len(VOCABULARY), 2, 4, 32, 64, dropout=0.0, max_sequence_length=24
-    )
-    ks.SpanBertPretrainer(
-        backbone,
-        ks.SpanBertPretrainerPreprocessor(ks.SpanBertTokenizer(VOCABULARY), sequence_length=24),
-    ).save_to_preset(folder)
-    return folder
+    return save_preset(tmp_path_factory.mktemp("preset") / "preset")
 
 
 @pytest.fixture(scope="module")

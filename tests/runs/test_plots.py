@@ -43,3 +43,23 @@ def test_scores_plot_is_a_png_with_and_without_scores(tmp_path):
         plots.plot_scores(tmp_path / f"{i}.png", rows, "Question answering", scores)
     sizes = [png_size(tmp_path / f"{i}.png") for i in range(2)]
     assert sizes[0][0] == sizes[1][0] == (960, 600) and sizes[0][1] != sizes[1][1]
+
+
+def test_plot_of_seeds_is_a_png_with_and_without_an_interval(tmp_path):
+    curves = {str(seed): [(5, 10.0 + seed), (10, 20.0 - seed)] for seed in range(12)}
+    for i, interval in enumerate([None, [18.0, 19.0]]):
+        figures = {"mean": 18.5, "interval": interval}
+        plots.plot_seeds(tmp_path / f"{i}.png", curves, figures, "Question answering", "f1")
+    sizes = [png_size(tmp_path / f"{i}.png") for i in range(2)]
+    assert sizes[0][0] == sizes[1][0] == (960, 600) and sizes[0][1] != sizes[1][1]
+
+
+@pytest.mark.parametrize("count, height", [(2, 600), (30, 1200)])
+def test_plot_of_a_grid_is_as_high_as_it_has_rows(tmp_path, count, height):
+    figures = [
+        {"mean": 60.0 - i, "interval": [59.0 - i, 61.0 - i], "values": {"0": 59.0, "1": 61.0}}
+        for i in range(count)
+    ]
+    labels = [f"learning_rate {i}" for i in range(count)]
+    plots.plot_grid(tmp_path / "grid.png", labels, figures, "Question answering", "f1")
+    assert png_size(tmp_path / "grid.png")[0] == (960, height)

@@ -14,7 +14,6 @@ from keras_spanbert.models.classifier import (
     pooler,
     probabilities,
 )
-from keras_spanbert.models.length_batches import predict_by_length
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
 from keras_spanbert.tasks.classification.serving import labels_of_texts
 
@@ -160,14 +159,8 @@ class SpanBertTextClassifier(ClassifierTask):
     # === Answers ===
     def logits_of(self, x, batch_size: int = 32) -> np.ndarray:
         """Logits float32 `[N, C]` of strings, as `fit` takes them."""
-        check_counts(batch_size=batch_size)
-        self.warn_if_untrained()
         self.check_preprocessor()
-        inputs = self.preprocessor.call(x)
-        logits = np.empty((len(inputs["token_ids"]), self.num_classes), "float32")
-        for rows, outputs in predict_by_length(self, inputs, batch_size):
-            logits[rows] = outputs
-        return logits
+        return self.logits_of_rows(self.preprocessor.call(x), batch_size)
 
     def classify(self, texts, text_pairs=None, batch_size: int = 32) -> list[dict] | dict:
         """The classes of texts, or of pairs.

@@ -247,6 +247,15 @@ class DocumentStream(RowStream):
         super().__init__(len(documents.tensors), documents.batch_size, documents.seed)
         self.documents = documents
 
+    def num_tokens(self) -> tuple[int, int]:
+        """See `RowStream`; of the segments that documents are cut to in the first epoch."""
+        cuts = (self.documents.cut(number, 0) for number in range(self.num_rows))
+        sizes = self.documents.sizes
+        return (
+            sum(int(np.count_nonzero(cut["input_mask"])) for cut in cuts),
+            self.num_rows * sizes.segments * sizes.length,
+        )
+
     def dataset(self):
         """`tf.data.Dataset` of batches."""
         tf = import_tensorflow("A stream")

@@ -19,7 +19,9 @@ class DocumentInputs:
         batches = self.batches(x, batch_size=len(x))
         return (*batches[0], None, None)[:3]
 
-    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, is_training) -> tuple:
+    def preprocess_rows(
+        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
+    ) -> tuple:
         # Batches and not arrays, so that long documents are cut anew in each epoch.
         if y is not None or sample_weight is not None:
             raise ValueError(

@@ -276,7 +276,9 @@ class SpanBertPretrainer(SpanBertTask):
 
         return mask
 
-    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, is_training) -> tuple:
+    def preprocess_rows(
+        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
+    ) -> tuple:
         # Batches and not arrays, so that masks are fresh in each epoch.
         if y is not None or sample_weight is not None:
             self.preprocess(x, y, sample_weight)  # Says so.

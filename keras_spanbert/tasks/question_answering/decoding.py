@@ -10,7 +10,7 @@ import collections
 
 import numpy as np
 
-from keras_spanbert.tasks.question_answering.windows import take
+from keras_spanbert.models.pairs import take
 
 Candidates = collections.namedtuple(
     "Candidates",

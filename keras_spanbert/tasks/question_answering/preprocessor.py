@@ -7,10 +7,11 @@ import string
 import keras
 import numpy as np
 
+from keras_spanbert.models import windows as text_windows
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 from keras_spanbert.models.strings import as_strings
 from keras_spanbert.models.token_lists import TokenLists, in_threads
-from keras_spanbert.tasks.question_answering import windows as answer_windows
+from keras_spanbert.tasks.question_answering.windows import places as places_of
 
 # What the released script splits words at.
 _BLANKS = " \t\r\n\u202f"
@@ -156,8 +157,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         texts = TokenLists(self.tokenizer, list(unique), with_offsets=True)
         heads = TokenLists(self.tokenizer, questions)
         question_sizes = np.minimum(heads.sizes, self.max_question_length)
-        parts = answer_windows.parts(
-            np, question_sizes, texts.sizes[context_of], self.sequence_length, self.doc_stride
+        parts = text_windows.parts(
+            np, question_sizes + 2, texts.sizes[context_of], self.sequence_length, self.doc_stride
         )
         example = parts.example
         L, W = self.sequence_length, len(example)
@@ -174,7 +175,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             rows = slice(begin, begin + _LAYOUT_BATCH)
             self._lay_out(
                 {name: array[rows] for name, array in windows.items()},
-                answer_windows.Parts(*(x[rows] for x in parts)),
+                text_windows.Parts(*(x[rows] for x in parts)),
                 heads,
                 texts,
                 context_of,
@@ -183,7 +184,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         in_threads(lay_out, range(0, W, _LAYOUT_BATCH))
         if answers is not None:
             start, end = self._answer_tokens(contexts, answers, texts, context_of)
-            shift = 2 + parts.head_size - parts.first
+            shift = parts.before - parts.first
             inside = (start[example] >= parts.first) & (end[example] < parts.first + parts.count)
             for name, token in [("start", start), ("end", end)]:
                 windows[name] = np.where(inside, token[example] + shift, 0).astype(np.int32)
@@ -192,7 +193,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
     def _lay_out(self, out, parts, heads, texts, context_of):
         """Fills rows of windows: gathers from all tokens, one after another."""
         tokenizer, length = self.tokenizer, self.sequence_length
-        places = answer_windows.places(np, parts, length)
+        places = places_of(np, parts, length)
         from_question = heads.starts[parts.example][:, None] + places.question_token
         from_context = texts.starts[context_of[parts.example]][:, None] + places.context_token
         ids = np.where(
@@ -208,14 +209,14 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         out["offsets"][:] = np.where(places.in_context[:, :, None], texts.offsets[from_context], -1)
         out["is_max_context"][:] = places.in_context
         # The rest are their contexts' only windows.
-        several = np.flatnonzero(parts.size > length - 3 - parts.head_size)
+        several = np.flatnonzero(parts.size > length - 1 - parts.before)
         if several.size:
-            several_parts = answer_windows.Parts(*(x[several] for x in parts))
-            beyond = np.max(several_parts.size + 3 + several_parts.head_size - length)
+            several_parts = text_windows.Parts(*(x[several] for x in parts))
+            beyond = np.max(several_parts.size + several_parts.before + 1 - length)
             reach = min(
-                answer_windows.most_reach(length, self.doc_stride), -(-beyond // self.doc_stride)
+                text_windows.most_reach(length - 3, self.doc_stride), -(-beyond // self.doc_stride)
             )
-            out["is_max_context"][several] = answer_windows.is_max_context(
+            out["is_max_context"][several] = text_windows.is_max_context(
                 np, several_parts, length, self.doc_stride, reach
             )
 

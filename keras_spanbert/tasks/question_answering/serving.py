@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from keras_spanbert.models import windows as text_windows
 from keras_spanbert.serving.tokenization import GraphTokenizer
-from keras_spanbert.tasks.question_answering import windows as answer_windows
+from keras_spanbert.serving.window_batches import logits_of_windows
 from keras_spanbert.tasks.question_answering.decoding import candidate_spans, score_answers
+from keras_spanbert.tasks.question_answering.windows import places as places_of
 
-# Windows that the model sees at once: of like length, so that little is padding.
-_WINDOWS_AT_ONCE = 16
 _N_BEST = 20
 _ODD = 0x2545F4914F6CDD1D  # Any large odd number.
 
@@ -92,8 +92,8 @@ def _windows(tnp, preprocessor, questions, contexts):
     tokenizer = preprocessor.tokenizer
     length, stride = preprocessor.sequence_length, preprocessor.doc_stride
     head_sizes = tf.minimum(questions.sizes, preprocessor.max_question_length)
-    parts = answer_windows.parts(tnp, head_sizes, contexts.sizes, length, stride)
-    places = answer_windows.places(tnp, parts, length)
+    parts = text_windows.parts(tnp, head_sizes + 2, contexts.sizes, length, stride)
+    places = places_of(tnp, parts, length)
 
     def gather(tokens, index):
         starts = tf.cumsum(tokens.sizes, exclusive=True)
@@ -107,7 +107,7 @@ def _windows(tnp, preprocessor, questions, contexts):
     ids = tf.where(places.in_question, question_ids, ids)
     ids = tf.where(places.is_separator, tokenizer.sep_token_id, ids)
     is_first = tf.range(length) == 0
-    reach = answer_windows.most_reach(length, stride)
+    reach = text_windows.most_reach(length - 3, stride)
     return {
         "token_ids": tf.where(is_first, tokenizer.cls_token_id, ids),
         "segment_ids": tf.cast(places.segment_ids, tf.int32),
@@ -115,41 +115,18 @@ def _windows(tnp, preprocessor, questions, contexts):
         "example_index": parts.example,
         "context_token": context_token,  # [W, L], among all contexts' tokens.
         "offsets": tf.where(places.in_context, 0, -1)[:, :, None],  # Whether in the context.
-        "is_max_context": answer_windows.is_max_context(tnp, parts, length, stride, reach),
+        "is_max_context": text_windows.is_max_context(tnp, parts, length, stride, reach),
     }
 
 
 def _logits(model, windows):
-    """Start and end logits `[W, L]`, some windows of like length at a time."""
+    """Start and end logits `[W, L]`."""
     import tensorflow as tf
 
-    names = ["token_ids", "segment_ids", "padding_mask"]
-    length = windows["token_ids"].shape[1]
-    sizes = tf.reduce_sum(windows["padding_mask"], axis=1)
-    order = tf.argsort(sizes, stable=True)
-    num_windows = tf.size(order)
+    def stacked(outputs):
+        return tf.stack([outputs["start"], outputs["end"]], axis=2)
 
-    def step(i, logits):
-        rows = order[i * _WINDOWS_AT_ONCE : (i + 1) * _WINDOWS_AT_ONCE]
-        longest = tf.gather(sizes, rows[-1])
-        inputs = {name: tf.gather(windows[name], rows)[:, :longest] for name in names}
-        outputs = model(inputs, training=False)
-        values = tf.stack([tf.cast(outputs[n], tf.float32) for n in ["start", "end"]], axis=2)
-        return i + 1, logits.write(i, tf.pad(values, [[0, 0], [0, length - longest], [0, 0]]))
-
-    num_steps = -(-num_windows // _WINDOWS_AT_ONCE)
-    _, logits = tf.while_loop(
-        lambda i, _: i < num_steps,
-        step,
-        [
-            0,
-            tf.TensorArray(
-                tf.float32, num_steps, infer_shape=False, element_shape=[None, length, 2]
-            ),
-        ],
-        parallel_iterations=1,
-    )
-    logits = tf.gather(logits.concat(), tf.math.invert_permutation(order))
+    logits = logits_of_windows(model, windows, 2, stacked)
     is_token = windows["padding_mask"] > 0
     return [tf.where(is_token, logits[:, :, i], -float("inf")) for i in range(2)]
 

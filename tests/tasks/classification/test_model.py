@@ -15,7 +15,9 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 
 def build(num_classes=2, class_names=None, **kwargs):
     keras.utils.set_random_seed(2)
-    backbone = ks.SpanBertBackbone(len(VOCABULARY), 1, 2, 16, 32, max_sequence_length=24)
+    backbone = ks.SpanBertBackbone(
+        len(VOCABULARY), 1, 2, 16, 32, dropout=0.0, max_sequence_length=24
+    )
     preprocessor = ks.SpanBertTextClassifierPreprocessor(ks.SpanBertTokenizer(VOCABULARY), 24)
     return ks.SpanBertTextClassifier(backbone, num_classes, preprocessor, class_names, **kwargs)
 
@@ -38,7 +40,7 @@ def trained():
     """A model that tells good from bad; tests leave it as it is."""
     model = build(class_names=["bad", "good"], dropout=0.0)
     model.compile(ks.AdamW(1e-2))
-    model.fit(*rows(96), batch_size=16, epochs=6, verbose=0)
+    model.fit(*rows(192), batch_size=16, epochs=6, verbose=0)
     return model
 
 

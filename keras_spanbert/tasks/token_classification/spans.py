@@ -1,0 +1,111 @@
+"""Entities as characters of texts, and the labels of words that stand for them."""
+
+import numbers
+
+import numpy as np
+
+from keras_spanbert.tasks.token_classification.decoding import is_of_entities
+from keras_spanbert.tasks.token_classification.words import Words
+
+
+def labels_of_spans(words: Words, texts: list[str], spans, labels: list[str]) -> np.ndarray:
+    """The numbers of all words' labels, one text after another: int32 `[S]`.
+
+    A word that a span covers in part is in it.
+
+    Args:
+        words: `Words` of the texts.
+        texts: list of strings.
+        spans: list of lists of `{"start", "end", "label"}`, a list a text.
+        labels: list of strings, the model's.
+
+    Raises:
+        ValueError: where a span is something else or not in its text, holds no
+            word or one of another span, or the model has no such label.
+    """
+    if len(spans) != len(texts):
+        raise ValueError(
+            f"`y` must have a list of entities for each text. Received: {len(spans)} for "
+            f"{len(texts)} texts"
+        )
+    outside = labels.index("O") if "O" in labels else -1
+    found = np.full(len(words.bounds), outside, np.int32)
+    ends = np.cumsum(words.num_words)
+    for i, (text, of_text) in enumerate(zip(texts, spans)):
+        here = slice(ends[i] - words.num_words[i], ends[i])
+        bounds, is_taken = words.bounds[here], np.zeros(words.num_words[i], bool)
+        if not isinstance(of_text, (list, tuple)):
+            raise ValueError(
+                "The entities of a text must be a list of {'start', 'end', 'label'}. Received: "
+                f"{of_text!r:.80} for text {i}"
+            )
+        for span in of_text:
+            start, end, label = _checked(span, text, i)
+            first = int(np.searchsorted(bounds[:, 1], start, side="right"))
+            last = int(np.searchsorted(bounds[:, 0], end, side="left"))
+            rule = None
+            if first >= last:
+                rule = "hold a word"
+            elif is_taken[first:last].any():
+                rule = "have no word of another one"
+            if rule:
+                raise ValueError(
+                    f"An entity must {rule}. Received: {span!r:.80}, {text[start:end]!r:.80} in "
+                    f"text {i}"
+                )
+            is_taken[first:last] = True
+            numbers_of_words = [
+                _number(name, label, labels, i) for name in _names(label, last - first, labels)
+            ]
+            found[here][first:last] = numbers_of_words
+        if outside < 0 and not is_taken.all():
+            raise ValueError(
+                f"Each word must have a label: the model has no 'O'. Received: none for a word of "
+                f"text {i}"
+            )
+    return found
+
+
+def _checked(span, text, place):
+    """Start, end and label of an entity."""
+    values = [span.get(name) for name in ("start", "end")] if isinstance(span, dict) else []
+    are_places = len(values) == 2 and all(
+        isinstance(value, numbers.Integral) and not isinstance(value, bool) for value in values
+    )
+    if not are_places or not isinstance(span.get("label"), str):
+        raise ValueError(
+            "An entity must be {'start', 'end', 'label'}, two integers and a string. Received: "
+            f"{span!r:.80} in text {place}"
+        )
+    start, end = map(int, values)
+    if not 0 <= start < end <= len(text):
+        raise ValueError(
+            f"An entity must be in its text, of {len(text)} characters. Received: {span!r:.80} in "
+            f"text {place}"
+        )
+    return start, end, span["label"]
+
+
+def _names(label, count, labels):
+    """The labels of the words of an entity."""
+    if not is_of_entities(labels):
+        return [label] * count
+    known = set(labels)
+
+    def of(prefix, otherwise):
+        name = f"{prefix}-{label}"
+        return name if name in known else f"{otherwise}-{label}"
+
+    begin = of("B", "I")
+    if count == 1:
+        return [of("S", begin[0])]
+    return [begin, *[of("I", "B")] * (count - 2), of("E", "I")]
+
+
+def _number(name, label, labels, place):
+    if name not in labels:
+        raise ValueError(
+            f"An entity's label must be a type of the model's labels, {', '.join(labels[:20])}. "
+            f"Received: {label!r:.80} in text {place}"
+        )
+    return labels.index(name)

@@ -1,0 +1,153 @@
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_spanbert as ks
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c", "."]
+
+
+def preprocessor(length=8, **kwargs):
+    return ks.SpanBertTokenClassifierPreprocessor(
+        ks.SpanBertTokenizer(VOCABULARY), length, **kwargs
+    )
+
+
+@pytest.fixture(scope="module")
+def reference(shared_data):
+    folder = shared_data / "reference"
+    expected = json.loads((folder / "finetuning/token_classification/expected.json").read_text())
+    tokenizer = ks.SpanBertTokenizer(str(folder / "vocab" / "bert_base_cased.txt"))
+    with np.load(folder / "finetuning/token_classification/features.npz") as file:
+        return expected["sentences"], tokenizer, dict(file)
+
+
+def test_rows_are_those_of_the_reference(reference):
+    sentences, tokenizer, features = reference
+    rows = ks.SpanBertTokenClassifierPreprocessor(tokenizer, 64).inputs(
+        [sentence["words"] for sentence in sentences]
+    )
+    names = {"token_ids": "input_ids", "padding_mask": "input_mask"}
+    for name, array in rows.items():
+        assert array.dtype == np.int32
+        np.testing.assert_array_equal(array, features[names.get(name, name)], err_msg=name)
+
+
+def test_word_of_each_token_by_hand():
+    rows = preprocessor().inputs([["bc", "a", "\u200b", "x"], ["a"] * 9, []])
+    assert rows["token_ids"].tolist() == [
+        [2, 6, 7, 5, 1, 3, 0, 0],
+        [2, 5, 5, 5, 5, 5, 5, 3],
+        [2, 3, 0, 0, 0, 0, 0, 0],
+    ]
+    assert rows["word_index"].tolist() == [
+        [-1, 0, 0, 1, 3, -1, -1, -1],
+        [-1, 0, 1, 2, 3, 4, 5, -1],
+        [-1] * 8,
+    ]
+    assert rows["padding_mask"].sum(axis=1).tolist() == [6, 8, 2]
+    assert not rows["segment_ids"].any()
+
+
+def test_label_stands_on_the_first_token_where_it_has_the_most_context():
+    # Parts of 4 tokens, 2 apart: of 7 tokens 0-3, 2-5 and 4-6.
+    windows = preprocessor(6, doc_stride=2).windows([["a", "bc", "a", "a", "bc"]])
+    assert windows["example_index"].tolist() == [0, 0, 0]
+    assert windows["word_index"].tolist() == [
+        [-1, 0, 1, 1, 2, -1],
+        [-1, 1, 2, 3, 4, -1],
+        [-1, 3, 4, 4, -1, -1],
+    ]
+    assert windows["is_label"].astype(int).tolist() == [
+        [0, 1, 1, 0, 0, 0],
+        [0, 0, 1, 1, 0, 0],
+        [0, 0, 1, 0, 0, 0],
+    ]
+
+
+@pytest.mark.parametrize("length, stride", [(3, None), (7, 1), (16, None), (16, 14)])
+def test_each_word_with_tokens_has_one_label_in_all_windows(length, stride):
+    rng = np.random.default_rng(0)
+    texts = [rng.choice(["a", "bc", "xyz", "\u200b", "."], n).tolist() for n in [0, 1, 40, 301]]
+    windows = preprocessor(length, doc_stride=stride).windows(texts)
+    places = np.nonzero(windows["is_label"])
+    found = zip(windows["example_index"][places[0]], windows["word_index"][places])
+    expected = [
+        (i, j) for i, text in enumerate(texts) for j, word in enumerate(text) if word != "\u200b"
+    ]
+    assert sorted(found) == expected
+
+
+def test_words_of_strings_are_the_tokenizers():
+    texts = ["a.bc  xyz", "", "\u200b", "bc\ud800 a"]
+    words = preprocessor().words(texts)
+    assert words.num_words.tolist() == [4, 0, 0, 2]
+    slices = [
+        text[start:end]
+        for text, bounds in zip(texts, np.split(words.bounds, np.cumsum(words.num_words)))
+        for start, end in bounds
+    ]
+    assert slices == ["a", ".", "bc", "xyz", "bc", "a"]
+    windows = preprocessor().windows(texts)
+    assert windows["is_label"].sum(axis=1).tolist() == [4, 0, 0, 2]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [["a", "bc"], ["a"]],
+        (["a", "bc"], ("a",)),
+        tf.ragged.constant([["a", "bc"], ["a"]]),
+        [np.array(["a", "bc"]), np.array([b"a"])],
+        {"words": [["a", "bc"], ["a"]]},
+        [{"words": ["a", "bc"], "tags": None}, {"words": ["a"]}],
+    ],
+)
+def test_words_in_any_container(texts):
+    expected = preprocessor().inputs([["a", "bc"], ["a"]])
+    for name, array in preprocessor().inputs(texts).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+@pytest.mark.parametrize(
+    "texts, message",
+    [
+        ("a b", "Received: 'a b', of type str"),
+        ([["a"], "b"], r"Received: \[\['a'\], 'b'\]"),
+        ([["a", None]], "must be a list of strings, or of lists of words"),
+        ([1, 2], "must be a list of strings, or of lists of words"),
+        (None, "Received: None"),
+    ],
+)
+def test_what_are_no_words_are_named(texts, message):
+    for method in [preprocessor().windows, preprocessor().inputs]:
+        with pytest.raises(ValueError, match=message):
+            method(texts)
+
+
+def test_inputs_are_of_words_alone():
+    with pytest.raises(ValueError, match=r"`words` must be a list of lists of strings.*\['a b'\]"):
+        preprocessor().inputs(["a b"])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"sequence_length": 2}, "`sequence_length` must hold 2 special tokens and a token"),
+        ({"sequence_length": 2.5}, "`sequence_length` must be an integer"),
+        ({"sequence_length": 8, "doc_stride": 0}, "`doc_stride` must be at least 1"),
+        ({"sequence_length": 8, "doc_stride": 7}, "at most .* less 2 .* doc_stride=7, seq.*=8"),
+    ],
+)
+def test_settings_that_would_lose_tokens_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ks.SpanBertTokenClassifierPreprocessor(ks.SpanBertTokenizer(VOCABULARY), **arguments)
+
+
+def test_default_stride_is_that_of_question_answering_less_in_short_windows():
+    assert preprocessor(512).doc_stride == 128 and preprocessor(64).doc_stride == 31
+    assert preprocessor(3).doc_stride == 1
+    again = preprocessor(64).from_config(preprocessor(64, doc_stride=5).get_config())
+    assert (again.sequence_length, again.doc_stride) == (64, 5)

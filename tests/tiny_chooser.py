@@ -1,0 +1,39 @@
+"""A model that chooses among phrases after seconds of training."""
+
+import keras
+import numpy as np
+
+import keras_spanbert as ks
+
+WORDS = ["red", "blue", "green", "white", "black", "pink"]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "it", "is", "and", "."]
+
+
+def build(dtype=None, **kwargs):
+    keras.utils.set_random_seed(3)
+    preprocessor = ks.SpanBertMultipleChoicePreprocessor(ks.SpanBertTokenizer(VOCABULARY), 16)
+    backbone = ks.SpanBertBackbone(
+        len(VOCABULARY), 1, 2, 16, 32, dropout=0.0, max_sequence_length=16, dtype=dtype
+    )
+    return ks.SpanBertMultipleChoice(backbone, preprocessor, **{"dropout": 0.0, **kwargs})
+
+
+def examples(count, seed=0, choices=None):
+    """Which of two to four choices has a color; prompts of two lengths."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(count):
+        texts = rng.choice(["it is it", "is and it", "and is it."], choices or rng.integers(2, 5))
+        label = int(rng.integers(len(texts)))
+        texts = texts.tolist()
+        texts[label] = f"it is {rng.choice(WORDS)}"
+        prompt = ["it is", "it and it is"][i % 2]
+        rows.append({"id": str(i), "prompt": prompt, "choices": texts, "label": label})
+    return rows
+
+
+def train(**kwargs):
+    model = build(**kwargs)
+    model.compile(ks.AdamW(5e-3))
+    model.fit(examples(320), epochs=2, batch_size=32, verbose=0)
+    return model
