@@ -267,7 +267,7 @@ def read_entities(paths, text: str = "text", entities: str = "entities", id=None
             characters from 0, with the end excluded. Defaults to `"entities"`.
 
     Returns:
-        List of dicts: `id`, `text` and `entities`.
+        List of dicts: `id`, `text`, `entities` and `place`, path and line, for messages.
 
     Raises:
         ValueError: see `read_texts`; and where an entity is not in its text.
@@ -290,7 +290,7 @@ def read_entities(paths, text: str = "text", entities: str = "entities", id=None
                     f"of the text, which has {len(content)}. Received: {entity!r:.80}"
                 )
         number = _id(row, id, place, len(examples))
-        examples.append({"id": number, "text": content, "entities": found})
+        examples.append({"id": number, "text": content, "entities": found, "place": place})
     return check_ids(examples, paths)
 
 
