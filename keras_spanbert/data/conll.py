@@ -209,8 +209,8 @@ def _example(rows, column, needs_labels, types, convert, entities):
         )
     if is_tagged and not (-len(first) < column < len(first) and column):
         raise ValueError(
-            f"{first_place}: `column` must be one of the columns after the first, 1 to "
-            f"{len(first) - 1}, or -1 and so on from the end. Received: column={column}"
+            f"{first_place}: `column` (--label_column) must be one of the columns after the first, "
+            f"1 to {len(first) - 1}, or -1 and so on from the end. Received: column={column}"
         )
     for place, cells in rows:
         if len(cells) != len(first):

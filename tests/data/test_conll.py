@@ -128,7 +128,7 @@ def test_error_names_the_line_and_the_rule(tmp_path, text, message):
 @pytest.mark.parametrize("column", [0, 2, -2])
 def test_column_that_is_none_of_tags_is_named(tmp_path, column):
     path = write(tmp_path, "a\tO\n")
-    message = f"{path}, line 1: `column` must be one of the columns after the first, 1 to 1"
+    message = f"{path}, line 1: `column` (--label_column) must be one of the columns after"
     with pytest.raises(ValueError, match=f"{re.escape(message)}.*column={column}"):
         conll.read(path, column=column)
 

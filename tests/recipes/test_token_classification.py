@@ -172,7 +172,7 @@ def test_labels_of_no_entities(preset, tmp_path, capsys):
         ("bob\tB-group\n", [], ["a.conll, line 1", "one of person, place", "B-group"]),
         ("bob\tgroup\n", [], ["a.conll, line 1", "must be O, or B-", "group"]),
         ("bob\n", [], ["a.conll, line 1", "word and its tag"]),
-        ("bob\tO\n", ["--label_column=7"], ["a.conll, line 1", "column=7"]),
+        ("bob\tO\n", ["--label_column=7"], ["a.conll, line 1", "(--label_column)", "=7"]),
         ("\n", [], ["a.conll", "must hold sentences"]),
     ],
 )
