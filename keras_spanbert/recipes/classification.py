@@ -77,6 +77,8 @@ def _read(paths, flag, model):
     from keras_spanbert.data.columns import read_texts
 
     if FLAGS.benchmark:
+        if model is not None:
+            model.check_task(FLAGS.benchmark)
         return glue.read(paths, FLAGS.benchmark, _split(paths[0], flag))
     is_regression = FLAGS.regression if model is None else model.is_regression
     return read_texts(
