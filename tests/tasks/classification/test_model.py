@@ -179,6 +179,7 @@ def test_labels_must_be_there_and_as_many(trained):
 
 
 def test_a_text_of_100_000_characters_is_cut(trained):
+    assert trained.classify([]) == []
     (found,) = trained.classify(["good " + "film " * 20_000])
     assert found["label"] in ("good", "bad")
 

@@ -103,6 +103,7 @@ def test_one_prompt_gives_one_answer(trained):
     assert with_context == trained.choose(row["prompt"], row["choices"], "it") != one
     assert trained.choose(row["prompt"], row["choices"], "") == one
     assert trained.choose([], []) == []
+    assert trained.choose([row]) == [one]
 
 
 def test_scores_of_arrays_are_by_place(trained):
