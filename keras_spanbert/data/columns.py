@@ -258,19 +258,28 @@ def read_words(
     return check_some(examples, paths)
 
 
-def read_entities(paths, text: str = "text", entities: str = "entities", id=None) -> list[dict]:
+def read_entities(
+    paths,
+    text: str = "text",
+    entities: str = "entities",
+    id: str | None = None,
+    types: Sequence[str] | None = None,
+) -> list[dict]:
     """Reads and checks texts with entities, as characters of the text.
 
     Args:
         paths, text, id: see `read_texts`; files of a JSON object a line.
         entities: string. The column of a list of `{"start", "end", "label"}`, in
             characters from 0, with the end excluded. Defaults to `"entities"`.
+        types: list of strings, the labels that there may be. Defaults to `None`,
+            all.
 
     Returns:
         List of dicts: `id`, `text` and `entities`.
 
     Raises:
-        ValueError: see `read_texts`; and where an entity is not in its text.
+        ValueError: see `read_texts`; and where an entity is not in its text, is
+            blank or overlaps another one, or its label is unknown.
 
     Example:
     ```python
@@ -289,9 +298,26 @@ def read_entities(paths, text: str = "text", entities: str = "entities", id=None
                     f"{place}: `{entities}` must be a list of {{start, end, label}}, in characters "
                     f"of the text, which has {len(content)}. Received: {entity!r:.80}"
                 )
+        _check_entities(found, content, types, place)
         number = _id(row, id, place, len(examples))
         examples.append({"id": number, "text": content, "entities": found})
     return check_ids(examples, paths)
+
+
+def _check_entities(entities, text, types, place):
+    """Raises a ValueError where entities overlap, are blank or of no known type."""
+    end = 0
+    for entity in sorted(entities, key=lambda entity: entity["start"]):
+        rule = None
+        if entity["start"] < end:
+            rule = "not overlap another one"
+        elif not text[entity["start"] : entity["end"]].strip():
+            rule = "not be blank"
+        elif types is not None and entity["label"] not in types:
+            rule = f"have a label of {', '.join(types)}"
+        if rule:
+            raise ValueError(f"{place}: an entity must {rule}. Received: {entity!r:.80}")
+        end = entity["end"]
 
 
 def _rows(paths, columns, optional, quoted) -> Iterator[tuple[str, dict]]:

@@ -110,15 +110,15 @@ def _read(paths, flag, model):
 
     if flag == "predict_data" and _are_texts(paths):
         return _texts(paths)
-    if _have_texts(paths):
-        column = FLAGS.label_column or "entities"
-        examples = read_entities(paths, FLAGS.text_column, column, FLAGS.id_column)
-        if model is not None:
-            model.preprocess(examples)  # Says what label it does not have.
-        return examples
     of_entities, kinds = FLAGS.entities, None
     if model is not None:
         of_entities, kinds = model.is_of_entities, model.kinds
+    if _have_texts(paths):
+        column = FLAGS.label_column or "entities"
+        examples = read_entities(paths, FLAGS.text_column, column, FLAGS.id_column, kinds)
+        if model is not None:
+            model.preprocess(examples)  # Says which entities are parts of one word.
+        return examples
     rules = {"needs_labels": flag != "predict_data", "types": kinds, "entities": of_entities}
     examples = []
     for path in paths:

@@ -144,7 +144,8 @@ def test_entities_that_were_found_are_data_to_train_on(trained, preset, tmp_path
     capsys.readouterr()
     with pytest.raises(SystemExit) as stop:
         again(folder, tmp_path / "other", f"--eval_data={found}", column)
-    check_mistake(stop.value.code, capsys.readouterr().err, "type of the model's", "'group'")
+    values = ["found.jsonl, line 1", "have a label of person, place", "'group'"]
+    check_mistake(stop.value.code, capsys.readouterr().err, *values)
 
 
 @pytest.mark.once
