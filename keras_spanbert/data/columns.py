@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from keras_spanbert.data.choice_examples import choice_example, choice_letter, choice_number
 from keras_spanbert.data.conll import check_tag, to_iob2
+from keras_spanbert.data.entity_examples import check_entities
 from keras_spanbert.data.examples import as_list, check_ids, check_some, check_text
 from keras_spanbert.data.relation_examples import example_of_text, relation_example
 from keras_spanbert.data.tables import check_header, read_table
@@ -289,35 +290,10 @@ def read_entities(
     examples = []
     for place, row in _rows(paths, [text, entities, *filter(None, [id])], [], None):
         content, found = _text(row, text, place), row[entities]
-        for entity in found if isinstance(found, list) else [found]:
-            span = entity if isinstance(entity, dict) else {}
-            start, end = span.get("start"), span.get("end")
-            is_place = type(start) is int and type(end) is int and 0 <= start < end <= len(content)
-            if not is_place or not isinstance(span.get("label"), str):
-                raise ValueError(
-                    f"{place}: `{entities}` must be a list of {{start, end, label}}, in characters "
-                    f"of the text, which has {len(content)}. Received: {entity!r:.80}"
-                )
-        _check_entities(found, content, types, place)
+        check_entities(found, content, types, place, entities)
         number = _id(row, id, place, len(examples))
         examples.append({"id": number, "text": content, "entities": found})
     return check_ids(examples, paths)
-
-
-def _check_entities(entities, text, types, place):
-    """Raises a ValueError where entities overlap, are blank or of no known type."""
-    end = 0
-    for entity in sorted(entities, key=lambda entity: entity["start"]):
-        rule = None
-        if entity["start"] < end:
-            rule = "not overlap another one"
-        elif not text[entity["start"] : entity["end"]].strip():
-            rule = "not be blank"
-        elif types is not None and entity["label"] not in types:
-            rule = f"have a label of {', '.join(types)}"
-        if rule:
-            raise ValueError(f"{place}: an entity must {rule}. Received: {entity!r:.80}")
-        end = entity["end"]
 
 
 def _rows(paths, columns, optional, quoted) -> Iterator[tuple[str, dict]]:

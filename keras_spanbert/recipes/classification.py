@@ -52,11 +52,7 @@ def _classes(examples):
         names = None
     else:
         names = sorted({example["label"] for example in examples}, key=_natural)
-        if len(names) < 2:
-            raise ValueError(
-                f"`--train_data` must have two labels or more. Received: {', '.join(names)} alone"
-            )
-        log(f"{len(names)} classes: {', '.join(names[:10])}{', ...' if names[10:] else ''}")
+        columns.check_labels(names, "classes")
     return {"num_classes": 1} if names is None else {"class_names": list(names)}
 
 

@@ -213,4 +213,4 @@ def test_tags_of_one_kind_alone_are_told(preset, tmp_path, capsys):
             preset.parent, tmp_path / "run", f"--preset={preset}",
             f"--train_data={tmp_path / 'a.conll'}",
         )  # fmt: skip
-    check_mistake(stop.value.code, capsys.readouterr().err, "two tags or more", "O alone")
+    check_mistake(stop.value.code, capsys.readouterr().err, "two labels or more", "O alone")

@@ -269,6 +269,8 @@ def test_saved_model_gives_the_answers_of_the_library(trained, tmp_path):
         scores = [list(answer["scores"].values()) for answer in expected]
         np.testing.assert_allclose(found["scores"], scores, atol=1e-5)
         np.testing.assert_allclose(found["score"], np.max(scores, axis=1), atol=1e-5)
+    nothing = served["serving_default"](text=tf.constant([], tf.string))
+    assert nothing["scores"].shape == (0, 2)
 
 
 def test_mixed_precision_trains():
