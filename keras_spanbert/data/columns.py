@@ -372,8 +372,7 @@ def _label(row, name, place, needs_labels, labels=None, is_regression=False):
     if value is None or isinstance(value, str) and not value.strip():
         if needs_labels:
             raise ValueError(
-                f"{place}: a row must have a `{name}`; needs_labels=False reads without. "
-                "Received: none"
+                f"{place}: a row to train or score on must have a `{name}`. Received: none"
             )
         return None
     if is_regression:
