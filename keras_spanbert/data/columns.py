@@ -272,8 +272,7 @@ def read_entities(
         paths, text, id: see `read_texts`; files of a JSON object a line.
         entities: string. The column of a list of `{"start", "end", "label"}`, in
             characters from 0, with the end excluded. Defaults to `"entities"`.
-        types: list of strings, the labels that there may be. Defaults to `None`,
-            all.
+        types: list of strings, the labels there may be. Defaults to `None`, all.
 
     Returns:
         List of dicts: `id`, `text` and `entities`.
@@ -291,8 +290,8 @@ def read_entities(
     for place, row in _rows(paths, [text, entities, *filter(None, [id])], [], None):
         content, found = _text(row, text, place), row[entities]
         check_entities(found, content, types, place, entities)
-        number = _id(row, id, place, len(examples))
-        examples.append({"id": number, "text": content, "entities": found})
+        name = _id(row, id, place, len(examples))
+        examples.append({"id": name, "text": content, "entities": found})
     return check_ids(examples, paths)
 
 
@@ -374,8 +373,7 @@ def _label(row, name, place, needs_labels, labels=None, is_regression=False):
     if value is None or isinstance(value, str) and not value.strip():
         if needs_labels:
             raise ValueError(
-                f"{place}: a row must have a `{name}`; needs_labels=False reads without. "
-                "Received: none"
+                f"{place}: a row to train or score on must have a `{name}`. Received: none"
             )
         return None
     if is_regression:

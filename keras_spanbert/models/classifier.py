@@ -155,7 +155,8 @@ class ClassifierTask(SpanBertTask):
         known, wanted = cls.labels_of(own), cls.labels_of(given)
         if known is None and wanted is None:
             raise NoLabelsError(
-                f"`{cls.labels_arguments()[0]}` must be given: {source} has no classifier. "
+                f"`{cls.labels_arguments()[0]}` must be given: {source} has no head of a "
+                f"{cls.__name__}. "
                 "Received: none"
             )
         if known is None:

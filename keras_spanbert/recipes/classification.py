@@ -65,7 +65,13 @@ def _natural(name):
 def _build(**arguments):
     import keras_spanbert as ks
 
-    return fine_tuning.build_model(ks.SpanBertTextClassifier, **arguments)
+    model = fine_tuning.build_model(ks.SpanBertTextClassifier, **arguments)
+    if FLAGS.regression and not model.is_regression:
+        raise ValueError(
+            "`--regression` takes a preset of one class, or --train_data. Received: "
+            f"--preset={FLAGS.preset}, of {model.num_classes} classes"
+        )
+    return model
 
 
 def _read(paths, flag, model):
@@ -119,4 +125,4 @@ def _predict(model, examples):
             for row in rows:
                 row.pop("scores", None)
             columns.write_rows(rows)
-    log(f"Wrote the classes of {len(found):,} texts to {FLAGS.predictions}")
+    log(f"Wrote the predictions of {len(found):,} texts to {FLAGS.predictions}")

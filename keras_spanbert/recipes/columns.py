@@ -4,26 +4,9 @@ import os
 
 from keras_spanbert.recipes.checks import check_value
 from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.names import BENCHMARKS
 from keras_spanbert.recipes.terminal import log
 
-# The names of released data sets, by the task that reads them.
-BENCHMARKS = {
-    "classification": (
-        "cola",
-        "sst-2",
-        "mrpc",
-        "sts-b",
-        "qqp",
-        "mnli",
-        "qnli",
-        "rte",
-        "wnli",
-        "ax",
-    ),
-    "relation_extraction": ("tacred", "semeval2010"),
-    "multiple_choice": ("swag", "codah", "cosmos_qa", "commonsense_qa", "race"),
-    "token_classification": (),
-}
 # Endings of what predictions are written to, where no benchmark says its own.
 ENDINGS = (".csv", ".tsv", ".jsonl")
 _MOST_LABELS = 20  # That are shown.
