@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from keras_spanbert.recipes.checks import INPUTS
+from keras_spanbert.recipes.checks import INPUTS, shown
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.run import Run, exit_process
 from keras_spanbert.recipes.terminal import log, stop_on_signals, user_input
@@ -19,13 +19,13 @@ def check(needs_predictions: bool = True) -> None:
     if not FLAGS.preset or not does_something:
         raise ValueError(
             f"--task={FLAGS.task} takes --preset, and one of --train_data, --eval_data, "
-            f"--predict_data and --export. Received: --preset={FLAGS.preset}"
+            f"--predict_data and --export. Received: {shown('preset')}"
         )
     is_missing = needs_predictions and FLAGS.predict_data and not FLAGS.predictions
     if is_missing or (FLAGS.predictions and not FLAGS.predict_data):
         raise ValueError(
             "--predict_data and --predictions go together. Received: "
-            f"--predict_data={FLAGS.predict_data} --predictions={FLAGS.predictions}"
+            + shown("predict_data", "predictions")
         )
 
 
