@@ -6,6 +6,7 @@ import math
 import os
 
 from keras_spanbert.recipes.flags import FLAGS, NEW_MODEL_FLAGS, own_flags, resolve
+from keras_spanbert.recipes.names import BENCHMARKS, TASKS
 
 # Flags that name files to read.
 INPUTS = ["train_data", "eval_data", "predict_data"]
@@ -32,6 +33,7 @@ def check() -> None:
     for name, (rule, holds) in _RULES.items():
         if FLAGS[name].value is not None:
             check_value(name, holds(FLAGS[name].value), rule)
+    _check_flags_of_tasks()
     for name in INPUTS:
         for pattern in FLAGS[name].value or []:
             if next(glob.iglob(pattern, recursive=True), None) is None:
@@ -43,19 +45,35 @@ def check() -> None:
     _check_model()
 
 
+def _check_flags_of_tasks():
+    """Raises a ValueError where a flag is given that is of another task alone."""
+    tasks = {task.replace("_", " ").capitalize(): (task,) for task in TASKS}
+    tasks.update({"Labelled data": tuple(BENCHMARKS), "Masking": ("pretrain", "prepare")})
+    for group, of_tasks in tasks.items():
+        for flag in FLAGS.get_flags_for_module(group) if FLAGS.task not in of_tasks else []:
+            if flag.present:
+                raise ValueError(
+                    f"`--{flag.name}` is of --task={' or '.join(of_tasks)}. Received: "
+                    f"--{flag.name}={flag.value} with --task={FLAGS.task}"
+                )
+
+
 def check_value(name: str, is_right: bool, rule: str) -> None:
     """Raises a ValueError that names a flag, its rule and its value, where it is not right."""
     if not is_right:
-        raise ValueError(f"`--{name}` must be {rule}. Received: --{name}={FLAGS[name].value}")
+        raise ValueError(f"`--{name}` must be {rule}. Received: {shown(name)}")
+
+
+def shown(*names: str) -> str:
+    """Flags as a command line has them, for messages."""
+    return ", ".join(FLAGS[name].serialize() or f"no --{name}" for name in names)
 
 
 def refuse(*names: str) -> None:
     """Raises a ValueError where a flag is given that the task does nothing with."""
     for name in names:
         if FLAGS[name].value:
-            raise ValueError(
-                f"--task={FLAGS.task} takes no --{name}. Received: --{name}={FLAGS[name].value}"
-            )
+            raise ValueError(f"--task={FLAGS.task} takes no --{name}. Received: {shown(name)}")
 
 
 def steps_of(num_examples: int, steps: int | None) -> int:
@@ -108,8 +126,7 @@ def _check_model():
     for name in NEW_MODEL_FLAGS if FLAGS.preset else []:
         if FLAGS[name].present:
             raise ValueError(
-                f"`--{name}` is for new models. Received: --{name}={FLAGS[name].value} with "
-                f"--preset={FLAGS.preset}"
+                f"`--{name}` is for new models. Received: {shown(name)} with {shown('preset')}"
             )
         resolve(**{name: None})
     if FLAGS.preset and "://" not in FLAGS.preset and not os.path.exists(FLAGS.preset):

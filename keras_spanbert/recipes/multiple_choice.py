@@ -87,8 +87,7 @@ def _evaluate(model, examples):
 
 
 def _predict(model, examples):
-    prompts, choices = ([example[name] for example in examples] for name in ["prompt", "choices"])
-    found = model.choose(prompts, choices, batch_size=FLAGS.batch_size)
+    found = model.choose(examples, batch_size=FLAGS.batch_size)
     numbers = [answer["choice"] for answer in found]
     with user_input():
         if FLAGS.benchmark in _WITH_SUBMISSIONS:

@@ -23,6 +23,7 @@ def mistake(tmp_path, monkeypatch, capsys):
         "pretrain": ["--train_data=*.txt"],
         "prepare": ["--train_data=*.txt"],
         "question_answering": ["--preset=preset", "--train_data=train.json"],
+        "relation_extraction": ["--preset=preset", "--train_data=train.json"],
     }
 
     def check(task, flags, *values):
@@ -101,6 +102,17 @@ def test_mistake_in_a_value_names_the_flag_and_the_value(mistake, flag, values):
         ("question_answering", ["--max_answer_length=0"], ["0"]),
         ("question_answering", ["--dropout=0.1"], ["for new models", "--preset=preset"]),
         ("question_answering", ["--predict_data=train.json"], ["--predictions"]),
+        (
+            "question_answering",
+            ["--predict_data=train.json,b.txt"],
+            ["Received: --predict_data=train.json,b.txt, no --predictions"],
+        ),
+        ("question_answering", ["--train_data=train.json", "--seeds=2"], [", no --eval_data"]),
+        (
+            "relation_extraction",
+            ["--subject_columns=who_start"],
+            ["two columns", "Received: --subject_columns=who_start\n"],
+        ),
     ],
 )
 def test_mistake_of_flags_together_names_them(mistake, task, flags, values):
@@ -131,3 +143,16 @@ def test_values_at_their_bounds_are_taken(tmp_path, monkeypatch, flags):
         (tmp_path / name).write_text("text")
     monkeypatch.delenv("KERAS_BACKEND", raising=False)  # PyTorch takes a step a call.
     check_alone("--train_data=a.txt", "--output=out", *flags)
+
+
+@pytest.mark.parametrize(
+    "task, flag, of_task",
+    [
+        ("question_answering", "--html=page.html", "coreference"),
+        ("question_answering", "--mask_rate=0.3", "pretrain or prepare"),
+        ("pretrain", "--benchmark=rte", "classification or relation_extraction"),
+        ("prepare", "--doc_stride=8", "question_answering"),
+    ],
+)
+def test_a_flag_of_another_task_is_told(mistake, task, flag, of_task):
+    mistake(task, [flag], f"is of --task={of_task}", f"--task={task}")

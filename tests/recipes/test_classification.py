@@ -105,6 +105,22 @@ def test_a_label_that_the_model_does_not_have_is_told(trained, tmp_path, capsys)
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("flag", ["eval_data", "predict_data"])
+def test_a_benchmark_of_other_classes_is_told(trained, tmp_path, capsys, flag):
+    folder, *_ = trained
+    write_sst(tmp_path / "dev.tsv", 4, seed=1, has_labels=flag == "eval_data")
+    predictions = [f"--predictions={tmp_path / 'x.tsv'}"] if flag == "predict_data" else []
+    with pytest.raises(SystemExit) as stop:
+        in_process(
+            "--task=classification", f"--preset={folder / 'run'}", f"--output={tmp_path / 'run'}",
+            "--benchmark=sst-2", f"--{flag}={tmp_path / 'dev.tsv'}", *predictions,
+        )  # fmt: skip
+    values = ["classes of sst-2, 0, 1", "awful, fine"]
+    check_mistake(stop.value.code, capsys.readouterr().err, *values)
+    assert not (tmp_path / "x.tsv").exists()
+
+
+@pytest.mark.once
 def test_a_preset_without_classes_takes_data_to_train_on(preset, tmp_path, capsys):
     write_csv(tmp_path / "dev.csv", 4, seed=1)
     with pytest.raises(SystemExit) as stop:

@@ -231,26 +231,37 @@ class SpanBertTextClassifier(ClassifierTask):
                 "`examples` must be what `keras_spanbert.data.glue.read` gives. Received: "
                 f"{examples!r:.80}"
             )
+        if task is not None:
+            self.check_task(task)
         labels = self.label_ids([example.get("label") for example in examples])
         logits = self.logits_of(examples, batch_size)
         predictions = logits[:, 0] if self.is_regression else np.argmax(logits, axis=1)
-        if task is not None:
-            task = task_name(task)
-            self._check_classes(task)
+        if task is not None and not self.is_regression:  # By name: the order may be another one.
+            names = np.array(self.class_names)
+            labels, predictions = names[labels].tolist(), names[predictions].tolist()
         scores = _scores(labels, predictions, task, self.num_classes)
         values = list(scores.values())
         scores["score"] = float(np.mean(values)) if np.all(np.isfinite(values)) else 0.0
         return {**{n: 100.0 * value for n, value in scores.items()}, "total": len(examples)}
 
-    def _check_classes(self, task):
-        classes = CLASSES[task]
-        if (1 if classes is None else list(classes)) != (
-            1 if self.is_regression else self.class_names
-        ):
+    def check_task(self, task: str) -> None:
+        """Raises a ValueError where the model does not have the classes of a task of GLUE.
+
+        Args:
+            task: string: see `keras_spanbert.metrics.glue`. The classes may be in
+                any order; STS-B takes a regression.
+
+        Example:
+        ```python
+        model.check_task("rte")
+        ```
+        """
+        classes = CLASSES[task_name(task)] or ("a number",)
+        own = ["a number"] if self.is_regression else self.class_names
+        if set(own) != set(classes):
             raise ValueError(
-                f"The model must have the classes of {task}, "
-                f"{'one, a number' if classes is None else ', '.join(classes)}. Received: "
-                f"{', '.join(self.class_names)}"
+                f"The model must have the classes of {task}, {', '.join(classes)}. Received: "
+                f"{', '.join(own)}"
             )
 
     def get_config(self):
@@ -267,8 +278,10 @@ class SpanBertTextClassifier(ClassifierTask):
 
 def _scores(labels, predictions, task, num_classes):
     """Fractions, by name."""
-    if task is not None:
+    if task is not None and num_classes > 1:
         return glue(task, labels, predictions)
+    if num_classes == 1 and len(labels) < 2:  # One alone has no correlation.
+        return dict.fromkeys(["pearson", "spearman"], float("nan"))
     if num_classes == 1:
         return glue("sts-b", labels, predictions)
     if num_classes == 2:

@@ -72,8 +72,7 @@ class SpanBertTextClassifierPreprocessor(SpanBertPreprocessor):
             Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`.
 
         Raises:
-            ValueError: where the lists differ in length, are empty or hold
-                something else.
+            ValueError: where the lists differ in length or hold something else.
         """
         if isinstance(texts, (list, tuple)) and texts and all(map(is_example, texts)):
             if text_pairs is not None:
@@ -83,8 +82,6 @@ class SpanBertTextClassifierPreprocessor(SpanBertPreprocessor):
             text_pairs = pairs if any(pairs) else None
         texts = as_strings(texts=texts)
         text_pairs = None if text_pairs is None else as_strings(text_pairs=text_pairs)
-        if not texts:
-            raise ValueError("`texts` must hold a text or more. Received: none")
         if text_pairs is not None and len(text_pairs) != len(texts):
             raise ValueError(
                 f"`texts` and `text_pairs` must be as many. Received: {len(texts)}, "

@@ -12,6 +12,7 @@ from keras_spanbert.models.checkpoint_entries import Entry, Part, dense
 from keras_spanbert.models.classifier import (
     POOLER,
     ClassifierTask,
+    as_scalar,
     checked_dropout,
     classifier,
     is_examples,
@@ -122,7 +123,8 @@ class SpanBertMultipleChoice(ClassifierTask):
 
     def label_ids(self, labels) -> np.ndarray:
         """The numbers of the right choices, int32 `[N]`."""
-        values = [np.asarray(v).item() if hasattr(v, "__array__") else v for v in labels]
+        labels = np.asarray(labels) if hasattr(labels, "__array__") else labels
+        values = [as_scalar(value) for value in labels]
         for place, value in enumerate(values):
             is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
             if not is_integer or value < 0:
@@ -159,16 +161,20 @@ class SpanBertMultipleChoice(ClassifierTask):
         logits[is_choice] = found
         return logits
 
-    def choose(self, prompts, choices, contexts=None, batch_size: int = 32) -> list[dict] | dict:
+    def choose(
+        self, prompts, choices=None, contexts=None, batch_size: int = 32
+    ) -> list[dict] | dict:
         """Chooses for each question, or each text to go on with, one of its choices.
 
         Args:
             prompts: string, or list, tuple, array or tensor of N strings; or a
                 pair of strings or list of such, the context and what stands
-                before each choice. An empty context is none.
+                before each choice. An empty context is none. Or a list of
+                examples, alone.
             choices: list of N lists of two strings or more, or of one prompt a
                 list of strings; or an array or tensor of strings `[N, C]`, of
-                which `""` is no choice.
+                which `""` is no choice. Defaults to `None`, those of the
+                examples.
             contexts: as many strings, where `prompts` are strings. Defaults to
                 `None`, none.
             batch_size: int, choices at once. Defaults to `32`.
@@ -192,9 +198,9 @@ class SpanBertMultipleChoice(ClassifierTask):
         if is_one(prompts, choices):
             contexts = None if contexts is None else [contexts]
             return self.choose([prompts], [choices], contexts, batch_size)[0]
-        x = {"prompt": prompts, "choices": choices, "context": contexts}
-        logits = self.logits_of(x, batch_size)
-        return [_answer(row) for row in logits]
+        self.check_preprocessor()
+        inputs = self.preprocessor.inputs(prompts, choices, contexts)
+        return [_answer(row) for row in self._logits(inputs, batch_size)]
 
     def evaluate_choices(self, examples: list[dict], batch_size: int = 32) -> dict:
         """Scores the choices for examples.

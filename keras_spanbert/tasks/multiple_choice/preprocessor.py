@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.models.arguments import check_counts
+from keras_spanbert.models.classifier import is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 from keras_spanbert.tasks.multiple_choice.questions import as_questions, questions_of
@@ -55,15 +56,17 @@ class SpanBertMultipleChoicePreprocessor(SpanBertPreprocessor):
         """The arrays of whatever `fit` takes: see `SpanBertMultipleChoice`."""
         return self._arrays(questions_of(x))
 
-    def inputs(self, prompts, choices, contexts=None) -> dict:
+    def inputs(self, prompts, choices=None, contexts=None) -> dict:
         """The model's arrays of questions with choices.
 
         Args:
             prompts: list, tuple, array or tensor of strings; or list of pairs
                 of strings, the context and what stands before each choice. An
-                empty context is none.
+                empty context is none. Or, alone, a list of examples, as
+                `keras_spanbert.data.swag.read` gives them.
             choices: list of as many lists of two strings or more; or an array
                 or tensor of strings `[N, C]`, of which `""` is no choice.
+                Defaults to `None`, those of the examples.
             contexts: as many strings, where `prompts` are strings. Defaults to
                 `None`, none.
 
@@ -76,6 +79,8 @@ class SpanBertMultipleChoicePreprocessor(SpanBertPreprocessor):
             ValueError: where the lists differ in length or hold something else,
                 or a question has less than two choices.
         """
+        if choices is None and contexts is None and is_examples(prompts):
+            return self.call(prompts)
         return self._arrays(as_questions(prompts, choices, contexts))
 
     def _arrays(self, questions):

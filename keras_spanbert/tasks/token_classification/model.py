@@ -49,11 +49,10 @@ class SpanBertTokenClassifier(ClassifierTask):
 
     `fit`, `evaluate` and `predict` take `x`, a list of lists of words, with `y`, a
     list of lists of labels (names or numbers); or strings, with `y`, a list of lists
-    of entities, `{"start", "end", "label"}` in characters, as `tag` gives them, which
-    begin and end where words do and share none; or a list of examples that have
-    `words` and `tags`, as `keras_spanbert.data.conll.read` gives them, or `text` and
-    `entities`; or the arrays of `preprocess`; or batches of these: see `fit`. A batch
-    of texts becomes the batch of their windows.
+    of entities, `{"start", "end", "label"}` in characters, as `tag` gives them; or a
+    list of examples that have `words` and `tags`, as `keras_spanbert.data.conll.read`
+    gives them, or `text` and `entities`; or the arrays of `preprocess`; or batches of
+    these: see `fit`. A batch of texts becomes the batch of their windows.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -128,7 +127,7 @@ class SpanBertTokenClassifier(ClassifierTask):
 
         Raises:
             ValueError: where `x` or `y` are something else, a label is none of the
-                model's, or words and labels are not as many.
+                model's, words and labels are not as many, or entities cut or share words.
         """
         self.check_preprocessor()
         places = None
@@ -165,8 +164,7 @@ class SpanBertTokenClassifier(ClassifierTask):
             texts: list of lists of words, or of strings.
             labels: list, array or ragged tensor of as many lists of labels, names or
                 numbers; of strings a list of lists of entities.
-            words: `Words` of the texts.
-            places: see `labels_of_spans`.
+            words, places: see `labels_of_spans`.
 
         Raises:
             ValueError: where they are not as many, or one is none of the model's.
@@ -356,8 +354,11 @@ class SpanBertTokenClassifier(ClassifierTask):
                     f"{len(words)} words in examples[{i}]"
                 )
             for tag in tags:
-                of_known = tag.partition("-")[2] if self.is_of_entities and tag != "O" else tag
-                if of_known not in known:
+                is_tag = isinstance(tag, str)
+                of_known = tag
+                if is_tag and self.is_of_entities and tag != "O":
+                    of_known = tag.partition("-")[2]
+                if not is_tag or of_known not in known:
                     raise ValueError(
                         f"A tag must be one of the model's {len(self.labels)}: "
                         f"{', '.join(self.labels[:20])}. Received: {tag!r:.80} in examples[{i}]"

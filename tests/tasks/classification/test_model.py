@@ -134,6 +134,15 @@ def test_scores_are_those_of_the_predictions(trained):
         trained.evaluate_texts(examples, "rte")
 
 
+def test_scores_of_a_benchmark_go_by_the_names_of_classes():
+    model = build(class_names=["not_entailment", "entailment"])  # Not the order of GLUE's.
+    texts, labels = rows(10)
+    names = ["entailment" if label == "good" else "not_entailment" for label in labels]
+    found = [answer["label"] for answer in model.classify(texts)]
+    scores = model.evaluate_texts([{"text": t, "label": n} for t, n in zip(texts, names)], "rte")
+    assert scores["accuracy"] == 10.0 * sum(a == b for a, b in zip(found, names))
+
+
 def test_regression_gives_numbers():
     model = build(num_classes=1)
     texts, labels = rows(8)
@@ -150,9 +159,15 @@ def test_regression_gives_numbers():
     same = [{**example, "label": 1.0} for example in examples]
     scores = model.evaluate_texts(same)
     assert np.isnan(scores["pearson"]) and scores["score"] == 0.0
+    scores = model.evaluate_texts(examples[:1])
+    assert np.isnan(scores["spearman"]) and scores["score"] == 0.0
+    with pytest.raises(ValueError, match="classes of sst-2, 0, 1. Received: a number"):
+        model.evaluate_texts(examples, "sst-2")
 
 
-@pytest.mark.parametrize("labels", [["good", "odd"], [0, 2], [0, -1], [0.5, 1.0], ["good", None]])
+@pytest.mark.parametrize(
+    "labels", [np.eye(2), ["good", "odd"], [0, 2], [0, -1], [0.5, 1.0], ["good", None]]
+)
 def test_a_label_of_no_class_is_told(trained, labels):
     with pytest.raises(ValueError, match="one of the model's 2: bad, good"):
         trained.evaluate(["good film", "dull film"], labels)
@@ -166,6 +181,7 @@ def test_labels_must_be_there_and_as_many(trained):
 
 
 def test_a_text_of_100_000_characters_is_cut(trained):
+    assert trained.classify([]) == []
     (found,) = trained.classify(["good " + "film " * 20_000])
     assert found["label"] in ("good", "bad")
 
@@ -253,6 +269,8 @@ def test_saved_model_gives_the_answers_of_the_library(trained, tmp_path):
         scores = [list(answer["scores"].values()) for answer in expected]
         np.testing.assert_allclose(found["scores"], scores, atol=1e-5)
         np.testing.assert_allclose(found["score"], np.max(scores, axis=1), atol=1e-5)
+    nothing = served["serving_default"](text=tf.constant([], tf.string))
+    assert nothing["scores"].shape == (0, 2)
 
 
 def test_mixed_precision_trains():

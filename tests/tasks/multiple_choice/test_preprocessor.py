@@ -44,6 +44,20 @@ def test_rows_of_swags_file_are_those_of_the_reference(shared_data):
         np.testing.assert_array_equal(inputs["token_ids"], reference["80/model_ids"][:10])
 
 
+def test_examples_as_readers_give_them():
+    rows = [
+        {"prompt": ("a", "b"), "choices": ["d", "e"], "label": 0},
+        {"prompt": "c", "choices": ["a", "b", "c"], "label": None},
+    ]
+    found, expected = (
+        build().inputs(*given)
+        for given in [(rows,), ([x["prompt"] for x in rows], [x["choices"] for x in rows])]
+    )
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
 def test_rows_worked_out_by_hand():
     inputs = build().inputs(
         ["a", ("b", "c"), ("", "d")], [["b", "c"], ["a b", "d", "e"], ["a"] * 2]
