@@ -61,16 +61,19 @@ def _check_flags_of_tasks():
 def check_value(name: str, is_right: bool, rule: str) -> None:
     """Raises a ValueError that names a flag, its rule and its value, where it is not right."""
     if not is_right:
-        raise ValueError(f"`--{name}` must be {rule}. Received: --{name}={FLAGS[name].value}")
+        raise ValueError(f"`--{name}` must be {rule}. Received: {shown(name)}")
+
+
+def shown(*names: str) -> str:
+    """Flags as a command line has them, for messages."""
+    return ", ".join(FLAGS[name].serialize() or f"no --{name}" for name in names)
 
 
 def refuse(*names: str) -> None:
     """Raises a ValueError where a flag is given that the task does nothing with."""
     for name in names:
         if FLAGS[name].value:
-            raise ValueError(
-                f"--task={FLAGS.task} takes no --{name}. Received: --{name}={FLAGS[name].value}"
-            )
+            raise ValueError(f"--task={FLAGS.task} takes no --{name}. Received: {shown(name)}")
 
 
 def steps_of(num_examples: int, steps: int | None) -> int:
@@ -123,8 +126,7 @@ def _check_model():
     for name in NEW_MODEL_FLAGS if FLAGS.preset else []:
         if FLAGS[name].present:
             raise ValueError(
-                f"`--{name}` is for new models. Received: --{name}={FLAGS[name].value} with "
-                f"--preset={FLAGS.preset}"
+                f"`--{name}` is for new models. Received: {shown(name)} with {shown('preset')}"
             )
         resolve(**{name: None})
     if FLAGS.preset and "://" not in FLAGS.preset and not os.path.exists(FLAGS.preset):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from keras_spanbert.recipes.checks import INPUTS
+from keras_spanbert.recipes.checks import INPUTS, shown
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.run import Run, exit_process
 from keras_spanbert.recipes.terminal import log, stop_on_signals, user_input
@@ -19,13 +19,13 @@ def check(needs_predictions: bool = True) -> None:
     if not FLAGS.preset or not does_something:
         raise ValueError(
             f"--task={FLAGS.task} takes --preset, and one of --train_data, --eval_data, "
-            f"--predict_data and --export. Received: --preset={FLAGS.preset}"
+            f"--predict_data and --export. Received: {shown('preset')}"
         )
     is_missing = needs_predictions and FLAGS.predict_data and not FLAGS.predictions
     if is_missing or (FLAGS.predictions and not FLAGS.predict_data):
         raise ValueError(
             "--predict_data and --predictions go together. Received: "
-            f"--predict_data={FLAGS.predict_data} --predictions={FLAGS.predictions}"
+            + shown("predict_data", "predictions")
         )
 
 
@@ -49,7 +49,7 @@ def fine_tune(
         run: `Run`.
         build: function that returns the task's model: see `build_model`.
         read: function of paths, the name of their flag and the model, `None`
-            before there is one, which returns examples.
+            for --train_data, which returns examples.
         stream: function of the model and examples, which returns the `RowStream`
             to train on.
         evaluate: function of a model and examples, which returns scores: those
@@ -81,15 +81,12 @@ def fine_tune(
             if not run.is_main:
                 exit_process(None)
         data = {name: FLAGS[name].value and find_files(FLAGS[name].value) for name in INPUTS}
-        train, of_labels = None, {}
-        if arguments and data["train_data"]:
-            train = read(data["train_data"], "train_data", None)
-            of_labels = arguments(train)
+        # Before the model: what a checkpoint lacks is no matter to a mistake in the data.
+        train = data["train_data"] and read(data["train_data"], "train_data", None)
+        of_labels = arguments(train) if arguments and train else {}
         with distribution.scope():
             model = build(**of_labels)
         _check_head(model.untrained_heads())
-        if train is None and data["train_data"]:
-            train = read(data["train_data"], "train_data", model)
         evaluation, prediction = (
             data[name] and read(data[name], name, model) for name in ["eval_data", "predict_data"]
         )

@@ -90,8 +90,7 @@ def check(check_task) -> None:
     if not (FLAGS.train_data and FLAGS.eval_data):
         raise ValueError(
             "`--seeds` and `--grid` take --train_data, and --eval_data to compare runs on. "
-            "Received: "
-            f"--train_data={FLAGS.train_data} --eval_data={FLAGS.eval_data}"
+            f"Received: {checks.shown('train_data', 'eval_data')}"
         )
     for name in _PROCESS_COUNTS:
         if int(os.environ.get(name) or 1) > 1:

@@ -23,6 +23,7 @@ def mistake(tmp_path, monkeypatch, capsys):
         "pretrain": ["--train_data=*.txt"],
         "prepare": ["--train_data=*.txt"],
         "question_answering": ["--preset=preset", "--train_data=train.json"],
+        "relation_extraction": ["--preset=preset", "--train_data=train.json"],
     }
 
     def check(task, flags, *values):
@@ -101,6 +102,17 @@ def test_mistake_in_a_value_names_the_flag_and_the_value(mistake, flag, values):
         ("question_answering", ["--max_answer_length=0"], ["0"]),
         ("question_answering", ["--dropout=0.1"], ["for new models", "--preset=preset"]),
         ("question_answering", ["--predict_data=train.json"], ["--predictions"]),
+        (
+            "question_answering",
+            ["--predict_data=train.json,b.txt"],
+            ["Received: --predict_data=train.json,b.txt, no --predictions"],
+        ),
+        ("question_answering", ["--train_data=train.json", "--seeds=2"], [", no --eval_data"]),
+        (
+            "relation_extraction",
+            ["--subject_columns=who_start"],
+            ["two columns", "Received: --subject_columns=who_start\n"],
+        ),
     ],
 )
 def test_mistake_of_flags_together_names_them(mistake, task, flags, values):

@@ -241,7 +241,9 @@ def test_run_on_codah_goes_on_where_it_was(preset, tmp_path, capsys):
         ),
     ],
 )
-def test_mistake_names_what_is_wrong(preset, tmp_path, capsys, monkeypatch, arguments, values):
+def test_mistake_names_what_is_wrong(
+    preset, tmp_path, capsys, caplog, monkeypatch, arguments, values
+):
     monkeypatch.chdir(tmp_path)
     write_csv(tmp_path / "dev.csv", examples(40, choices=2))
     header = "question,a,b,c,d,label\n"
@@ -254,6 +256,8 @@ def test_mistake_names_what_is_wrong(preset, tmp_path, capsys, monkeypatch, argu
     with pytest.raises(SystemExit) as error:
         in_process(TASK, "--output=out", "--batch_size=8", *arguments)
     check_mistake(error.value.code, capsys.readouterr().err, *values)
+    # What is wrong with data to train on is told before what the preset lacks.
+    assert "fresh" not in caplog.text or not any("--train_data" in a for a in arguments)
     assert not (tmp_path / "out").exists()
 
 
