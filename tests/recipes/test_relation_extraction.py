@@ -190,7 +190,7 @@ def test_semeval_has_its_official_score_and_form(preset, tmp_path, capsys):
             ["--train_data=train.json", "--eval_data=odd.json"],
             ["odd.json, example 0 (id '5-0')", "'boss'"],
         ),
-        (["--eval_data=train.json"], ["`relations` must be given", "no classifier"]),
+        (["--eval_data=train.json"], ["--train_data trains one", "without weights for the head"]),
         (
             ["--train_data=train.json", "--predict_data=train.json", "--predictions=found.txt"],
             ["--predictions", ".csv, .tsv, .jsonl"],
