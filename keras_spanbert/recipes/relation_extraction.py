@@ -74,6 +74,9 @@ def _arguments(examples):
 
     no_relation = FLAGS.no_relation or "no_relation"
     names = {example["relation"] for example in examples}
+    if FLAGS.no_relation is not None:
+        rule = f"a relation of --train_data: {', '.join(sorted(names))}"
+        check_value("no_relation", no_relation in names, rule)
     if FLAGS.no_relation is None and RELATIONS[0] in names <= set(RELATIONS):
         relations = list(RELATIONS)
     else:

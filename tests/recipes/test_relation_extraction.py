@@ -176,6 +176,13 @@ def test_semeval_has_its_official_score_and_form(preset, tmp_path, capsys):
             ["--train_data=train.json", "--eval_data=odd.json"],
             ["odd.json, example 0 (id '5-0')", "'boss'"],
         ),
+        (
+            ["--train_data=train.csv", "--no_relation=nothing"],
+            [
+                "`--no_relation` must be a relation of --train_data: former_head, head, "
+                "no_relation. Received: --no_relation=nothing"
+            ],
+        ),
         (["--eval_data=train.json"], ["`relations` must be given", "no classifier"]),
         (
             ["--train_data=train.json", "--predict_data=train.json", "--predictions=found.txt"],
