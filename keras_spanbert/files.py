@@ -4,6 +4,7 @@ import contextlib
 import csv
 import hashlib
 import json
+import math
 import operator
 import os
 import pathlib
@@ -38,10 +39,24 @@ def read_json(path: str) -> dict:
 
 
 def write_json(path: str, value, indent: int | None = 2) -> None:
-    """Writes a JSON value, whole or not at all; without `indent` large ones in less time."""
+    """Writes a JSON value, whole or not at all; without `indent` large ones in less time.
+
+    JSON has no NaN and no infinity, as a score that is not defined: they become `null`.
+    """
+    try:
+        text = json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_with_nulls(value), indent=indent)
     with replacing(path) as file:
-        file.write(json.dumps(value, indent=indent))
-        file.write("\n")
+        file.write(text + "\n")
+
+
+def _with_nulls(value):
+    if isinstance(value, dict):
+        return {name: _with_nulls(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_nulls(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json_lines(path: str, values: Iterable) -> None:

@@ -21,6 +21,16 @@ def test_json_is_written_whole(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["metrics.json"]
 
 
+def test_json_has_null_for_what_is_no_number(tmp_path):
+    path = tmp_path / "metrics.json"
+    files.write_json(path, {"pearson": float("nan"), "scores": [1.5, (float("-inf"),)], "n": 2})
+    assert json.loads(path.read_text(), parse_constant=pytest.fail) == {
+        "pearson": None,
+        "scores": [1.5, [None]],
+        "n": 2,
+    }
+
+
 def test_csv_leaves_what_a_row_lacks_empty(tmp_path):
     path = tmp_path / "history.csv"
     files.write_csv(path, [{"step": 1, "loss": 2.5}, {"step": 2, "f1": 3}])

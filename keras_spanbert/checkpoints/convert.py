@@ -135,10 +135,12 @@ def to_huggingface(
     A `SpanBertPretrainer` becomes a `BertForMaskedLM`; its SBO head, which
     `transformers` has no class for, goes to `span_boundary_head.safetensors`,
     which `from_preset` reads again. A `SpanBertQuestionAnswerer` becomes a
-    `BertForQuestionAnswering`, a `SpanBertTextClassifier` a
-    `BertForSequenceClassification`, with the names of its labels, a
-    `SpanBertMultipleChoice` a `BertForMultipleChoice`, a `SpanBertBackbone` a
-    `BertModel` without pooler: load that with `add_pooling_layer=False`.
+    `BertForQuestionAnswering`, a `SpanBertTextClassifier` or
+    `SpanBertRelationExtractor` a `BertForSequenceClassification` and a
+    `SpanBertTokenClassifier` a `BertForTokenClassification`, with the names of
+    their labels, a `SpanBertMultipleChoice` a `BertForMultipleChoice`, a
+    `SpanBertBackbone` a `BertModel` without pooler: load that with
+    `add_pooling_layer=False`.
 
     Args:
         model: `SpanBertBackbone`, or a task that `transformers` has a class for.

@@ -57,8 +57,7 @@ def choice_number(cell: str | None, place: str, needs_labels: bool) -> int | Non
     if cell is None or not cell.strip():
         if needs_labels:
             raise ValueError(
-                f"{place}: an example must have a label; needs_labels=False reads without. "
-                "Received: none"
+                f"{place}: an example to train or score on must have a label. Received: none"
             )
         return None
     if not (cell.isascii() and cell.isdecimal() and len(cell) < 5):

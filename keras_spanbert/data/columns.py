@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from keras_spanbert.data.choice_examples import choice_example, choice_letter, choice_number
 from keras_spanbert.data.conll import check_tag, to_iob2
+from keras_spanbert.data.entity_examples import check_entities
 from keras_spanbert.data.examples import as_list, check_ids, check_some, check_text
 from keras_spanbert.data.relation_examples import example_of_text, relation_example
 from keras_spanbert.data.tables import check_header, read_table
@@ -258,19 +259,27 @@ def read_words(
     return check_some(examples, paths)
 
 
-def read_entities(paths, text: str = "text", entities: str = "entities", id=None) -> list[dict]:
+def read_entities(
+    paths,
+    text: str = "text",
+    entities: str = "entities",
+    id: str | None = None,
+    types: Sequence[str] | None = None,
+) -> list[dict]:
     """Reads and checks texts with entities, as characters of the text.
 
     Args:
         paths, text, id: see `read_texts`; files of a JSON object a line.
         entities: string. The column of a list of `{"start", "end", "label"}`, in
             characters from 0, with the end excluded. Defaults to `"entities"`.
+        types: list of strings, the labels there may be. Defaults to `None`, all.
 
     Returns:
         List of dicts: `id`, `text` and `entities`.
 
     Raises:
-        ValueError: see `read_texts`; and where an entity is not in its text.
+        ValueError: see `read_texts`; and where an entity is not in its text, is
+            blank or overlaps another one, or its label is unknown.
 
     Example:
     ```python
@@ -280,17 +289,9 @@ def read_entities(paths, text: str = "text", entities: str = "entities", id=None
     examples = []
     for place, row in _rows(paths, [text, entities, *filter(None, [id])], [], None):
         content, found = _text(row, text, place), row[entities]
-        for entity in found if isinstance(found, list) else [found]:
-            span = entity if isinstance(entity, dict) else {}
-            start, end = span.get("start"), span.get("end")
-            is_place = type(start) is int and type(end) is int and 0 <= start < end <= len(content)
-            if not is_place or not isinstance(span.get("label"), str):
-                raise ValueError(
-                    f"{place}: `{entities}` must be a list of {{start, end, label}}, in characters "
-                    f"of the text, which has {len(content)}. Received: {entity!r:.80}"
-                )
-        number = _id(row, id, place, len(examples))
-        examples.append({"id": number, "text": content, "entities": found})
+        check_entities(found, content, types, place, entities)
+        name = _id(row, id, place, len(examples))
+        examples.append({"id": name, "text": content, "entities": found})
     return check_ids(examples, paths)
 
 
@@ -372,8 +373,7 @@ def _label(row, name, place, needs_labels, labels=None, is_regression=False):
     if value is None or isinstance(value, str) and not value.strip():
         if needs_labels:
             raise ValueError(
-                f"{place}: a row must have a `{name}`; needs_labels=False reads without. "
-                "Received: none"
+                f"{place}: a row to train or score on must have a `{name}`. Received: none"
             )
         return None
     if is_regression:

@@ -87,8 +87,12 @@ def check_text(place: str, **texts) -> None:
 def check_some(examples: list, paths) -> list:
     """The examples, of which there are some."""
     if not examples:
-        raise ValueError(f"{paths} must hold examples. Received: none")
+        raise ValueError(f"{_shown(paths)} must hold examples. Received: none")
     return examples
+
+
+def _shown(paths):
+    return ", ".join(map(str, as_list(paths)))
 
 
 def check_ids(examples: list[dict], paths) -> list[dict]:
@@ -96,7 +100,7 @@ def check_ids(examples: list[dict], paths) -> list[dict]:
     ids = collections.Counter(example["id"] for example in check_some(examples, paths))
     twice = next((name for name, n in ids.items() if n > 1), None)
     if twice is not None:
-        raise ValueError(f"{paths}: an id may stand once. Received: {twice!r} again")
+        raise ValueError(f"{_shown(paths)}: an id may stand once. Received: {twice!r} again")
     return examples
 
 

@@ -50,8 +50,7 @@ def relation_example(
         field(value, "relation", place, str)
     elif needs_labels:
         raise ValueError(
-            f"{place}: an example must have a `relation`; needs_labels=False reads without. "
-            "Received: none"
+            f"{place}: an example to train or score on must have a `relation`. Received: none"
         )
     if relation is not None and relations is not None and relation not in relations:
         raise ValueError(

@@ -91,7 +91,7 @@ def _read_file(path, needs_labels):
     for place, example in zip(places, examples):
         if needs_labels and example["relation"] is None:
             raise ValueError(
-                f"{place}: an example must have a relation; needs_labels=False reads without. "
+                f"{place}: an example to train or score on must have a relation. "
                 f"Received: none for id {example['id']}"
             )
     return examples

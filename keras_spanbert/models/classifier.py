@@ -155,7 +155,8 @@ class ClassifierTask(SpanBertTask):
         known, wanted = cls.labels_of(own), cls.labels_of(given)
         if known is None and wanted is None:
             raise NoLabelsError(
-                f"`{cls.labels_arguments()[0]}` must be given: {source} has no classifier. "
+                f"`{cls.labels_arguments()[0]}` must be given: {source} has no head of a "
+                f"{cls.__name__}. "
                 "Received: none"
             )
         if known is None:
@@ -316,7 +317,7 @@ def label_id(value, numbers_of: dict[str, int], count: int, place) -> int:
         count: int.
         place: where it stands among the labels, for the message.
     """
-    value = value.item() if hasattr(value, "item") else value
+    value = as_scalar(value)
     value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     if isinstance(value, str) and value in numbers_of:
         return numbers_of[value]
@@ -329,6 +330,14 @@ def label_id(value, numbers_of: dict[str, int], count: int, place) -> int:
         + (f": {known}, or its number" if known else f", a number from 0 to {count - 1}")
         + f". Received: {value!r:.80} at {place}"
     )
+
+
+def as_scalar(value):
+    """The Python value of an array or tensor of one; anything else as it is."""
+    if not hasattr(value, "__array__") or np.prod(np.shape(value)) != 1:
+        return value
+    # A tensor on a device is no array.
+    return value.item() if hasattr(value, "item") else np.asarray(value).item()
 
 
 def _are_numbers(names):

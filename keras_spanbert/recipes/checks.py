@@ -6,6 +6,7 @@ import math
 import os
 
 from keras_spanbert.recipes.flags import FLAGS, NEW_MODEL_FLAGS, own_flags, resolve
+from keras_spanbert.recipes.names import BENCHMARKS, TASKS
 
 # Flags that name files to read.
 INPUTS = ["train_data", "eval_data", "predict_data"]
@@ -32,6 +33,7 @@ def check() -> None:
     for name, (rule, holds) in _RULES.items():
         if FLAGS[name].value is not None:
             check_value(name, holds(FLAGS[name].value), rule)
+    _check_flags_of_tasks()
     for name in INPUTS:
         for pattern in FLAGS[name].value or []:
             if next(glob.iglob(pattern, recursive=True), None) is None:
@@ -41,6 +43,19 @@ def check() -> None:
                 )
     _check_training()
     _check_model()
+
+
+def _check_flags_of_tasks():
+    """Raises a ValueError where a flag is given that is of another task alone."""
+    tasks = {task.replace("_", " ").capitalize(): (task,) for task in TASKS}
+    tasks.update({"Labelled data": tuple(BENCHMARKS), "Masking": ("pretrain", "prepare")})
+    for group, of_tasks in tasks.items():
+        for flag in FLAGS.get_flags_for_module(group) if FLAGS.task not in of_tasks else []:
+            if flag.present:
+                raise ValueError(
+                    f"`--{flag.name}` is of --task={' or '.join(of_tasks)}. Received: "
+                    f"--{flag.name}={flag.value} with --task={FLAGS.task}"
+                )
 
 
 def check_value(name: str, is_right: bool, rule: str) -> None:

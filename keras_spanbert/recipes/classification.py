@@ -52,11 +52,7 @@ def _classes(examples):
         names = None
     else:
         names = sorted({example["label"] for example in examples}, key=_natural)
-        if len(names) < 2:
-            raise ValueError(
-                f"`--train_data` must have two labels or more. Received: {', '.join(names)} alone"
-            )
-        log(f"{len(names)} classes: {', '.join(names[:10])}{', ...' if names[10:] else ''}")
+        columns.check_labels(names, "classes")
     return {"num_classes": 1} if names is None else {"class_names": list(names)}
 
 
@@ -69,7 +65,13 @@ def _natural(name):
 def _build(**arguments):
     import keras_spanbert as ks
 
-    return fine_tuning.build_model(ks.SpanBertTextClassifier, **arguments)
+    model = fine_tuning.build_model(ks.SpanBertTextClassifier, **arguments)
+    if FLAGS.regression and not model.is_regression:
+        raise ValueError(
+            "`--regression` takes a preset of one class, or --train_data. Received: "
+            f"--preset={FLAGS.preset}, of {model.num_classes} classes"
+        )
+    return model
 
 
 def _read(paths, flag, model):
@@ -123,4 +125,4 @@ def _predict(model, examples):
             for row in rows:
                 row.pop("scores", None)
             columns.write_rows(rows)
-    log(f"Wrote the classes of {len(found):,} texts to {FLAGS.predictions}")
+    log(f"Wrote the predictions of {len(found):,} texts to {FLAGS.predictions}")

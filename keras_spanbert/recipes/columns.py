@@ -4,27 +4,12 @@ import os
 
 from keras_spanbert.recipes.checks import check_value
 from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.names import BENCHMARKS
+from keras_spanbert.recipes.terminal import log
 
-# The names of released data sets, by the task that reads them.
-BENCHMARKS = {
-    "classification": (
-        "cola",
-        "sst-2",
-        "mrpc",
-        "sts-b",
-        "qqp",
-        "mnli",
-        "qnli",
-        "rte",
-        "wnli",
-        "ax",
-    ),
-    "relation_extraction": ("tacred", "semeval2010"),
-    "multiple_choice": ("swag", "codah", "cosmos_qa", "commonsense_qa", "race"),
-    "token_classification": (),
-}
 # Endings of what predictions are written to, where no benchmark says its own.
 ENDINGS = (".csv", ".tsv", ".jsonl")
+_MOST_LABELS = 20  # That are shown.
 
 string, integer, number, boolean, strings, choice = group("Labelled data")
 choice(
@@ -56,6 +41,21 @@ def check(task: str, endings: tuple[str, ...] = ENDINGS) -> None:
             FLAGS.predictions.endswith(endings),
             f"a file that ends in {', '.join(endings)}",
         )
+
+
+def check_labels(names: list[str], what: str) -> None:
+    """Tells the labels of the data to train on, of which there must be two or more.
+
+    Args:
+        names: list of strings.
+        what: string, what the task calls them.
+    """
+    if len(names) < 2:
+        raise ValueError(
+            f"`--train_data` must have two labels or more. Received: {', '.join(names)} alone"
+        )
+    shown = ", ".join(names[:_MOST_LABELS]) + (", ..." if names[_MOST_LABELS:] else "")
+    log(f"{len(names)} {what}: {shown}")
 
 
 def write_rows(rows: list[dict]) -> None:

@@ -162,7 +162,7 @@ def build_model(cls: type, preprocessor_flags: tuple[str, ...] = ("sequence_leng
     try:
         model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype, **arguments)
     except NoLabelsError:
-        _check_head(["a classifier"])
+        _check_head([f"the head of {cls.__name__}"])
         raise
     longest = model.backbone.max_sequence_length
     given = {name: FLAGS[name].value for name in preprocessor_flags if FLAGS[name].present}
@@ -184,4 +184,9 @@ def length_grouped(model, examples: list):
     from keras_spanbert.data.length_batches import LengthGroupedStream
 
     log(f"{len(examples):,} examples; making rows of up to {FLAGS.sequence_length} tokens")
-    return LengthGroupedStream(model.preprocess(examples), FLAGS.batch_size, FLAGS.seed)
+    arrays = model.preprocess(examples)
+    num_rows = len(arrays[0]["token_ids"])
+    if num_rows < FLAGS.batch_size and not FLAGS["batch_size"].present:
+        log(f"--batch_size={num_rows}, as there are no more rows")
+        resolve(batch_size=num_rows)
+    return LengthGroupedStream(arrays, FLAGS.batch_size, FLAGS.seed)

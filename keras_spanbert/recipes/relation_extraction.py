@@ -81,7 +81,8 @@ def _arguments(examples):
         relations = list(RELATIONS)
     else:
         relations = relation_names(examples, no_relation)
-    log(f"{len(relations)} relations; no relation is {relations[0]}")
+    columns.check_labels(relations, "relations")
+    log(f"No relation is {relations[0]}")
     has_types = any(example["subj_type"] or example["obj_type"] for example in examples)
     return {"relations": relations, "has_types": has_types}
 

@@ -14,7 +14,6 @@ _EPOCHS = 3
 _LEARNING_RATE = 5e-5
 # Of files in columns by name; in others, a line is a word.
 _TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines")
-_MOST_LABELS = 20  # That are shown.
 
 string, integer, number, boolean, strings, choice = group("Token classification")
 string("words_column", "words", "Column of a sentence's words in .csv, .tsv and .jsonl.")
@@ -89,12 +88,7 @@ def _labels(examples):
         names = conll.tag_names(examples)
     else:
         names = sorted({tag for example in examples for tag in example["tags"]})
-    if len(names) < 2:
-        raise ValueError(
-            f"`--train_data` must have two tags or more. Received: {', '.join(names)} alone"
-        )
-    shown = ", ".join(names[:_MOST_LABELS]) + (", ..." if names[_MOST_LABELS:] else "")
-    log(f"{len(names)} labels: {shown}")
+    columns.check_labels(names, "labels")
     return {"labels": names}
 
 
@@ -110,15 +104,15 @@ def _read(paths, flag, model):
 
     if flag == "predict_data" and _are_texts(paths):
         return _texts(paths)
-    if _have_texts(paths):
-        column = FLAGS.label_column or "entities"
-        examples = read_entities(paths, FLAGS.text_column, column, FLAGS.id_column)
-        if model is not None:
-            model.preprocess(examples)  # Says what label it does not have.
-        return examples
     of_entities, kinds = FLAGS.entities, None
     if model is not None:
         of_entities, kinds = model.is_of_entities, model.kinds
+    if _have_texts(paths):
+        column = FLAGS.label_column or "entities"
+        examples = read_entities(paths, FLAGS.text_column, column, FLAGS.id_column, kinds)
+        if model is not None:
+            model.preprocess(examples)  # Says which entities are parts of one word.
+        return examples
     rules = {"needs_labels": flag != "predict_data", "types": kinds, "entities": of_entities}
     examples = []
     for path in paths:

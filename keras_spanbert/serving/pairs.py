@@ -1,6 +1,7 @@
 """Texts and pairs of texts to the rows of a model, as graph code."""
 
 from keras_spanbert.models.pairs import Texts, pair_rows
+from keras_spanbert.serving.row_batches import cut_to_longest
 from keras_spanbert.serving.tokenization import GraphTokenizer
 
 
@@ -33,5 +34,4 @@ class GraphPairs:
         inputs = pair_rows(
             tnp, texts(first), texts(second), has_second, self.length, self.tokenizer
         )
-        longest = tf.reduce_max(tf.reduce_sum(inputs["padding_mask"], axis=1))
-        return {name: array[:, :longest] for name, array in inputs.items()}
+        return cut_to_longest(inputs)

@@ -6,6 +6,15 @@ from collections.abc import Callable
 ROWS_AT_ONCE = 32
 
 
+def cut_to_longest(inputs: dict) -> dict:
+    """Inputs `[N, L]` without what is padding in all rows; of no rows one token is left."""
+    import tensorflow as tf
+
+    sizes = tf.reduce_sum(inputs["padding_mask"], axis=1)
+    longest = tf.maximum(tf.reduce_max(sizes), 1)
+    return {name: array[:, :longest] for name, array in inputs.items()}
+
+
 def outputs_by_length(apply: Callable, inputs: dict, num_outputs: int):
     """What a model gives for rows.
 

@@ -315,3 +315,18 @@ def test_error_in_entities_names_the_line(tmp_path, change):
     rule = "line 2: `entities` must be a list of {start, end, label}, in characters of the text"
     with pytest.raises(ValueError, match=f"{rule}, which has 8. Received: "):
         columns.read_entities(path)
+
+
+@pytest.mark.parametrize(
+    "start, end, label, rule",
+    [
+        (2, 5, "x", "not overlap another one"),
+        (3, 4, "x", "not be blank"),
+        (4, 8, "y", "have a label of x"),
+    ],
+)
+def test_entities_that_do_not_go_together_are_told(tmp_path, start, end, label, rule):
+    entities = [{"start": start, "end": end, "label": label}, {"start": 0, "end": 3, "label": "x"}]
+    path = write(tmp_path, [{"text": "Ann sang", "entities": entities}], "jsonl")
+    with pytest.raises(ValueError, match=f"line 1: an entity must {rule}. Received: "):
+        columns.read_entities(path, types=["x"])

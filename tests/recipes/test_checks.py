@@ -143,3 +143,16 @@ def test_values_at_their_bounds_are_taken(tmp_path, monkeypatch, flags):
         (tmp_path / name).write_text("text")
     monkeypatch.delenv("KERAS_BACKEND", raising=False)  # PyTorch takes a step a call.
     check_alone("--train_data=a.txt", "--output=out", *flags)
+
+
+@pytest.mark.parametrize(
+    "task, flag, of_task",
+    [
+        ("question_answering", "--html=page.html", "coreference"),
+        ("question_answering", "--mask_rate=0.3", "pretrain or prepare"),
+        ("pretrain", "--benchmark=rte", "classification or relation_extraction"),
+        ("prepare", "--doc_stride=8", "question_answering"),
+    ],
+)
+def test_a_flag_of_another_task_is_told(mistake, task, flag, of_task):
+    mistake(task, [flag], f"is of --task={of_task}", f"--task={task}")

@@ -144,7 +144,8 @@ def test_entities_that_were_found_are_data_to_train_on(trained, preset, tmp_path
     capsys.readouterr()
     with pytest.raises(SystemExit) as stop:
         again(folder, tmp_path / "other", f"--eval_data={found}", column)
-    check_mistake(stop.value.code, capsys.readouterr().err, "type of the model's", "'group'")
+    values = ["found.jsonl, line 1", "have a label of person, place", "'group'"]
+    check_mistake(stop.value.code, capsys.readouterr().err, *values)
 
 
 @pytest.mark.once
@@ -212,4 +213,4 @@ def test_tags_of_one_kind_alone_are_told(preset, tmp_path, capsys):
             preset.parent, tmp_path / "run", f"--preset={preset}",
             f"--train_data={tmp_path / 'a.conll'}",
         )  # fmt: skip
-    check_mistake(stop.value.code, capsys.readouterr().err, "two tags or more", "O alone")
+    check_mistake(stop.value.code, capsys.readouterr().err, "two labels or more", "O alone")

@@ -12,6 +12,7 @@ from keras_spanbert.models.checkpoint_entries import Entry, Part, dense
 from keras_spanbert.models.classifier import (
     POOLER,
     ClassifierTask,
+    as_scalar,
     checked_dropout,
     classifier,
     is_examples,
@@ -122,7 +123,8 @@ class SpanBertMultipleChoice(ClassifierTask):
 
     def label_ids(self, labels) -> np.ndarray:
         """The numbers of the right choices, int32 `[N]`."""
-        values = [np.asarray(v).item() if hasattr(v, "__array__") else v for v in labels]
+        labels = np.asarray(labels) if hasattr(labels, "__array__") else labels
+        values = [as_scalar(value) for value in labels]
         for place, value in enumerate(values):
             is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
             if not is_integer or value < 0:

@@ -5,6 +5,7 @@ Legend: B = texts, C = characters of all texts, W = words of all texts.
 
 import numpy as np
 
+from keras_spanbert.serving.row_batches import cut_to_longest
 from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.relation_extraction.rows import Words, relation_rows
 from keras_spanbert.tasks.relation_extraction.sentences import BRACKETS
@@ -47,8 +48,7 @@ def relations_of_texts(model):
             preprocessor.sequence_length,
             keeps_spans,
         )
-        longest = tf.reduce_max(tf.reduce_sum(inputs["padding_mask"], axis=1))
-        logits = model({n: x[:, :longest] for n, x in inputs.items()}, training=False)
+        logits = model(cut_to_longest(inputs), training=False)
         scores = tf.nn.softmax(tf.cast(logits, tf.float32))
         return {
             "relation": tf.gather(names, tf.argmax(scores, axis=1)),

@@ -352,8 +352,11 @@ class SpanBertTokenClassifier(ClassifierTask):
                     f"{len(words)} words in examples[{i}]"
                 )
             for tag in tags:
-                of_known = tag.partition("-")[2] if self.is_of_entities and tag != "O" else tag
-                if of_known not in known:
+                is_tag = isinstance(tag, str)
+                of_known = tag
+                if is_tag and self.is_of_entities and tag != "O":
+                    of_known = tag.partition("-")[2]
+                if not is_tag or of_known not in known:
                     raise ValueError(
                         f"A tag must be one of the model's {len(self.labels)}: "
                         f"{', '.join(self.labels[:20])}. Received: {tag!r:.80} in examples[{i}]"

@@ -165,7 +165,9 @@ def test_regression_gives_numbers():
         model.evaluate_texts(examples, "sst-2")
 
 
-@pytest.mark.parametrize("labels", [["good", "odd"], [0, 2], [0, -1], [0.5, 1.0], ["good", None]])
+@pytest.mark.parametrize(
+    "labels", [np.eye(2), ["good", "odd"], [0, 2], [0, -1], [0.5, 1.0], ["good", None]]
+)
 def test_a_label_of_no_class_is_told(trained, labels):
     with pytest.raises(ValueError, match="one of the model's 2: bad, good"):
         trained.evaluate(["good film", "dull film"], labels)
@@ -267,6 +269,8 @@ def test_saved_model_gives_the_answers_of_the_library(trained, tmp_path):
         scores = [list(answer["scores"].values()) for answer in expected]
         np.testing.assert_allclose(found["scores"], scores, atol=1e-5)
         np.testing.assert_allclose(found["score"], np.max(scores, axis=1), atol=1e-5)
+    nothing = served["serving_default"](text=tf.constant([], tf.string))
+    assert nothing["scores"].shape == (0, 2)
 
 
 def test_mixed_precision_trains():

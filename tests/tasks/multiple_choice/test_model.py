@@ -181,6 +181,7 @@ def test_what_are_no_questions_is_named(trained, arguments, error):
         ([0, 5], "one of its question's choices. Received: 5 at 1, a question of 3"),
         ([2, 0], "one of its question's choices. Received: 2 at 0, a question of 2"),
         ([0, -1], "the number of a choice, from 0. Received: -1 at 1"),
+        (np.eye(2), "the number of a choice, from 0. Received: array"),
         (["a", "b"], "Received: 'a' at 0"),
         ([0, None], "Received: None at 1"),
         (np.array([0.0, 1.0]), "Received: 0.0 at 0"),

@@ -114,6 +114,8 @@ def test_exported_model_gives_the_answers(trained_extractor, tmp_path):
     }
     outputs = endpoint(**{name: tf.constant(column) for name, column in columns.items()})
     check(answers_of(outputs), trained_extractor.extract(texts, subjects, objects, *types))
+    nothing = endpoint(**{name: tf.constant(column)[:0] for name, column in columns.items()})
+    assert nothing["scores"].shape == (0, len(trained_extractor.relations))
 
 
 def test_sentences_of_semeval(shared_data):

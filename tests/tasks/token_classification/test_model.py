@@ -229,6 +229,7 @@ def test_random_answers_come_with_a_warning(caplog):
         ([], r"`examples` must be a list of dicts .* Received: \[\]"),
         ([{"words": ["bob"], "tags": None}], "`examples` must be a list of dicts"),
         ([{"words": ["bob", "met"], "tags": ["O"]}], r"1 for 2 words in examples\[0\]"),
+        ([{"words": ["bob"], "tags": [None]}], r"model\'s 5: .* None in examples\[0\]"),
         ([{"words": ["bob"], "tags": ["B-group"]}], r"model's 5: O, B-p.* 'B-group' in examples"),
     ],
 )
