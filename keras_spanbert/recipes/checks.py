@@ -54,7 +54,7 @@ def _check_flags_of_tasks():
             if flag.present:
                 raise ValueError(
                     f"`--{flag.name}` is of --task={' or '.join(of_tasks)}. Received: "
-                    f"--{flag.name}={flag.value} with --task={FLAGS.task}"
+                    f"{shown(flag.name)} with --task={FLAGS.task}"
                 )
 
 

@@ -1,9 +1,10 @@
 """`--task=relation_extraction`: sentences with a subject and an object, and their relation."""
 
+import glob
 import os
 
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import check_value
+from keras_spanbert.recipes.checks import INPUTS, check_value
 from keras_spanbert.recipes.flags import FLAGS, group, resolve
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, user_input
@@ -44,6 +45,23 @@ def check() -> None:
     columns.check("relation_extraction")
     for name in ["subject_columns", "object_columns"]:
         check_value(name, len(FLAGS[name].value) == 2, "two columns, of a start and an end")
+    if FLAGS.feature_mode not in (None, "text"):
+        _check_types()
+
+
+def _check_types():
+    """Raises a ValueError where no file can have the types that rows are to show."""
+    layouts = {
+        _layout(path)
+        for name in INPUTS
+        for pattern in FLAGS[name].value or []
+        for path in glob.iglob(pattern, recursive=True)
+    }
+    are_named = FLAGS.subject_type_column and FLAGS.object_type_column
+    rule = "text without --subject_type_column and --object_type_column"
+    check_value("feature_mode", None not in layouts or are_named, rule)
+    is_semeval = "semeval2010" in layouts
+    check_value("feature_mode", not is_semeval, "text with SemEval-2010 Task 8: it has no types")
 
 
 def run(run: Run) -> None:
@@ -74,6 +92,9 @@ def _arguments(examples):
 
     no_relation = FLAGS.no_relation or "no_relation"
     names = {example["relation"] for example in examples}
+    if FLAGS.no_relation is not None:
+        rule = f"a relation of --train_data: {', '.join(sorted(names))}"
+        check_value("no_relation", no_relation in names, rule)
     if FLAGS.no_relation is None and RELATIONS[0] in names <= set(RELATIONS):
         relations = list(RELATIONS)
     else:
@@ -141,23 +162,27 @@ def _read(paths, flag, model):
 
 
 def _take_types(preprocessor, examples, paths):
-    """Has types of data to evaluate or predict symbols, where the model can still learn them."""
-    if FLAGS.train_data:  # In the order of the released script: these before those to train on.
+    """Has the types of data known, by new symbols where the model can still learn them."""
+    hint = ""
+    if FLAGS.train_data:
         preprocessor.adapt(examples)
+        hint = "; --feature_mode=text takes none"
     known = preprocessor.symbols
     for example in examples:
         for role, key in [("SUBJ", "subj_type"), ("OBJ", "obj_type")]:
             if f"{role}={example[key]}" not in known:
                 raise ValueError(
-                    f"{' '.join(paths)}, id {example['id']}: with --feature_mode="
-                    f"{preprocessor.mode} `{key}` must be a type that the model knows; "
-                    f"--feature_mode=text takes none. Received: {example[key]!r}"
+                    f"{' '.join(paths)}, id {example['id']}: --feature_mode={preprocessor.mode} "
+                    "takes types of subject and object that the model knows, of a table in "
+                    f"--subject_type_column and --object_type_column{hint}. Received: `{key}` "
+                    f"{example[key]!r}"
                 )
 
 
 def _stream(model, examples):
     if model.preprocessor.uses_types:
-        model.preprocessor.adapt(examples)
+        # In the order of the released script: types to evaluate on have had their symbols before.
+        _take_types(model.preprocessor, examples, FLAGS.train_data)
         log(f"Symbols for {len(model.preprocessor.types())} types of subjects and objects")
     return fine_tuning.length_grouped(model, examples)
 

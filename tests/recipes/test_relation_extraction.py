@@ -185,12 +185,30 @@ def test_semeval_has_its_official_score_and_form(preset, tmp_path, capsys):
         (["--train_data=train.csv", "--text_column=body"], ["train.csv, line 1", "no body"]),
         (["--train_data=train.json,train.csv"], ["--benchmark says which", "train.csv"]),
         (["--train_data=bad.json"], ["bad.json, example 0", "`subj_start` and `subj_end`"]),
-        (["--train_data=train.csv", "--feature_mode=ner"], ["takes a type of the subject"]),
+        (
+            ["--train_data=train.json", "--eval_data=train.c*", "--feature_mode=ner"],
+            ["`--feature_mode` must be text without --subject_type_column and --object_type"],
+        ),
+        (
+            ["--train_data=train.txt", "--feature_mode=text_ner"],
+            ["`--feature_mode` must be text with SemEval-2010 Task 8"],
+        ),
+        (
+            ["--train_data=part.json"],
+            ["part.json, id 5-0: --feature_mode=ner takes", "=text takes none", "`obj_type` None"],
+        ),
         (
             ["--train_data=train.json", "--eval_data=odd.json"],
             ["odd.json, example 0 (id '5-0')", "'boss'"],
         ),
-        (["--eval_data=train.json"], ["`relations` must be given", "no classifier"]),
+        (
+            ["--train_data=train.csv", "--no_relation=nothing"],
+            [
+                "`--no_relation` must be a relation of --train_data: former_head, head, "
+                "no_relation. Received: --no_relation=nothing"
+            ],
+        ),
+        (["--eval_data=train.json"], ["trained head", "--train_data trains one"]),
         (
             ["--train_data=train.json", "--predict_data=train.json", "--predictions=found.txt"],
             ["--predictions", ".csv, .tsv, .jsonl"],
@@ -201,9 +219,12 @@ def test_mistake_names_what_is_wrong(preset, tmp_path, capsys, monkeypatch, argu
     monkeypatch.chdir(tmp_path)
     write_csv(tmp_path / "train.csv", 16, seed=1)
     write_tacred(tmp_path / "train.json", 16, seed=1)
-    first, *_ = examples(4, seed=5)
+    first, *rest = examples(4, seed=5)
     (tmp_path / "bad.json").write_text(json.dumps([{**first, "subj_end": 99}]))
     (tmp_path / "odd.json").write_text(json.dumps([{**first, "relation": "boss"}]))
+    part = [{**example, "obj_type": None} for example in [first, *rest]]
+    (tmp_path / "part.json").write_text(json.dumps(part))
+    write_semeval(tmp_path / "train.txt", 16, seed=1)
     own = [] if any("_column" in argument for argument in arguments) else COLUMNS
     with pytest.raises(SystemExit) as stop:
         in_process(
@@ -224,5 +245,5 @@ def test_type_that_a_trained_model_does_not_know_is_told(trained, tmp_path, caps
             "--task=relation_extraction", f"--preset={folder / 'run'}",
             f"--eval_data={tmp_path / 'dev.json'}", f"--output={tmp_path / 'out'}",
         )  # fmt: skip
-    values = ["dev.json, id 0-0", "--feature_mode=ner", "'DOG'"]
+    values = ["dev.json, id 0-0", "--feature_mode=ner", "--object_type_column. ", "'DOG'"]
     check_mistake(stop.value.code, capsys.readouterr().err, *values)
