@@ -91,7 +91,9 @@ def test_files_without_labels(tmp_path):
     path = write(tmp_path, 'x\t"A\tb\tc\td\te\t\n', "a.tsv")
     (example,) = codah.read(path, needs_labels=False)
     assert example["label"] is None and example["prompt"] == '"A'
-    with pytest.raises(ValueError, match="line 1: an example must have a label; needs_labels=Fal"):
+    with pytest.raises(
+        ValueError, match="line 1: an example to train or score on must have a label"
+    ):
         codah.read(path)
 
 
@@ -141,7 +143,9 @@ def test_lines_of_commonsense_qa(tmp_path):
     choices = [f"text {c}" for c in "ABCDE"]
     expected = {"id": "70701f", "prompt": "What is one doing?", "choices": choices, "label": 1}
     assert first == expected and second == {**expected, "label": None}
-    with pytest.raises(ValueError, match="line 2: an example must have a label; needs_labels"):
+    with pytest.raises(
+        ValueError, match="line 2: an example to train or score on must have a label"
+    ):
         commonsense_qa.read(path)
     commonsense_qa.write_predictions(tmp_path / "a.csv", [first, second], [4, 0])
     assert (tmp_path / "a.csv").read_bytes() == b"70701f,E\n70701f,A\n"
@@ -213,7 +217,10 @@ def test_articles_without_answers(tmp_path):
     [
         ({"answers": ["A", "A"]}, "must be as long. Received: 3, 3, 2"),
         ({"answers": ["A", "E", "A"]}, "question 1: a label must .*, A to D. Received: 'E'"),
-        ({"answers": ["A", "", "A"]}, "question 1: an example must have a label"),
+        (
+            {"answers": ["A", "", "A"]},
+            "question 1: an example to train or score on must have a label",
+        ),
         ({"options": [["a", "b"], "ab", ["a"]]}, "question 1: .*its options a list of strings"),
         ({"questions": ["a", 2, "c"]}, "question 1: a question must be a string"),
         ({"article": None}, "`article` must be a str. Received: None"),

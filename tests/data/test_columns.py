@@ -93,7 +93,7 @@ def test_labels_may_be_numbers_known_names_or_none(tmp_path, ending):
         path = write(tmp_path, rows, ending)
         examples = columns.read_texts(path, needs_labels=False)
         assert {example["label"] for example in examples} == {None}
-        with pytest.raises(ValueError, match="no label in|must have a `label`; needs_labels=False"):
+        with pytest.raises(ValueError, match="no label in|or score on must have a `label`"):
             columns.read_texts(path)
 
 
@@ -192,7 +192,7 @@ def test_spans_in_characters_become_spans_of_words(tmp_path, ending):
         ({"object_start": "x"}, "`object_start` must be an integer.*Received: 'x'"),
         ({"text": ""}, "must be a text, not empty"),
         ({"relation": "owns"}, "`relation` must be one of runs. Received: 'owns'"),
-        ({"relation": ""}, "must have a `relation`; needs_labels=False"),
+        ({"relation": ""}, "or score on must have a `relation`"),
     ],
 )
 def test_error_in_a_relation_names_the_line(tmp_path, ending, change, message):
@@ -238,7 +238,7 @@ def test_choices_of_a_list(tmp_path):
         ({"label": "c"}, "must be a letter from A. Received: 'c'"),
         ({"label": 1.0}, "number from 0, or its letter from A. Received: 1.0"),
         ({"label": True}, "number from 0, or its letter from A. Received: True"),
-        ({"label": None}, "must have a label; needs_labels=False"),
+        ({"label": None}, "or score on must have a label"),
         ({"question": " "}, "a question must not be empty"),
     ],
 )

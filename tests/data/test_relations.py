@@ -78,7 +78,7 @@ def test_lines_gzip_and_examples_without_labels(tmp_path):
         ({"token": []}, "`token` must be a list of strings"),
         ({"token": ["a", None] * 3}, "`token` must be a list of strings"),
         ({"token": ["a\ud800"] * 6}, "no lone surrogates.*of `token`"),
-        ({"relation": None}, "must have a `relation`; needs_labels=False reads without"),
+        ({"relation": None}, "or score on must have a `relation`"),
         ({"relation": 3}, "`relation` must be a str. Received: 3"),
         ({"relation": "per:ag"}, "must be one of no_relation, per:employee_of. Received: 'per:ag'"),
         ({"subj_type": 3}, "`subj_type` must be a str. Received: 3"),
@@ -210,8 +210,8 @@ def test_file_without_labels_and_line_ends_of_windows(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        (SENTENCE, "line 1: an example must have a relation; needs_labels=False"),
-        (SENTENCE + "Comment:\n", "line 1: an example must have a relation"),
+        (SENTENCE, "line 1: an example to train or score on must have a relation"),
+        (SENTENCE + "Comment:\n", "line 1: an example to train or score on must have a relation"),
         (SENTENCE + "\nOther\n", "line 3: an example must begin with its id, a tab"),
         (
             SENTENCE + "Cause-Effect\n",
