@@ -15,6 +15,7 @@ def choice_example(
     label: int | None,
     place: str,
     allow_empty: bool = False,
+    letter: str | None = None,
 ) -> dict:
     """The example of a question, checked.
 
@@ -26,6 +27,8 @@ def choice_example(
         label: int, the number of the right choice, or `None`.
         place: string, which messages begin with.
         allow_empty: bool. Whether a choice may be blank. Defaults to `False`.
+        letter: string. The label as it is written, where that is a letter.
+            Defaults to `None`.
 
     Returns:
         Dict: see `keras_spanbert.data.swag.read`.
@@ -44,6 +47,11 @@ def choice_example(
         )
     if not allow_empty and not all(choice.strip() for choice in choices):
         raise ValueError(f"{place}: a choice must not be empty. Received: {choices!r:.80}")
+    if label is not None and letter and label >= len(choices):
+        last = string.ascii_uppercase[len(choices) - 1]
+        raise ValueError(
+            f"{place}: a label must be a choice's letter, A to {last}. Received: {letter!r}"
+        )
     if label is not None and not 0 <= label < len(choices):
         raise ValueError(
             f"{place}: a label must be a choice's number from 0, below {len(choices)}. "

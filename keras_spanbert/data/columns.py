@@ -196,9 +196,9 @@ def read_choices(
             texts = [_text(row, name, place, may_be_empty=True) for name in names]
             while texts and not texts[-1].strip():
                 texts.pop()
-        number = _choice(row.get(label), label, place, needs_labels)
+        number, letter = _choice(row.get(label), label, place, needs_labels)
         name = _id(row, id, place, len(examples))
-        examples.append(choice_example(name, prompt, texts, number, place))
+        examples.append(choice_example(name, prompt, texts, number, place, letter=letter))
     return check_ids(examples, paths)
 
 
@@ -356,16 +356,17 @@ def _id(row, name, place, number):
 
 
 def _choice(cell, name, place, needs_labels):
-    """The number of a choice that is written as such, or as a letter."""
+    """The number of a choice that is written as such, or as a letter, and the letter."""
     cell = str(cell) if type(cell) is int else cell
     if cell is None or isinstance(cell, str) and (not cell.strip() or cell.strip().isdecimal()):
-        return choice_number(cell and cell.strip(), place, needs_labels)
+        return choice_number(cell and cell.strip(), place, needs_labels), None
     if not isinstance(cell, str) or len(cell.strip()) != 1:
         raise ValueError(
             f"{place}: `{name}` must be a choice's number from 0, or its letter from A. Received: "
             f"{cell!r:.80}"
         )
-    return choice_letter(cell.strip(), place, needs_labels)
+    letter = cell.strip()
+    return choice_letter(letter, place, needs_labels), letter
 
 
 def _label(row, name, place, needs_labels, labels=None, is_regression=False):

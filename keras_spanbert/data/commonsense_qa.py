@@ -48,8 +48,9 @@ def read(paths, needs_labels: bool = True) -> list[dict]:
                     f"{place}: the choices' labels must be letters from A, in order. Received: "
                     f"{', '.join(letters):.80}"
                 )
-            label = choice_letter(value.get("answerKey"), place, needs_labels)
-            examples.append(choice_example(name, stem, texts, label, place))
+            letter = value.get("answerKey")
+            label = choice_letter(letter, place, needs_labels)
+            examples.append(choice_example(name, stem, texts, label, place, letter=letter))
     return check_some(examples, paths)
 
 

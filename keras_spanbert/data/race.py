@@ -82,4 +82,5 @@ def _questions(path, value, needs_labels):
             question, choices = "", [parts[0] + choice + parts[1] for choice in choices]
         # The usual readers take an empty answer as any other.
         prompt = article, question
-        yield choice_example(f"{name}-{number}", prompt, choices, label, place, allow_empty=True)
+        more = {"allow_empty": True, "letter": answer}
+        yield choice_example(f"{name}-{number}", prompt, choices, label, place, **more)

@@ -154,7 +154,7 @@ def test_lines_of_commonsense_qa(tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"answerKey": "F"}, "line 1: a label must be .*below 5. Received: 5"),
+        ({"answerKey": "F"}, "line 1: a label must be .*, A to E. Received: 'F'"),
         ({"answerKey": "b"}, "line 1: an answer must be a letter from A. Received: 'b'"),
         ({"answerKey": 1}, "Received: 1"),
         ({"id": 3}, "line 1: `id` must be a str. Received: 3"),
@@ -216,7 +216,7 @@ def test_articles_without_answers(tmp_path):
     "change, message",
     [
         ({"answers": ["A", "A"]}, "must be as long. Received: 3, 3, 2"),
-        ({"answers": ["A", "E", "A"]}, "question 1: a label must be .*below 4. Received: 4"),
+        ({"answers": ["A", "E", "A"]}, "question 1: a label must .*, A to D. Received: 'E'"),
         (
             {"answers": ["A", "", "A"]},
             "question 1: an example to train or score on must have a label",

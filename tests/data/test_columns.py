@@ -234,7 +234,7 @@ def test_choices_of_a_list(tmp_path):
         ({"choices": "a b"}, "`choices` must be a list of strings, or one column of several"),
         ({"choices": 3}, "`choices` must be a list of strings. Received: 3"),
         ({"label": 2}, "number from 0, below 2. Received: 2"),
-        ({"label": "C"}, "number from 0, below 2. Received: 2"),
+        ({"label": "Z"}, "a label must be a choice's letter, A to B. Received: 'Z'"),
         ({"label": "c"}, "must be a letter from A. Received: 'c'"),
         ({"label": 1.0}, "number from 0, or its letter from A. Received: 1.0"),
         ({"label": True}, "number from 0, or its letter from A. Received: True"),

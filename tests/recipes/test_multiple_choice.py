@@ -230,7 +230,7 @@ def test_run_on_codah_goes_on_where_it_was(preset, tmp_path, capsys):
         ),
         (
             ["--preset={preset}", "--train_data=other.csv", COLORS],
-            ["other.csv, line 2", "below 2", "3"],
+            ["other.csv, line 2", "A to B", "Received: 'D'"],
         ),
         (["--preset={preset}", "--train_data=one.csv", COLORS], ["one.csv, line 2", "two choices"]),
         (["--preset={preset}", "--train_data=bytes.csv", COLORS], ["bytes.csv", "UTF-8"]),

@@ -80,7 +80,7 @@ def is_one(prompts, choices) -> bool:
     """Whether these are one prompt, a string or pair, with its own list of choices."""
     is_pair = isinstance(prompts, tuple) and len(prompts) == 2
     is_prompt = isinstance(prompts, str) or is_pair and all(isinstance(p, str) for p in prompts)
-    is_list = isinstance(choices, (list, tuple)) and bool(choices)
+    is_list = isinstance(choices, (list, tuple, str))  # A string is told as no list of choices.
     return is_prompt and is_list and all(isinstance(choice, str) for choice in choices)
 
 
@@ -126,7 +126,7 @@ def _as_choices(choices):
 def _one_list(number, row):
     if isinstance(row, (str, bytes)):
         raise ValueError(
-            "`choices` must be a list of strings for each prompt. Received: "
+            f"`choices` must be a list of strings for each prompt, {FEWEST} or more. Received: "
             f"choices[{number}]={row!r:.80}, of type {type(row).__name__}"
         )
     return as_strings(**{f"choices[{number}]": row})

@@ -164,9 +164,10 @@ def test_mixed_precision_trains_and_its_logits_are_float32():
             ("red", [["red", "blue"]]),
             "`prompts` must be a list of strings. Received: prompts='red'",
         ),
-        (("red", "blue"), "`prompts` must be a list of strings"),
         ((["red"], [["red"]]), "2 choices or more. Received: 1"),
         (("red", ["red"]), "2 choices or more. Received: 1"),
+        (("red", []), "2 choices or more. Received: 0"),
+        (("red", "blue"), r"a list of strings for each prompt, 2 or more. Received: .*='blue'"),
         ((["red"], [["red", "blue"]], ["it"] * 2), "as many. Received: 1, 1, 2"),
     ],
 )

@@ -147,7 +147,7 @@ def test_very_long_and_odd_texts():
         ([("a", 1)], [["a", "b"]], None, r"pair of strings.* Received: prompts\[0\]=\('a', 1\)"),
         ([("a", "b", "c")], [["a", "b"]], None, "or a pair of strings"),
         ([("a", "b")], [["a", "b"]], ["c"], "`prompts` must be strings where `contexts` are given"),
-        (["a"], ["ab"], None, r"a list of strings for each prompt. Received: choices\[0\]='ab'"),
+        (["a"], ["ab"], None, r"strings for each prompt, 2 or more. Received: choices\[0\]='ab'"),
         (["a"], [["a", None]], None, r"Received: choices\[0\]\[1\]=None"),
         (["a"], [["a"]], None, r"2 choices or more. Received: 1 in choices\[0\]=\['a'\]"),
         (["a"], [[]], None, "2 choices or more. Received: 0"),
