@@ -278,8 +278,7 @@ def read_entities(
         List of dicts: `id`, `text`, `entities` and `place`, path and line, for messages.
 
     Raises:
-        ValueError: see `read_texts`; and where an entity is not in its text, is
-            blank or overlaps another one, or its label is unknown.
+        ValueError: see `read_texts`; and where an entity is out of place or unknown.
 
     Example:
     ```python
