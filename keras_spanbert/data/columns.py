@@ -275,7 +275,7 @@ def read_entities(
         types: list of strings, the labels there may be. Defaults to `None`, all.
 
     Returns:
-        List of dicts: `id`, `text` and `entities`.
+        List of dicts: `id`, `text`, `entities` and `place`, path and line, for messages.
 
     Raises:
         ValueError: see `read_texts`; and where an entity is not in its text, is
@@ -291,7 +291,7 @@ def read_entities(
         content, found = _text(row, text, place), row[entities]
         check_entities(found, content, types, place, entities)
         name = _id(row, id, place, len(examples))
-        examples.append({"id": name, "text": content, "entities": found})
+        examples.append({"id": name, "text": content, "entities": found, "place": place})
     return check_ids(examples, paths)
 
 

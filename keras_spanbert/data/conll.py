@@ -77,6 +77,37 @@ def read(
     return examples
 
 
+def has_tags(path: str | os.PathLike, types=()) -> bool:
+    """Whether a file is of words with their tags, for `read`, rather than of texts.
+
+    So it is where each line that is not blank ends in a tag of entities behind a
+    word, and where in any line such a tag, or one of `types`, stands behind a tab:
+    with it one file may have lines that `read` refuses.
+
+    Args:
+        path: string.
+        types: list of strings, other tags that there may be. Defaults to `()`.
+
+    Raises:
+        ValueError: where a line is not UTF-8, or the file is damaged gzip.
+
+    Example:
+    ```python
+    keras_spanbert.data.conll.has_tags("emerging.test.annotated")  # True
+    ```
+    """
+    are_tagged = set()
+    for _, line in read_lines(path):
+        cells = _cells(line)
+        if cells and "\t" in line:
+            if any(cell in types or _TAG.fullmatch(cell) for cell in cells[1:]):
+                return True
+            are_tagged.add(False)
+        elif cells:
+            are_tagged.add(len(cells) > 1 and bool(_TAG.fullmatch(cells[-1])))
+    return are_tagged == {True}
+
+
 def tag_names(examples) -> list[str]:
     """The tags that models of examples give, which always make whole entities.
 
@@ -209,8 +240,8 @@ def _example(rows, column, needs_labels, types, convert, entities):
         )
     if is_tagged and not (-len(first) < column < len(first) and column):
         raise ValueError(
-            f"{first_place}: `column` must be one of the columns after the first, 1 to "
-            f"{len(first) - 1}, or -1 and so on from the end. Received: column={column}"
+            f"{first_place}: `column` (--label_column) must be one of the columns after the first, "
+            f"1 to {len(first) - 1}, or -1 and so on from the end. Received: column={column}"
         )
     for place, cells in rows:
         if len(cells) != len(first):

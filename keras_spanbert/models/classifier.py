@@ -107,10 +107,12 @@ class ClassifierTask(SpanBertTask):
     # === Loading ===
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
+        rate = settings.get("classifier_dropout")
+        arguments = {"dropout": settings["hidden_dropout_prob"] if rate is None else rate}
         if cls.names_argument is None or "num_labels" not in settings:
-            return {}
+            return arguments
         names = names_in(settings) or [str(i) for i in range(settings["num_labels"])]
-        return {cls.names_argument: names}
+        return {**arguments, cls.names_argument: names}
 
     @classmethod
     def is_in(cls, checkpoint) -> bool:
@@ -195,6 +197,7 @@ class ClassifierTask(SpanBertTask):
         names = self.label_names() or [f"LABEL_{i}" for i in range(num_labels)]
         return {
             **super().checkpoint_settings(),
+            "classifier_dropout": self.dropout,
             "num_labels": num_labels,
             "id2label": {str(i): name for i, name in enumerate(names)},
             "label2id": {name: i for i, name in enumerate(names)},

@@ -14,6 +14,10 @@ _EPOCHS = 3
 _LEARNING_RATE = 5e-5
 # Of files in columns by name; in others, a line is a word.
 _TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines")
+_TEXTS = (
+    "Were these texts: to train and to score they stand in .jsonl files with --text_column; to "
+    "predict in .csv, .tsv or .jsonl with --text_column, or in .txt with --predictions in .jsonl"
+)
 
 string, integer, number, boolean, strings, choice = group("Token classification")
 string("words_column", "words", "Column of a sentence's words in .csv, .tsv and .jsonl.")
@@ -71,7 +75,7 @@ def _have_texts(paths):
 
 
 def _are_texts(paths):
-    """Whether files to predict are texts. Words may stand in .txt: their predictions do then."""
+    """Whether files to predict may be texts, by their names: words may stand in .txt too."""
     are_texts = [path.removesuffix(".gz").endswith(".txt") for path in paths]
     is_json = (FLAGS.predictions or "").endswith(".jsonl")
     return _have_texts(paths) or bool(paths) and all(are_texts) and is_json
@@ -99,10 +103,9 @@ def _build(**arguments):
 
 
 def _read(paths, flag, model):
-    from keras_spanbert.data import conll
     from keras_spanbert.data.columns import read_entities, read_words
 
-    if flag == "predict_data" and _are_texts(paths):
+    if flag == "predict_data" and _are_texts(paths) and not _have_tags(paths, model.kinds):
         return _texts(paths)
     of_entities, kinds = FLAGS.entities, None
     if model is not None:
@@ -120,8 +123,27 @@ def _read(paths, flag, model):
             tags = FLAGS.label_column or "tags"
             examples += read_words(path, words=FLAGS.words_column, tags=tags, **rules)
         else:
-            examples += conll.read(path, column=int(FLAGS.label_column or -1), **rules)
+            examples += _sentences(path, **rules)
     return examples
+
+
+def _have_tags(paths, kinds):
+    """Whether one of the files to predict has words with tags: all are to be read so then."""
+    from keras_spanbert.data import conll
+
+    return any(conll.has_tags(path, kinds) for path in paths if not _is_table(path))
+
+
+def _sentences(path, **rules):
+    """The sentences of a file of a word a line; where it has texts the message says so."""
+    from keras_spanbert.data import conll
+
+    try:
+        return conll.read(path, column=int(FLAGS.label_column or -1), **rules)
+    except ValueError as error:
+        if _have_tags([path], rules["types"] or ()):
+            raise
+        raise ValueError(f"{error}. {_TEXTS}") from None
 
 
 def _texts(paths):

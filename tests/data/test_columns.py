@@ -293,8 +293,8 @@ def test_entities_of_texts(tmp_path):
     rows = [{"body": "Ann sang", "spans": [entity]}, {"body": "sang", "spans": []}]
     path = write(tmp_path, rows, "jsonl")
     assert columns.read_entities(path, text="body", entities="spans") == [
-        {"id": "0", "text": "Ann sang", "entities": [entity]},
-        {"id": "1", "text": "sang", "entities": []},
+        {"id": "0", "text": "Ann sang", "entities": [entity], "place": f"{path}, line 1"},
+        {"id": "1", "text": "sang", "entities": [], "place": f"{path}, line 2"},
     ]
 
 

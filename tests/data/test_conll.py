@@ -125,10 +125,30 @@ def test_error_names_the_line_and_the_rule(tmp_path, text, message):
     assert str(path) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "text, types, expected",
+    [
+        ("Bob\tB-person\nran\tO\n", (), True),
+        ("Bob\tB-person\tNNP\nran\n", (), True),  # `read` says what is wrong with it.
+        (CONLL_2003, (), True),
+        ("Bob\tNNP\nran\tVBD\n", (), False),
+        ("Bob\tNNP\nran\tVBD\n", ["VBD"], True),
+        ("Bob ran .\n", ["."], False),  # A text of which each word stands alone.
+        ("Bob ran.\nHis type is O\n", (), False),
+        ("His type is O\n", (), True),
+        ("O\nB-x\n", (), False),
+        ("\tBob ran.\n1\tShe saw O. and him\n", (), False),
+        ("\n-DOCSTART-\n", (), False),
+    ],
+)
+def test_texts_are_told_from_words_with_tags(tmp_path, text, types, expected):
+    assert conll.has_tags(write(tmp_path, text), types) is expected
+
+
 @pytest.mark.parametrize("column", [0, 2, -2])
 def test_column_that_is_none_of_tags_is_named(tmp_path, column):
     path = write(tmp_path, "a\tO\n")
-    message = f"{path}, line 1: `column` must be one of the columns after the first, 1 to 1"
+    message = f"{path}, line 1: `column` (--label_column) must be one of the columns after"
     with pytest.raises(ValueError, match=f"{re.escape(message)}.*column={column}"):
         conll.read(path, column=column)
 

@@ -101,6 +101,26 @@ def test_texts_have_the_entities_that_the_exported_model_gives(trained, tmp_path
 
 
 @pytest.mark.once
+def test_words_with_tags_in_a_txt_are_no_texts(trained, tmp_path, capsys):
+    folder, *_ = trained
+    (tmp_path / "a.txt").write_text("annie\tB-person\nmet\tO\nbob\tO\n\nrome\tO\n")
+    predict = [f"--predict_data={tmp_path / '*.txt'}", f"--predictions={tmp_path / 'b.jsonl'}"]
+    again(folder, tmp_path / "run", *predict)
+    assert "Wrote the tags of 2 sentences" in capsys.readouterr().out
+    rows = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert rows == [
+        {"words": ["annie", "met", "bob"], "tags": ["B-person", "O", "B-person"]},
+        {"words": ["rome"], "tags": ["B-place"]},
+    ]
+    (tmp_path / "b.jsonl").unlink()
+    (tmp_path / "c.txt").write_text("annie met bob.\nold rome\n")
+    with pytest.raises(SystemExit) as stop:
+        again(folder, tmp_path / "mixed", *predict)
+    mistake = [f"{tmp_path / 'c.txt'}, line 1", "in .txt with --predictions in .jsonl"]
+    check_mistake(stop.value.code, capsys.readouterr().err, *mistake)
+
+
+@pytest.mark.once
 def test_words_and_texts_in_tables(trained, tmp_path, capsys):
     folder, *_ = trained
     rows = [{"tokens": x["words"], "ner": x["tags"], "key": "k"} for x in examples(4, seed=5)]
@@ -172,8 +192,9 @@ def test_labels_of_no_entities(preset, tmp_path, capsys):
         ("bob\tB-group\n", [], ["a.conll, line 1", "one of person, place", "B-group"]),
         ("bob\tgroup\n", [], ["a.conll, line 1", "must be O, or B-", "group"]),
         ("bob\n", [], ["a.conll, line 1", "word and its tag"]),
-        ("bob\tO\n", ["--label_column=7"], ["a.conll, line 1", "column=7"]),
+        ("bob\tO\n", ["--label_column=7"], ["a.conll, line 1", "(--label_column)", "=7"]),
         ("\n", [], ["a.conll", "must hold sentences"]),
+        ("annie met bob.\n", [], ["a.conll, line 1", ".jsonl files with --text_column"]),
     ],
 )
 def test_mistakes_in_files_are_told(trained, tmp_path, capsys, text, flags, values):

@@ -117,7 +117,8 @@ class SpanBertTextClassifier(ClassifierTask):
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
         arguments = super().arguments_for(settings)
-        return {"num_classes": settings["num_labels"], **arguments} if arguments else {}
+        count = settings.get("num_labels")
+        return arguments if count is None else {**arguments, "num_classes": count}
 
     @classmethod
     def labels_of(cls, arguments: dict) -> list[str] | None:

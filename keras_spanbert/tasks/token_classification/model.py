@@ -127,17 +127,18 @@ class SpanBertTokenClassifier(ClassifierTask):
 
         Raises:
             ValueError: where `x` or `y` are something else, a label is none of the
-                model's, or words and labels are not as many.
+                model's, words and labels are not as many, or entities cut or share words.
         """
         self.check_preprocessor()
+        places = None
         if y is None and is_examples(x):
-            tags = _labels_of_examples(x)
+            tags, places = _labels_of_examples(x), [example.get("place") for example in x]
             y = None if all(tag is None for tag in tags) else tags
         texts = as_texts(x)
         if y is None:
             return self.preprocessor.call(texts), None, None
         words = self.preprocessor.words(texts)
-        labels = self.word_labels(texts, y, words)
+        labels = self.word_labels(texts, y, words, places)
         windows = self.preprocessor.windows_of(words)
         example = windows["example_index"]
         is_label = windows["is_label"]
@@ -156,14 +157,14 @@ class SpanBertTokenClassifier(ClassifierTask):
         labels = np.append(labels, np.int32(0))  # There may be none.
         return inputs, np.where(is_label, labels[place], np.int32(0)), weights
 
-    def word_labels(self, texts: list, labels, words: Words) -> np.ndarray:
+    def word_labels(self, texts: list, labels, words: Words, places=None) -> np.ndarray:
         """The numbers of all words' labels, one text after another: int32 `[S]`.
 
         Args:
             texts: list of lists of words, or of strings.
             labels: list, array or ragged tensor of as many lists of labels, names or
                 numbers; of strings a list of lists of entities.
-            words: `Words` of the texts.
+            words, places: see `labels_of_spans`.
 
         Raises:
             ValueError: where they are not as many, or one is none of the model's.
@@ -174,7 +175,7 @@ class SpanBertTokenClassifier(ClassifierTask):
                     "`y` must be a list of lists of entities, where `x` are strings. Received: "
                     f"{labels!r:.80}, of type {type(labels).__name__}"
                 )
-            return labels_of_spans(words, texts, labels, list(self.labels))
+            return labels_of_spans(words, texts, labels, list(self.labels), places)
         rows = labels.to_list() if hasattr(labels, "to_list") else labels
         rows = np.asarray(rows).tolist() if hasattr(rows, "__array__") else rows
         if not isinstance(rows, (list, tuple)) or len(rows) != len(texts):
@@ -329,7 +330,8 @@ class SpanBertTokenClassifier(ClassifierTask):
         texts, gold = as_texts(examples), _labels_of_examples(examples)
         if isinstance(texts[0], str):
             predicted, words = self._tags(texts, batch_size)
-            labels = labels_of_spans(words, texts, gold, list(self.labels))
+            places = [example.get("place") for example in examples]
+            labels = labels_of_spans(words, texts, gold, list(self.labels), places)
             gold = _by_text([self.labels[label] for label in labels], words)
         else:
             gold = [list(tags) for tags in gold]

@@ -8,20 +8,23 @@ from keras_spanbert.tasks.token_classification.decoding import is_of_entities
 from keras_spanbert.tasks.token_classification.words import Words
 
 
-def labels_of_spans(words: Words, texts: list[str], spans, labels: list[str]) -> np.ndarray:
+def labels_of_spans(
+    words: Words, texts: list[str], spans, labels: list[str], places: list | None = None
+) -> np.ndarray:
     """The numbers of all words' labels, one text after another: int32 `[S]`.
-
-    A word that a span covers in part is in it.
 
     Args:
         words: `Words` of the texts.
         texts: list of strings.
         spans: list of lists of `{"start", "end", "label"}`, a list a text.
         labels: list of strings, the model's.
+        places: list of strings, what messages call each text, `None` for its
+            number. Defaults to `None`, for all.
 
     Raises:
         ValueError: where a span is something else or not in its text, holds no
-            word or one of another span, or the model has no such label.
+            word, part of one or one of another span, or the model has no such
+            label.
     """
     if len(spans) != len(texts):
         raise ValueError(
@@ -32,36 +35,39 @@ def labels_of_spans(words: Words, texts: list[str], spans, labels: list[str]) ->
     found = np.full(len(words.bounds), outside, np.int32)
     ends = np.cumsum(words.num_words)
     for i, (text, of_text) in enumerate(zip(texts, spans)):
+        place = places and places[i] or f"text {i}"
         here = slice(ends[i] - words.num_words[i], ends[i])
         bounds, is_taken = words.bounds[here], np.zeros(words.num_words[i], bool)
         if not isinstance(of_text, (list, tuple)):
             raise ValueError(
                 "The entities of a text must be a list of {'start', 'end', 'label'}. Received: "
-                f"{of_text!r:.80} for text {i}"
+                f"{of_text!r:.80} for {place}"
             )
         for span in of_text:
-            start, end, label = _checked(span, text, i)
+            start, end, label = _checked(span, text, place)
             first = int(np.searchsorted(bounds[:, 1], start, side="right"))
             last = int(np.searchsorted(bounds[:, 0], end, side="left"))
-            rule = None
+            rule, received = None, f"{text[start:end]!r:.80}"
             if first >= last:
                 rule = "hold a word"
             elif is_taken[first:last].any():
                 rule = "have no word of another one"
+            elif start > bounds[first, 0] or end < bounds[last - 1, 1]:
+                rule = "begin and end where words do"
+                received += f" of {text[bounds[first, 0] : bounds[last - 1, 1]]!r:.80}"
             if rule:
                 raise ValueError(
-                    f"An entity must {rule}. Received: {span!r:.80}, {text[start:end]!r:.80} in "
-                    f"text {i}"
+                    f"An entity must {rule}. Received: {span!r:.80}, {received} in {place}"
                 )
             is_taken[first:last] = True
             numbers_of_words = [
-                _number(name, label, labels, i) for name in _names(label, last - first, labels)
+                _number(name, label, labels, place) for name in _names(label, last - first, labels)
             ]
             found[here][first:last] = numbers_of_words
         if outside < 0 and not is_taken.all():
             raise ValueError(
                 f"Each word must have a label: the model has no 'O'. Received: none for a word of "
-                f"text {i}"
+                f"{place}"
             )
     return found
 
@@ -75,13 +81,13 @@ def _checked(span, text, place):
     if not are_places or not isinstance(span.get("label"), str):
         raise ValueError(
             "An entity must be {'start', 'end', 'label'}, two integers and a string. Received: "
-            f"{span!r:.80} in text {place}"
+            f"{span!r:.80} in {place}"
         )
     start, end = map(int, values)
     if not 0 <= start < end <= len(text):
         raise ValueError(
             f"An entity must be in its text, of {len(text)} characters. Received: {span!r:.80} in "
-            f"text {place}"
+            f"{place}"
         )
     return start, end, span["label"]
 
@@ -106,6 +112,6 @@ def _number(name, label, labels, place):
     if name not in labels:
         raise ValueError(
             f"An entity's label must be a type of the model's labels, {', '.join(labels[:20])}. "
-            f"Received: {label!r:.80} in text {place}"
+            f"Received: {label!r:.80} in {place}"
         )
     return labels.index(name)

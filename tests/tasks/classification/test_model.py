@@ -242,7 +242,7 @@ def test_folders_of_transformers_keep_the_names_of_labels(trained, tmp_path):
     assert config["id2label"] == {"0": "bad", "1": "good"}
     again = ks.SpanBertTextClassifier.from_preset(str(tmp_path / "bert"))
     texts, _ = rows(4)
-    assert again.class_names == ["bad", "good"]
+    assert again.class_names == ["bad", "good"] and again.dropout == trained.dropout == 0.0
     np.testing.assert_allclose(again.logits_of(texts), trained.logits_of(texts), atol=1e-5)
     report = ks.checkpoints.convert(str(tmp_path / "bert"), str(tmp_path / "converted"))
     assert "0 left unused, 0 started fresh" in report

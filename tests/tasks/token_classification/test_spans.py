@@ -7,9 +7,9 @@ from keras_spanbert.tasks.token_classification.spans import labels_of_spans
 TEXT = "annie met bob,in new york."  # Words: annie met bob , in new york .
 
 
-def tags(spans, labels=LABELS, texts=(TEXT,)):
+def tags(spans, labels=LABELS, texts=(TEXT,), places=None):
     words = build().preprocessor.words(list(texts))
-    found = labels_of_spans(words, list(texts), spans, labels)
+    found = labels_of_spans(words, list(texts), spans, labels, places)
     return [labels[i] for i in found]
 
 
@@ -18,7 +18,8 @@ def span(start, end, label="place"):
 
 
 def test_words_that_a_span_covers_are_in_it():
-    spans = [span(17, 25), span(0, 5, "person"), span(11, 12, "person")]  # In part, and any order.
+    # In any order, and with blanks around.
+    spans = [span(16, 25), span(0, 6, "person"), span(10, 13, "person")]
     expected = ["B-person", "O", "B-person", "O", "O", "B-place", "I-place", "O"]
     assert tags([spans]) == expected
     assert tags([[], spans], texts=["", TEXT]) == expected
@@ -66,12 +67,32 @@ def test_what_tag_gives_is_what_fit_takes():
         ([[span(5, 5)]], "in its text, of 26 characters"),
         ([[span(5, 6)]], "must hold a word. Received: .*' ' in text 0"),
         ([[span(0, 9), span(6, 13)]], "no word of another one. Received: .*'met bob' in text 0"),
+        ([[span(0, 3)]], "begin and end where words do. Received: .*'ann' of 'annie' in text 0"),
+        ([[span(7, 13)]], "begin and end where words do. Received: .*'et bob' of 'met bob' in te"),
+        ([[span(10, 13), span(17, 22)]], "words do. Received: .*'new y' of 'new york' in text 0"),
         ([[span(0, 5, "group")]], "a type of the model's.*'group' in text 0"),
     ],
 )
 def test_spans_that_cannot_be_are_named(spans, message):
     with pytest.raises(ValueError, match=message):
         tags(spans)
+
+
+def test_message_has_the_place_of_an_example_that_was_read():
+    texts = ["rome", TEXT]
+    with pytest.raises(ValueError, match="'group' in a.jsonl, line 2$"):
+        tags([[], [span(0, 5, "group")]], texts=texts, places=[None, "a.jsonl, line 2"])
+    with pytest.raises(ValueError, match="'group' in text 0$"):
+        tags([[span(0, 4, "group")], []], texts=texts, places=[None, "a.jsonl, line 2"])
+    spans = [[], [span(0, 5, "person"), span(0, 9)]]
+    examples = [
+        {"text": text, "entities": of, "place": f"a.jsonl, line {i}"}
+        for i, (text, of) in enumerate(zip(texts, spans), start=1)
+    ]
+    model = build()
+    for method in [model.preprocess, model.evaluate_entities]:
+        with pytest.raises(ValueError, match="no word of another one.* in a.jsonl, line 2$"):
+            method(examples)
 
 
 def test_each_word_has_a_label_where_there_is_no_outside():
