@@ -131,9 +131,8 @@ class SpanBertTokenClassifier(ClassifierTask):
         """
         self.check_preprocessor()
         places = None
-        if y is None and is_examples(x):
-            tags, places = _labels_of_examples(x), [example.get("place") for example in x]
-            y = None if all(tag is None for tag in tags) else tags
+        if y is None and is_examples(x) and any(row is not None for row in _labels_of_examples(x)):
+            y, places = _labels_of_examples(x), [example.get("place") for example in x]
         texts = as_texts(x)
         if y is None:
             return self.preprocessor.call(texts), None, None
