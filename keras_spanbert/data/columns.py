@@ -364,8 +364,7 @@ def _choice(cell, name, place, needs_labels):
             f"{place}: `{name}` must be a choice's number from 0, or its letter from A. Received: "
             f"{cell!r:.80}"
         )
-    letter = cell.strip()
-    return choice_letter(letter, place, needs_labels), letter
+    return choice_letter(cell.strip(), place, needs_labels), cell.strip()
 
 
 def _label(row, name, place, needs_labels, labels=None, is_regression=False):

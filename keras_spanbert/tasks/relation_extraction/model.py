@@ -150,7 +150,9 @@ class SpanBertRelationExtractor(ClassifierTask):
                 of texts as lists of words; or examples, alone.
             subjects: `(start, end)`, or N of them: the subject is
                 `text[start:end]`, in characters, or in words of a text in words.
-            objects: likewise. Both may overlap.
+            objects: likewise. Both may overlap or be the same: each has its
+                symbols, and where mode `"ner_text"` lists the words of both, one
+                that is in both is the subject's alone.
             subject_types: string, or N strings, such as `"PERSON"`, as of the
                 training data. Defaults to `None`, none: for mode `"text"`.
             object_types: likewise.

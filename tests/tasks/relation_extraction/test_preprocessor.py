@@ -127,6 +127,21 @@ def test_modes(mode, wanted):
     assert tokens(build(mode).inputs(given)) == wanted
 
 
+@pytest.mark.parametrize(
+    "subject, object, ner, text, words",
+    [
+        ((0, 2), (1, 3), "<5 <6", "<1 a <3 b c <2 d <4", "a b c [SEP d"),
+        ((1, 1), (0, 2), "<6 <5 d", "<3 a <1 b <2 c <4 d", "b [SEP a c"),
+        ((0, 2), (1, 1), "<5 <6 d", "<1 a <3 b <4 c <2 d", "a b c [SEP"),
+        ((0, 1), (0, 1), "<5 <6 c d", "<1 <3 a b <2 <4 c d", "a b [SEP"),
+    ],
+)
+def test_words_of_both_spans_are_the_subjects(subject, object, ner, text, words):
+    given = [example("a b c d", subject, object)]
+    for mode, row in {"ner": ner, "text": text, "ner_text": f"{ner} [SEP {words}"}.items():
+        assert tokens(build(mode).inputs(given)) == f"[CLS {row} [SEP"
+
+
 def test_words_of_texts_are_those_between_blanks_and_spans():
     preprocessor = build("text")
     texts = {"text": ["a bx-LRB-c", " -LRB-  ad\u2003e"], "subject": [(2, 4), (8, 9)]}
