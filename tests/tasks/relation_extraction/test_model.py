@@ -288,7 +288,7 @@ def test_preset_of_an_encoder_takes_relations(tmp_path):
     ks.SpanBertPretrainer(
         model.backbone, ks.SpanBertPretrainerPreprocessor(model.preprocessor.tokenizer, LENGTH)
     ).save_to_preset(tmp_path / "preset")
-    with pytest.raises(ValueError, match="`relations` must be given: .* has no classifier"):
+    with pytest.raises(ValueError, match="`relations` must be given: .* has no head"):
         ks.SpanBertRelationExtractor.from_preset(str(tmp_path / "preset"))
     extractor = ks.SpanBertRelationExtractor.from_preset(
         str(tmp_path / "preset"), relations=RELATIONS
