@@ -10,6 +10,9 @@ def draw(shape):
 
 
 def test_values_are_within_two_deviations():
+    # A fixed seed: on PyTorch, Keras draws each value four times and takes one of
+    # the four that is within, so that about 4 in a million are not.
+    keras.utils.set_random_seed(1)
     values = draw((101, 103))
     # A normal distribution cut off at two deviations has 0.88 of its deviation.
     assert 0.016 < values.std() < 0.019
