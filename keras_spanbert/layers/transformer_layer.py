@@ -116,22 +116,47 @@ class TransformerLayer(keras.layers.Layer):
         return self._feedforward_layer_norm(fed_forward + x)
 
     def _compute_rematerialized(self, inputs, padding_mask):
-        weights = self.weights
-        ids = {id(weight) for weight in weights}
-        seeds = [variable for variable in self.variables if id(variable) not in ids]
+        def compute(inputs, *values):
+            return self.stateless(inputs, values, padding_mask, training=True)
 
-        # All state comes in, and the seeds go out, so that dropout draws the same masks again.
-        def stateless_call(inputs, *values):
-            mapping = list(zip([*weights, *seeds], values))
-            with keras.StatelessScope(state_mapping=mapping) as scope:
-                outputs = self._compute(inputs, padding_mask, training=True)
-                return outputs, *(scope.get_current_value(seed) for seed in seeds)
-
-        values = [*(v.value for v in weights), *(ops.copy(v.value) for v in seeds)]
-        outputs, *values = keras.remat(stateless_call)(inputs, *values)
-        for seed, value in zip(seeds, values):
+        outputs, *values = keras.remat(compute)(inputs, *self.state())
+        for seed, value in zip(self.seeds(), values):
             seed.assign(value)
         return outputs
+
+    def seeds(self) -> list:
+        """The variables that are no weights: what dropout draws from."""
+        ids = {id(weight) for weight in self.weights}
+        return [variable for variable in self.variables if id(variable) not in ids]
+
+    def state(self) -> list:
+        """The values of the weights, then those of `seeds()`, as `stateless` takes them."""
+        return [
+            *(weight.value for weight in self.weights),
+            *(ops.copy(seed.value) for seed in self.seeds()),
+        ]
+
+    def stateless(self, inputs, values, padding_mask=None, training: bool = False) -> tuple:
+        """Computes with values in place of the variables.
+
+        All state comes in, and the seeds go out, so that what computes a layer
+        again draws the same masks again.
+
+        Args:
+            inputs: float `[B, L, H]`.
+            values: list of tensors, as `state` gives them.
+            padding_mask: see the call. Defaults to `None`.
+            training: bool. Defaults to `False`.
+
+        Returns:
+            Tuple of the outputs, float `[B, L, H]`, and the new values of
+            `seeds()`.
+        """
+        seeds = self.seeds()
+        mapping = list(zip([*self.weights, *seeds], values))
+        with keras.StatelessScope(state_mapping=mapping) as scope:
+            outputs = self._compute(inputs, padding_mask, training)
+            return outputs, *(scope.get_current_value(seed) for seed in seeds)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape

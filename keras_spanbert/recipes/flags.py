@@ -19,6 +19,7 @@ NEW_MODEL_FLAGS = [
     "initializer_range",
     "unigram_bias",
     "rematerialize",
+    "scan_layers",
     "vocabulary_size",
     "lowercase",
 ]
@@ -131,6 +132,11 @@ number(
     lower_bound=0.0,
 )
 boolean("rematerialize", False, "Compute activations again in the backward pass: less memory.")
+boolean(
+    "scan_layers",
+    False,
+    "On JAX: compile the layers once, as a loop. Compiles much sooner; for accelerators.",
+)
 integer(
     "sequence_length",
     None,

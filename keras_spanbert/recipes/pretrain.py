@@ -205,6 +205,7 @@ def _build_model(corpus, vocabulary):
             attention_dropout=FLAGS.attention_dropout,
             initializer_range=FLAGS.initializer_range,
             rematerialize=FLAGS.rematerialize,
+            scan_layers=FLAGS.scan_layers,
             max_sequence_length=FLAGS.sequence_length,
             **size,
         )

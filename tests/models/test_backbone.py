@@ -140,6 +140,45 @@ def test_rematerialisation_changes_nothing_but_memory(dropout, dtype):
     np.testing.assert_allclose(computed_again, kept, rtol=1e-6 if dtype == "float32" else 2e-2)
 
 
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="layers are scanned on JAX alone")
+@pytest.mark.parametrize("rematerialize, dtype", [(False, "float32"), (True, "mixed_bfloat16")])
+def test_scanned_layers_train_as_layers_one_by_one(dtype, rematerialize):
+    ids = np.random.default_rng(0).integers(1, 50, (4, 12)).astype("int32")
+    mask = np.ones((4, 12), "int32")
+    mask[1, 7:] = 0
+    inputs = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": mask}
+
+    def train(scan_layers):
+        keras.utils.set_random_seed(0)
+        backbone = SpanBertBackbone(
+            50, 3, 2, 8, 16, 0.3, rematerialize=rematerialize, dtype=dtype, scan_layers=scan_layers
+        )
+        model = keras.Model(backbone.input, keras.layers.Dense(1)(backbone(backbone.input)))
+        model.compile("sgd", "mse")
+        losses = model.fit(inputs, mask[..., None] * 2.0, 4, 3, shuffle=False, verbose=0)
+        states = [keras.ops.convert_to_numpy(v) for v in backbone.non_trainable_variables]
+        return losses.history["loss"], model.predict(inputs, verbose=0), states
+
+    losses, outputs, seeds = train(True)
+    expected_losses, expected, expected_seeds = train(False)
+    tolerance = 1e-5 if dtype == "float32" else 2e-2
+    assert len(set(losses)) == 3
+    np.testing.assert_allclose(losses, expected_losses, rtol=tolerance)
+    np.testing.assert_allclose(outputs, expected, rtol=tolerance, atol=tolerance)
+    # Each layer's masks were drawn from its own seeds, which went on.
+    for seed, expected_seed in zip(seeds, expected_seeds):
+        np.testing.assert_array_equal(seed, expected_seed)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="layers are scanned on JAX alone")
+def test_layers_that_are_not_alike_are_not_scanned():
+    backbone = build(scan_layers=True)
+    expected = keras.ops.convert_to_numpy(backbone(inputs()))
+    backbone.transformer_layers[0]._feedforward_output_dense.quantize("int8")
+    found = keras.ops.convert_to_numpy(backbone(inputs()))
+    assert 0.0 < np.abs(found - expected).max() < 0.1
+
+
 def test_names_in_weight_files_stay(tmp_path):
     build().save_weights(tmp_path / "backbone.weights.h5")
     shapes_in_file = []
