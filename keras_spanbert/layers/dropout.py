@@ -85,7 +85,16 @@ class Dropout(keras.layers.Dropout):
         return keras.random.dropout(keras.ops.ones(shape), self.rate, seed=seed) != 0.0
 
     def _draw_by_hardware(self, seed, shape):
-        return _random_bits(seed, shape, self.model_axis) >= self._num_dropped_levels
+        import jax
+
+        # The compiler lays attention weights [B, N, T, S] out with T last: numbers drawn in another
+        # order would be moved.
+        is_attention = len(shape) == 4
+        order = (0, 1, 3, 2) if is_attention else tuple(range(len(shape)))
+        bits = _random_bits(seed, [shape[i] for i in order], self.model_axis)
+        keep = (bits >= self._num_dropped_levels).transpose(order)
+        # Else the compiler holds the 16 bits for the backward pass, and compares them twice.
+        return jax.lax.optimization_barrier(keep)
 
     def _scale_exactly(self, x):
         # Of 16-bit floats the scale itself would be off by 0.2%.
