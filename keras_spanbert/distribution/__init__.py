@@ -3,7 +3,7 @@
 from keras_spanbert.distribution.distribution import Distribution
 from keras_spanbert.distribution.engines import MODES, distribute
 from keras_spanbert.distribution.even_batches import check_rows, even_batches, padded_to_shards
-from keras_spanbert.distribution.layout import add_layout, check_shards
+from keras_spanbert.distribution.layout import add_layout, check_shards, relayout, shares_model
 from keras_spanbert.distribution.processes import (
     all_gather,
     barrier,
@@ -33,6 +33,8 @@ __all__ = [
     "num_torch_processes",
     "padded_to_shards",
     "process_index",
+    "relayout",
+    "shares_model",
     "summed_over_processes",
     "summed_over_replicas",
     "to_numpy",

@@ -24,13 +24,44 @@ def add_layout(layout: dict[str, tuple]) -> None:
         layout: dict of regular expression to axes, of which one is `"model"`.
             See `keras.distribution.LayoutMap`.
     """
-    engine = keras.distribution.distribution()
-    if not isinstance(engine, keras.distribution.ModelParallel) or _layout_map is None:
+    if not shares_model():
         return
     known = list(_layout_map)  # `in` would ask for a layout, which is `None` and not missing.
     for path, axes in layout.items():
         if path not in known:
             _layout_map[path] = axes
+
+
+def shares_model() -> bool:
+    """Whether devices share models that `distribute` cuts: not with a user's own layout."""
+    engine = keras.distribution.distribution()
+    return isinstance(engine, keras.distribution.ModelParallel) and _layout_map is not None
+
+
+def relayout(weight, axes: tuple):
+    """The value of a weight, cut otherwise within a step than it is stored.
+
+    Its gradient is cut again as the weight is, and the optimizer's variables
+    with it. Without model parallelism nothing changes.
+
+    Args:
+        weight: variable, or a tensor computed of one.
+        axes: tuple with `"model"` for the axis to cut, whose size need be no
+            multiple of the number of devices, and else `None`.
+    """
+    if not shares_model():
+        return weight
+    import jax
+
+    tensor = keras.ops.convert_to_tensor(weight)
+    if not isinstance(tensor, jax.core.Tracer):
+        return tensor  # Outside of a step a tensor's parts must be even.
+    engine = keras.distribution.distribution()
+    if isinstance(weight, keras.Variable):
+        stored = engine.get_variable_layout(weight)
+        tensor = keras.distribution.distribute_tensor(tensor, stored)
+    layout = keras.distribution.TensorLayout(axes, engine.device_mesh)
+    return keras.distribution.distribute_tensor(tensor, layout)
 
 
 def check_shards(**sizes: int) -> None:

@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from keras_spanbert.layers.dropout import Dropout
+
 # B = batch, L = length, H = hidden size, N = heads, D = size of a head; T attends to S.
 
 
@@ -76,7 +78,8 @@ class SelfAttention(keras.layers.Layer):
         self.key_dense.build(inputs_shape)
         self.value_dense = self._project_to_heads(head_dim, "value")
         self.value_dense.build(inputs_shape)
-        self.dropout_layer = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        # Devices that share a model share out its heads.
+        self.dropout_layer = Dropout(self.dropout, model_axis=1, dtype=self.dtype_policy)
         self.output_dense = keras.layers.EinsumDense(
             "abcd,cde->abe",
             output_shape=(None, hidden_dim),

@@ -62,6 +62,10 @@ class SpanMasking(keras.layers.Layer):
         seed: int. Fixes the masks of calls without a seed of their own.
             Defaults to `None`: drawn when the layer is made, which
             `keras.utils.set_random_seed` fixes.
+        predictions_multiple: int. M is rounded up to a multiple of it by slots
+            that stay empty, which changes no mask. A TPU keeps `[B, M, V]` in
+            tiles of 8 rows, and copies where M is no multiple of 8. Defaults to
+            `1`.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
@@ -116,6 +120,7 @@ class SpanMasking(keras.layers.Layer):
         replacement: str = "span",
         scheme: str = "span",
         seed=None,
+        predictions_multiple: int = 1,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -137,6 +142,7 @@ class SpanMasking(keras.layers.Layer):
             ("max_predictions", 1 if max_predictions is None else max_predictions),
             ("max_span_words", max_span_words),
             ("max_span_tokens", max_span_tokens),
+            ("predictions_multiple", predictions_multiple),
         ]:
             _check_in(int(value) == value and value >= 1, "1, 2, ...", **{name: value})
         if seed is not None:
@@ -158,6 +164,7 @@ class SpanMasking(keras.layers.Layer):
         self.replacement = replacement
         self.scheme = scheme
         self.seed = seed
+        self.predictions_multiple = int(predictions_multiple)
 
         self._check_ids("mask_token_id")
         continuation = self._check_ids("continuation_token_ids")
@@ -257,7 +264,8 @@ class SpanMasking(keras.layers.Layer):
 
     def num_predictions(self, sequence_length: int) -> int:
         """Number M of slots for masked tokens in a sequence of this length."""
-        return self._sizes(sequence_length)[1]
+        _, num_drawn = self._sizes(sequence_length)
+        return num_drawn + -num_drawn % self.predictions_multiple
 
     def drawn_span_lengths(self, batch_size: int, sequence_length: int, seed) -> np.ndarray:
         """Lengths of the spans that a call draws, before they merge and end.
@@ -301,8 +309,12 @@ class SpanMasking(keras.layers.Layer):
             mask_token_rate=self.mask_token_rate,
             random_token_rate=self.random_token_rate,
             replacement=self.replacement,
-        )
-        return masks._asdict()
+        )._asdict()
+        empty = self.num_predictions(length) - self._sizes(length)[1]
+        if empty:
+            for name in set(masks) - {"token_ids"}:
+                masks[name] = xp.pad(masks[name], [[0, 0], [0, empty]], "constant")
+        return masks
 
     def _next_seed(self):
         tf = tensorflow()
@@ -349,6 +361,7 @@ class SpanMasking(keras.layers.Layer):
                 "replacement": self.replacement,
                 "scheme": self.scheme,
                 "seed": self.seed,
+                "predictions_multiple": self.predictions_multiple,
             }
         )
         return config

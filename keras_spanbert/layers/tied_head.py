@@ -5,6 +5,7 @@ import warnings
 import keras
 from keras import ops
 
+from keras_spanbert.distribution import relayout, shares_model
 from keras_spanbert.keras_private import operations_before
 from keras_spanbert.layers.parts import policy_with_parts, with_parts
 
@@ -106,11 +107,16 @@ class TiedHead(keras.layers.Layer):
 
     def project(self, x):
         """Logits `[..., V]` of hidden vectors `[..., H]`."""
+        # Devices that share a model have the logits of a part of the vocabulary each: by the tables
+        # as they are stored, cut along H, each would have addends of all logits.
         if self.token_embedding is None:
-            logits = ops.matmul(x, self._output_kernel)
+            logits = ops.matmul(x, relayout(self._output_kernel, (None, "model")))
+        elif shares_model() and _is_plain(self.token_embedding):
+            table = relayout(self.token_embedding.embeddings, ("model", None))
+            logits = ops.matmul(x, ops.transpose(table))
         else:
             logits = self.token_embedding(x, reverse=True)
-        return logits + ops.cast(self._output_bias, logits.dtype)
+        return logits + ops.cast(relayout(self._output_bias, ("model",)), logits.dtype)
 
     def get_build_config(self):
         # In a functional model its call builds it, once it has found its embedding.
@@ -141,3 +147,9 @@ class TiedHead(keras.layers.Layer):
         if isinstance(embedding, dict) and "shared_object_id" in embedding:
             config = {**config, "token_embedding": keras.layers.deserialize(embedding)}
         return cls(**config)
+
+
+def _is_plain(embedding):
+    """Whether its projection is the product with the embeddings and nothing else."""
+    others = [embedding.quantization_mode, embedding.reverse_dtype, embedding.logit_soft_cap]
+    return embedding.tie_weights and all(other is None for other in others)

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.self_attention import SelfAttention
 
 
@@ -177,7 +178,7 @@ class TransformerLayer(keras.layers.Layer):
         )
 
     def _dropout(self, name):
-        return keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, name=name)
+        return Dropout(self.dropout, dtype=self.dtype_policy, name=name)
 
     def get_config(self):
         config = super().get_config()

@@ -9,6 +9,7 @@ from keras_spanbert.distribution import add_layout, check_shards
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.formats.checkpoint import ACTIVATIONS
 from keras_spanbert.formats.huggingface import hidden_act
+from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
 from keras_spanbert.layers.parts import policy_with_parts
 from keras_spanbert.layers.scanned_layers import can_scan, scan_layers
@@ -190,9 +191,7 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         self.embeddings_layer_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="embeddings_layer_norm"
         )
-        self.embeddings_dropout = keras.layers.Dropout(
-            dropout, dtype=dtype, name="embeddings_dropout"
-        )
+        self.embeddings_dropout = Dropout(dropout, dtype=dtype, name="embeddings_dropout")
         self.transformer_layers = [
             _TransformerEncoder(
                 intermediate_dim=intermediate_dim,

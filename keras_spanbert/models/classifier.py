@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.formats import keras_hub as presets
+from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.models import batches
 from keras_spanbert.models.arguments import check_counts
@@ -59,7 +60,7 @@ def checked_dropout(backbone, dropout: float) -> keras.layers.Layer:
     is_number = isinstance(dropout, numbers.Real) and not isinstance(dropout, bool)
     if not is_number or not 0.0 <= dropout < 1.0:
         raise ValueError(f"`dropout` must be in [0, 1). Received: dropout={dropout!r}")
-    return keras.layers.Dropout(dropout, dtype=backbone.dtype_policy, name="output_dropout")
+    return Dropout(dropout, dtype=backbone.dtype_policy, name="output_dropout")
 
 
 def checked_names(**argument) -> list[str]:

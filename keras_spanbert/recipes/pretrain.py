@@ -8,13 +8,7 @@ from keras_spanbert.recipes.flags import FLAGS, group, resolve
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, user_input
 
-DEFAULTS = {
-    "sequence_length": 32,
-    "batch_size": 64,
-    "beta_2": 0.98,
-    "epsilon": 1e-8,
-    "steps": 3500,
-}
+DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98, "epsilon": 1e-8, "steps": 3500}
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
 string, integer, number, boolean, strings, choice = group("Masking")
@@ -25,6 +19,12 @@ boolean(
     "unigram_bias",
     True,
     "Start a new model's output biases at the log-probabilities of the tokens in the text.",
+)
+integer(
+    "predictions_multiple",
+    8,
+    "A block's slots for masked tokens are a multiple of it, the last ones empty; 8 suits TPUs.",
+    lower_bound=1,
 )
 number("sbo_weight", 1.0, "Weight of the span boundary objective.", lower_bound=0.0)
 
@@ -218,6 +218,7 @@ def _build_model(corpus, vocabulary):
         replacement=FLAGS.replacement,
         max_span_tokens=model.max_span_tokens,
         seed=FLAGS.seed,
+        predictions_multiple=FLAGS.predictions_multiple,
     )
     return model
 

@@ -19,6 +19,8 @@ FREE_FLAGS = [
     "seeds",
     "tensorboard",
 ]
+# What a run has that began before there was the flag.
+_EARLIER_VALUES = {"predictions_multiple": 1}
 
 
 def identity() -> dict:
@@ -55,7 +57,8 @@ def take_up_flags() -> None:
             f"A run must be of this version to --resume. Received: {FLAGS.output}, of version "
             f"{run.get('versions', {}).get('keras-spanbert', 'unknown')}"
         )
-    for name, value in run.get("flags", {}).items():
+    recorded = {**_EARLIER_VALUES, **run["flags"]} if run else {}
+    for name, value in recorded.items():
         if name not in FLAGS:
             continue
         if FLAGS[name].present:

@@ -215,6 +215,28 @@ def test_max_predictions_ends_the_budget():
     np.testing.assert_array_equal(masks["mask_weights"], np.ones((7, 3)))
 
 
+@pytest.mark.parametrize("arguments", [{"mask_rate": 0.2}, {"max_predictions": 3}])
+def test_empty_slots_up_to_a_multiple_change_no_mask(arguments):
+    expected = to_numpy(layer(**arguments)(batch(), seed=1))
+    padded = layer(**arguments, predictions_multiple=8)
+    masks = to_numpy(padded(batch(), seed=1))
+    num_drawn = expected["mask_ids"].shape[1]
+    num_slots = masks["mask_ids"].shape[1]
+    assert (num_drawn, num_slots) in [(11, 16), (3, 8)]
+    assert padded.num_predictions(53) == num_slots
+    np.testing.assert_array_equal(masks.pop("token_ids"), expected.pop("token_ids"))
+    for name, slots in masks.items():
+        assert slots.dtype == expected[name].dtype
+        np.testing.assert_array_equal(slots[:, :num_drawn], expected[name])
+        assert not slots[:, num_drawn:].any()
+    # As in `tf.data`, and from a config.
+    import tensorflow as tf
+
+    again = SpanMasking.from_config(padded.get_config())
+    dataset = tf.data.Dataset.from_tensors(batch()).map(lambda ids: again(ids, seed=1))
+    np.testing.assert_array_equal(next(iter(dataset))["mask_ids"], masks["mask_ids"])
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -226,6 +248,7 @@ def test_max_predictions_ends_the_budget():
         ({"scheme": "words"}, "scheme='words'"),
         ({"replacement": "word"}, "replacement='word'"),
         ({"max_predictions": 0}, "max_predictions=0"),
+        ({"predictions_multiple": 0}, "predictions_multiple=0"),
         ({"max_span_words": 0}, "max_span_words=0"),
     ],
 )

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.tasks.coreference.spans import gather_rows
 
@@ -55,7 +56,7 @@ class WeightedLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.dropout_rate = dropout_rate
         self.initializer_range = initializer_range
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
 
     def add_matrix(self, name, *shape):
         initializer = kernel_initializer(self.initializer_range)

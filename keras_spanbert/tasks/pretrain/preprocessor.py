@@ -57,6 +57,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         replacement: str = "span",
         scheme: str = "span",
         seed=None,
+        predictions_multiple: int = 1,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -78,6 +79,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             "replacement": replacement,
             "scheme": scheme,
             "seed": seed,
+            "predictions_multiple": predictions_multiple,
         }
         self._masking = None
         self._packer = None
