@@ -51,6 +51,7 @@ ONCE = (
     "test_docs.py",
     "test_files.py",
     "test_floors.py",
+    "test_hlo_bytes.py",
     "test_imports.py",
     "test_optional.py",
     "test_package.py",
