@@ -3,7 +3,8 @@
 It takes no TPU: `pip install libtpu` brings the compiler, which runs on a CPU. The parts of a step
 (MLM and SBO, AdamW) are compiled as they run on the chips of a topology: embeddings, one layer and
 two, heads with loss and metrics, optimizer. Their programs tell bytes, matrix products, random
-numbers and exchanges between chips, all a chip and step, and what is held. A step is
+numbers and exchanges between chips, all a chip and step, what is held, and what compiling takes. A
+step is
 
     embeddings + first layer + (layers - 1) x what the second of two adds + heads + optimizer.
 
@@ -22,7 +23,6 @@ itself expects of the instructions, without exchanges between chips.
 
 import argparse
 import collections
-import dataclasses
 import importlib.util
 import json
 import math
@@ -32,40 +32,17 @@ import sys
 import time
 
 import hlo_bytes
+from tpu_report import CHIPS, PARTS, draw, show
 
-
-@dataclasses.dataclass(frozen=True)
-class Chip:
-    """Peaks of a chip, a second: bfloat16 FLOP, bytes, integer operations; and bytes of memory.
-
-    The clock follows from FLOP/s and the matrix units. A core of a TPU computes 4 x 8 x 128 numbers
-    a cycle in its vector unit: an estimate, after https://jax-ml.github.io/scaling-book/tpus.
-    """
-
-    flops: float
-    bandwidth: float
-    memory: float
-    integer_ops: float
-    hertz: float
-    source: str
-
-
-# Hertz: FLOP/s over 2 x the places of the matrix units (v5e 4 x 128^2, v5p 8, v6e 4 x 256^2).
-CHIPS = {
-    "v5e": Chip(197e12, 819e9, 16e9, 6.2e12, 1.5e9, "https://cloud.google.com/tpu/docs/v5e"),
-    "v5p": Chip(459e12, 2765e9, 95e9, 14.3e12, 1.75e9, "https://cloud.google.com/tpu/docs/v5p"),
-    "v6e": Chip(918e12, 1640e9, 32e9, 7.2e12, 1.75e9, "https://cloud.google.com/tpu/docs/v6e"),
-}
-# To compare with: the bytes stay those of the TPU's program.
-H200 = (990e12, 4800e9)  # https://www.nvidia.com/en-us/data-center/h200
-PARTS = ("embeddings", "layers", "heads", "optimizer")
+# Flags that say where results go.
+OF_OUTPUT = ("draw_only", "hlo", "json", "label", "largest", "plot")
 COLUMNS = ("bytes", "flops", "integer_ops", "generator_words", "cycles", "cpu_seconds")
 
 
 def main():
     args = parse_arguments()
     if args.draw_only:
-        draw(args, [json.loads(line) for line in pathlib.Path(args.json).open()])
+        draw(args.plot, rows_of(args.json))
         return
     if not (importlib.util.find_spec("libtpu") or os.environ.get("TPU_LIBRARY_PATH")):
         print("Nothing to do: the TPU's compiler is not installed (pip install libtpu)")
@@ -77,8 +54,11 @@ def main():
         with open(args.json, "a") as file:
             file.write(json.dumps(row) + "\n")
     if args.plot:
-        rows = [json.loads(line) for line in open(args.json)] if args.json else [row]
-        draw(args, rows)
+        draw(args.plot, rows_of(args.json) if args.json else [row])
+
+
+def rows_of(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
 
 
 def parse_arguments():
@@ -98,6 +78,11 @@ def parse_arguments():
     parser.add_argument("--parts", default=",".join(PARTS), help="which of them")
     parser.add_argument("--whole", action="store_true", help="compile the step as one program too")
     parser.add_argument("--largest", type=int, default=0, help="show so many of the largest moves")
+    parser.add_argument(
+        "--second_batch_size",
+        type=int,
+        help="compile this one for its memory too, instead of taking it to grow with the rows",
+    )
     parser.add_argument("--label", default="", help="what the row is called in file and plot")
     parser.add_argument("--json", help="append the results to this file")
     parser.add_argument("--plot", help="draw the rows of --json, or this one, to this PNG")
@@ -174,10 +159,20 @@ def measure(args):
         log("building the whole model")
         whole = build(args, num_layers=n)
         found["whole"] = compiled("the whole step", whole.whole, batch_size)
+    second = None
+    if args.second_batch_size and {"layers", "heads"} <= set(args.parts):
+        size = args.second_batch_size
+        for name, function, *count in [
+            ("1 layer", parts.layers, 1),
+            ("2 layers", parts.layers, 2),
+            ("heads", parts.heads_and_loss),
+        ]:
+            compiled(f"{name} at batch {size}", function, size, *count)
+        second = size
     log("done")
     row = {
         "label": args.label or f"{args.size} {batch_size} x {args.length}",
-        "flags": vars(args),
+        "flags": {name: value for name, value in vars(args).items() if name not in OF_OUTPUT},
         "num_chips": parts.num_chips,
         "num_predictions": parts.num_predictions,
         "model_flops": model_flops(parts, n, args),
@@ -186,7 +181,9 @@ def measure(args):
         "draws": draws(parts, found, args),
     }
     if {"1 layer", "2 layers", "heads"} <= set(held):
-        row["memory"] = memory(parts, n, held, batch_size, CHIPS[args.topology.split(":")[0]])
+        row["memory"] = memory(parts, n, held, batch_size, second)
+        fits = CHIPS[args.topology.split(":")[0]].memory
+        row["memory"]["largest_batch"] = largest_batch(row["memory"], fits)
     if args.whole:
         row["whole_held"] = held["the whole step"]
     return row
@@ -230,8 +227,6 @@ def figures(part):
 def combined(*terms):
     """The sum of figures, each times a number."""
     found = {name: sum(times * part[name] for times, part in terms) for name in COLUMNS}
-    # What is compiled is compiled once, and for two layers what is one is compiled again.
-    found["cpu_seconds"] = sum(part["cpu_seconds"] for _, part in terms)
     found["draws"] = [draw for _, part in terms for draw in part["draws"]]
     rows = collections.defaultdict(collections.Counter)
     for times, part in terms:
@@ -260,131 +255,46 @@ def draws(parts, found, args):
     return {"largest": max(shapes, default=0), "share": share}
 
 
-def memory(parts, num_layers, held, batch_size, chip):
-    """Bytes of a chip that a step holds, and the largest batch: what is kept grows with the rows.
+def memory(parts, num_layers, held, batch_size, second):
+    """Bytes of a chip that a step holds, at a batch size and, where there is one, a second one.
 
     The most is held either when the backward pass begins, with what all layers keep and the heads'
     working memory, or when it ends, with all gradients.
     """
-    backbone, model = parts.backbone, parts.model
-    layer = parts.bytes_of(backbone.transformer_layers[0].trainable_variables)
-    weights = parts.bytes_of(model.trainable_variables)
-    weights += (num_layers - backbone.num_layers) * layer
-    of_heads = weights - num_layers * layer
-    kept = held["2 layers"] - held["1 layer"]
-    working = held["1 layer"] - kept
-    first = (num_layers * kept + held["heads"], of_heads)
-    last = (kept + working, weights)
-    # Weights, and two moments of each.
-    state = 3 * weights
-    largest = min(
-        (chip.memory - state - gradients) / (activations / batch_size)
-        for activations, gradients in (first, last)
-    )
-    return {
-        "weights": weights,
-        "kept_a_layer": kept,
-        "state": state,
-        "held": state + max(map(sum, (first, last))),
-        "largest_batch": max(0, math.floor(largest)),
+    layers, model = parts.backbone.transformer_layers, parts.model
+    layer = parts.bytes_of(layers[0].trainable_variables)
+    weights = parts.bytes_of(model.trainable_variables) + (num_layers - len(layers)) * layer
+
+    def activations(suffix):
+        one, two, heads = (held[name + suffix] for name in ("1 layer", "2 layers", "heads"))
+        kept = two - one
+        return {"kept_a_layer": kept, "begin": num_layers * kept + heads, "end": one}
+
+    found = {
+        "state": 3 * weights,  # With two moments of each weight.
+        "gradients": {"begin": weights - num_layers * layer, "end": weights},
+        "activations": {batch_size: activations("")},
     }
-
-
-# === Showing ===
-
-
-def times(row, part):
-    """Milliseconds of products, memory and random numbers at a chip's peak; and the compiler's."""
-    chip = CHIPS[row["flags"]["topology"].split(":")[0]]
-    flops = part["flops"]
-    if part is row["sum"] and set(row["flags"]["parts"]) == set(PARTS):
-        # Kernels may not say what they multiply.
-        flops = max(flops, row["model_flops"])
-    return {
-        "matrix": 1e3 * flops / chip.flops,
-        "memory": 1e3 * part["bytes"] / chip.bandwidth,
-        "random": 1e3 * (part["integer_ops"] + part["generator_words"]) / chip.integer_ops,
-        "compiler": 1e3 * part["cycles"] / chip.hertz,
-    }
-
-
-def show(row):
-    flags = row["flags"]
-    print(
-        f"{flags['size']}, {flags['batch_size']} x {flags['length']} a "
-        f"{'chip' if flags['parallel'] == 'data' else 'model'}, M = {row['num_predictions']}, "
-        f"{flags['dtype']}, dropout {flags['dropout']}, of attention "
-        f"{flags['attention_dropout']}, {flags['topology']}, {flags['parallel']} parallel"
-        f"{', rematerialised' if flags['rematerialize'] else ''}"
+    if second:
+        found["activations"][second] = activations(f" at batch {second}")
+    found["held"] = found["state"] + max(
+        found["activations"][batch_size][when] + of_when
+        for when, of_when in found["gradients"].items()
     )
-    print(
-        f"{'a chip and step':<18}{'GB':>8}{'GFLOP':>9}{'random Gop':>12}"
-        f"{'matrix ms':>11}{'memory':>9}{'random':>9}{'compiler':>10}{'limit':>9}{'CPU s':>8}"
-    )
-    for name, part in [*row["parts"].items(), ("sum", row["sum"])]:
-        found = times(row, part)
-        expected = found.pop("compiler")
-        limit = max(found, key=found.get)
-        print(
-            f"{name:<18}{part['bytes'] / 1e9:>8.2f}{part['flops'] / 1e9:>9,.0f}"
-            f"{(part['integer_ops'] + part['generator_words']) / 1e9:>12.1f}"
-            f"{found['matrix']:>11.1f}{found['memory']:>9.1f}{found['random']:>9.1f}"
-            f"{expected:>10.1f}{limit:>9}{part['cpu_seconds']:>8.0f}"
-        )
-    found = row["sum"]
-    print(
-        f"The model itself takes {row['model_flops'] / 1e9:,.0f} GFLOP. At the peaks of an H200 "
-        f"the sum is {1e3 * found['flops'] / H200[0]:.1f} ms of products and "
-        f"{1e3 * found['bytes'] / H200[1]:.1f} ms of memory"
-    )
-    for kind, dtype, of_kind in found["collectives"]:
-        print(
-            f"{kind}, {dtype}: {of_kind['count']} of {of_kind['bytes'] / 1e6:,.1f} MB together, "
-            f"{of_kind['async']} started apart, {of_kind['overlapped']} of them beside other work"
-        )
-    if row["draws"]["share"]:
-        is_whole = row["draws"]["largest"] > 1.5 * row["draws"]["share"]
-        print(
-            f"Random numbers: {row['draws']['largest']:,} at once, a chip's share is "
-            f"{row['draws']['share']:,}{': each chip draws for others too' if is_whole else ''}"
-        )
-    if "memory" in row:
-        held = row["memory"]
-        print(
-            f"Held: {held['held'] / 1e9:.2f} GB, of these {held['state'] / 1e9:.2f} weights and "
-            f"moments; a layer keeps {held['kept_a_layer'] / 1e9:.3f}. The largest batch a chip: "
-            f"{held['largest_batch']}"
-        )
-    if "whole_held" in row:
-        print(f"The whole step holds {row['whole_held'] / 1e9:.2f} GB beside its arguments")
+    return found
 
 
-def draw(args, rows):
-    """Bytes by part, and times, of each row."""
-    from matplotlib.figure import Figure
-
-    labels = [row["label"] for row in rows]
-    height = 1.6 + 0.6 * len(rows)
-    figure = Figure(figsize=(12, height), dpi=110, layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    places = range(len(rows))
-    starts = [0.0] * len(rows)
-    for name in ("embeddings", "first layer", "further layers", "heads", "optimizer"):
-        sizes = [row["parts"].get(name, {}).get("bytes", 0) / 1e9 for row in rows]
-        left.barh(places, sizes, left=starts, label=name)
-        starts = [start + size for start, size in zip(starts, sizes)]
-    left.set_yticks(places, labels)
-    left.invert_yaxis()
-    left.set_xlabel("GB through memory, a chip and step")
-    for i, name in enumerate(("matrix", "memory", "random")):
-        values = [times(row, row["sum"])[name] for row in rows]
-        label = "random numbers (estimate)" if name == "random" else name
-        right.barh([place + 0.27 * (i - 1) for place in places], values, 0.25, label=label)
-    right.set_xlabel("ms at the chip's peak")
-    for axes in (left, right):
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, fontsize="small")
-    figure.savefig(args.plot)
-    print(f"Wrote {args.plot}")
+def largest_batch(memory, fits):
+    """The most rows that fit: what is held lies on a line, through nothing where one is known."""
+    (size, first), *others = memory["activations"].items()
+    largest = math.inf
+    for when, gradients in memory["gradients"].items():
+        slope, start = first[when] / size, 0.0
+        for other_size, other in others:
+            slope = (first[when] - other[when]) / (size - other_size)
+            start = first[when] - slope * size
+        largest = min(largest, (fits - memory["state"] - gradients - start) / slope)
+    return max(0, math.floor(largest))
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ ONCE = (
     "test_package.py",
     "test_runner.py",
     "test_spacy.py",
+    "test_tpu_plan.py",
 )
 # Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.
 SLOW = (
