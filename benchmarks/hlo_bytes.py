@@ -15,8 +15,8 @@ Bytes are those that go through high-bandwidth memory, by these rules:
   written, inside fusions too. A scatter also reads what it adds to.
 - An instruction in two halves, `-start` and `-done`, counts once: operands at the start, results at
   the end. A prefetch into on-chip memory is one read.
-- The copy that a program begins with for what its last run has prefetched
-  (`cross_program_prefetch_index`) does not count: that run's does.
+- What a program prefetches at its end for its next run counts there, and not at its beginning
+  (`cross_program_prefetch_index`) again.
 - Kernels (`custom-call`) read each operand once, however often they come back to it.
 - Elements count, without the padding of tiles.
 """
@@ -170,7 +170,9 @@ def _moved(computations, instructions, instruction):
         return 0
     if opcode == "custom-call" and _target(instruction) in _FREE_CALLS:
         return 0
-    if "cross_program_prefetch_index" in instruction.attributes:
+    if "cross_program_prefetch_index" in instruction.attributes and _is_prefetched_at_the_end(
+        instructions, instruction
+    ):
         return 0
     if opcode.endswith("-done"):
         return instruction.hbm
@@ -201,6 +203,22 @@ def _moved(computations, instructions, instruction):
     if base in _UPDATES and instruction.hbm:
         return moved + operands[1 if base == "dynamic-update-slice" else -1].arrays[0].size
     return moved + instruction.hbm
+
+
+def _is_prefetched_at_the_end(instructions, start):
+    """Whether what is copied is copied once more, for no instruction of this run."""
+    used = {name for instruction in instructions.values() for name in instruction.operands}
+    copies = {
+        instruction.name
+        for instruction in instructions.values()
+        if instruction.opcode == start.opcode and instruction.operands == start.operands
+    }
+    return any(
+        instruction.opcode.endswith("-done")
+        and instruction.operands[0] in copies
+        and instruction.name not in used
+        for instruction in instructions.values()
+    )
 
 
 def _target(call):

@@ -68,7 +68,7 @@ def parse_arguments():
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--topology", default="v5e:2x4")
     parser.add_argument("--parallel", choices=["data", "model"], default="data")
-    parser.add_argument("--shards", type=int, default=8, help="chips of one model")
+    parser.add_argument("--shards", type=int, default=4, help="chips of one model")
     parser.add_argument("--dtype", default="mixed_bfloat16")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--attention_dropout", type=float, help="default: --dropout")

@@ -132,6 +132,28 @@ def test_an_exchange_beside_a_loop_is_overlapped(hlo_bytes):
     assert [one.is_overlapped for one in costs.collectives] == [False]
 
 
+PREFETCHED = """\
+ENTRY %main (w: f32[11,13]) -> f32[11,13] {
+  %w = f32[11,13]{1,0:T(8,128)} parameter(0)
+  %fetch = (f32[11,13]{1,0:T(8,128)S(1)}, f32[11,13]{1,0:T(8,128)}, u32[]{:S(2)}) \
+copy-start(%w), cross_program_prefetch_index=0
+  %fetched = f32[11,13]{1,0:T(8,128)S(1)} copy-done(%fetch)
+  %out = f32[11,13]{1,0:T(8,128)S(1)} negate(%fetched)
+  ROOT %again = f32[11,13]{1,0:T(8,128)S(1)} bitcast(%out)
+}
+"""
+FOR_THE_NEXT_RUN = """\
+  %next = (f32[11,13]{1,0:T(8,128)S(1)}, f32[11,13]{1,0:T(8,128)}, u32[]{:S(2)}) copy-start(%w)
+  %kept = f32[11,13]{1,0:T(8,128)S(1)} copy-done(%next)
+"""
+
+
+def test_what_is_prefetched_for_the_next_run_is_read_once(hlo_bytes):
+    alone = hlo_bytes.read(PREFETCHED)
+    both = hlo_bytes.read(PREFETCHED.replace("  ROOT", FOR_THE_NEXT_RUN + "  ROOT"))
+    assert alone.bytes == both.bytes == 11 * 13 * 4
+
+
 @pytest.mark.parametrize(
     ("window", "labels", "shapes", "flops"),
     [
