@@ -285,14 +285,16 @@ def memory(parts, num_layers, held, batch_size, second):
 
 
 def largest_batch(memory, fits):
-    """The most rows that fit: what is held lies on a line, through nothing where one is known."""
+    """The most rows that fit: what is held lies on a line, through 0 where one size is known."""
     (size, first), *others = memory["activations"].items()
     largest = math.inf
     for when, gradients in memory["gradients"].items():
         slope, start = first[when] / size, 0.0
         for other_size, other in others:
-            slope = (first[when] - other[when]) / (size - other_size)
-            start = first[when] - slope * size
+            grown = (first[when] - other[when]) / (size - other_size)
+            # What fits into on-chip memory need not grow.
+            if grown > 0:
+                slope, start = grown, first[when] - grown * size
         largest = min(largest, (fits - memory["state"] - gradients - start) / slope)
     return max(0, math.floor(largest))
 
