@@ -12,6 +12,7 @@ _LEAF = re.compile(r"([a-z]\w*)\[([\d,<=]*)\](\{[^}]*\})?")
 _NAME = re.compile(r"%([\w.\-]+)")
 _SPACE = re.compile(r"S\((\d+)\)")
 _HEAD = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_START = re.compile(r"  (ROOT )?%?[\w.\-]+ = ")
 _BRACKET = re.compile(r"[()]")
 
 
@@ -65,19 +66,24 @@ class Instruction:
 
 def parse(text: str) -> tuple[dict[str, dict[str, Instruction]], str]:
     """Computations by name, each a dict of its instructions in order, and the entry's name."""
-    computations, entry, current = {}, None, None
+    written, entry, current = {}, None, None
     for line in text.splitlines():
         head = None if line.startswith(" ") else _HEAD.match(line)
         if head:
-            current = computations.setdefault(head[2], {})
+            current = written.setdefault(head[2], [])
             entry = head[2] if head[1] else entry
-        elif line.startswith("}"):
+        elif line == "}":
             current = None
-        elif current is not None and " = " in line:
-            instruction = _instruction(line.strip())
-            current[instruction.name] = instruction
+        elif current is not None and _START.match(line):
+            current.append(line.strip())
+        elif current:
+            current[-1] += f" {line}"  # Attributes of kernels may go over several lines.
     if entry is None:
         raise ValueError(f"HLO text must have an ENTRY computation. Received: {text[:80]!r}")
+    computations = {}
+    for name, lines in written.items():
+        instructions = map(_instruction, lines)
+        computations[name] = {instruction.name: instruction for instruction in instructions}
     return computations, entry
 
 

@@ -180,6 +180,24 @@ ENTRY %main (a: {left}, b: {right}) -> {result} {{
     assert hlo_bytes.read(program).flops == flops
 
 
+KERNEL = """\
+ENTRY %main (x: bf16[7,11]) -> bf16[7,13] {
+  %x = bf16[7,11]{1,0:T(8,128)(2,1)} parameter(0)
+  %kernel = f32[7,13]{1,0:T(8,128)} custom-call(%x), custom_call_target="tpu_custom_call", \
+frontend_attributes={kernel_metadata={
+"block": "{\\"rows\\": 7}"
+}}, backend_config={"cost_estimate":{"flops":"2002"}}
+  ROOT %out = bf16[7,13]{1,0:T(8,128)(2,1)} convert(%kernel)
+}
+"""
+
+
+def test_a_kernel_whose_attributes_take_several_lines(hlo_bytes):
+    costs = hlo_bytes.read(KERNEL)
+    assert costs.flops == 2002
+    assert costs.bytes == 7 * 11 * 2 + 2 * (7 * 13 * 4) + 7 * 13 * 2
+
+
 def test_a_text_without_a_program_is_refused(hlo_bytes):
     with pytest.raises(ValueError, match="must have an ENTRY computation. Received: 'nothing'"):
         hlo_bytes.read("nothing")
