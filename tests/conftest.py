@@ -51,11 +51,13 @@ ONCE = (
     "test_docs.py",
     "test_files.py",
     "test_floors.py",
+    "test_hlo_bytes.py",
     "test_imports.py",
     "test_optional.py",
     "test_package.py",
     "test_runner.py",
     "test_spacy.py",
+    "test_tpu_plan.py",
 )
 # Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.
 SLOW = (
