@@ -14,7 +14,10 @@ def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=
 
     It is Keras's, over the rows of a matrix: with more axes Keras has PyTorch
     move that of the classes to second place, which takes 2.5 times as long. On
-    TensorFlow it is written out: its kernel for CPUs takes longer.
+    TensorFlow it is written out: its kernel for CPUs takes longer. On JAX too,
+    over the axes as they are: a TPU would copy logits `[B, M, V]` to rows where
+    M is no multiple of 8, and devices that have parts of the vocabulary sum
+    up their parts, where a gathered label would have them exchange logits.
 
     Args:
         y_true: int `[...]`. The labels.
@@ -42,7 +45,12 @@ def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=
     is_plain = ignore_class is None and axis == -1
     if not is_plain or tuple(y_true.shape) != tuple(y_pred.shape[:-1]):
         return crossentropy(y_true, y_pred)
-    rows = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))  # V may differ from batch to batch.
+    num_classes = ops.shape(y_pred)[-1]  # It may differ from batch to batch.
+    if from_logits and keras.backend.backend() == "jax":
+        is_label = ops.arange(num_classes) == ops.expand_dims(y_true, -1)
+        of_labels = ops.sum(ops.where(is_label, y_pred, 0.0), axis=-1)
+        return ops.logsumexp(y_pred, axis=-1) - of_labels
+    rows = ops.reshape(y_pred, (-1, num_classes))
     labels = ops.reshape(y_true, (-1,))
     if from_logits and keras.backend.backend() == "tensorflow":
         labels = ops.cast(labels, "int32")[:, None]
