@@ -6,7 +6,7 @@ import math
 import keras
 from keras import ops
 
-from keras_spanbert.layers.softmax import softmax_backward, softmax_forward
+from keras_spanbert.layers.softmax import softmax_backward, softmax_forward, wide_dtype
 
 # B = batch, L = length, N = heads, D = size of a head; T attends to S.
 
@@ -81,9 +81,9 @@ def _attend(query, key, value, padding_mask, dropout=None):
     scores = ops.einsum("bsnd,btnd->bnts", key, query)
     bias = None
     if padding_mask is not None:
-        dtype = keras.backend.result_type(scores.dtype, "float32")
         # Added, not selected: it broadcasts, and its gradient costs nothing.
-        bias = ((1.0 - ops.cast(padding_mask, dtype)) * -1e9)[:, None, None, :]
+        bias = (1.0 - ops.cast(padding_mask, wide_dtype(scores))) * -1e9
+        bias = bias[:, None, None, :]  # [B, 1, 1, S]
     weights = _softmax(scores, bias)  # [B, N, T, S]
     if dropout is not None:
         weights = dropout(weights, training=True)

@@ -4,6 +4,12 @@ import keras
 from keras import ops
 
 
+def wide_dtype(x) -> str:
+    """float32, or float64 where `x` has that."""
+    # PyTorch's compiler cannot trace `keras.backend.result_type`.
+    return "float64" if keras.backend.standardize_dtype(x.dtype) == "float64" else "float32"
+
+
 def softmax_forward(scores, bias=None):
     """The softmax over the last axis, in the scores' dtype, computed in float32 at least.
 
@@ -12,7 +18,7 @@ def softmax_forward(scores, bias=None):
         bias: float, what is added to the scores. Defaults to `None`.
     """
     # A 16-bit sum of hundreds of weights is off by several percent.
-    wide = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+    wide = ops.cast(scores, wide_dtype(scores))
     if bias is not None:
         wide += bias
     return ops.cast(ops.softmax(wide, axis=-1), scores.dtype)
