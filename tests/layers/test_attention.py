@@ -268,3 +268,23 @@ def test_devices_compute_the_kernel_for_rows_and_heads_of_their_own(mode, take):
     check(found, reference(*inputs, mask), most=1e-5)
     heads = "'model'" if mode == "model" else "None"
     assert f"out_specs=(P('batch', None, {heads})" in traced.split("shard_map")[1]
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch's kernel alone drops weights by itself")
+def test_kernel_on_gpus_drops_weights_by_the_seed_of_the_run(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)  # The kernel for CPUs can do it as well.
+    layer, ones = keras.layers.Dropout(0.25), torch.ones(B, L, N, D)
+
+    def drop(seed, training=True):
+        keras.utils.set_random_seed(seed)
+        return attend(0 * ones, ones, ones, dropout=layer, training=training).cpu().numpy()
+
+    np.testing.assert_array_equal(drop(1), drop(1))
+    assert (drop(1) != drop(2)).any()
+    # Equal weights of 1 / L, each either 0 or divided by the rate of what is kept.
+    counts = drop(1) * L * 0.75
+    np.testing.assert_allclose(counts, np.round(counts), atol=1e-3)
+    np.testing.assert_allclose(counts.mean(), L * 0.75, rtol=0.02)
+    np.testing.assert_allclose(drop(1, training=False), 1.0, atol=1e-5)
