@@ -42,7 +42,7 @@ def _splash_takes(query):
     sizes = all(isinstance(size, int) for size in query.shape)  # Exports leave some open.
     length, head_dim = query.shape[1], query.shape[3]
     dtypes = (jnp.float32, jnp.bfloat16)
-    return sizes and length % 128 == 0 and head_dim % 8 == 0 and query.dtype in dtypes
+    return sizes and length % 128 == 0 and head_dim in range(8, 257, 8) and query.dtype in dtypes
 
 
 def splash(query, key, value, padding_mask, interpret=False):

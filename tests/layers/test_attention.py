@@ -1,5 +1,4 @@
 import functools
-import types
 
 import keras
 import numpy as np
@@ -240,9 +239,9 @@ def test_compiled_for_a_tpu_it_is_the_kernel_and_with_dropout_it_is_not(length):
 
     assert lowered("tpu").count('kernel_name = "splash_mha') == 2
     assert "splash" not in lowered("cpu")
-    dropout = types.SimpleNamespace(rate=0.5)
-    assert "splash" not in lowered("tpu", dropout=keras.layers.Dropout(0.5), training=True)
+    dropout = keras.layers.Dropout(0.5, dtype="bfloat16")
     assert "splash" in lowered("tpu", dropout=dropout, training=False)
+    assert "splash" not in lowered("tpu", dropout=dropout, training=True)
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="Keras cuts models on JAX alone")

@@ -73,7 +73,8 @@ def test_without_dropout_it_is_the_kernel_for_rows_that_know_padding(mode, devic
 
 
 def test_with_dropout_no_weights_are_kept_in_float32(devices):
-    text, weights = compile_step(devices, "data", dropout=keras.layers.Dropout(0.1), training=True)
+    dropout = keras.layers.Dropout(0.1, dtype="bfloat16")
+    text, weights = compile_step(devices, "data", dropout=dropout, training=True)
     assert "splash" not in text
     assert f"bf16{weights}" in kept(text)
     assert f"f32{weights}" not in kept(text)
