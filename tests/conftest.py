@@ -63,6 +63,7 @@ ONCE = (
 SLOW = (
     "data/test_training_stream.py",
     "distribution",
+    "layers/test_attention_on_tpu.py",
     "layers/test_dropout_on_tpu.py",
     "recipes/test_classification.py",
     "recipes/test_configs.py",

@@ -1,22 +1,20 @@
 """Multi-head self attention."""
 
-import math
-
 import keras
-from keras import ops
 
+from keras_spanbert.layers.attention import attend
 from keras_spanbert.layers.dropout import Dropout
 
-# B = batch, L = length, H = hidden size, N = heads, D = size of a head; T attends to S.
+# B = batch, L = length, H = hidden size, N = heads, D = size of a head.
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SelfAttention(keras.layers.Layer):
     """BERT's multi-head self attention.
 
-    The softmax always computes in float32 at least. Where no attention weight
-    is dropped, PyTorch and JAX take their fused attention, which does not keep
-    the attention weights.
+    The softmax always computes in float32 at least. `layers.attention.attend`
+    says what computes it where: without dropout it is a fused kernel on TPUs and
+    GPUs with JAX, and with PyTorch, which does not keep the attention weights.
 
     Args:
         num_heads: int. Number N of attention heads; divides H.
@@ -106,35 +104,8 @@ class SelfAttention(keras.layers.Layer):
         query = self.query_dense(inputs)  # [B, L, N, D]
         key = self.key_dense(inputs)  # [B, L, N, D]
         value = self.value_dense(inputs)  # [B, L, N, D]
-        if padding_mask is not None:
-            padding_mask = ops.cast(padding_mask, "bool")[:, None, None, :]  # [B, 1, 1, L]
-        if self.dropout:
-            attended = self._attend(query, key, value, padding_mask, training)
-        else:
-            attended = self._attend_fused(query, key, value, padding_mask)
+        attended = attend(query, key, value, padding_mask, self.dropout_layer, training)
         return self.output_dense(attended)  # [B, L, H]
-
-    def _attend(self, query, key, value, padding_mask, training):
-        scale = ops.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
-        scores = ops.einsum("bsnd,btnd->bnts", key, query * scale)
-        # A 16-bit sum of hundreds of weights is off by several percent.
-        scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
-        if padding_mask is not None:
-            # Added, not selected: it broadcasts, and its gradient costs nothing.
-            scores += (1.0 - ops.cast(padding_mask, scores.dtype)) * -1e9
-        weights = ops.cast(ops.softmax(scores, axis=-1), value.dtype)  # [B, N, T, S]
-        weights = self.dropout_layer(weights, training=training)
-        return ops.einsum("bnts,bsnd->btnd", weights, value)
-
-    def _attend_fused(self, query, key, value, padding_mask):
-        return ops.dot_product_attention(
-            query,
-            key,
-            value,
-            mask=padding_mask,
-            scale=1.0 / math.sqrt(query.shape[-1]),
-            flash_attention=_flash_attention(),
-        )
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
@@ -149,12 +120,3 @@ class SelfAttention(keras.layers.Layer):
             }
         )
         return config
-
-
-def _flash_attention():
-    """`None` where Keras may choose a flash kernel by itself, else `False`."""
-    # On a TPU Keras 3.15 chooses a kernel that hides the tokens to come where no mask is given.
-    # It looks at the first device, as is done here.
-    if keras.backend.backend() == "jax" and keras.distribution.list_devices()[0].startswith("tpu"):
-        return False
-    return keras.config.is_flash_attention_enabled()

@@ -19,8 +19,8 @@ class TransformerLayer(keras.layers.Layer):
         num_heads: int. Number of attention heads; divides H.
         dropout: float. Rate after the attention and the feedforward network.
             Defaults to `0.0`.
-        attention_dropout: float. Rate on the attention weights; `0` lets Keras
-            take its fused attention. Defaults to `0.0`.
+        attention_dropout: float. Rate on the attention weights; with `0`
+            fused kernels compute it: see `layers.attention`. Defaults to `0.0`.
         activation: activation of the feedforward network. Defaults to `"gelu"`,
             the exact (erf) GELU.
         layer_norm_epsilon: float. Defaults to `1e-12`.

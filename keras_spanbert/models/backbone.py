@@ -61,8 +61,9 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         intermediate_dim: int. Size of the feedforward networks' inner layer.
         dropout: float. Rate after embeddings, attention and feedforward
             networks. Defaults to `0.1`.
-        attention_dropout: float. Rate on the attention weights; `0` lets Keras
-            take its fused attention. Defaults to `None`, the same as `dropout`.
+        attention_dropout: float. Rate on the attention weights; with `0`
+            fused kernels compute it: see `layers.attention`. Defaults to `None`,
+            the same as `dropout`.
         max_sequence_length: int. Longest input, in tokens. Defaults to `512`.
         num_segments: int. Number of segment ids. Defaults to `2`.
         activation: activation of the feedforward networks. Defaults to
@@ -91,7 +92,7 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}`, each int32 `[B, L]`, to
         `[B, L, hidden_dim]`. Without padding `padding_mask` may be left out:
-        some fused kernels of attention take no mask.
+        on GPUs PyTorch has a faster kernel of attention that takes none.
 
     Example:
     ```python

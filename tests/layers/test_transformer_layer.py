@@ -109,9 +109,11 @@ def test_kernels_start_from_draws_of_their_own_and_biases_from_zero():
     assert not any(w.any() for name, w in weights.items() if name.endswith("bias"))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_rematerialisation_trains_to_the_same_weights(dropout):
-    layer, x = build(dropout=dropout, attention_dropout=dropout)
+@pytest.mark.parametrize(
+    ("dropout", "dtype"), [(0.0, "float32"), (0.3, "float32"), (0.3, "mixed_bfloat16")]
+)
+def test_rematerialisation_trains_to_the_same_weights(dropout, dtype):
+    layer, x = build(dropout=dropout, attention_dropout=dropout, dtype=dtype)
 
     def train(rematerialize):
         keras.utils.set_random_seed(0)

@@ -1,0 +1,152 @@
+"""Attention by JAX's kernels: splash attention on TPUs, cuDNN's on GPUs."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import keras
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_kernel,
+    splash_attention_mask,
+)
+from jax.sharding import PartitionSpec
+
+# B = batch, L = length, N = heads, D = size of a head.
+
+
+def attend_fused(query, key, value, padding_mask, plain):
+    """What the platform's kernel computes, else what `plain` does.
+
+    The platform is the one that the computation is compiled for, which need not
+    be that of the first device, nor one that is at hand.
+
+    Args:
+        query, key, value: float `[B, L, N, D]`, the query scaled already.
+        padding_mask: bool `[B, L]` or `None`. No row is False alone.
+        plain: function of these four.
+
+    Returns:
+        float `[B, L, N, D]`.
+    """
+    kernels = {}
+    if _splash_takes(query):
+        kernels["tpu"] = splash
+    if _cudnn_takes(query.shape, query.dtype):
+        kernels["cuda"] = cudnn
+    if not kernels:
+        return plain(query, key, value, padding_mask)
+    return jax.lax.platform_dependent(query, key, value, padding_mask, default=plain, **kernels)
+
+
+def _splash_takes(query):
+    sizes = all(isinstance(size, int) for size in query.shape)  # Exports leave some open.
+    length, head_dim = query.shape[1], query.shape[3]
+    dtypes = (jnp.float32, jnp.bfloat16)
+    return sizes and length % 128 == 0 and head_dim in range(8, 257, 8) and query.dtype in dtypes
+
+
+def splash(query, key, value, padding_mask, interpret=False):
+    """Splash attention, on each device's rows and heads.
+
+    Args:
+        query, key, value, padding_mask: see `attend_fused`.
+        interpret: bool. Whether to run the kernel as JAX operations, which any
+            platform has. Defaults to `False`.
+    """
+    compute = functools.partial(_splash, interpret=interpret)
+    engine = keras.distribution.distribution()
+    if engine is None:
+        return compute(query, key, value, padding_mask)
+    # The partitioner cannot cut a kernel.
+    mesh = engine.device_mesh.backend_mesh
+    heads_axis = "model" if isinstance(engine, keras.distribution.ModelParallel) else None
+    batch, heads = (
+        # An axis that does not divide is computed whole by each device.
+        axis if axis in mesh.shape and size % mesh.shape[axis] == 0 else None
+        for axis, size in [(engine.batch_dim_name, query.shape[0]), (heads_axis, query.shape[2])]
+    )
+    tokens, heads = PartitionSpec(batch), PartitionSpec(batch, None, heads)
+    return jax.shard_map(
+        compute,
+        mesh=mesh,
+        in_specs=(heads, heads, heads, None if padding_mask is None else tokens),
+        out_specs=heads,
+        check_vma=False,
+    )(query, key, value, padding_mask)
+
+
+def _splash(query, key, value, padding_mask, interpret):
+    rows, length, num_heads, _ = query.shape
+    block = next(size for size in (512, 384, 256, 128) if length % size == 0)
+    mask = splash_attention_mask.FullMask((length, length))  # Else it would be causal.
+    kernel = splash_attention_kernel.make_splash_mha(
+        mask=splash_attention_mask.MultiHeadMask([mask] * num_heads),
+        block_sizes=splash_attention_kernel.BlockSizes(
+            block_q=block,
+            block_kv=block,
+            block_q_dkv=block,
+            block_kv_dkv=block,
+            use_fused_bwd_kernel=True,
+        ),
+        head_shards=1,
+        q_seq_shards=1,
+        interpret=interpret,
+    )
+    segments = None
+    if padding_mask is not None:
+        # Tokens attend to those of their own segment, and padding attends as tokens do.
+        segments = splash_attention_kernel.SegmentIds(
+            q=jnp.ones((rows, length), jnp.int32), kv=padding_mask.astype(jnp.int32)
+        )
+    query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))  # [B, N, L, D]
+    return jax.vmap(kernel)(query, key, value, segments).swapaxes(1, 2)
+
+
+def cudnn(query, key, value, padding_mask):
+    """cuDNN's attention, which knows padding as the length of a row.
+
+    Args:
+        query, key, value, padding_mask: see `attend_fused`.
+    """
+    lengths = None
+    if padding_mask is not None:
+        # Attention does not know the order of the keys: tokens first, what is padding behind.
+        order = jnp.argsort(~padding_mask, axis=1, stable=True)
+        key, value = _permute(key, order), _permute(value, order)
+        lengths = padding_mask.sum(axis=1, dtype=jnp.int32)
+    return jax.nn.dot_product_attention(
+        query, key, value, scale=1.0, key_value_seq_lengths=lengths, implementation="cudnn"
+    )
+
+
+@jax.custom_vjp
+def _permute(x, order):
+    return jnp.take_along_axis(x, order[:, :, None, None], axis=1)
+
+
+def _permute_forward(x, order):
+    return _permute(x, order), order
+
+
+def _permute_backward(order, upstream):
+    # JAX's own would be a sum, as it cannot know that no place is taken twice.
+    return _permute(upstream, jnp.argsort(order, axis=1)), None
+
+
+_permute.defvjp(_permute_forward, _permute_backward)
+
+
+@functools.cache
+def _cudnn_takes(shape, dtype):
+    if not keras.distribution.list_devices()[0].startswith("gpu"):
+        return False
+    array = jax.ShapeDtypeStruct(shape, dtype)
+
+    def total(x):
+        return cudnn(x, x, x, None).sum()
+
+    try:
+        jax.eval_shape(jax.grad(total), array)
+    except (RuntimeError, ValueError):  # NotImplementedError is one of the first.
+        return False
+    return True

@@ -1,0 +1,289 @@
+import functools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_spanbert.layers.attention import attend
+
+BACKEND = keras.backend.backend()
+B, L, N, D = 7, 128, 2, 24  # 128 is the shortest that the kernel for TPUs takes.
+ROADS = ["own", "plain"] + ["tpu", "cuda"] * (BACKEND == "jax")
+
+
+def arrays(dtype="float32", seed=0):
+    """Query, key, value and the gradient of the outputs, each representable in the dtype."""
+    draws = np.random.default_rng(seed).normal(size=(4, B, L, N, D)) * 1.5
+    # Kept as the tensors round them, so that float64 computes from the same numbers.
+    return [
+        ops.convert_to_numpy(ops.cast(ops.convert_to_tensor(x, dtype), "float32")) for x in draws
+    ]
+
+
+def padding():
+    """Right, left, with holes, around one token, of no padding and of nothing else."""
+    mask = np.ones((B, L), "int32")
+    mask[0, 77:] = 0
+    mask[1, :51] = 0
+    mask[2, [0, 3, 64, 65, 127]] = 0
+    mask[3], mask[3, 101] = 0, 1
+    mask[4, 1:] = 0
+    mask[6] = 0
+    return mask
+
+
+def reference(query, key, value, upstream, mask=None, kept=1.0):
+    """Outputs and gradients by the equations, in float64."""
+    query, key, value, upstream = (x.astype("float64") for x in (query, key, value, upstream))
+    mask = np.ones((B, L), "bool") if mask is None else mask.astype("bool")
+    empty = ~mask.any(1)[:, None, None, None]
+    query = np.where(empty, 0.0, query / np.sqrt(D))
+    mask = mask[:, None, None, :] | empty
+    scores = np.where(mask, np.einsum("btnd,bsnd->bnts", query, key), -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    outputs = np.einsum("bnts,bsnd->btnd", weights * kept, value)
+    of_value = np.einsum("bnts,btnd->bsnd", weights * kept, upstream)
+    of_weights = np.einsum("btnd,bsnd->bnts", upstream, value) * kept
+    of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdims=True))
+    of_query = np.where(empty, 0.0, np.einsum("bnts,bsnd->btnd", of_scores, key) / np.sqrt(D))
+    return outputs, of_query, np.einsum("bnts,btnd->bsnd", of_scores, query), of_value
+
+
+def compute(
+    query, key, value, upstream, mask=None, dtype="float32", compiled=BACKEND == "jax", **kwargs
+):
+    """Outputs and gradients by `attend`."""
+    mask = None if mask is None else ops.convert_to_tensor(mask)
+    function = functools.partial(attend, padding_mask=mask, **kwargs)
+    inputs = [ops.convert_to_tensor(x, dtype) for x in (query, key, value)]
+    upstream = ops.convert_to_tensor(upstream, dtype)
+    if BACKEND == "jax":
+        import jax
+
+        def step(inputs, upstream):
+            outputs, backward = jax.vjp(function, *inputs)
+            return outputs, *backward(upstream)
+
+        results = (jax.jit(step) if compiled else step)(inputs, upstream)
+    elif BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        def step(inputs, upstream):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                outputs = function(*inputs)
+            return outputs, *tape.gradient(outputs, inputs, upstream)
+
+        results = (tf.function(step, jit_compile=True) if compiled else step)(inputs, upstream)
+    else:
+        import torch
+
+        inputs = [x.requires_grad_() for x in inputs]
+        if compiled:
+            function = torch.compile(function, backend="aot_eager", fullgraph=True)
+        outputs = function(*inputs)
+        outputs.backward(upstream)
+        results = outputs.detach(), *(x.grad for x in inputs)
+    assert {keras.backend.standardize_dtype(x.dtype) for x in results} == {dtype}
+    return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in results]
+
+
+def check(found, expected, most):
+    for x, y in zip(found, expected, strict=True):
+        assert np.isfinite(x).all()
+        errors, norms = (np.sqrt((z.reshape(B, -1) ** 2).sum(1)) for z in (x - y, y))
+        # A row of one token has gradients of 0, so that the error is of the largest row's norm.
+        assert errors.max() <= most * norms.max()
+
+
+@pytest.fixture
+def take(monkeypatch):
+    """Has `attend` take one of `ROADS`, though this machine has not what it is for."""
+
+    def take(road):
+        if road == "plain":
+            monkeypatch.setattr(keras.config, "is_flash_attention_enabled", lambda: False)
+        if road not in ("tpu", "cuda"):
+            return
+        import jax
+        from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
+
+        from keras_spanbert.layers import jax_attention
+
+        def choose(*args, default, **kernels):
+            return kernels[road](*args)
+
+        def make_interpreted(make=splash_attention_kernel.make_splash_mha, **kwargs):
+            return make(**{**kwargs, "interpret": True})
+
+        def attend_in_jax(*args, attention=jax.nn.dot_product_attention, **kwargs):
+            return attention(*args, **{**kwargs, "implementation": "xla"})
+
+        monkeypatch.setattr(jax.lax, "platform_dependent", choose)
+        monkeypatch.setattr(splash_attention_kernel, "make_splash_mha", make_interpreted)
+        monkeypatch.setattr(jax.nn, "dot_product_attention", attend_in_jax)
+        monkeypatch.setattr(jax_attention, "_cudnn_takes", lambda *args: True)
+
+    return take
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_outputs_and_gradients_are_the_papers(road, masked, take):
+    take(road)
+    inputs, mask = arrays(), padding() if masked else None
+    check(compute(*inputs, mask), reference(*inputs, mask), most=1e-5)
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("dtype", ["bfloat16"] + ["float16"] * (BACKEND != "jax"))
+def test_gradients_of_16_bits_are_those_of_float32(road, dtype, take):
+    take(road)
+    inputs, mask = arrays(dtype), padding()
+    check(compute(*inputs, mask, dtype=dtype), reference(*inputs, mask), most=1e-2)
+
+
+def test_causal_or_unscaled_attention_would_be_seen():
+    query, key, value, upstream = arrays()
+    right = reference(query, key, value, upstream)
+    with pytest.raises(AssertionError):
+        check(reference(query * np.sqrt(D), key, value, upstream), right, most=0.1)
+    # A first token that attends to itself alone.
+    assert np.abs(right[0][:, 0] - value[:, 0]).max() > 1
+
+
+class Halving:
+    """Drops weights that are known."""
+
+    rate = 0.5
+
+    def __init__(self, dtype):
+        self.kept = 2.0 * (np.random.default_rng(3).random((B, N, L, L)) < 0.5)
+        self._kept = ops.convert_to_tensor(self.kept, dtype)
+
+    def __call__(self, weights, training):
+        assert training
+        return weights * self._kept
+
+
+@pytest.mark.parametrize(
+    ("dtype", "compiled", "most"),
+    [("float32", False, 1e-5), ("bfloat16", False, 1e-2), ("bfloat16", True, 1e-2)],
+)
+def test_dropped_weights_have_no_part_in_outputs_and_gradients(dtype, compiled, most):
+    inputs, mask, dropout = arrays(dtype), padding(), Halving(dtype)
+    found = compute(*inputs, mask, dtype, compiled, dropout=dropout, training=True)
+    check(found, reference(*inputs, mask, dropout.kept), most)
+    for training in [False, None]:
+        found = compute(*inputs, mask, dtype, compiled, dropout=dropout, training=training)
+        check(found, reference(*inputs, mask), most)
+
+
+def test_16_bits_keep_no_weights_of_float32_for_the_backward_pass():
+    *inputs, _ = arrays("bfloat16")
+    inputs = [ops.convert_to_tensor(x, "bfloat16") for x in inputs]
+    function = functools.partial(
+        attend, padding_mask=padding(), dropout=Halving("bfloat16"), training=True
+    )
+    if BACKEND == "jax":
+        import jax
+
+        kept = [(x.shape, str(x.dtype)) for x in jax.tree.leaves(jax.vjp(function, *inputs)[1])]
+    elif BACKEND == "torch":
+        import torch
+
+        kept = []
+
+        def pack(x):
+            kept.append((tuple(x.shape), keras.backend.standardize_dtype(x.dtype)))
+            return x
+
+        inputs = [x.requires_grad_() for x in inputs]
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            function(*inputs)
+    else:
+        import tensorflow as tf
+
+        @tf.function
+        def step(inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                outputs = function(*inputs)
+            return tape.gradient(outputs, inputs)
+
+        graph = step.get_concrete_function(inputs).graph
+        (softmax,) = (op for op in graph.get_operations() if op.type == "Softmax")
+        kept = [
+            (x.shape, x.dtype.name)
+            for op in softmax.outputs[0].consumers()
+            for x in (op.outputs if op.type == "Cast" else op.inputs)
+        ]
+    weights = [dtype for shape, dtype in kept if tuple(shape) in [(B, N, L, L), (B * N, L, L)]]
+    assert weights and "float32" not in weights
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="platforms are JAX's")
+@pytest.mark.parametrize("length", [128, 640])
+def test_compiled_for_a_tpu_it_is_the_kernel_and_with_dropout_it_is_not(length):
+    import jax
+
+    def lowered(platform, **kwargs):
+        def total(x):
+            return attend(x, x, x, padding_mask=x[:, :, 0, 0] > 0, **kwargs).sum()
+
+        x = jax.ShapeDtypeStruct((2, length, N, 64), "bfloat16")
+        traced = jax.jit(jax.grad(total)).trace(x)
+        return traced.lower(lowering_platforms=(platform,)).as_text()
+
+    assert lowered("tpu").count('kernel_name = "splash_mha') == 2
+    assert "splash" not in lowered("cpu")
+    dropout = keras.layers.Dropout(0.5, dtype="bfloat16")
+    assert "splash" in lowered("tpu", dropout=dropout, training=False)
+    assert "splash" not in lowered("tpu", dropout=dropout, training=True)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="Keras cuts models on JAX alone")
+@pytest.mark.parametrize("mode", ["data", "model"])
+def test_devices_compute_the_kernel_for_rows_and_heads_of_their_own(mode, take):
+    import jax
+
+    take("tpu")
+    device = keras.distribution.list_devices()[:1]
+    if mode == "data":
+        engine = keras.distribution.DataParallel(devices=device)
+    else:
+        mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), device)
+        layout = keras.distribution.LayoutMap(mesh)
+        engine = keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
+    inputs, mask = arrays(), padding()
+    keras.distribution.set_distribution(engine)
+    try:
+        found = compute(*inputs, mask)
+        traced = str(jax.make_jaxpr(lambda x: attend(x, x, x, mask))(inputs[0]))
+    finally:
+        keras.distribution.set_distribution(None)
+    check(found, reference(*inputs, mask), most=1e-5)
+    heads = "'model'" if mode == "model" else "None"
+    assert f"out_specs=(P('batch', None, {heads})" in traced.split("shard_map")[1]
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch's kernel alone drops weights by itself")
+def test_kernel_on_gpus_drops_weights_by_the_seed_of_the_run(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)  # The kernel for CPUs can do it as well.
+    layer, ones = keras.layers.Dropout(0.25), torch.ones(B, L, N, D)
+
+    def drop(seed, training=True):
+        keras.utils.set_random_seed(seed)
+        return attend(0 * ones, ones, ones, dropout=layer, training=training).cpu().numpy()
+
+    np.testing.assert_array_equal(drop(1), drop(1))
+    assert (drop(1) != drop(2)).any()
+    # Equal weights of 1 / L, each either 0 or divided by the rate of what is kept.
+    counts = drop(1) * L * 0.75
+    np.testing.assert_allclose(counts, np.round(counts), atol=1e-3)
+    np.testing.assert_allclose(counts.mean(), L * 0.75, rtol=0.02)
+    np.testing.assert_allclose(drop(1, training=False), 1.0, atol=1e-5)
