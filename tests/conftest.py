@@ -47,6 +47,7 @@ ONCE = (
     "tasks/token_classification/test_spans.py",
     "tasks/relation_extraction/test_preprocessor.py",
     "tasks/relation_extraction/test_serving.py",
+    "test_benchmarks_gpu.py",
     "test_demo.py",
     "test_docs.py",
     "test_files.py",
@@ -61,6 +62,7 @@ ONCE = (
 SLOW = (
     "data/test_training_stream.py",
     "distribution",
+    "models/test_torch_compile.py",
     "recipes/test_classification.py",
     "recipes/test_configs.py",
     "recipes/test_multiple_choice.py",
