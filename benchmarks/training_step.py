@@ -8,7 +8,8 @@ Milliseconds a step of `fit`, with the same backbone, optimizer and masks, of
               18 spans (of L = 512), with weight 0 where there is no target;
     pytorch   the same in plain PyTorch on `transformers.BertModel`, as the released code is;
     transformers  MLM alone as `transformers.BertForMaskedLM` computes it in PyTorch, at all L
-              positions, with its fused attention: the peer of JAX and PyTorch.
+              positions, with its fused attention: the peer of JAX and PyTorch;
+    objective  the same with SBO's head at the M positions: the peer with our objective.
 
     python benchmarks/training_step.py
     KERAS_BACKEND=jax python benchmarks/training_step.py --variants=both,transformers
@@ -38,7 +39,9 @@ VARIANTS = {
     "released": "all positions, 15 slots a span",
     "pytorch": "the same in plain PyTorch",
     "transformers": "BertForMaskedLM, PyTorch (peer)",
+    "objective": "the same and SBO (peer)",
 }
+IN_PYTORCH = ("pytorch", "transformers", "objective")
 VOCABULARY_SIZE = 28996
 PAD, CLS, SEP, MASK = 0, 101, 102, 103
 SPAN_SLOTS = 15
@@ -60,16 +63,16 @@ def main():
         help="TensorFlow's XLA, PyTorch's compiler; JAX always",
     )
     parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--attention_dropout", type=float, help="where it is not --dropout")
     parser.add_argument("--variants", default="both,mlm,released,pytorch")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.variant:
-        in_torch = args.variant in ("pytorch", "transformers")
-        print(json.dumps((measure_pytorch if in_torch else measure)(args)))
+        print(json.dumps((measure_pytorch if args.variant in IN_PYTORCH else measure)(args)))
         return
 
     variants = args.variants.split(",")
-    peer = next((v for v in ["mlm", "transformers"] if v in variants), variants[0])
+    peer = next((v for v in ["mlm", "transformers", "objective"] if v in variants), variants[0])
     results = {variant: [] for variant in variants}
     for _ in range(args.repeats):
         for variant in variants:
@@ -162,7 +165,22 @@ def flops_and_rate(args, model):
 
 
 def measure_pytorch(args):
-    """Times the steps of the released code's computation in PyTorch, in this process."""
+    """Times the steps of a variant in PyTorch, in this process."""
+    step = pytorch_step(args)
+    ends = []
+    for _ in range(1 + WARM_UP_STEPS + args.steps):
+        step()
+        ends.append(time.perf_counter())
+    ends = ends[WARM_UP_STEPS:]
+    return {
+        "seconds": [stop - start for start, stop in zip(ends, ends[1:])],
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "device": f"{os.cpu_count()} CPU cores",
+    }
+
+
+def pytorch_step(args, device="cpu", has_mask=True):
+    """The function of a training step of a variant in PyTorch, which gives its loss."""
     import torch
     import transformers
     from torch.nn import functional
@@ -179,26 +197,27 @@ def measure_pytorch(args):
         intermediate_size=sizes["intermediate_dim"],
         max_position_embeddings=args.length,
         hidden_dropout_prob=args.dropout,
-        attention_probs_dropout_prob=args.dropout,
+        attention_probs_dropout_prob=attention_dropout(args),
         attn_implementation="eager" if args.variant == "pytorch" else "sdpa",
     )
     torch.manual_seed(0)
-    bert = transformers.BertForMaskedLM(config).train()
+    bert = transformers.BertForMaskedLM(config).train().to(device)
     embedding = bert.bert.embeddings.word_embeddings.weight
-    positions = torch.nn.Embedding(SPAN_SLOTS, 200)
+    positions = torch.nn.Embedding(SPAN_SLOTS, 200, device=device)
     mlp = torch.nn.Sequential(
         *(torch.nn.Linear(2 * H + 200, H), torch.nn.GELU(), torch.nn.LayerNorm(H, 1e-12)),
         *(torch.nn.Linear(H, H), torch.nn.GELU(), torch.nn.LayerNorm(H, 1e-12)),
-    )
-    bias = torch.nn.Parameter(torch.zeros(VOCABULARY_SIZE))
+    ).to(device)
+    bias = torch.nn.Parameter(torch.zeros(VOCABULARY_SIZE, device=device))
     parameters = [*bert.parameters(), *positions.parameters(), *mlp.parameters(), bias]
-    optimizer = torch.optim.AdamW(parameters, 1e-4, weight_decay=0.01)
-    is_mlm_alone = args.variant == "transformers"
-    args.variant = "released"  # Whose batches these are.
+    # The faster one on a GPU, and PyTorch's own choice elsewhere.
+    is_fused = True if device == "cuda" else None
+    optimizer = torch.optim.AdamW(parameters, 1e-4, weight_decay=0.01, fused=is_fused)
     x, y, weights = (
-        {name: torch.from_numpy(array) for name, array in part.items()}
+        {name: torch.from_numpy(array).to(device) for name, array in part.items()}
         for part in build_batch(args)
     )
+    padding_mask = x["padding_mask"] if has_mask else None
 
     def mean_loss(logits, ids, weights):
         losses = functional.cross_entropy(
@@ -209,12 +228,12 @@ def measure_pytorch(args):
     def mlm_loss():
         labels = torch.where(weights["mlm"] > 0, y["mlm"], -100).long()
         return bert(
-            x["token_ids"].long(), x["padding_mask"], x["segment_ids"].long(), labels=labels
+            x["token_ids"].long(), padding_mask, x["segment_ids"].long(), labels=labels
         ).loss
 
     def both_losses():
         sequence_output = bert.bert(
-            x["token_ids"].long(), x["padding_mask"], x["segment_ids"].long()
+            x["token_ids"].long(), padding_mask, x["segment_ids"].long()
         ).last_hidden_state
         mlm_logits = bert.cls(sequence_output)
         left, right = (
@@ -226,21 +245,20 @@ def measure_pytorch(args):
         mlm = mean_loss(mlm_logits, y["mlm"], weights["mlm"])
         return mlm + mean_loss(sbo_logits, y["sbo"], weights["sbo"])
 
-    ends = []
-    for _ in range(1 + WARM_UP_STEPS + args.steps):
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype != "float32"):
-            loss = mlm_loss() if is_mlm_alone else both_losses()
+    def step():
+        with torch.autocast(device, torch.bfloat16, enabled=args.dtype != "float32"):
+            loss = mlm_loss() if args.variant == "transformers" else both_losses()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        ends.append(time.perf_counter())
-    ends = ends[WARM_UP_STEPS:]
-    return {
-        "seconds": [stop - start for start, stop in zip(ends, ends[1:])],
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "device": f"{os.cpu_count()} CPU cores",
-    }
+        return loss.detach()
+
+    return step
+
+
+def attention_dropout(args):
+    return args.dropout if args.attention_dropout is None else args.attention_dropout
 
 
 def build_model(args):
@@ -253,6 +271,7 @@ def build_model(args):
         vocabulary_size=VOCABULARY_SIZE,
         max_sequence_length=args.length,
         dropout=args.dropout,
+        attention_dropout=attention_dropout(args),
         rematerialize=args.rematerialize,
         **keras_spanbert.SpanBertBackbone.SIZES[args.size],
     )
@@ -320,16 +339,17 @@ def build_batch(args):
     y = {"mlm": masks["mask_ids"], "sbo": masks["mask_ids"]}
     weights = {"mlm": masks["mask_weights"], "sbo": masks["span_weights"]}
     x["mask_positions"] = masks["mask_positions"]
-    if args.variant == "released":
+    if args.variant in ("released", *IN_PYTORCH):
         is_masked = np.zeros(shape, np.float32)
         for row, positions, weight in zip(
             is_masked, masks["mask_positions"], masks["mask_weights"]
         ):
             row[positions[weight > 0]] = 1.0
         x["mask_positions"] = np.tile(np.arange(args.length, dtype=np.int32), (shape[0], 1))
-        spans, sbo_ids, sbo_weights = released_slots(masks, max(1, 18 * args.length // 512))
-        y = {"mlm": tokens, "sbo": sbo_ids}
-        weights = {"mlm": is_masked, "sbo": sbo_weights}
+        y["mlm"], weights["mlm"] = tokens, is_masked
+    if args.variant in ("released", "pytorch"):
+        num_spans = max(1, 18 * args.length // 512)
+        spans, y["sbo"], weights["sbo"] = released_slots(masks, num_spans)
     if args.variant == "mlm":
         return x, {"mlm": y["mlm"]}, {"mlm": weights["mlm"]}
     return x | spans, y, weights

@@ -37,6 +37,40 @@ def variable_index(optimizer: keras.optimizers.Optimizer, variable) -> int:
     return optimizer._get_variable_index(variable)
 
 
+def moments(optimizer: keras.optimizers.Adam, variables: list) -> list[list]:
+    """What Keras's Adam keeps of each of some variables: first moments, second ones, and others.
+
+    The list of all variables of an optimizer is public, and which of them are
+    whose moments is not. The third list, of the largest second moments, is empty
+    but where they are kept.
+    """
+    kept = [optimizer._momentums, optimizer._velocities]
+    kept.append(optimizer._velocity_hats if optimizer.amsgrad else None)
+    places = [variable_index(optimizer, variable) for variable in variables]
+    return [[] if each is None else [each[i] for i in places] for each in kept]
+
+
+class UpdatesTogether:
+    """Has an optimizer clip by the global norm and update on PyTorch by `update_together`.
+
+    To be named before the optimizer's class. On a GPU a step of each variable's
+    own for the norm, the factor and the update is a thousand kernels of some
+    microseconds. Keras clips and updates in two calls that have no public names,
+    and its public `update_step` gets one variable at a time.
+    """
+
+    def _clip_gradients(self, grads):
+        if keras.backend.backend() == "torch" and self.global_clipnorm:
+            return grads  # It is part of the update.
+        return super()._clip_gradients(grads)
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        if keras.backend.backend() == "torch":
+            self.update_together(grads, trainable_variables, learning_rate)
+        else:
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+
+
 def operations_before(tensors: list[keras.KerasTensor]) -> list:
     """The operations, layers among them, that compute tensors of a functional model.
 

@@ -73,7 +73,34 @@ def test_operations_before_a_tensor_are_those_that_compute_it():
     assert names == {"shared", *(f"add_{i}" for i in range(64)), "inputs"}
 
 
+def test_moments_are_those_of_the_variables():
+    variables = [keras.Variable(np.zeros(n)) for n in (2, 3, 5)]
+    for amsgrad in [False, True]:
+        optimizer = keras.optimizers.Adam(amsgrad=amsgrad)
+        optimizer.build(variables)
+        found = keras_private.moments(optimizer, [variables[2], variables[0]])
+        names = [[v.path.split("_")[-1] for v in kept] for kept in found]
+        assert names == [["momentum"] * 2, ["velocity"] * 2, ["hat"] * 2 if amsgrad else []]
+        assert all([tuple(v.shape) for v in kept] in ([], [(5,), (2,)]) for kept in found)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch's own way of updating")
+def test_variables_are_updated_together():
+    updates = []
+
+    class Together(keras_private.UpdatesTogether, keras.optimizers.Optimizer):
+        def update_together(self, grads, variables, learning_rate):
+            updates.append(([float(grad[0]) for grad in grads], variables, float(learning_rate)))
+
+    variables = [keras.Variable(np.zeros(1)) for _ in range(2)]
+    optimizer = Together(0.5, global_clipnorm=1.0)
+    optimizer.apply([keras.ops.full((1,), x) for x in [3.0, 4.0]], variables)
+    # Not clipped yet, as that is its own affair.
+    assert updates == [([3.0, 4.0], variables, 0.5)]
+
+
 NAMES = ["take_tensors_of_tensorflow", "set_initial_epoch", "operations_before", "variable_index"]
+NAMES += ["moments", "UpdatesTogether"]
 
 
 @pytest.mark.parametrize("name", NAMES)

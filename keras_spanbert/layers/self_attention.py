@@ -78,6 +78,10 @@ class SelfAttention(keras.layers.Layer):
         self.value_dense.build(inputs_shape)
         # Devices that share a model share out its heads.
         self.dropout_layer = Dropout(self.dropout, model_axis=1, dtype=self.dtype_policy)
+        # A first call would otherwise note its place, and PyTorch's compiler compile anew.
+        self.dropout_layer.build(
+            (inputs_shape[0], self.num_heads, inputs_shape[1], inputs_shape[1])
+        )
         self.output_dense = keras.layers.EinsumDense(
             "abcd,cde->abe",
             output_shape=(None, hidden_dim),

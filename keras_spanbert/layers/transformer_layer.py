@@ -91,7 +91,9 @@ class TransformerLayer(keras.layers.Layer):
         self._self_attention_layer.build(inputs_shape)
         self._self_attention_layer_norm = self._layer_norm("self_attention_layer_norm")
         self._self_attention_layer_norm.build(inputs_shape)
+        # Built here, so that a first call changes nothing: see `SelfAttention`.
         self._self_attention_dropout = self._dropout("self_attention_dropout")
+        self._self_attention_dropout.build(inputs_shape)
         self._feedforward_layer_norm = self._layer_norm("feedforward_layer_norm")
         self._feedforward_layer_norm.build(inputs_shape)
         self._feedforward_intermediate_dense = self._dense(
@@ -101,6 +103,7 @@ class TransformerLayer(keras.layers.Layer):
         self._feedforward_output_dense = self._dense(hidden_dim, "feedforward_output_dense")
         self._feedforward_output_dense.build((*inputs_shape[:-1], self.intermediate_dim))
         self._feedforward_dropout = self._dropout("feedforward_dropout")
+        self._feedforward_dropout.build(inputs_shape)
         self.built = True
 
     def call(self, inputs, padding_mask=None, training=None):

@@ -240,7 +240,8 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         tokens = self.token_embedding(inputs["token_ids"])
         positions = self.position_embedding(tokens)
         segments = self.segment_embedding(inputs["segment_ids"])
-        x = self.embeddings_add((tokens, positions, segments))
+        # A list: Keras looks into tuples by a way that breaks the graph of PyTorch's compiler.
+        x = self.embeddings_add([tokens, positions, segments])
         return self.embeddings_dropout(self.embeddings_layer_norm(x))
 
     def __call__(self, inputs, *args, **kwargs):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import keras
 from keras import ops
 
 
@@ -12,8 +13,16 @@ def clip_factor(grads: Sequence, most: float):
         grads: tensors, or `None` for none.
         most: float.
     """
-    squares = [ops.sum(ops.square(ops.cast(grad, "float32"))) for grad in grads if grad is not None]
-    return most / ops.maximum(ops.sqrt(sum(squares)), most) if squares else 1.0
+    grads = [ops.cast(grad, "float32") for grad in grads if grad is not None]
+    if not grads:
+        return 1.0
+    if keras.backend.backend() == "torch":
+        import torch
+
+        norm = torch.nn.utils.get_total_norm(grads)  # One kernel for many gradients.
+    else:
+        norm = ops.sqrt(sum(ops.sum(ops.square(grad)) for grad in grads))
+    return most / ops.maximum(norm, most)
 
 
 def multiply(grads: Sequence, factors: Sequence) -> list:

@@ -4,7 +4,9 @@ import keras
 from keras import ops
 
 from keras_spanbert.distribution import summed_over_replicas
+from keras_spanbert.keras_private import UpdatesTogether, moments
 from keras_spanbert.training.clipping import clip_factor, multiply
+from keras_spanbert.training.fused_adam import fused_adam
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -56,17 +58,18 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-# What Keras makes of its own class on this backend: on PyTorch one that updates all
-# variables at once. A subclass of `keras.optimizers.AdamW` itself would update them one by one.
+# What Keras makes of its own class on this backend: on PyTorch one that does for all variables at
+# once what is not fused. A subclass of `keras.optimizers.AdamW` itself would go one by one.
 _KerasAdamW = type(keras.optimizers.AdamW.__new__(keras.optimizers.AdamW))
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class AdamW(_KerasAdamW):
+class AdamW(UpdatesTogether, _KerasAdamW):
     """Keras's AdamW with SpanBERT's settings, exempting biases and norms.
 
     Decay is decoupled and leaves out biases and layer normalisations, after
-    loading too: Keras's own exemptions are not saved.
+    loading too: Keras's own exemptions are not saved. On PyTorch all variables
+    are updated by one fused call, which clips their gradients in place.
 
     Args:
         learning_rate: float or schedule. Defaults to `1e-4`.
@@ -125,6 +128,23 @@ class AdamW(_KerasAdamW):
             if num_replicas > 1:
                 grads = multiply(self._clip(grads), [1 / num_replicas] * len(grads))
         return super().apply(grads, trainable_variables)
+
+    def update_together(self, grads, variables, learning_rate) -> None:
+        """Clips by the global norm and updates variables on PyTorch, as `apply` has it done."""
+        # The correction of the moments' bias is in the rate: `epsilon` stays Keras's.
+        step = ops.cast(self.iterations + 1, "float32")
+        correction = ops.sqrt(1.0 - ops.power(ops.cast(self.beta_2, "float32"), step))
+        correction /= 1.0 - ops.power(ops.cast(self.beta_1, "float32"), step)
+        fused_adam(
+            variables,
+            grads,
+            *moments(self, variables),
+            learning_rate=ops.cast(learning_rate, "float32") * correction,
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
+            global_clipnorm=self.global_clipnorm,
+        )
 
     def _clip(self, grads):
         # Keras takes the scale off the gradients after this.

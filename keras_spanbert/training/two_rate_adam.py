@@ -6,14 +6,15 @@ import keras
 from keras import ops
 
 from keras_spanbert.distribution import summed_over_replicas
-from keras_spanbert.keras_private import variable_index
+from keras_spanbert.keras_private import UpdatesTogether, variable_index
 from keras_spanbert.training.clipping import clip_factor, multiply
+from keras_spanbert.training.fused_adam import fused_adam
 
 _NOT_DECAYED = ("bias", "gamma", "beta")
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class TwoRateAdam(keras.optimizers.Optimizer):
+class TwoRateAdam(UpdatesTogether, keras.optimizers.Optimizer):
     """BERT's Adam for the encoder and plain Adam for the heads, with rates of their own.
 
     The encoder's weights are updated as by the optimizer of BERT: without
@@ -106,18 +107,51 @@ class TwoRateAdam(keras.optimizers.Optimizer):
         self.assign_add(momentum, (gradient - momentum) * (1.0 - self.beta_1))
         self.assign_add(velocity, (ops.square(gradient) - velocity) * (1.0 - self.beta_2))
         if self._is_head(path):
-            rate = self.head_learning_rate
-            rate = ops.cast(rate(self._batch()) if callable(rate) else rate, variable.dtype)
-            step = ops.cast(self.iterations + 1, variable.dtype)
-            correction = ops.sqrt(1.0 - ops.power(ops.cast(self.beta_2, variable.dtype), step))
-            correction /= 1.0 - ops.power(ops.cast(self.beta_1, variable.dtype), step)
+            rate, correction = self._head_rate(variable.dtype)
             update = correction * momentum / (ops.sqrt(velocity) + self.head_epsilon)
         else:
             rate = ops.cast(learning_rate, variable.dtype)
             update = momentum / (ops.sqrt(velocity) + self.epsilon)
-            if path.split("/")[-1] not in _NOT_DECAYED:
+            if self._is_decayed(path):
                 update = update + self.encoder_weight_decay * variable
         self.assign_sub(variable, rate * update)
+
+    def update_together(self, grads, variables, learning_rate) -> None:
+        """Updates variables on PyTorch, as `apply` has it done, each kind in one call."""
+        if self.global_clipnorm:
+            grads = multiply(grads, [clip_factor(grads, self.global_clipnorm)] * len(grads))
+        head_rate, correction = self._head_rate("float32")
+        encoder_rate = ops.cast(learning_rate, "float32")
+        kinds = {
+            "head": (head_rate * correction, self.head_epsilon, 0.0),
+            "decayed": (encoder_rate, self.epsilon, self.encoder_weight_decay),
+            "spared": (encoder_rate, self.epsilon, 0.0),
+        }
+        members = {kind: [] for kind in kinds}
+        for grad, variable in zip(grads, variables):
+            index = variable_index(self, variable)
+            kind = "decayed" if self._is_decayed(self._paths[index]) else "spared"
+            kind = "head" if self._is_head(self._paths[index]) else kind
+            kept = self._momentums[index], self._velocities[index]
+            members[kind].append((variable, grad, *kept))
+        for kind, (rate, epsilon, weight_decay) in kinds.items():
+            if members[kind]:
+                fused_adam(
+                    *zip(*members[kind]),
+                    learning_rate=rate,
+                    beta_1=self.beta_1,
+                    beta_2=self.beta_2,
+                    epsilon=epsilon,
+                    weight_decay=weight_decay,
+                )
+
+    def _head_rate(self, dtype):
+        """The heads' learning rate, and the correction of their moments' bias."""
+        rate = self.head_learning_rate
+        rate = ops.cast(rate(self._batch()) if callable(rate) else rate, dtype)
+        step = ops.cast(self.iterations + 1, dtype)
+        correction = ops.sqrt(1.0 - ops.power(ops.cast(self.beta_2, dtype), step))
+        return rate, correction / (1.0 - ops.power(ops.cast(self.beta_1, dtype), step))
 
     def _batch(self):
         """The number of the batch that an update comes with, which Keras gives its schedule."""
@@ -127,6 +161,9 @@ class TwoRateAdam(keras.optimizers.Optimizer):
 
     def _is_head(self, path):
         return not self.heads.isdisjoint(path.split("/"))
+
+    def _is_decayed(self, path):
+        return path.split("/")[-1] not in _NOT_DECAYED
 
     def get_config(self):
         config = super().get_config()

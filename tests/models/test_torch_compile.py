@@ -1,0 +1,53 @@
+"""PyTorch's compiler takes the forward pass whole, and once."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_spanbert as ks
+
+pytestmark = pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch's compiler")
+LENGTH, PREDICTIONS = 11, 3
+
+
+def batch(seed):
+    import torch
+
+    generator = np.random.default_rng(seed)
+    sizes = dict.fromkeys(["token_ids", "segment_ids", "padding_mask"], LENGTH)
+    sizes |= dict.fromkeys(
+        ["mask_positions", "span_left", "span_right", "span_offsets"], PREDICTIONS
+    )
+    return {
+        name: torch.from_numpy(generator.integers(0, 2, (2, size)).astype("int32"))
+        for name, size in sizes.items()
+    }
+
+
+@pytest.mark.parametrize(("attention_dropout", "has_heads"), [(0.1, True), (0.0, False)])
+def test_forward_pass_is_one_graph(attention_dropout, has_heads):
+    import torch
+
+    backbone = ks.SpanBertBackbone(
+        23,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=6,
+        intermediate_dim=10,
+        attention_dropout=attention_dropout,
+    )
+    model = ks.SpanBertPretrainer(backbone, position_dim=5) if has_heads else backbone
+    graphs = []
+
+    def count(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    # Where the graph would break, `fullgraph` makes it an error.
+    forward = torch.compile(model, backend=count, fullgraph=True)
+    for seed in range(3):
+        outputs = forward(batch(seed), training=True)
+    # The first call has not changed what it was compiled for.
+    assert len(graphs) == 1
+    keras.tree.flatten(outputs)[0].sum().backward()
+    assert all(v.value.grad is not None for v in backbone.trainable_variables)

@@ -1,0 +1,90 @@
+"""On PyTorch AdamW clips and updates all variables at once, and as Keras's own does."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_spanbert as ks
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "torch", reason="PyTorch's own way of updating"
+)
+NAMES = ["kernel", "embeddings", "bias", "gamma"]
+SHAPES = [(3, 5), (7, 2), (5,), (2,)]
+
+
+def keras_adamw(**kwargs):
+    optimizer = keras.optimizers.AdamW(weight_decay=0.01, epsilon=1e-8, **kwargs)
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    return optimizer
+
+
+def train(optimizer, is_transposed=False):
+    """The variables of a model and an optimizer after some steps."""
+    import torch
+
+    generator = np.random.default_rng(0)
+    variables = []
+    for name, shape in zip(NAMES, SHAPES):
+        value = generator.normal(size=shape[::-1]).astype("float32").T
+        value = torch.from_numpy(value if is_transposed else value.copy())
+        variables.append(keras.Variable(value, name=name))
+    assert variables[0].value.is_contiguous() is not is_transposed
+    for scale in [3.0, 0.01, 1.0, 2.0]:  # Clipped, and not clipped.
+        grads = [generator.normal(scale=scale, size=shape).astype("float32") for shape in SHAPES]
+        optimizer.apply([keras.ops.convert_to_tensor(grad) for grad in grads], variables)
+    return [keras.ops.convert_to_numpy(v) for v in [*variables, *optimizer.variables]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"beta_1": 0.0, "beta_2": 0.98},
+        {"amsgrad": True},
+        {"gradient_accumulation_steps": 2},
+        {"loss_scale_factor": 8.0},
+        {"use_ema": True, "ema_overwrite_frequency": 2},
+        {"global_clipnorm": None},
+        {"global_clipnorm": None, "clipnorm": 0.5},
+        {"global_clipnorm": None, "clipvalue": 0.1},
+    ],
+    ids=str,
+)
+def test_steps_are_those_of_keras(options):
+    options = {"global_clipnorm": 1.0, **options}
+    rate = ks.LinearWarmupDecay(1e-2, 2, 5)
+    found = train(ks.AdamW(rate, **options))
+    expected = train(keras_adamw(learning_rate=rate, **options))
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_variables_that_are_not_contiguous_are_updated_too():
+    found, expected = (train(ks.AdamW(1e-2), transposed) for transposed in [True, False])
+    for one, other in zip(found, expected):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_all_variables_are_clipped_and_updated_in_one_call():
+    import torch
+
+    optimizer = ks.AdamW(0.1)
+    variables = [keras.Variable(np.ones(2, "float32"), name="kernel") for _ in range(30)]
+    optimizer.build(variables)
+    grads = [keras.ops.ones(2) for _ in variables]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        optimizer.apply(grads, variables)
+    calls = {event.key: event.count for event in profile.key_averages()}
+    assert calls["aten::_fused_adamw_"] == calls["aten::_foreach_norm"] == 1
+    # Neither squares for a norm, nor products with a factor, of each variable's own.
+    assert all(calls.get(f"aten::{name}", 0) < 30 for name in ["square", "pow", "div"])
+
+
+def test_gradients_of_a_norm_that_is_no_number_reach_the_weights():
+    optimizer = ks.AdamW(0.1)
+    variables = [keras.Variable(np.ones(1, "float32"), name="kernel") for _ in range(2)]
+    optimizer.apply([keras.ops.full((1,), x) for x in [float("nan"), 1.0]], variables)
+    # As by Keras's own clipping: what went wrong is seen.
+    assert all(np.isnan(keras.ops.convert_to_numpy(v)).all() for v in variables)
