@@ -62,7 +62,6 @@ ONCE = (
 SLOW = (
     "data/test_training_stream.py",
     "distribution",
-    "models/test_torch_compile.py",
     "recipes/test_classification.py",
     "recipes/test_configs.py",
     "recipes/test_multiple_choice.py",
