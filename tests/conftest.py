@@ -66,7 +66,6 @@ SLOW = (
     "distribution",
     "layers/test_attention_on_tpu.py",
     "layers/test_dropout_on_tpu.py",
-    "models/test_torch_compile.py",
     "recipes/test_classification.py",
     "recipes/test_configs.py",
     "recipes/test_multiple_choice.py",

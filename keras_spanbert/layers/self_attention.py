@@ -78,10 +78,6 @@ class SelfAttention(keras.layers.Layer):
         self.value_dense.build(inputs_shape)
         # Devices that share a model share out its heads.
         self.dropout_layer = Dropout(self.dropout, model_axis=1, dtype=self.dtype_policy)
-        # A first call would otherwise note its place, and PyTorch's compiler compile anew.
-        self.dropout_layer.build(
-            (inputs_shape[0], self.num_heads, inputs_shape[1], inputs_shape[1])
-        )
         self.output_dense = keras.layers.EinsumDense(
             "abcd,cde->abe",
             output_shape=(None, hidden_dim),
@@ -91,6 +87,9 @@ class SelfAttention(keras.layers.Layer):
             name="attention_output",
         )
         self.output_dense.build(heads_shape)
+        # A first call would otherwise note the layer's place, and PyTorch's compiler compile anew.
+        batch_size, length, _ = inputs_shape
+        self.dropout_layer.build((batch_size, self.num_heads, length, length))
         self.built = True
 
     def _project_to_heads(self, head_dim, name):

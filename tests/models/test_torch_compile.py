@@ -24,6 +24,7 @@ def batch(seed):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("attention_dropout", "has_heads"), [(0.1, True), (0.0, False)])
 def test_forward_pass_is_one_graph(attention_dropout, has_heads):
     import torch
