@@ -26,6 +26,7 @@ ONCE = (
     "recipes/test_checks.py",
     "recipes/test_configs.py",
     "recipes/test_estimate.py",
+    "recipes/test_masking.py",
     "recipes/test_places.py",
     "recipes/test_sweep.py",
     "runs/test_plots.py",

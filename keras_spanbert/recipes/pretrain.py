@@ -3,7 +3,7 @@
 import math
 import os
 
-from keras_spanbert.recipes import checks, corpora
+from keras_spanbert.recipes import checks, corpora, masking
 from keras_spanbert.recipes.flags import FLAGS, group, resolve
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, user_input
@@ -12,19 +12,10 @@ DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98, "epsilon": 
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
 string, integer, number, boolean, strings, choice = group("Masking")
-number("mask_rate", 0.15, "Share of tokens to mask.")
-choice("scheme", "span", ["span", "whole_word", "subword"], "What to mask.")
-choice("replacement", "span", ["span", "token"], "What is masked, random or kept as one.")
 boolean(
     "unigram_bias",
     True,
     "Start a new model's output biases at the log-probabilities of the tokens in the text.",
-)
-integer(
-    "predictions_multiple",
-    8,
-    "A block's slots for masked tokens are a multiple of it, the last ones empty; 8 suits TPUs.",
-    lower_bound=1,
 )
 number("sbo_weight", 1.0, "Weight of the span boundary objective.", lower_bound=0.0)
 
@@ -210,16 +201,7 @@ def _build_model(corpus, vocabulary):
             **size,
         )
         model = ks.SpanBertPretrainer(backbone, sbo_weight=FLAGS.sbo_weight)
-    model.preprocessor = ks.SpanBertPretrainerPreprocessor(
-        tokenizer,
-        sequence_length=FLAGS.sequence_length,
-        mask_rate=FLAGS.mask_rate,
-        scheme=FLAGS.scheme,
-        replacement=FLAGS.replacement,
-        max_span_tokens=model.max_span_tokens,
-        seed=FLAGS.seed,
-        predictions_multiple=FLAGS.predictions_multiple,
-    )
+    model.preprocessor = masking.new_preprocessor(tokenizer, model.max_span_tokens)
     return model
 
 
