@@ -45,14 +45,15 @@ class Parts:
         parallel: `"data"`, or `"model"` over `shards` chips each.
         length: int. Tokens of a row.
         mask_rate: float.
+        predictions_multiple: int. See `SpanMasking`.
         has_padding: bool. Whether there is a padding mask.
         hlo: folder to write each part's program to, or `None`.
         backbone: dict. Further arguments of `SpanBertBackbone`.
     """
 
     def __init__(
-        self, size, num_layers, topology, parallel, shards, length, mask_rate, has_padding, hlo,
-        backbone,
+        self, size, num_layers, topology, parallel, shards, length, mask_rate, predictions_multiple,
+        has_padding, hlo, backbone,
     ):  # fmt: skip
         devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
         self.num_chips, self.length, self.hlo = len(devices), length, hlo
@@ -74,7 +75,12 @@ class Parts:
         self.heads = self._heads()
         self._engine = self._tpu_engine(devices)
         self._mesh = self._engine.device_mesh.backend_mesh
-        masking = ks.SpanMasking(VOCABULARY_SIZE, mask_token_id=103, mask_rate=mask_rate)
+        masking = ks.SpanMasking(
+            VOCABULARY_SIZE,
+            mask_token_id=103,
+            mask_rate=mask_rate,
+            predictions_multiple=predictions_multiple,
+        )
         self.num_predictions = masking.num_predictions(length)
 
     # === Layout ===

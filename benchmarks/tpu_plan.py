@@ -73,7 +73,9 @@ def parse_arguments():
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--attention_dropout", type=float, help="default: --dropout")
     parser.add_argument("--mask_rate", type=float, default=0.15)
+    parser.add_argument("--predictions_multiple", type=int, default=8, help="M is one of it")
     parser.add_argument("--rematerialize", action="store_true")
+    parser.add_argument("--scan_layers", action="store_true", help="with --whole")
     parser.add_argument("--full_blocks", action="store_true", help="no padding mask")
     parser.add_argument("--parts", default=",".join(PARTS), help="which of them")
     parser.add_argument("--whole", action="store_true", help="compile the step as one program too")
@@ -202,12 +204,14 @@ def build(args, num_layers):
         args.shards,
         args.length,
         args.mask_rate,
+        args.predictions_multiple,
         has_padding=not args.full_blocks,
         hlo=pathlib.Path(args.hlo) if args.hlo else None,
         backbone={
             "dropout": args.dropout,
             "attention_dropout": args.attention_dropout,
             "rematerialize": args.rematerialize,
+            "scan_layers": args.scan_layers,
         },
     )
 
