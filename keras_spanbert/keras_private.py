@@ -27,6 +27,20 @@ def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
     model._initial_epoch = epoch
 
 
+def build_training(model: keras.Model, batch) -> None:
+    """Makes the variables of optimizer, losses and metrics, for what a batch is like.
+
+    Where the first step makes them, TensorFlow traces the step twice. JAX's and
+    PyTorch's `fit` does the same by itself; without the metrics, whose `build` is
+    private too, nothing is won.
+
+    Args:
+        model: compiled `keras.Model`.
+        batch: `(x, y, sample_weight)` of tensors, arrays or `tf.TensorSpec`s.
+    """
+    model._symbolic_build(data_batch=batch)
+
+
 def variable_index(optimizer: keras.optimizers.Optimizer, variable) -> int:
     """The place of a variable among those that an optimizer was built with.
 

@@ -47,6 +47,24 @@ def test_fit_begins_with_the_epoch_that_a_callback_sets():
     assert late.epochs == [2, 3]
 
 
+def test_training_that_is_built_is_traced_once():
+    traced = []
+
+    class Model(keras.Sequential):
+        def compute_loss(self, *args, **kwargs):
+            traced.append(0)
+            return super().compute_loss(*args, **kwargs)
+
+    model = Model([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"])
+    batch = np.ones((2, 1)), np.ones((2, 1)), None
+    keras_private.build_training(model, batch)
+    assert model.optimizer.built
+    del traced[:]
+    model.fit(*batch[:2], verbose=0)
+    assert len(traced) == 1
+
+
 def test_index_of_a_variable_is_its_place_in_build():
     variables = [keras.Variable(np.zeros(n)) for n in (2, 3, 5)]
     places = []
@@ -99,8 +117,8 @@ def test_variables_are_updated_together():
     assert updates == [([3.0, 4.0], variables, 0.5)]
 
 
-NAMES = ["take_tensors_of_tensorflow", "set_initial_epoch", "operations_before", "variable_index"]
-NAMES += ["moments", "UpdatesTogether"]
+NAMES = ["take_tensors_of_tensorflow", "set_initial_epoch", "build_training", "variable_index"]
+NAMES += ["operations_before", "moments", "UpdatesTogether"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -89,6 +89,18 @@ def num_rows(x) -> int:
         return 0
 
 
+def like_a_batch(x, y=None, sample_weight=None) -> tuple | None:
+    """`(x, y, sample_weight)` that have shapes and dtypes of a batch of what a model takes.
+
+    `None` where a batch could not be given back: of a generator and a `DataLoader`.
+    """
+    if is_tensorflow(x):
+        return unpack(x.element_spec)
+    if isinstance(x, keras.utils.PyDataset):
+        return unpack(x[0])
+    return None if is_stream(x) else (x, y, sample_weight)
+
+
 def check_rows(x) -> None:
     """Raises a ValueError where `x` cannot be rows of strings or other raw data."""
     if isinstance(x, (str, bytes)) or not num_rows(x):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import keras
 
 from keras_spanbert import distribution
+from keras_spanbert.keras_private import build_training
 from keras_spanbert.models import batches
 
 
@@ -160,6 +161,7 @@ class StringInputs:
         # Not keras-hub's `fit`: its preprocessing knows no seeds, and without a preprocessor it
         # still demands tf.data or grain.
         with distribution.even_batches(self):
+            self._build_training(x, y, sample_weight)
             return keras.Model.fit(
                 self,
                 x,
@@ -176,6 +178,15 @@ class StringInputs:
                 validation_batch_size=validation_batch_size,
                 **kwargs,
             )
+
+    def _build_training(self, x, y, sample_weight):
+        # So that TensorFlow traces a step once; of several devices Keras does so itself.
+        if keras.backend.backend() != "tensorflow" or self.run_eagerly or not self.compiled:
+            return
+        if self.distribute_strategy.num_replicas_in_sync == 1:
+            batch = batches.like_a_batch(x, y, sample_weight)
+            if batch is not None:
+                build_training(self, batch)
 
     def evaluate(
         self,

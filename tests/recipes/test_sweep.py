@@ -282,52 +282,43 @@ def flags(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_interrupted_seeds_go_on_where_they_stood(flags, tmp_path, capfd):
-    shape = ["--seeds=2", "--steps=200", "--eval_every=40", "--learning_rate=1e-4"]
-    output = tmp_path / "out"
-    with start(*flags[0], *shape, f"--output={output}") as process:
-        is_second = False
+def test_interrupted_grid_goes_on_where_it_stood_and_gives_the_answers_of_the_best(
+    flags, tmp_path, capfd
+):
+    output, answers = tmp_path / "out", tmp_path / "answers.json"
+    shape = ["--grid=learning_rate=1e-6,5e-3", "--seed=1", "--steps=200", "--eval_every=40"]
+    given = [*flags[0], flags[1], *shape, f"--predictions={answers}", f"--output={output}"]
+    with start(*given) as process:
+        lines = []
         for line in process.stdout:
-            is_second |= line.startswith("Run 2 of 2")
+            lines.append(line)
+            is_second = any(line.startswith("Run 2 of 2") for line in lines)
             if is_second and line.startswith("step 40/200"):
                 process.send_signal(signal.SIGINT)
                 break
         out, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130, err
+    assert any("All 2 runs: " in line for line in lines)
     assert f"Interrupted in run 2 of 2; --resume --output={output} goes on" in out
     assert json.loads((output / "metrics.json").read_text())["finished"] == 1
-    first = (output / "seed-0" / "run.json").stat().st_mtime_ns
+    bad, good = (output / f"learning_rate-{rate}" / "seed-1" for rate in ["1e-6", "5e-3"])
+    first = (bad / "run.json").stat().st_mtime_ns
     in_process("--resume", f"--output={output}")
     out = capfd.readouterr().out
     assert "1 of 2 runs are finished" in out and "Going on from step" in out
-    assert (output / "seed-0" / "run.json").stat().st_mtime_ns == first
+    assert "Wrote 20 answers" in out
+    assert (bad / "run.json").stat().st_mtime_ns == first
     found = json.loads((output / "metrics.json").read_text())
-    assert found["finished"] == 2
-    values = found["scores"]["f1"]["values"]
-    for seed in ["0", "1"]:
-        rows = read_csv(output / f"seed-{seed}" / "history.csv")
+    assert found["finished"] == 2 and found["best"]["flags"] == {"learning_rate": 5e-3}
+    means = [row["scores"]["f1"]["mean"] for row in found["combinations"]]
+    assert means[0] > means[1]
+    for folder, mean in zip([good, bad], means):
+        rows = read_csv(folder / "history.csv")
         assert len(rows) == 5 and rows[-1]["step"] == "200"
-        assert max(float(row["f1"]) for row in rows) == pytest.approx(values[seed])
-    losses = [read_csv(output / f"seed-{seed}" / "history.csv")[0]["loss"] for seed in [0, 1]]
-    assert losses[0] != losses[1]
-    record = json.loads((output / "seed-1" / "run.json").read_text())
-    assert record["flags"]["seed"] == 1 and record["flags"]["seeds"] is None
-
-
-@pytest.mark.slow
-def test_grid_of_two_points_and_the_answers_of_the_best(flags, tmp_path, capfd):
-    output, answers = tmp_path / "out", tmp_path / "answers.json"
-    in_process(
-        *flags[0], flags[1], f"--predictions={answers}", f"--output={output}",
-        "--grid=learning_rate=1e-6,5e-3", "--epochs=8",
-    )  # fmt: skip
-    out = capfd.readouterr().out
-    assert "All 2 runs: " in out and "Wrote 20 answers" in out
-    found = json.loads((output / "metrics.json").read_text())
-    assert found["best"]["flags"] == {"learning_rate": 5e-3}
-    good, bad = (row["scores"]["f1"]["mean"] for row in found["combinations"])
-    assert good > bad
-    best = json.loads((output / "learning_rate-5e-3" / "seed-0" / "metrics.json").read_text())
+        assert max(float(row["f1"]) for row in rows) == pytest.approx(mean)
+        record = json.loads((folder / "run.json").read_text())
+        assert record["flags"]["seed"] == 1 and record["flags"]["grid"] is None
+    best = json.loads((good / "metrics.json").read_text())
     dataset = json.loads((tmp_path / flags[1].partition("=")[2]).read_text())
     scores = metrics.squad(dataset, json.loads(answers.read_text()))
-    assert scores["f1"] == pytest.approx(best["f1"]) == pytest.approx(good)
+    assert scores["f1"] == pytest.approx(best["f1"]) == pytest.approx(means[0])
