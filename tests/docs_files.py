@@ -60,7 +60,7 @@ def write_all(root):
     classifier.save_to_preset(root / "saved_models" / "classifier")
     _write_texts(root)
     docs_entities.write_all(root, backbone, tokenizer)
-    for name, count in [("train.conll", 8), ("dev.conll", 2)]:
+    for name, count in [("train.conll", 4), ("dev.conll", 1)]:
         _write_conll(root / name, count)
     _write_choices(root)
     chooser = ks.SpanBertMultipleChoice(

@@ -42,17 +42,8 @@ def address(model):
 
 
 @pytest.fixture(scope="module")
-def two_models_address(model, tmp_path_factory):
-    """The page of a resolver of coreference and of `model`."""
-    folder = tmp_path_factory.mktemp("resolver") / "my resolver"
-    canned_resolver.save(folder)
-    with page_of(ROOT / "tests" / "canned_resolver.py", folder, model[1]) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def labellers(tmp_path_factory):
-    """Presets of a model of texts, of relations, of choices and of words."""
+    """Models of texts, of relations, of choices and of words, and the folders of their presets."""
     found = {}
     backbone = tiny_chooser.build().backbone
     tokenizer = ks.SpanBertTokenizer(tiny_chooser.VOCABULARY)
@@ -69,8 +60,17 @@ def labellers(tmp_path_factory):
         model.classifier.set_weights([10 * weight for weight in model.classifier.get_weights()])
         folders.append(tmp_path_factory.mktemp(name) / name)
         model.save_to_preset(folders[-1])
-    with page_of("-m", "keras_spanbert.demo", *folders) as address:
-        yield found, address
+    return found, folders
+
+
+@pytest.fixture(scope="module")
+def several_address(model, labellers, tmp_path_factory):
+    """The page of a resolver of coreference, of `model` and of the labellers."""
+    folder = tmp_path_factory.mktemp("resolver") / "my resolver"
+    canned_resolver.save(folder)
+    script = ROOT / "tests" / "canned_resolver.py"
+    with page_of(script, folder, model[1], *labellers[1]) as found:
+        yield found
 
 
 @contextlib.contextmanager
@@ -158,12 +158,12 @@ def test_page_answers_in_a_browser(model, address, tmp_path):
     assert "ann" in text and "12 to 15" in text
 
 
-def test_labels_are_those_of_the_models(labellers):
+def test_labels_are_those_of_the_models(labellers, several_address):
     from gradio_client import Client
 
-    models, address = labellers
+    models, _ = labellers
     text = "red is blue"
-    with contextlib.closing(Client(address, verbose=False)) as client:
+    with contextlib.closing(Client(several_address, verbose=False)) as client:
         labels = client.predict(text, "", api_name="/classify")
         with pytest.raises(Exception, match="A text is needed"):
             client.predict(" ", "", api_name="/classify")
@@ -194,30 +194,31 @@ def by_label(shown):
 COREFERENCE = "Ann sold her book. Bob </script><b>read</b> it ${1 + 1} {{value}}."
 
 
-def test_page_of_two_models_resolves_and_answers(model, two_models_address):
+def test_page_of_several_models_resolves_and_answers(model, several_address):
     from gradio_client import Client
 
-    with contextlib.closing(Client(two_models_address, verbose=False)) as client:
+    with contextlib.closing(Client(several_address, verbose=False)) as client:
         shown = client.predict(COREFERENCE, api_name="/resolve")
         _, best = client.predict(PASSAGE, "who wrote it", api_name="/ask")
         with pytest.raises(Exception, match="A text is needed"):
             client.predict(" ", api_name="/resolve")
     assert shown == draw_clusters(COREFERENCE, canned_resolver.in_text(COREFERENCE, scores=True))
     assert shown.count("<mark") == 5 and best["data"][0][0] == "ann"
-    config = json.load(urllib.request.urlopen(f"{two_models_address}/config", timeout=60))
+    config = json.load(urllib.request.urlopen(f"{several_address}/config", timeout=60))
     tabs = [c["props"].get("label") for c in config["components"] if c["type"] == "tabitem"]
-    assert tabs == ["1. my resolver", "2. my <answers>"]
+    names = ["my resolver", "my <answers>", "texts", "relations", "choices", "words"]
+    assert tabs == [f"{i}. {name}" for i, name in enumerate(names, start=1)]
     scripts = [c["props"].get("js_on_load") or "" for c in config["components"]]
     assert sum(SCRIPT in script for script in scripts) == 1
 
 
-def test_page_lights_clusters_in_a_browser(two_models_address, tmp_path):
+def test_page_lights_clusters_in_a_browser(several_address, tmp_path):
     with browsers.phone(tmp_path) as browser:
         from selenium.webdriver.common.action_chains import ActionChains
         from selenium.webdriver.common.by import By
         from selenium.webdriver.support.ui import WebDriverWait
 
-        browser.get(two_models_address)
+        browser.get(several_address)
         wait = WebDriverWait(browser, 60)
         box = wait.until(lambda b: b.find_elements(By.TAG_NAME, "textarea"))[0]
         box.clear()

@@ -57,7 +57,7 @@ NOT_RUN = (
 SMALL = {"batch_size": 4, "eval_steps": 1}
 SMALL_MODEL = {"size": "tiny"}
 SMALL_VOCABULARY = {"vocabulary_size": 200}
-MOST_STEPS_AN_EPOCH, MOST_EPOCHS = 3, 2
+MOST_STEPS_AN_EPOCH, MOST_EPOCHS = 2, 1
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")

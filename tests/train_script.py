@@ -1,11 +1,15 @@
 """Runs of train.py, for tests."""
 
+import contextlib
+import io
+import logging as python_logging
 import os
 import pathlib
 import subprocess
 import sys
 
 import keras
+from absl import logging
 from absl.testing import flagsaver
 
 from keras_spanbert.recipes.names import NAMES, recipe
@@ -45,6 +49,22 @@ def in_process(*arguments):
             run_recipe(parse_flags(["train.py", *arguments]))
     finally:
         keras.config.set_dtype_policy(policy)
+
+
+def printed(*arguments):
+    """What such a run writes to stdout and to stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    # A script has absl's handler from `absl.app.run`.
+    handler = logging.get_absl_handler()
+    stream = handler.python_handler.setStream(err)
+    python_logging.getLogger().addHandler(handler)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            in_process(*arguments)
+    finally:
+        python_logging.getLogger().removeHandler(handler)
+        handler.python_handler.setStream(stream)
+    return out.getvalue(), err.getvalue()
 
 
 def check_alone(*arguments):

@@ -22,7 +22,7 @@ from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
 
-STEPS, BATCH_SIZE = 20, 8
+STEPS, BATCH_SIZE = 10, 8
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 
 
@@ -60,6 +60,7 @@ def main(mode, texts, output, dies_at=None, how="killed"):
         epochs=STEPS,
         steps_per_epoch=1,  # The loss of each.
         validation_data=distribution.split(evaluation),
+        validation_freq=STEPS // 2,  # Feeding several devices begins anew with each.
         callbacks=[Die(), checkpoint],
         shuffle=False,
         verbose=0,

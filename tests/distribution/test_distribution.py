@@ -106,7 +106,7 @@ def alone(texts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     runpy.run_path(SCRIPT)["main"]("none", texts, str(folder))
     result = json.loads((folder / "0.json").read_text())
-    assert result["replicas"] == 1 and len(result["history"]["loss"]) == 20
+    assert result["replicas"] == 1 and len(result["history"]["loss"]) == 10
     return result
 
 
@@ -140,6 +140,8 @@ def test_train_script_takes_all_devices_of_a_process(texts, tmp_path):
         "from train_script import in_process\n"
         "try:\n    in_process(*sys.argv[1:])\n"
         "except SystemExit as end:\n    print('code', end.code)\n"
+        "from keras_spanbert import SpanBertBackbone\n"
+        "SpanBertBackbone.SIZES['tiny'].update(num_layers=1, hidden_dim=16, intermediate_dim=32)\n"
         "sys.argv = ['train.py', *sys.argv[1:-1]]\n"
         "main()\n"
     )
@@ -183,7 +185,7 @@ def test_two_processes_equal_one(mode, texts, alone, tmp_path):
         assert_equal(result, alone)
     assert both[0]["weights"] == both[1]["weights"]
     # The first alone writes.
-    assert os.path.basename(both[0]["checkpoint"]) == "step-20" and both[1]["checkpoint"] is None
+    assert os.path.basename(both[0]["checkpoint"]) == "step-10" and both[1]["checkpoint"] is None
     if mode == "data":
         # In one epoch no row comes twice, none is missed.
         batches = [first + second for first, second in zip(both[0]["rows"], both[1]["rows"])]

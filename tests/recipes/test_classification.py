@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from train_script import check_mistake, in_process, run
+from train_script import check_mistake, in_process, printed
 
 import keras_spanbert as ks
 
@@ -60,14 +60,13 @@ def trained(preset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     write_csv(folder / "train.csv", 160, seed=1)
     write_csv(folder / "dev.csv", 40, seed=2)
-    code, out, err = run(
+    out, err = printed(
         "--task=classification", f"--preset={preset}", f"--output={folder / 'run'}",
         f"--train_data={folder / 'train.csv'}", f"--eval_data={folder / 'dev.csv'}",
         f"--predict_data={folder / 'dev.csv'}", f"--predictions={folder / 'labels.csv'}",
         f"--export={folder / 'served'}", "--epochs=12", "--learning_rate=1e-2",
         "--batch_size=16", *COLUMNS,
     )  # fmt: skip
-    assert code == 0, err
     return folder, out, err
 
 

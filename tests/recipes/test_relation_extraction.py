@@ -6,7 +6,7 @@ import json
 import pytest
 import tensorflow as tf
 from tiny_extractor import LENGTH, RELATIONS, build, columns, examples
-from train_script import check_mistake, in_process, run
+from train_script import check_mistake, in_process, printed
 
 import keras_spanbert as ks
 from keras_spanbert.data import semeval2010, tacred
@@ -68,14 +68,13 @@ def trained(preset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     for name, count in [("train", 160), ("dev", 40)]:
         write_tacred(folder / f"{name}.json", count, seed=count)
-    code, out, err = run(
+    out, err = printed(
         "--task=relation_extraction", "--benchmark=tacred", f"--preset={preset}",
         f"--train_data={folder / 'train.json'}", f"--eval_data={folder / 'dev.json'}",
         f"--predict_data={folder / 'dev.json'}", f"--predictions={folder / 'predictions.txt'}",
         f"--export={folder / 'served'}", f"--output={folder / 'run'}",
         "--epochs=12", "--learning_rate=5e-3", *SIZES,
     )  # fmt: skip
-    assert code == 0, err
     return folder, out, err
 
 

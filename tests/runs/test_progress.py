@@ -17,7 +17,7 @@ from train_script import in_process
 import keras_spanbert as ks
 from keras_spanbert.runs import progress, reports
 
-pytestmark = pytest.mark.usefixtures("one_layer")
+pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
 
 class Terminal:
