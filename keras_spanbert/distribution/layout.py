@@ -57,11 +57,15 @@ def relayout(weight, axes: tuple):
     if not isinstance(tensor, jax.core.Tracer):
         return tensor  # Outside of a step a tensor's parts must be even.
     engine = keras.distribution.distribution()
+
+    def cut(tensor, axes):
+        layout = keras.distribution.TensorLayout(axes, engine.device_mesh)
+        return keras.distribution.distribute_tensor(tensor, layout)
+
     if isinstance(weight, keras.Variable):
-        stored = engine.get_variable_layout(weight)
-        tensor = keras.distribution.distribute_tensor(tensor, stored)
-    layout = keras.distribution.TensorLayout(axes, engine.device_mesh)
-    return keras.distribution.distribute_tensor(tensor, layout)
+        # Of the mesh it is compiled for, which need not be that of the variable.
+        tensor = cut(tensor, engine.get_variable_layout(weight).axes)
+    return cut(tensor, axes)
 
 
 def check_shards(**sizes: int) -> None:
