@@ -97,7 +97,7 @@ class TransformerLayer(keras.layers.Layer):
         self._feedforward_layer_norm = self._layer_norm("feedforward_layer_norm")
         self._feedforward_layer_norm.build(inputs_shape)
         self._feedforward_intermediate_dense = self._dense(
-            self.intermediate_dim, "feedforward_intermediate_dense", self.activation
+            self.intermediate_dim, "feedforward_intermediate_dense"
         )
         self._feedforward_intermediate_dense.build(inputs_shape)
         self._feedforward_output_dense = self._dense(hidden_dim, "feedforward_output_dense")
@@ -112,12 +112,21 @@ class TransformerLayer(keras.layers.Layer):
         return self._compute(inputs, padding_mask, training)
 
     def _compute(self, x, padding_mask, training):
+        lean = keras.remat if training and self._keeps_too_much() else _as_it_is
         attended = self._self_attention_layer(x, padding_mask=padding_mask, training=training)
         attended = self._self_attention_dropout(attended, training=training)
-        x = self._self_attention_layer_norm(attended + x)
-        fed_forward = self._feedforward_output_dense(self._feedforward_intermediate_dense(x))
+        x = lean(self._self_attention_layer_norm)(attended + x)
+        fed_forward = lean(self.activation)(self._feedforward_intermediate_dense(x))
+        fed_forward = self._feedforward_output_dense(fed_forward)
         fed_forward = self._feedforward_dropout(fed_forward, training=training)
-        return self._feedforward_layer_norm(fed_forward + x)
+        return lean(self._feedforward_layer_norm)(fed_forward + x)
+
+    def _keeps_too_much(self):
+        # For the backward pass of a norm and of an activation JAX keeps float32 and several parts
+        # of the derivative, where their 16-bit inputs tell all: what takes longer to read than to
+        # compute again.
+        is_16_bit = self.compute_dtype in ("bfloat16", "float16")
+        return keras.backend.backend() == "jax" and is_16_bit and not self.rematerialize
 
     def _compute_rematerialized(self, inputs, padding_mask):
         def compute(inputs, *values):
@@ -165,10 +174,9 @@ class TransformerLayer(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
 
-    def _dense(self, units, name, activation=None):
+    def _dense(self, units, name):
         return keras.layers.Dense(
             units,
-            activation=activation,
             # One instance would draw the same values for equal shapes.
             kernel_initializer=self.kernel_initializer.clone(),
             dtype=self.dtype_policy,
@@ -198,3 +206,7 @@ class TransformerLayer(keras.layers.Layer):
             }
         )
         return config
+
+
+def _as_it_is(function):
+    return function
