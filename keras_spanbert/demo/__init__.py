@@ -11,6 +11,7 @@ Several models have a tab each. Takes the extra [demo].
 """
 
 import argparse
+import importlib.util
 import os
 import sys
 
@@ -62,15 +63,14 @@ def main(arguments=None, program: str = "python -m keras_spanbert.demo") -> int:
     parser.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
     args = parser.parse_args(arguments)
-    try:
-        import gradio
-    except ImportError:
+    if importlib.util.find_spec("gradio") is None:
         return mistake("the page takes gradio (pip install keras-spanbert[demo])")
-
     try:
         models = [load(preset) for preset in args.presets]
     except (ValueError, OSError) as error:
         return mistake(str(error))
+    import gradio  # Seconds, which a mistake does not wait for.
+
     names = [os.path.basename(os.path.normpath(preset)) for preset in args.presets]
     try:
         pages = [build_page(model, name) for model, name in zip(models, names)]

@@ -220,10 +220,12 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         return checksums
 
     # Keras's, for the arrays that strings were made into: keras-hub's would preprocess them.
-    def train_on_batch(self, x, *args, **kwargs):
+    def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
         batches.check_arrays(x)
-        return keras.Model.train_on_batch(self, x, *args, **kwargs)
+        if self.compiled and not self.optimizer.built:
+            self._build_training(x, y, sample_weight)
+        return keras.Model.train_on_batch(self, x, y, sample_weight, *args, **kwargs)
 
     def test_on_batch(self, x, *args, **kwargs):
         """Evaluates a batch of arrays: see `keras.Model.test_on_batch`."""

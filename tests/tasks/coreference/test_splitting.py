@@ -87,11 +87,11 @@ def test_graph_code_gives_the_same():
 @pytest.mark.parametrize("part", ["a", ".", "a. ", "é", " ", "n't", "A.", "''", "!", "\n"])
 def test_long_line_takes_no_more_than_linear_time(part):
     seconds = []
-    for size in [100_000, 1_000_000]:
+    for size in [40_000, 400_000]:
         begin = time.perf_counter()
         split([part * (size // len(part.encode()))])
         seconds.append(time.perf_counter() - begin)
-    assert seconds[1] < 30 * seconds[0] + 1.0
+    assert seconds[1] < 30 * seconds[0] + 0.5
 
 
 def test_novels_are_split_like_litbank(shared_data):
