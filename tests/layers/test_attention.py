@@ -145,6 +145,16 @@ def test_gradients_of_16_bits_are_those_of_float32(road, dtype, take):
     check(compute(*inputs, mask, dtype=dtype), reference(*inputs, mask), most=1e-2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_only_token_attends_to_itself(dtype):
+    x = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(3, 1, 2, 5)), dtype)
+    found = attend(x, x, x, np.array([[1], [1], [0]]), keras.layers.Dropout(0.0), training=True)
+    np.testing.assert_array_equal(
+        *(ops.convert_to_numpy(ops.cast(y, "float32")) for y in (found, x))
+    )
+
+
 def test_causal_or_unscaled_attention_would_be_seen():
     query, key, value, upstream = arrays()
     right = reference(query, key, value, upstream)

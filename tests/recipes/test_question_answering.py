@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from squad_runs import SIZES, VOCABULARY, save_preset, write_squad
-from train_script import check_mistake, in_process, printed
+from train_script import check_mistake, in_process, run
 
 import keras_spanbert as ks
 from keras_spanbert import files, metrics
 from keras_spanbert.data import squad
 
-# The run of `trained`, made for all tests of the module, is traced.
+# The run of `trained` is traced, in a process of its own: all that it writes to stderr counts.
 pytestmark = pytest.mark.usefixtures("untraced")
 
 
@@ -29,12 +29,13 @@ def trained(preset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     write_squad(folder / "train.json", 200, seed=1)
     write_squad(folder / "dev.json", 40, seed=2)
-    out, err = printed(
+    code, out, err = run(
         "--task=question_answering", f"--preset={preset}", f"--output={folder / 'run'}",
         f"--train_data={folder / 'train.json'}", f"--eval_data={folder / 'dev.json'}",
         f"--predict_data={folder / 'dev.json'}", f"--predictions={folder / 'answers.json'}",
         f"--export={folder / 'served'}", "--epochs=6", "--learning_rate=5e-3", *SIZES,
     )  # fmt: skip
+    assert code == 0, err
     return folder, out, err
 
 
