@@ -126,6 +126,6 @@ def draw(path, rows):
         right.barh([place + 0.27 * (i - 1) for place in places], values, 0.25, label=label)
     right.set_xlabel("ms at the chip's peak")
     for axes in (left, right):
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, fontsize="small")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize="small")
     figure.savefig(path)
     print(f"Wrote {path}")
