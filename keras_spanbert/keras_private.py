@@ -74,7 +74,7 @@ class UpdatesTogether:
     """
 
     def _clip_gradients(self, grads):
-        if keras.backend.backend() == "torch" and self.global_clipnorm:
+        if keras.backend.backend() == "torch" and (self.global_clipnorm or 0.0) > 0.0:
             return grads  # It is part of the update.
         return super()._clip_gradients(grads)
 

@@ -31,7 +31,8 @@ def attend_fused(query, key, value, padding_mask, plain):
     kernels = {}
     if _splash_takes(query):
         kernels["tpu"] = splash
-    if _cudnn_takes(query.shape, query.dtype):
+    sizes = all(isinstance(size, int) for size in query.shape)
+    if sizes and _cudnn_takes(query.shape, query.dtype):
         kernels["cuda"] = cudnn
     if not kernels:
         return plain(query, key, value, padding_mask)

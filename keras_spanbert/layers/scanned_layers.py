@@ -3,17 +3,17 @@
 import keras
 from keras import ops
 
+from keras_spanbert.layers.parts import with_parts
 
-def can_scan(layers: list[keras.layers.Layer]) -> bool:
-    """Whether layers compute the same, of variables with the same shapes and dtypes.
+
+def can_scan(layers: list[keras.layers.Layer], compute_dtype: str) -> bool:
+    """Whether layers compute the same, all in this dtype, of variables of the same kinds.
 
     Layers of which one alone is quantized, or has LoRA, are no longer alike.
     """
-    kinds = {
-        (layer.compute_dtype, *((tuple(v.shape), str(v.dtype)) for v in layer.variables))
-        for layer in layers
-    }
-    return len(kinds) == 1
+    kinds = {tuple((tuple(v.shape), str(v.dtype)) for v in layer.variables) for layer in layers}
+    dtypes = {part.compute_dtype for part in with_parts(layers)}
+    return len(kinds) == 1 and dtypes == {compute_dtype}
 
 
 def scan_layers(layers: list, inputs, padding_mask=None, training: bool = False):

@@ -112,7 +112,7 @@ class TransformerLayer(keras.layers.Layer):
         return self._compute(inputs, padding_mask, training)
 
     def _compute(self, x, padding_mask, training):
-        lean = keras.remat if training and self._keeps_too_much() else _as_it_is
+        lean = _recomputed if training and self._keeps_too_much() else _as_it_is
         attended = self._self_attention_layer(x, padding_mask=padding_mask, training=training)
         attended = self._self_attention_dropout(attended, training=training)
         x = lean(self._self_attention_layer_norm)(attended + x)
@@ -210,3 +210,8 @@ class TransformerLayer(keras.layers.Layer):
 
 def _as_it_is(function):
     return function
+
+
+def _recomputed(function):
+    # A new function each time: JAX would take the weights that it saw in the same one before.
+    return keras.remat(lambda x: function(x))

@@ -250,9 +250,10 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
     def call(self, inputs, training=None, mask=None, **kwargs):
         # JAX's steps come here.
         inputs = named_inputs(self, inputs)
-        if self.scan_layers and keras.backend.backend() == "jax":
+        is_dict = isinstance(inputs, dict)
+        if self.scan_layers and is_dict and keras.backend.backend() == "jax":
             layers = self.transformer_layers
-            if can_scan(layers):
+            if can_scan(layers, self.compute_dtype):
                 return scan_layers(layers, self._embed(inputs), inputs["padding_mask"], training)
         return super().call(inputs, training=training, mask=mask, **kwargs)
 

@@ -11,6 +11,7 @@ import collections.abc
 import sys
 
 import keras
+import numpy as np
 
 _RULE = (
     "`x` must be one row or more of strings (lists or arrays of them, as the class names them), a "
@@ -92,13 +93,25 @@ def num_rows(x) -> int:
 def like_a_batch(x, y=None, sample_weight=None) -> tuple | None:
     """`(x, y, sample_weight)` that have shapes and dtypes of a batch of what a model takes.
 
-    `None` where a batch could not be given back: of a generator and a `DataLoader`.
+    `None` where a batch could not be given back, of a generator and a `DataLoader`, and where parts
+    of it are no arrays.
     """
     if is_tensorflow(x):
-        return unpack(x.element_spec)
-    if isinstance(x, keras.utils.PyDataset):
-        return unpack(x[0])
-    return None if is_stream(x) else (x, y, sample_weight)
+        batch = unpack(x.element_spec)
+    elif isinstance(x, keras.utils.PyDataset):
+        batch = unpack(x[0])
+    elif is_stream(x):
+        return None
+    else:
+        batch = x, y, sample_weight
+    leaves = keras.tree.flatten(batch)
+    return batch if all(leaf is None or _is_array(leaf) for leaf in leaves) else None
+
+
+def _is_array(leaf):
+    # Of pandas Keras makes arrays itself, and what TensorFlow has for `None` has no dtype.
+    of_tensorflow = type(leaf).__module__.startswith("tensorflow.")
+    return isinstance(leaf, np.ndarray) or (of_tensorflow and hasattr(leaf, "dtype"))
 
 
 def check_rows(x) -> None:

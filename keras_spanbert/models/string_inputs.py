@@ -183,10 +183,13 @@ class StringInputs:
         # So that TensorFlow traces a step once; of several devices Keras does so itself.
         if keras.backend.backend() != "tensorflow" or self.run_eagerly or not self.compiled:
             return
+        if type(self).train_step is not keras.Model.train_step:
+            return  # Whose batches may be others.
         if self.distribute_strategy.num_replicas_in_sync == 1:
             batch = batches.like_a_batch(x, y, sample_weight)
             if batch is not None:
-                build_training(self, batch)
+                with self.distribute_strategy.scope():
+                    build_training(self, batch)
 
     def evaluate(
         self,

@@ -45,7 +45,7 @@ def fused_adam(
     is_fused = all(value.is_contiguous() for value in values)
     scale = None
     with torch.no_grad():
-        if global_clipnorm:
+        if global_clipnorm and global_clipnorm > 0.0:
             factor = clip_factor(grads, global_clipnorm)
             if is_fused:
                 scale = 1.0 / factor

@@ -49,7 +49,10 @@ def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=
     if from_logits and keras.backend.backend() == "jax":
         is_label = ops.arange(num_classes) == ops.expand_dims(y_true, -1)
         of_labels = ops.sum(ops.where(is_label, y_pred, 0.0), axis=-1)
-        return ops.logsumexp(y_pred, axis=-1) - of_labels
+        losses = ops.logsumexp(y_pred, axis=-1) - of_labels
+        # Labels that are no class count nothing, as in Keras.
+        is_class = ops.logical_and(y_true >= 0, y_true < num_classes)
+        return ops.where(is_class, losses, ops.zeros_like(losses))
     rows = ops.reshape(y_pred, (-1, num_classes))
     labels = ops.reshape(y_true, (-1,))
     if from_logits and keras.backend.backend() == "tensorflow":

@@ -118,7 +118,7 @@ class TwoRateAdam(UpdatesTogether, keras.optimizers.Optimizer):
 
     def update_together(self, grads, variables, learning_rate) -> None:
         """Updates variables on PyTorch, as `apply` has it done, each kind in one call."""
-        if self.global_clipnorm:
+        if self.global_clipnorm and self.global_clipnorm > 0.0:
             grads = multiply(grads, [clip_factor(grads, self.global_clipnorm)] * len(grads))
         head_rate, correction = self._head_rate("float32")
         encoder_rate = ops.cast(learning_rate, "float32")

@@ -145,6 +145,16 @@ def test_in_16_bits_nothing_in_float32_is_kept_for_the_backward_pass():
     assert {str(leaf.dtype) for leaf in kept} == {"bfloat16", "bool"}
 
 
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX alone computes parts again")
+def test_weights_that_change_between_calls_count():
+    layer, x = build(dtype="mixed_bfloat16")
+    norm = layer._feedforward_layer_norm
+    call(layer, x, training=True)
+    norm.gamma.assign(norm.gamma * 3.0)
+    found, expected = (call(layer, x, training=training) for training in [True, False])
+    np.testing.assert_allclose(found, expected, rtol=0.05, atol=0.05)
+
+
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16"])
 def test_computes_in_its_dtype(dtype):
     layer, x = build(dtype=dtype)
