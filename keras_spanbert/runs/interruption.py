@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import keras
 
@@ -44,12 +45,14 @@ class Interruption(keras.callbacks.Callback):
 
     def __enter__(self):
         self._held = True  # Until a checkpoint's weights are in the model.
+        self._unraisablehook, sys.unraisablehook = sys.unraisablehook, self._tell_unraisable
         for number in [signal.SIGINT, signal.SIGTERM]:
             signal.signal(number, self._receive)
         return self
 
     def __exit__(self, error_type, error, traceback):
         self._held = True  # From here on a signal is only noted.
+        sys.unraisablehook = self._unraisablehook
         for number in [signal.SIGINT, signal.SIGTERM]:
             signal.signal(number, signal.SIG_IGN)
         is_interrupted = self.signal is not None and error_type is KeyboardInterrupt
@@ -68,6 +71,12 @@ class Interruption(keras.callbacks.Callback):
         self.signal = number
         if not self._held and self._distribution.num_processes == 1:
             raise KeyboardInterrupt
+
+    def _tell_unraisable(self, swallowed):
+        # Raised in a callback of the garbage collector, as JAX has one, or in a `__del__`. The end
+        # of the next step raises again.
+        if self.signal is None or swallowed.exc_type is not KeyboardInterrupt:
+            self._unraisablehook(swallowed)
 
     def _release(self):
         self._held = False

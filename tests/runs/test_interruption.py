@@ -1,5 +1,6 @@
 """Signals while a model trains."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -95,6 +96,40 @@ def test_signal_behind_an_epochs_last_step_waits_for_evaluation_and_callbacks(mo
     assert interruption.signal == number
     assert done == [["loss", "val_loss"]] and int(model.optimizer.iterations) == 10
     assert np.isfinite(model.get_weights()[0]).all()
+
+
+def test_signal_within_a_callback_of_the_garbage_collector_ends_at_the_next_step(
+    model, monkeypatch
+):
+    """Python swallows what is raised there, and tells of it."""
+    told = []
+
+    class Collect(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 2:
+                gc.collect()
+
+    def send(phase, info):
+        gc.callbacks.remove(send)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda swallowed: told.append(swallowed.exc_type))
+    gc.disable()
+    gc.callbacks.append(send)
+    try:
+        with Interruption() as interruption:
+            model.fit(X, Y, 4, epochs=5, callbacks=[interruption, Collect()], verbose=0)
+        gc.callbacks.append(raise_other)
+        gc.collect()
+    finally:
+        gc.enable()
+    assert interruption.signal == signal.SIGTERM and int(model.optimizer.iterations) == 4
+    assert told == [ZeroDivisionError]
+
+
+def raise_other(phase, info):
+    gc.callbacks.remove(raise_other)
+    raise ZeroDivisionError
 
 
 @pytest.mark.once
