@@ -70,19 +70,28 @@ class UpdatesTogether:
     To be named before the optimizer's class. On a GPU a step of each variable's
     own for the norm, the factor and the update is a thousand kernels of some
     microseconds. Keras clips and updates in two calls that have no public names,
-    and its public `update_step` gets one variable at a time.
+    and its public `update_step` gets one variable at a time. A subclass with an
+    `update_step` of its own is updated by that.
     """
 
     def _clip_gradients(self, grads):
-        if keras.backend.backend() == "torch" and (self.global_clipnorm or 0.0) > 0.0:
+        if self._updates_together() and (self.global_clipnorm or 0.0) > 0.0:
             return grads  # It is part of the update.
         return super()._clip_gradients(grads)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        if keras.backend.backend() == "torch":
-            self.update_together(grads, trainable_variables, learning_rate)
-        else:
+        if keras.backend.backend() != "torch":
             super()._backend_update_step(grads, trainable_variables, learning_rate)
+        elif self._updates_together():
+            self.update_together(grads, trainable_variables, learning_rate)
+        else:  # Keras would do so for a subclass of its own, too.
+            for grad, variable in zip(grads, trainable_variables):
+                self.update_step(grad, variable, learning_rate)
+
+    def _updates_together(self):
+        classes = type(self).__mro__
+        first = next(c for c in classes if {"update_together", "update_step"} & set(vars(c)))
+        return keras.backend.backend() == "torch" and "update_together" in vars(first)
 
 
 def operations_before(tensors: list[keras.KerasTensor]) -> list:

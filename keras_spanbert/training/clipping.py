@@ -22,7 +22,8 @@ def clip_factor(grads: Sequence, most: float):
         norm = torch.nn.utils.get_total_norm(grads)  # One kernel for many gradients.
     else:
         norm = ops.sqrt(sum(ops.sum(ops.square(grad)) for grad in grads))
-    return most / ops.maximum(norm, most)
+    # An infinite norm would give 0, and hide what went wrong: it gives NaN, as by Keras's clipping.
+    return most / ops.maximum(norm, most) + (norm - norm)
 
 
 def multiply(grads: Sequence, factors: Sequence) -> list:

@@ -82,9 +82,25 @@ def test_all_variables_are_clipped_and_updated_in_one_call():
     assert all(calls.get(f"aten::{name}", 0) < 30 for name in ["square", "pow", "div"])
 
 
-def test_gradients_of_a_norm_that_is_no_number_reach_the_weights():
-    optimizer = ks.AdamW(0.1)
-    variables = [keras.Variable(np.ones(1, "float32"), name="kernel") for _ in range(2)]
-    optimizer.apply([keras.ops.full((1,), x) for x in [float("nan"), 1.0]], variables)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+@pytest.mark.parametrize("make", [ks.AdamW, ks.TwoRateAdam])
+def test_gradients_of_a_norm_that_is_no_number_reach_the_weights(make, value):
+    optimizer = make(0.1)
+    variables = [keras.Variable(np.ones(1, "float32"), name="kernel") for _ in range(3)]
+    # The norm of two numbers as large as they go is infinite.
+    optimizer.apply([keras.ops.full((1,), x) for x in [value, value, 1.0]], variables)
     # As by Keras's own clipping: what went wrong is seen.
     assert all(np.isnan(keras.ops.convert_to_numpy(v)).all() for v in variables)
+
+
+@pytest.mark.parametrize("base, options", [(ks.AdamW, {"weight_decay": 0.0}), (ks.TwoRateAdam, {})])
+def test_a_subclass_updates_by_a_step_of_its_own(base, options):
+    class Descent(base):
+        def update_step(self, gradient, variable, learning_rate):
+            self.assign_sub(variable, learning_rate * gradient)
+
+    variables = [keras.Variable(np.ones(1, "float32"), name="kernel") for _ in range(2)]
+    Descent(0.5, **options).apply([keras.ops.full((1,), x) for x in [6.0, 8.0]], variables)
+    # Clipped to a norm of 1 together.
+    found = [keras.ops.convert_to_numpy(v)[0] for v in variables]
+    np.testing.assert_allclose(found, [0.7, 0.6], rtol=1e-6)
