@@ -167,12 +167,15 @@ def run_all(stages, folder, minutes) -> bool:
 
 def claim(folder, stage):
     """The stage and its lock, None where another process has it."""
-    place = os.path.join(folder, ".claims", stage.path)
+    place, output = (os.path.join(folder, *part, stage.path) for part in [(".claims",), ()])
     os.makedirs(place, exist_ok=True)
     try:
-        return stage, files.lock(place)
+        lock = files.lock(place)
+        if os.path.isdir(output):  # A run may outlive the process that started it.
+            files.lock(output).release()
     except ValueError:
         return None
+    return stage, lock
 
 
 def run(folder, stage, ends) -> bool:

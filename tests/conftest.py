@@ -48,6 +48,7 @@ ONCE = (
     "tasks/token_classification/test_spans.py",
     "tasks/relation_extraction/test_preprocessor.py",
     "tasks/relation_extraction/test_serving.py",
+    "test_benchmarks_ablation.py",
     "test_benchmarks_gpu.py",
     "test_demo.py",
     "test_docs.py",

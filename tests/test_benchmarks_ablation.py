@@ -1,0 +1,112 @@
+"""The runner of ablations: order, locks, what is finished, statistics."""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from keras_spanbert import files
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "benchmarks"))
+import ablation  # noqa: E402
+
+PLAN = {
+    "start": "$START",
+    "pretrain": ["--steps=10"],
+    "rows": {"as it is": None, "MLM": ["--sbo_weight=0"]},
+    "fine_tunings": {"entities": {"train": ["--task=token_classification"], "test": ["--batch"]}},
+}
+PLANS = list(pathlib.Path(ablation.__file__).parent.glob("plans/*.json"))
+
+
+@pytest.fixture
+def stages(monkeypatch, tmp_path):
+    monkeypatch.setenv("START", "saved")
+    return list(ablation.stages_of(PLAN, 2, str(tmp_path)))
+
+
+def finish(folder, stage, steps=10, **metrics):
+    """What a run leaves behind that was given 10 steps."""
+    output = folder / stage.path
+    output.mkdir(parents=True)
+    (output / "metrics.json").write_text(json.dumps({"steps": steps, **metrics}))
+    (output / "run.json").write_text(json.dumps({"flags": {"steps": 10}}))
+
+
+def test_each_model_is_fine_tuned_and_the_best_epoch_tested(stages, tmp_path):
+    assert [stage.path for stage in stages[:5]] == [
+        "as it is/seed-0/entities",
+        "as it is/seed-0/entities test",
+        "MLM/seed-0/pretrain",
+        "MLM/seed-0/entities",
+        "MLM/seed-0/entities test",
+    ]
+    assert len(stages) == 10 and all(stage.seed == 1 for stage in stages[5:])
+    start, _, pretrain, train, test = stages[:5]
+    assert "--preset=saved" in start.flags
+    assert pretrain.flags == ("--task=pretrain", "--steps=10", "--sbo_weight=0")
+    assert f"--preset={tmp_path / pretrain.path}" in train.flags and train.needs is pretrain
+    assert f"--preset={tmp_path / train.path}" in test.flags and test.needs is train
+
+
+def test_interrupted_run_is_not_finished(stages, tmp_path):
+    finish(tmp_path, stages[0], steps=7)
+    finish(tmp_path, stages[1])
+    assert ablation.metrics_of(tmp_path, stages[0]) is None
+    assert ablation.metrics_of(tmp_path, stages[1]) == {"steps": 10}
+
+
+def test_run_is_claimed_once_and_not_while_one_that_outlived_its_runner_goes_on(stages, tmp_path):
+    _, lock = ablation.claim(tmp_path, stages[0])
+    assert ablation.claim(tmp_path, stages[0]) is None
+    lock.release()
+    (tmp_path / stages[0].path).mkdir(parents=True)
+    orphan = files.lock(tmp_path / stages[0].path)
+    assert ablation.claim(tmp_path, stages[0]) is None
+    orphan.release()
+    _, lock = ablation.claim(tmp_path, stages[0])
+    lock.release()
+
+
+def test_intervals_are_those_of_student_and_differences_are_paired(stages, tmp_path, capsys):
+    values = {"as it is": [60.0, 64.0], "MLM": [63.0, 66.0]}
+    for row, found in values.items():
+        for seed, value in enumerate(found):
+            (stage,) = [
+                s for s in stages if (s.row, s.seed, s.name) == (row, seed, "entities test")
+            ]
+            finish(tmp_path, stage, loss=1.0, f1=value)
+    ablation.report(stages, tmp_path)
+    base, row = files.read_csv(tmp_path / "ablation.csv")
+    assert base["score"] == "entities f1" and float(base["mean"]) == 62.0
+    paired = stats.ttest_rel(values["MLM"], values["as it is"]).confidence_interval(0.95)
+    low, high = (
+        float(row["difference"]) + sign * float(row["difference_width"]) for sign in [-1, 1]
+    )
+    np.testing.assert_allclose([low, high], paired)
+    (tmp_path / "ablation.png").stat()
+    assert "| entities f1 | MLM | 2 | 64.50 ± 19.06 | +2.50 ± 6.35 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_plans_are_right(path):
+    plan = files.read_json(path)
+    ablation.check(plan)
+    assert list(ablation.stages_of(plan, 1, "runs"))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"row": {}}, "no keys but"),
+        ({"rows": {}}, "must have `rows`"),
+        ({"start": ""}, "takes `start`"),
+        ({"fine_tunings": {"entities": {"test": []}}}, "must have flags to `train` with"),
+    ],
+)
+def test_error_for_what_is_no_plan(change, message):
+    with pytest.raises(ValueError, match=message):
+        ablation.check({**PLAN, **change})
