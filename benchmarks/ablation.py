@@ -217,17 +217,12 @@ def scores_of(stages, folder) -> dict:
         if stage.name == "pretrain":
             names = {n: shown for n, shown in SCORES_OF_PRETRAINING.items() if metrics.get(n)}
         else:
-            score = metrics.get("best_score") or main_score(metrics)
+            trained = metrics_of(folder, stage.needs) if stage.name.endswith(" test") else metrics
+            score = trained["best_score"]
             names = {score: f"{stage.name.removesuffix(' test')} {score}"}
         for name, shown in names.items():
             found.setdefault(shown, {}).setdefault(stage.row, {})[stage.seed] = metrics[name]
     return found
-
-
-def main_score(metrics):
-    """Of a preset that was scored alone, the first score in its metrics."""
-    skipped = {"seconds", "loss", "steps"}
-    return next(n for n, v in metrics.items() if isinstance(v, float) and n not in skipped)
 
 
 def interval(values) -> tuple[float, float | None]:

@@ -78,7 +78,8 @@ def test_intervals_are_those_of_student_and_differences_are_paired(stages, tmp_p
             (stage,) = [
                 s for s in stages if (s.row, s.seed, s.name) == (row, seed, "entities test")
             ]
-            finish(tmp_path, stage, loss=1.0, f1=value)
+            finish(tmp_path, stage.needs, best_score="f1", f1=90.0)
+            finish(tmp_path, stage, precision=1.0, f1=value)
     ablation.report(stages, tmp_path)
     base, row = files.read_csv(tmp_path / "ablation.csv")
     assert base["score"] == "entities f1" and float(base["mean"]) == 62.0
