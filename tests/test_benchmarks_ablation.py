@@ -1,4 +1,4 @@
-"""The runner of ablations: order, locks, what is finished, statistics."""
+"""The runner of ablations: order, locks, what is finished, statistics; and the learning curve."""
 
 import json
 import pathlib
@@ -12,6 +12,7 @@ from keras_spanbert import files
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "benchmarks"))
 import ablation  # noqa: E402
+import learning_curve  # noqa: E402
 
 PLAN = {
     "start": "$START",
@@ -19,6 +20,7 @@ PLAN = {
     "rows": {"as it is": None, "MLM": ["--sbo_weight=0"]},
     "fine_tunings": {"entities": {"train": ["--task=token_classification"], "test": ["--batch"]}},
 }
+TOKENS = np.geomspace(1e6, 1e8, 10)
 PLANS = list(pathlib.Path(ablation.__file__).parent.glob("plans/*.json"))
 
 
@@ -111,3 +113,19 @@ def test_plans_are_right(path):
 def test_error_for_what_is_no_plan(change, message):
     with pytest.raises(ValueError, match=message):
         ablation.check({**PLAN, **change})
+
+
+def test_learning_curve_is_found_again_from_its_points():
+    true = [1.5, 5e4, 0.3, 2e6, 0.25]
+    runs = [
+        {"parameters": n, "points": [(d, learning_curve.loss_of(true, n, d)) for d in TOKENS]}
+        for n in [4e5, 3e6, 4e7]
+    ]
+    found, error = learning_curve.fit(runs)
+    np.testing.assert_allclose(found, true, rtol=1e-3)
+    assert error < 1e-6
+    # At the best split neither more parameters nor more tokens pay, for as many operations.
+    parameters, tokens, loss = learning_curve.best(found, 1e18)
+    assert 6 * parameters * tokens == pytest.approx(1e18)
+    for factor in [0.8, 1.25]:
+        assert learning_curve.loss_of(true, factor * parameters, tokens / factor) > loss
