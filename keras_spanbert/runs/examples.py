@@ -149,19 +149,20 @@ def measure(pretrainer, blanks):
         `score_truths`), `guesses` (the MLM head's best, a list of
         `{"text", "token_ids", "probability"}`) and `sbo` (the SBO head's best,
         such a dict; `None` where the blank begins or ends the sentence, for
-        there SBO is not trained).
+        there SBO is not trained, and without SBO head).
     """
     scored = score_truths(pretrainer, blanks)
     order = _by_length(blanks)
     texts = [blanks[i]["text"] for i in order]
     by_mlm = pretrainer.fill(texts, top_k=_NUM_GUESSES, score="mlm")
-    by_sbo = pretrainer.fill(texts, top_k=1, score="sbo")
+    has_sbo = pretrainer.span_boundary
+    by_sbo = pretrainer.fill(texts, top_k=1, score="sbo") if has_sbo else by_mlm
     measured = [None] * len(blanks)
     for i, mlm, sbo in zip(order, by_mlm, by_sbo):
         measured[i] = {
             "log_probability": scored[i],
             "guesses": [_guess(candidate, "mlm") for candidate in mlm[0]],
-            "sbo": _guess(sbo[0][0], "sbo") if blanks[i]["has_sbo"] else None,
+            "sbo": _guess(sbo[0][0], "sbo") if has_sbo and blanks[i]["has_sbo"] else None,
         }
     return measured
 
@@ -331,8 +332,9 @@ def render(blanks, before, after, counts: np.ndarray, vocabulary, width: int = 9
 
 
 def _figure_lines(figures, constant, unit):
+    sbo = f", SBO {_percent(figures['sbo'])}" if figures["sbo_blanks"] else ""
     yield (
-        f"  right: MLM {_percent(figures['mlm'])}, SBO {_percent(figures['sbo'])} of {unit}; "
+        f"  right: MLM {_percent(figures['mlm'])}{sbo} of {unit}; "
         f'always "{constant}": {_percent(figures["constant"])}'
     )
     if figures["sbo_blanks"]:
