@@ -78,15 +78,28 @@ def next_sentence_pairs(
     other = take(xp, rows, xp.minimum(xp.maximum(number, 0), num_rows))  # [B, 1]
     others = xp.reshape(other, (-1,))
     starts = _preferred(xp, take(xp, sentences, others), take(xp, words, others))
-    start_there = xp.max(xp.where(starts & (place <= cut), place, 1), axis=1, keepdims=True)
+    size_there = take(xp, xp.reshape(size, (-1,)), other)
+
+    # A random B is as long as the row's own, or as near to that as the end of a sentence is where
+    # that one ends with its text.
+    size_a = cut - 1
+    room = target - size_a
+    wanted = xp.minimum(size - size_a, room)
+    latest = xp.minimum(cut, size_there + 1 - wanted)
+    start = _last(xp, starts & (place <= latest), place)
+    ends = (starts | (place == size_there + 1)) & (place > start) & (place <= start + room)
+    distance = xp.where(ends, abs(place - start - wanted), length)
+    nearest = xp.min(distance, axis=1, keepdims=True)
+    nearest_end = _last(xp, ends & (distance == nearest), place)
+    to_an_end = (size <= target) & (nearest < length)
+    size_b = xp.where(to_an_end, nearest_end - start, wanted)
+    size_b = xp.minimum(size_b, size_there + 1 - start)
 
     is_pair = (num_cuts > 0) & (num_rows > 1)
     is_random = is_pair & (u_label < 0.5)
     source_row = xp.where(is_random, other, row)
-    start = xp.where(is_random, _int32(xp, start_there), cut)
-    there = xp.where(is_random, take(xp, xp.reshape(size, (-1,)), other), size) - start + 1
-    size_a = cut - 1
-    size_b = xp.minimum(there, target - size_a)
+    start = xp.where(is_random, start, cut)
+    size_b = xp.where(is_random, size_b, wanted)
 
     # === The pairs ===
     from_b = place - size_a - 2
@@ -125,6 +138,11 @@ def _starts(xp, kinds, inner):
     return words & follows & ~is_end, words
 
 
+def _last(xp, flags, place):
+    """The last place with a flag, 1 where there is none."""
+    return _int32(xp, xp.max(xp.where(flags, place, 1), axis=1, keepdims=True))
+
+
 def _preferred(xp, sentences, words):
     """A row's starts of sentences; of words where there is none."""
     return xp.where(_count(xp, sentences) > 0, sentences, words)
@@ -159,19 +177,24 @@ class NextSentencePairs(keras.layers.Layer):
     within it. In half of the sequences, drawn one by one, B is what follows; in
     the others it comes from another sequence of the batch. A and B have at most
     L - 3 tokens together, with the probability `short_rate` a number drawn
-    uniformly from 2 to L - 3, and are cut at their end. A random B begins with
-    the last sentence that starts at the cut's own place or before it, and ends
-    as any: where the row is full, or its text ends. Sequences that fill their
-    row are as long whatever their B.
+    uniformly from 2 to L - 3, and are cut at their end.
+
+    Neither its length nor its end tells what B is. A random one begins with the
+    last sentence that starts at the cut's own place or before it, earlier where
+    too little text is left from there. It is as long as what it stands for;
+    where that ends with its text, and is not cut, it ends with the sentence
+    whose end is nearest. Only where the other text as a whole is shorter it is
+    shorter.
 
     A sentence ends with a token of `sentence_end_token_ids` and those of
     `closing_token_ids` behind it. A sequence without such an end inside is cut
     where a word starts, any. One of a single word, one alone in its batch, and
     padding stay as they are, with weight 0.
 
-    Released BERT differs in four things. Its random B comes from all documents
+    Released BERT differs in five things. Its random B comes from all documents
     of its file, but for A's own; here from the batch, which a corpus's stream
-    shuffles. What a short sequence or a random B leaves of a document goes into
+    shuffles. It fills a row with it, also where the document's own next
+    sentences would not. What a short sequence or a random B leaves of a document goes into
     the next one there; here it is not used in this epoch. It cuts tokens at
     either end, at random; here at the end. Its sentences are lines of the text;
     here they end with punctuation, that of abbreviations too.

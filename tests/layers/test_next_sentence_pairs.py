@@ -120,6 +120,25 @@ def test_own_pairs_are_the_text_and_random_ones_are_of_another_row(full):
     assert len(shifts) > 500  # From any row, and not from the next one alone.
 
 
+def test_neither_lengths_nor_ends_of_ragged_texts_tell_the_label():
+    generator = np.random.default_rng(2)
+    sizes = generator.integers(4, L - 1, B)
+    token_ids = sequences(sizes, generator)
+    token_ids[np.arange(B), sizes] = END  # As documents do.
+    pairs = numbers(make()(token_ids, seed=3))
+    is_random = pairs["is_random"] == 1
+    assert pairs["pair_weights"].mean() > 0.99
+    totals = (pairs["token_ids"] != PAD).sum(axis=1)
+    own, other = totals[~is_random], totals[is_random]
+    # The chance that a random pair is the longer one: a coin's, with a deviation of 0.013.
+    wins = (other[:, None] > own).mean() + 0.5 * (other[:, None] == own).mean()
+    assert wins == pytest.approx(0.5, abs=0.05)
+    ends = pairs["token_ids"][np.arange(B), totals - 2] == END
+    # Those that are cut short end anywhere.
+    assert ends[~is_random].mean() > 0.85
+    assert ends[is_random].mean() == pytest.approx(ends[~is_random].mean(), abs=0.05)
+
+
 def test_cuts_are_uniform_among_the_sentences_ends():
     text = [11, 12, END, 13, END, QUOTE, 14, 15, END, END, 16, 17]
     token_ids = packed([text] * B, 23)
