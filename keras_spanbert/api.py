@@ -23,6 +23,7 @@ from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import PreparedCorpus
 from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.distribution import distribute
+from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.backbone import SpanBertBackbone
@@ -62,6 +63,7 @@ __all__ = [
     "ArrayStream",
     "Corpus",
     "LinearWarmupDecay",
+    "NextSentencePairs",
     "PreparedCorpus",
     "SpanBertBackbone",
     "SpanBertCoreferenceResolver",

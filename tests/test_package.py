@@ -70,7 +70,7 @@ def test_wheel_has_the_package_its_recipes_and_nothing_of_the_tests(wheel):
     assert "keras_spanbert/py.typed" in names
     for path in [*(ROOT / name for name in MODULES), *ROOT.glob("keras_spanbert/**/*.py")]:
         assert str(path.relative_to(ROOT)) in names
-    flagfiles = {path.name for path in ROOT.glob("configs/*.cfg")}
+    flagfiles = {path.name for path in ROOT.glob("configs/**/*.cfg")}
     assert flagfiles == {pathlib.Path(name).name for name in names if name.endswith(".cfg")}
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "train"))]
 

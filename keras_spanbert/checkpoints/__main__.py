@@ -21,13 +21,18 @@ def main(arguments=None, program: str = "python -m keras_spanbert.checkpoints") 
     parser.add_argument("destination", metavar="DESTINATION", help="a new or empty folder")
     parser.add_argument("--num_heads", type=int, help="attention heads, for fairseq's .pt")
     parser.add_argument("--vocabulary", help="vocabulary file in place of SOURCE's")
+    parser.add_argument(
+        "--next_sentence",
+        action="store_true",
+        help="of Google's and Hugging Face's BERT: take its head for pairs of segments too",
+    )
     args = parser.parse_args(arguments)
 
     from keras_spanbert.checkpoints.convert import convert, without_log
 
     try:
         with without_log():
-            report = convert(args.source, args.destination, args.num_heads, args.vocabulary)
+            report = convert(**vars(args))
     except (ValueError, OSError) as error:
         print(f"keras_spanbert.checkpoints: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -41,12 +41,15 @@ def from_huggingface(path: str) -> SpanBertBackbone:
     return SpanBertBackbone.from_checkpoint(formats.open_checkpoint(path))
 
 
-def from_google(path: str) -> SpanBertPretrainer:
+def from_google(path: str, **arguments) -> SpanBertPretrainer:
     """Loads Google's BERT, with its MLM head, from a TensorFlow checkpoint.
 
     Args:
         path: string. A folder with `bert_config.json`, `bert_model.ckpt.*` and
             `vocab.txt`.
+        **arguments: of `SpanBertPretrainer`: with `next_sentence=True` its
+            pooler and its head for pairs are loaded too, with
+            `span_boundary=False` there is no SBO head.
 
     Returns:
         `SpanBertPretrainer`, its SBO head started fresh.
@@ -59,7 +62,7 @@ def from_google(path: str) -> SpanBertPretrainer:
     pretrainer = keras_spanbert.checkpoints.from_google("cased_L-12_H-768_A-12")
     ```
     """
-    return SpanBertPretrainer.from_checkpoint(formats.open_checkpoint(path))
+    return SpanBertPretrainer.from_checkpoint(formats.open_checkpoint(path), **arguments)
 
 
 def from_coreference(
@@ -132,7 +135,8 @@ def to_huggingface(
 ) -> None:
     """Writes a model as a folder that `transformers` loads.
 
-    A `SpanBertPretrainer` becomes a `BertForMaskedLM`; its SBO head, which
+    A `SpanBertPretrainer` becomes a `BertForMaskedLM`, with a head for pairs of
+    segments a `BertForPreTraining`; its SBO head, which
     `transformers` has no class for, goes to `span_boundary_head.safetensors`,
     which `from_preset` reads again. A `SpanBertQuestionAnswerer` becomes a
     `BertForQuestionAnswering`, a `SpanBertTextClassifier` or
@@ -173,7 +177,7 @@ def to_huggingface(
         "pad_token_id": 0 if tokenizer is None else tokenizer.pad_token_id,
         **model.checkpoint_settings(),
     }
-    parts = [] if is_encoder else model.checkpoint_parts
+    parts = [] if is_encoder else model.parts_for(model.get_config())
     tensors = tensors_of(model, model.checkpoint_settings(), [backbone.checkpoint_part, *parts])
     with files.new_folder(path) as folder:
         huggingface.write_huggingface(folder, config, tensors, is_encoder)
@@ -194,6 +198,7 @@ def convert(
     destination: str,
     num_heads: int | None = None,
     vocabulary: str | None = None,
+    next_sentence: bool = False,
 ) -> str:
     """Converts a checkpoint to a keras-hub preset, or a preset to Hugging Face.
 
@@ -203,6 +208,9 @@ def convert(
         num_heads: int. See `from_fairseq`. Defaults to `None`.
         vocabulary: string. A `vocab.txt` or `tokenizer.json` in place of the
             source's. Defaults to `None`.
+        next_sentence: bool. Whether a pretrainer gets BERT's head for pairs of
+            segments, with its pooler. Defaults to `False`: where a checkpoint
+            has them, they are left unused.
 
     Returns:
         string, the report: what was loaded, left unused, started fresh.
@@ -213,6 +221,11 @@ def convert(
     files.check_new(destination)
     opened = formats.open_source(source, num_heads, vocabulary)
     if isinstance(opened, str):
+        if next_sentence:
+            raise ValueError(
+                "`next_sentence` is for other libraries' checkpoints. Received: the preset "
+                f"{source}"
+            )
         if not os.path.isdir(opened):
             raise ValueError(f"SOURCE must be there. Received: {source}")
         model = _load_preset(opened)
@@ -222,7 +235,12 @@ def convert(
         to_huggingface(model, destination, tokenizer)
         rows = [f"{'written':<15}{w.path:<70}{tuple(w.shape)}" for w in model.weights]
         return "\n".join([*rows, f"{len(rows)} written, for {model.huggingface_class}"])
-    model = task_of(opened).from_checkpoint(opened)
+    cls = task_of(opened)
+    if next_sentence and cls is not SpanBertPretrainer:
+        raise ValueError(
+            f"`next_sentence` is for pretrainers. Received: {source}, of a {cls.__name__}"
+        )
+    model = cls.from_checkpoint(opened, **({"next_sentence": True} if next_sentence else {}))
     with files.new_folder(destination) as folder:
         model.save_to_preset(folder)
     return opened.report()

@@ -43,7 +43,7 @@ def masked(batches, preprocessor, seed: int, first_step=0, are_full: bool = Fals
         first_step: int or scalar tensor, the number of the first batch.
             Defaults to `0`.
         are_full: bool. Whether no block has padding: then there is no
-            `padding_mask`. Defaults to `False`.
+            `padding_mask`, unless the preprocessor pads. Defaults to `False`.
 
     Returns:
         `tf.data.Dataset` of `(x, y, sample_weight)`.
@@ -52,7 +52,7 @@ def masked(batches, preprocessor, seed: int, first_step=0, are_full: bool = Fals
 
     def mask(i, batch):
         x, *rest = preprocessor.mask(batch, seed=tf.stack([np.int64(seed), i]))
-        if are_full:
+        if are_full and not preprocessor.has_padding:
             del x["padding_mask"]
         return x, *rest
 

@@ -53,4 +53,6 @@ def _as_pytorch(name, tensor):
     if name.endswith(".kernel"):
         name = name.removesuffix("kernel") + "weight"
         return name, Tensor(tensor.shape[::-1], lambda: tensor.read().T)
+    # A weight of its head for pairs is stored as PyTorch's, and is no kernel.
+    name = name.replace("seq_relationship.output_weights", "seq_relationship.weight")
     return name.replace(".output_bias", ".bias"), tensor

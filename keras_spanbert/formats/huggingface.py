@@ -24,7 +24,7 @@ _ACTIVATIONS = {
     "tanh": "tanh",
 }
 # Encoders alone bear no prefix, heads never.
-_ENCODER = ("embeddings.", "encoder.")
+_ENCODER = ("embeddings.", "encoder.", "pooler.")
 
 
 def open_huggingface(

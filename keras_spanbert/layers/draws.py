@@ -17,17 +17,47 @@ def check_seed(seed) -> None:
         raise ValueError(f"`seed` must be an int or two ints, below 2^63. Received: seed={seed!r}")
 
 
-def uniform(seed, num_rows, num_columns):
-    """float64 `[num_rows, num_columns]`, uniform in [0, 1), fixed by the seed."""
+class CallSeeds:
+    """Seeds for calls that come without one: pairs of a fixed number and the call's.
+
+    Args:
+        base_seed: int.
+    """
+
+    def __init__(self, base_seed: int):
+        self.base_seed = base_seed
+        self._num_calls = None
+
+    def next(self):
+        """The next call's seed, two ints."""
+        tf = tensorflow()
+        if tf is None:
+            self._num_calls = (self._num_calls or 0) + 1
+            return self.base_seed, self._num_calls
+        if self._num_calls is None:
+            # A variable, so that a graph traced once counts each of its runs.
+            with tf.init_scope(), tf.device("cpu"):
+                self._num_calls = tf.Variable(0, dtype=tf.int64, trainable=False)
+        return tf.stack([self.base_seed, self._num_calls.assign_add(1)])
+
+
+def uniform(seed, num_rows, num_columns, stream: int = 0):
+    """float64 `[num_rows, num_columns]`, uniform in [0, 1), fixed by the seed and the stream.
+
+    What draws for different purposes by the same seed takes streams of its own, int64.
+    """
     tf = tensorflow()
     if tf is None:
         seed = np.resize(np.append(np.asarray(seed, np.int64), 0), 2)
+        seed[0] ^= stream
         generator = np.random.Generator(np.random.Philox(key=seed.astype(np.uint64)))
         return generator.random((num_rows, num_columns))
     with tf.device("cpu"):
         seed = tf.cast(seed if tf.is_tensor(seed) else keras.ops.convert_to_numpy(seed), tf.int64)
         if seed.shape.rank == 0:
             seed = tf.stack([seed, 0])
+        if stream:
+            seed = tf.bitwise.bitwise_xor(seed, tf.constant([stream, 0], tf.int64))
         draws = tf.random.stateless_uniform(
             (num_rows, num_columns), seed, dtype=tf.float64, alg="philox"
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_spanbert.keras_private import take_tensors_of_tensorflow
 from keras_spanbert.layers import span_masks
-from keras_spanbert.layers.draws import check_seed, tensorflow, uniform
+from keras_spanbert.layers.draws import CallSeeds, check_seed, tensorflow, uniform
 
 SCHEMES = ("span", "whole_word", "subword")
 REPLACEMENTS = ("span", "token")
@@ -177,7 +177,7 @@ class SpanMasking(keras.layers.Layer):
         )
         # As Keras draws its own, so that `keras.utils.set_random_seed` fixes it.
         self.base_seed = random.randint(1, 10**9) if seed is None else seed
-        self._num_calls = None
+        self._call_seeds = CallSeeds(self.base_seed)
 
     @classmethod
     def from_tokenizer(cls, tokenizer, **kwargs):
@@ -246,7 +246,7 @@ class SpanMasking(keras.layers.Layer):
         if rank == 1:
             token_ids = token_ids[None]
         run = self._masks if tf is None else tf.autograph.experimental.do_not_convert(self._masks)
-        masks = run(xp, token_ids, self._next_seed() if seed is None else seed)
+        masks = run(xp, token_ids, self.next_seed() if seed is None else seed)
         if rank == 1:
             masks = {name: value[0] for name, value in masks.items()}
         if in_graph:
@@ -261,6 +261,10 @@ class SpanMasking(keras.layers.Layer):
                 f"model on TensorFlow alone. Received: a symbolic tensor on {backend}"
             )
         return super().compute_output_spec(token_ids, seed=seed)
+
+    def next_seed(self):
+        """The seed, two ints, of the next call without one."""
+        return self._call_seeds.next()
 
     def num_predictions(self, sequence_length: int) -> int:
         """Number M of slots for masked tokens in a sequence of this length."""
@@ -315,17 +319,6 @@ class SpanMasking(keras.layers.Layer):
             for name in set(masks) - {"token_ids"}:
                 masks[name] = xp.pad(masks[name], [[0, 0], [0, empty]], "constant")
         return masks
-
-    def _next_seed(self):
-        tf = tensorflow()
-        if tf is None:
-            self._num_calls = (self._num_calls or 0) + 1
-            return self.base_seed, self._num_calls
-        if self._num_calls is None:
-            # A variable, so that a graph traced once counts each of its runs.
-            with tf.init_scope(), tf.device("cpu"):
-                self._num_calls = tf.Variable(0, dtype=tf.int64, trainable=False)
-        return tf.stack([self.base_seed, self._num_calls.assign_add(1)])
 
     def _check_ids(self, name):
         ids = np.atleast_1d(np.asarray(getattr(self, name), np.int64))

@@ -31,7 +31,8 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
 
     A task's class says what shared code must know of it:
 
-    - `checkpoint_parts`: the tensors of its heads, as `Part`s.
+    - `checkpoint_parts`: the tensors of its heads, as `Part`s; `parts_for`, where its
+      arguments choose heads.
     - `huggingface_class`: the class of `transformers` that it becomes.
     - `sharding_layout`: of its heads, for `keras.distribution.LayoutMap`.
     - `arguments_for`: its arguments for a checkpoint's settings; `is_in`, whether a
@@ -107,7 +108,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     @classmethod
     def from_checkpoint(cls, checkpoint, load_weights: bool = True, dtype=None, **kwargs):
         """The encoder and what a `formats.Checkpoint` has of the head: see `from_preset`."""
-        parts = [cls.backbone_cls.checkpoint_part, *cls.checkpoint_parts]
+        parts = [cls.backbone_cls.checkpoint_part, *cls.parts_for(kwargs)]
         entries = checked_entries(checkpoint, parts)
         has_backbone = "backbone" in kwargs
         if not has_backbone:
@@ -135,6 +136,11 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     def is_in(cls, checkpoint) -> bool:
         """Whether a `formats.Checkpoint` has the head of this task."""
         return any(checkpoint.has(part.prefix) for part in cls.checkpoint_parts)
+
+    @classmethod
+    def parts_for(cls, arguments: dict) -> tuple[Part, ...]:
+        """The tensors of the heads that arguments of the class choose."""
+        return cls.checkpoint_parts
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:

@@ -125,8 +125,12 @@ def _named_vocabulary():
         ) from None
 
 
-def load_preset():
-    """The pretrainer of --preset, without preprocessor, and its tokenizer."""
+def load_preset(**arguments):
+    """The pretrainer of --preset, without preprocessor, and its tokenizer.
+
+    Args:
+        **arguments: of the pretrainer, in place of the preset's.
+    """
     import keras_spanbert as ks
     from keras_spanbert import formats
     from keras_spanbert.checkpoints.convert import without_log
@@ -138,7 +142,7 @@ def load_preset():
         with without_log():  # It is said below.
             tokenizer = ks.SpanBertTokenizer.from_checkpoint(source)
             model = ks.SpanBertPretrainer.from_checkpoint(
-                source, dtype=FLAGS.dtype, preprocessor=None
+                source, dtype=FLAGS.dtype, preprocessor=None, **arguments
             )
         log(f"{FLAGS.preset}: {source.summary()}")
     else:
@@ -146,7 +150,9 @@ def load_preset():
         if FLAGS.vocabulary:
             with _named_vocabulary():
                 tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
-        model = ks.SpanBertPretrainer.from_preset(source, dtype=FLAGS.dtype, preprocessor=None)
+        model = ks.SpanBertPretrainer.from_preset(
+            source, dtype=FLAGS.dtype, preprocessor=None, **arguments
+        )
     backbone = model.backbone
     if tokenizer.vocabulary_size() != backbone.vocabulary_size:
         raise ValueError(

@@ -17,8 +17,8 @@ integer(
 )
 
 
-def new_preprocessor(tokenizer, max_span_tokens: int):
-    """The `SpanBertPretrainerPreprocessor` of the flags."""
+def new_preprocessor(tokenizer, max_span_tokens: int, **kwargs):
+    """The `SpanBertPretrainerPreprocessor` of the flags, and of other arguments."""
     import keras_spanbert as ks
 
     if FLAGS.predictions_multiple is None:
@@ -33,4 +33,5 @@ def new_preprocessor(tokenizer, max_span_tokens: int):
         max_span_tokens=max_span_tokens,
         seed=FLAGS.seed,
         predictions_multiple=FLAGS.predictions_multiple,
+        **kwargs,
     )

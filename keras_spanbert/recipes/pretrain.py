@@ -1,9 +1,9 @@
-"""`--task=pretrain`: masked language model and span boundaries, from text."""
+"""`--task=pretrain`: masked language model, span boundaries and pairs, from text."""
 
 import math
 import os
 
-from keras_spanbert.recipes import checks, corpora, masking
+from keras_spanbert.recipes import checks, corpora, masking, objectives
 from keras_spanbert.recipes.flags import FLAGS, group, resolve
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log, user_input
@@ -17,7 +17,6 @@ boolean(
     True,
     "Start a new model's output biases at the log-probabilities of the tokens in the text.",
 )
-number("sbo_weight", 1.0, "Weight of the span boundary objective.", lower_bound=0.0)
 
 string, integer, number, boolean, strings, choice = group("Training")
 integer("eval_steps", 100, "Most batches an evaluation when pretraining.", lower_bound=1)
@@ -27,6 +26,7 @@ def check() -> None:
     """Raises a ValueError for what the flags alone show to be wrong."""
     checks.refuse("predict_data", "predictions", "seeds", "grid")
     corpora.check()
+    objectives.check()
     checks.check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
     if not FLAGS.eval_data:
         checks.check_value("held_out", FLAGS.held_out > 0.0, "above 0 without --eval_data")
@@ -62,15 +62,7 @@ def run(run: Run) -> None:
     validation = distribution.split(validation).apply(
         tf.data.experimental.assert_cardinality(num_batches)
     )
-    log(
-        f"{counts.sum():,} tokens in {num_blocks:,} blocks; unigram entropy "
-        f"{unigram['mlm']:.3f} (MLM), {unigram['sbo']:.3f} (SBO)"
-    )
-    if FLAGS.sbo_weight and not unigram["sbo"]:
-        log(
-            "Warning: no masked span of the evaluation has a token on either side, so SBO learns "
-            f"nothing: {_sbo_hint()}"
-        )
+    objectives.log_baselines(counts.sum(), num_blocks, unigram)
 
     blanks = examples.choose_blanks(preprocessor, (eval_corpus or corpus).evaluation_texts)
     with distribution.local(model, keep=False) as local:
@@ -117,27 +109,9 @@ def run(run: Run) -> None:
     ):
         log(line)
     log()
-    for head, base in unigram.items():
-        value = metrics[f"{head}_cross_entropy"]
-        if value is None:
-            log(f"held-out {head.upper()}: nothing to predict")
-            continue
-        log(
-            f"held-out {head.upper()} cross-entropy {value:.3f} nats a token, "
-            f"{abs(base - value):.3f} {'under' if value < base else 'over'} the unigram entropy of "
-            f"{base:.3f}; accuracy {metrics[f'{head}_accuracy']:.3f}"
-        )
+    objectives.log_results(unigram, metrics)
     export(model)
     log(f"Wrote the preset and {run.written()} to {run.output}")
-
-
-def _sbo_hint():
-    """Which flag gives spans a token on either side."""
-    if FLAGS.sequence_length < 5:
-        return f"--sequence_length={FLAGS.sequence_length} must be 5 or more"
-    if FLAGS.mask_rate > 0.5:
-        return f"--mask_rate={FLAGS.mask_rate} must be smaller"
-    return f"documents must be longer, or --eval_steps={FLAGS.eval_steps} larger"
 
 
 def _survey(corpus, eval_corpus, preprocessor, known):
@@ -182,8 +156,7 @@ def _build_model(corpus, vocabulary):
     import keras_spanbert as ks
 
     if FLAGS.preset:
-        model, tokenizer = corpora.load_preset()
-        model.sbo_weight = FLAGS.sbo_weight
+        model, tokenizer = corpora.load_preset(**objectives.arguments())
     else:
         tokenizer = corpora.new_tokenizer(corpus, vocabulary)
         size = ks.SpanBertBackbone.SIZES[FLAGS.size]
@@ -200,8 +173,9 @@ def _build_model(corpus, vocabulary):
             max_sequence_length=FLAGS.sequence_length,
             **size,
         )
-        model = ks.SpanBertPretrainer(backbone, sbo_weight=FLAGS.sbo_weight)
-    model.preprocessor = masking.new_preprocessor(tokenizer, model.max_span_tokens)
+        model = ks.SpanBertPretrainer(backbone, **objectives.arguments())
+    chosen = objectives.preprocessor_arguments(model)
+    model.preprocessor = masking.new_preprocessor(tokenizer, model.max_span_tokens, **chosen)
     return model
 
 

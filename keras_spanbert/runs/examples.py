@@ -149,20 +149,21 @@ def measure(pretrainer, blanks):
         `score_truths`), `guesses` (the MLM head's best, a list of
         `{"text", "token_ids", "probability"}`) and `sbo` (the SBO head's best,
         such a dict; `None` where the blank begins or ends the sentence, for
-        there SBO is not trained).
+        there SBO is not trained; not there without SBO head).
     """
     scored = score_truths(pretrainer, blanks)
     order = _by_length(blanks)
     texts = [blanks[i]["text"] for i in order]
     by_mlm = pretrainer.fill(texts, top_k=_NUM_GUESSES, score="mlm")
-    by_sbo = pretrainer.fill(texts, top_k=1, score="sbo")
     measured = [None] * len(blanks)
-    for i, mlm, sbo in zip(order, by_mlm, by_sbo):
+    for i, mlm in zip(order, by_mlm):
         measured[i] = {
             "log_probability": scored[i],
             "guesses": [_guess(candidate, "mlm") for candidate in mlm[0]],
-            "sbo": _guess(sbo[0][0], "sbo") if blanks[i]["has_sbo"] else None,
         }
+    by_sbo = pretrainer.fill(texts, top_k=1, score="sbo") if pretrainer.span_boundary else []
+    for i, sbo in zip(order, by_sbo):
+        measured[i]["sbo"] = _guess(sbo[0][0], "sbo") if blanks[i]["has_sbo"] else None
     return measured
 
 
@@ -223,7 +224,7 @@ def _most_frequent_word(counts, vocabulary):
 
 def _figures(rows, constant):
     tokens = sum(len(blank["token_ids"]) for blank, _, _ in rows)
-    with_sbo = [(blank, after) for blank, _, after in rows if after["sbo"]]
+    with_sbo = [(blank, after) for blank, _, after in rows if after.get("sbo")]
     agreed, differing = [], []
     for blank, after in with_sbo:
         same = after["sbo"]["token_ids"] == after["guesses"][0]["token_ids"]
@@ -302,18 +303,19 @@ def render(blanks, before, after, counts: np.ndarray, vocabulary, width: int = 9
         return ["No examples: no held-out sentence has 6 words or more and fits a block"]
     figures = summarize(blanks, before, after, counts, vocabulary)
     words, spans, constant = (figures[name] for name in ["words", "spans", "constant"])
+    has_sbo = any("sbo" in found for found in after)
     lines = []
     if words["blanks"]:
         lines += [
             f"{words['blanks']:,} held-out words seen in training, each blanked alone (of "
             f"{figures['num_words']:,}; the others take several tokens)",
-            *_figure_lines(words, constant, "words"),
+            *_figure_lines(words, constant, "words", has_sbo),
         ]
     if spans["blanks"]:
         lines += [
             f"{spans['blanks']:,} held-out spans of 2 to {_MOST_SPAN_WORDS} words "
             f"({spans['tokens']:,} tokens), each blanked alone",
-            *_figure_lines(spans, constant, "tokens"),
+            *_figure_lines(spans, constant, "tokens", has_sbo),
         ]
     at_random, by_gain = choose_shown(blanks, before, after)
     for title, indices in [
@@ -330,9 +332,10 @@ def render(blanks, before, after, counts: np.ndarray, vocabulary, width: int = 9
     return lines
 
 
-def _figure_lines(figures, constant, unit):
+def _figure_lines(figures, constant, unit, has_sbo):
+    sbo = f", SBO {_percent(figures['sbo'])}" if has_sbo else ""
     yield (
-        f"  right: MLM {_percent(figures['mlm'])}, SBO {_percent(figures['sbo'])} of {unit}; "
+        f"  right: MLM {_percent(figures['mlm'])}{sbo} of {unit}; "
         f'always "{constant}": {_percent(figures["constant"])}'
     )
     if figures["sbo_blanks"]:
@@ -369,7 +372,7 @@ def _example_lines(blank, before, after, width):
     was, now = (a_token(float(np.exp(p))) for p in [before, after["log_probability"]])
     guesses = "  ".join(f"{g['text']} ({a_token(g['probability'])})" for g in after["guesses"])
     line = f"    {was} -> {now}   MLM: {guesses}"
-    if after["sbo"]:
+    if after.get("sbo"):
         line += f"   SBO: {after['sbo']['text']} ({a_token(after['sbo']['probability'])})"
     yield line if len(line) <= width else line[: width - 3] + "..."
 

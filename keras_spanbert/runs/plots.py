@@ -10,11 +10,17 @@ _NUM_COLORS = 10  # Matplotlib's.
 
 
 def plot_losses(path: str, rows: list[dict], unigram: dict[str, float]) -> None:
-    """Plots held-out cross-entropy over the steps, as PNG."""
+    """Plots held-out cross-entropy over the steps, as PNG.
+
+    Args:
+        path: string.
+        rows: list of dicts, of the history.
+        unigram: dict of each objective to what ignoring the context gives.
+    """
     figure, axes = _figure()
     steps = [row["step"] for row in rows]
-    for name, color in [("mlm", "C0"), ("sbo", "C1")]:
-        label = name.upper()
+    for i, name in enumerate(unigram):
+        color, label = f"C{i}", name.upper() + (" (a pair)" if name == "nsp" else "")
         axes.plot(
             steps,
             [r.get(f"{name}_cross_entropy", math.nan) for r in rows],

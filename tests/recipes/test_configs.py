@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from train_script import ROOT, in_process
 
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
-RECIPES = sorted(path.name for path in ROOT.glob("configs/*.cfg"))
+RECIPES = sorted(str(p.relative_to(ROOT / "configs")) for p in ROOT.glob("configs/**/*.cfg"))
+# Their text must have spans with it.
+MARKED = ["ablation/table6_entity.cfg", "ablation/table6_noun_phrase.cfg"]
 SMALL = [
     "--size=tiny", "--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--steps=8",
     "--warmup_steps=2", "--eval_every=4", "--eval_steps=2", "--held_out=0.2",
@@ -17,16 +20,30 @@ SMALL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(RECIPES[0], marks=pytest.mark.traced), *RECIPES[1:]])
+def is_traced(name):
+    marks = [pytest.mark.traced] if name == "roberta_base.cfg" else []
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", map(is_traced, RECIPES))
 def test_recipe_trains_some_steps_at_a_small_size(name, texts, tmp_path):
     output = tmp_path / "run"
-    flags = [f"--flagfile={ROOT / 'configs' / name}", f"--train_data={texts}", *SMALL]
+    flagfile = ROOT / "configs" / name
+    if name in MARKED:
+        lines = flagfile.read_text()
+        assert f"--scheme={name[len('ablation/table6_') : -len('.cfg')]}\n" in lines
+        flagfile = tmp_path / "flags.cfg"
+        flagfile.write_text(re.sub("--scheme=.*", "--scheme=whole_word", lines))
+    flags = [f"--flagfile={flagfile}", f"--train_data={texts}", *SMALL]
     in_process(*flags, f"--output={output}")
     assert json.loads((output / "metrics.json").read_text())["steps"] == 8
     with open(output / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows] == ["4", "8"]
     assert rows[0]["val_mlm_cross_entropy"] != rows[1]["val_mlm_cross_entropy"]
+    wanted = re.search("--objectives=(.*)", (ROOT / "configs" / name).read_text())
+    wanted = set(wanted[1].split(",") if wanted else ["mlm", "sbo"])
+    assert {o for o in ["mlm", "sbo", "nsp"] if f"val_{o}_accuracy" in rows[0]} == wanted
     for row in rows:
         assert np.isfinite(float(row["loss"])) and float(row["step_ms"]) > 0
         assert float(row["tflops_per_second"]) > 0 and float(row["peak_gb"]) > 0
@@ -39,6 +56,7 @@ def test_recipe_trains_some_steps_at_a_small_size(name, texts, tmp_path):
         ("spanbert_base.cfg", 2_400_000, 256),
         ("spanbert_large.cfg", 2_400_000, 256),
         ("roberta_base.cfg", 500_000, 8192),
+        *((name, 1_200_000, 256) for name in RECIPES if name.startswith("ablation/")),
     ],
 )
 def test_recipe_makes_the_published_number_of_updates_of_that_many_blocks(name, updates, blocks):
@@ -49,3 +67,17 @@ def test_recipe_makes_the_published_number_of_updates_of_that_many_blocks(name, 
     assert int(flags["--batch_size"]) * batches == blocks
     warmup = {8192: 24_000, 256: 10_000}[blocks]
     assert int(flags["--warmup_steps"]) == warmup * batches
+
+
+def test_ablations_differ_from_the_published_recipe_in_what_their_tables_compare():
+    def flags_of(name):
+        lines = (ROOT / "configs" / name).read_text().splitlines()
+        return {line for line in lines if line.startswith("--")}
+
+    base = flags_of("spanbert_base.cfg")
+    names = [name for name in RECIPES if name.startswith("ablation/")]
+    assert len(names) == 8
+    for name in names:
+        differing = {line.split("=")[0] for line in flags_of(name) ^ base}
+        assert differing <= {"--steps", "--scheme", "--objectives", "--replacement"}, name
+        assert ("--objectives=mlm,nsp" in flags_of(name)) == ("single" not in name)

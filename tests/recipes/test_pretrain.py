@@ -277,6 +277,37 @@ def test_text_is_read_twice_before_the_first_step(texts, tmp_path, monkeypatch, 
     assert len(read) == 2 * len(set(read)) == 2 * 20
 
 
+@pytest.mark.once
+def test_run_shows_and_writes_what_its_objectives_are(texts, tmp_path, capsys):
+    output = tmp_path / "run"
+    flags = [f"--train_data={texts}", "--eval_steps=2", "--eval_every=2", *TINY]
+    in_process(*flags, f"--output={output}", "--steps=2", "--objectives=mlm,nsp")
+    out = capsys.readouterr().out
+    assert re.search(r"held-out MLM \S+ nats a token  NSP \S+ nats a row", out)
+    assert re.search(r"held-out NSP cross-entropy \S+ nats a pair, .* a coin's 0\.693; acc", out)
+    assert "SBO" not in out
+    metrics = json.loads((output / "metrics.json").read_text())
+    assert {n for n in metrics if n.startswith(("mlm_", "sbo_", "nsp_"))} == {
+        f"{head}_{name}"
+        for head in ["mlm", "nsp"]
+        for name in ["cross_entropy", "accuracy", "unigram_entropy"]
+    }
+    assert metrics["nsp_unigram_entropy"] == pytest.approx(np.log(2))
+    (row,) = read_history(output)
+    assert float(row["val_nsp_accuracy"]) == pytest.approx(metrics["nsp_accuracy"])
+    assert row["nsp_cross_entropy"] and not any("sbo" in name for name in row)
+    assert (output / "loss.png").stat().st_size
+    # A run from the preset has its objectives, unless it is told others.
+    for more, objectives in [([], ["mlm", "nsp"]), (["--objectives=mlm"], ["mlm"])]:
+        other = tmp_path / "-".join(objectives)
+        given = [flag for flag in flags if "--size" not in flag and "--vocabulary" not in flag]
+        in_process(*given, f"--output={other}", f"--preset={output}", "--steps=2", *more)
+        assert json.loads((other / "run.json").read_text())["flags"]["objectives"] == objectives
+        model = ks.SpanBertPretrainer.from_preset(other)
+        assert model.objectives == tuple(objectives)
+        model.check_preprocessor()
+
+
 # === Mistakes ===
 
 
@@ -324,6 +355,21 @@ def mistake(texts, tmp_path, capsys, monkeypatch):
 )
 def test_mistake_in_a_flag_gives_one_line_that_names_it(mistake, argument, value):
     mistake([argument], value)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (["--objectives=mlm,next"], "--objectives=mlm,next"),
+        (["--objectives=sbo"], "must be mlm, and sbo or nsp or both behind it"),
+        (["--objectives=mlm,nsp", "--cross_documents"], "`--cross_documents` must be left out"),
+        (["--objectives=mlm,nsp", "--batch_size=1"], "`--batch_size` must be 2 or more"),
+        (["--objectives=mlm,nsp", "--sequence_length=4"], "--sequence_length=4"),
+    ],
+)
+def test_mistake_in_objectives_gives_one_line_that_names_it(mistake, arguments, value):
+    mistake(arguments, value)
 
 
 @pytest.mark.once

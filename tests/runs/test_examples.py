@@ -257,3 +257,15 @@ def test_an_example_gives_percent_before_and_after_and_the_guesses():
     assert lines[-1] == "    0.04% -> 30%   MLM: great people (50%)   SBO: of peace (50%)"
     assert lines[0] == "1 held-out spans of 2 to 4 words (2 tokens), each blanked alone"
     assert lines[1] == '  right: MLM 100%, SBO 0% of tokens; always "people": 50%'
+
+
+def test_model_without_sbo_head_is_shown_without_it(pretrainer):
+    preprocessor = ks.SpanBertPretrainerPreprocessor(
+        pretrainer.preprocessor.tokenizer, sequence_length=L, span_boundary=False, seed=1
+    )
+    alone = ks.SpanBertPretrainer(pretrainer.backbone, preprocessor, span_boundary=False)
+    blanks = examples.choose_blanks(preprocessor, texts(), num_words=6, num_spans=4)
+    before, after = examples.score_truths(alone, blanks), examples.measure(alone, blanks)
+    assert len(blanks) == 10 and not any("sbo" in found for found in after)
+    lines = examples.render(blanks, before, after, np.ones(V), VOCABULARY)
+    assert any("right: MLM" in line for line in lines) and not any("SBO" in x for x in lines)

@@ -16,14 +16,15 @@ def png_size(path):
 
 
 def history(steps):
-    names = [f"{v}{h}_cross_entropy" for v in ["", "val_"] for h in ["mlm", "sbo"]]
+    names = [f"{v}{h}_cross_entropy" for v in ["", "val_"] for h in ["mlm", "sbo", "nsp"]]
     return [{"step": s, **dict.fromkeys(names, 5.0 / (i + 1))} for i, s in enumerate(steps)]
 
 
 @pytest.mark.parametrize("steps", [[10], [10, 20, 30]])
-def test_loss_plot_is_a_png_of_its_size(tmp_path, steps):
+@pytest.mark.parametrize("heads", [["mlm"], ["mlm", "sbo"], ["mlm", "nsp"], ["mlm", "sbo", "nsp"]])
+def test_loss_plot_is_a_png_of_its_size(tmp_path, steps, heads):
     path = tmp_path / "loss.png"
-    plots.plot_losses(path, history(steps), {"mlm": 5.0, "sbo": 4.9})
+    plots.plot_losses(path, history(steps), dict.fromkeys(heads, 4.9))
     size, num_bytes = png_size(path)
     assert size == (960, 600) and 8_000 < num_bytes < 500_000
     assert [p.name for p in tmp_path.iterdir()] == ["loss.png"]

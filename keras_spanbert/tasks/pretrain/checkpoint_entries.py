@@ -28,3 +28,8 @@ def sbo_entries(settings: dict) -> Iterator[Entry]:
         mlp = f"{name}.mlp_layer_norm"
         yield from dense(f"{mlp}.linear{i}", f"sbo_head/dense_{i}", inputs, H)
         yield from layer_norm(f"{mlp}.layer_norm{i}", f"sbo_head/layer_norm_{i}", H)
+
+
+def nsp_entries(settings: dict) -> Iterator[Entry]:
+    """The tensors of the head for pairs of segments, over the pooler's."""
+    yield from dense("cls.seq_relationship", "nsp_head", settings["hidden_size"], 2)

@@ -1,12 +1,14 @@
-"""Filling blanks with what both pretraining heads expect there."""
+"""Filling blanks with what the pretraining heads expect there."""
 
 import numpy as np
 from keras import ops
 
 from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.models.strings import as_strings
+from keras_spanbert.tasks.pretrain.objectives import mask_inputs
 
-_SCORES = ("both", "mlm", "sbo")
+_HEADS = ("mlm", "sbo")
+_SCORES = ("both", *_HEADS)
 # Texts are padded to multiples of this, so that few shapes are compiled.
 _BUCKET = 32
 
@@ -17,6 +19,10 @@ def fill(pretrainer, texts, top_k, score, batch_size):
         raise ValueError("`fill` needs a preprocessor. Received: preprocessor=None")
     if score not in _SCORES:
         raise ValueError(f"`score` must be one of {_SCORES}. Received: score={score!r}")
+    if score == "sbo" and not pretrainer.span_boundary:
+        raise ValueError(
+            "`score` must be 'mlm' or 'both' for a model without SBO head. Received: score='sbo'"
+        )
     check_counts(top_k=top_k, batch_size=batch_size)
     if isinstance(texts, str):
         return fill(pretrainer, [texts], top_k, score, batch_size)[0]
@@ -84,7 +90,10 @@ def _tokenize_fillings(tokenizer, row, fillings, text):
 
 
 def _predict_blanks(pretrainer, rows, batch_size):
-    """For each row of token ids, its blanks' log-probabilities `(mlm, sbo)`, `[tokens, V]`."""
+    """For each row of token ids, its blanks' log-probabilities `(mlm, sbo)`, `[tokens, V]`.
+
+    `sbo` is `None` without SBO head.
+    """
     predicted = []
     for start in range(0, len(rows), batch_size):
         predicted += _predict_batch(pretrainer, rows[start : start + batch_size])
@@ -109,25 +118,27 @@ def _predict_batch(pretrainer, rows):
             for position in range(start, stop)
         ]
         masks[:, i, : len(columns)] = np.transpose(columns)
-    names = ["mask_positions", "span_left", "span_right", "span_offsets"]
+    names = mask_inputs(pretrainer.span_boundary)
     logits = pretrainer.predict_on_batch(
         {
             "token_ids": token_ids,
             "segment_ids": np.zeros_like(token_ids),
             "padding_mask": (token_ids != tokenizer.pad_token_id).astype("int32"),
-            **dict(zip(names, masks)),
+            **dict(zip(names, masks)),  # Of them the first ones.
         },
     )
-    mlm, sbo = (_log_probabilities(logits[name]) for name in ("mlm", "sbo"))
-    # The released model has no SBO target there.
-    sbo[masks[3] >= pretrainer.max_span_tokens] = 0.0
+    heads = [_log_probabilities(logits[name]) if name in logits else None for name in _HEADS]
+    if heads[1] is not None:
+        # The released model has no SBO target there.
+        heads[1][masks[3] >= pretrainer.max_span_tokens] = 0.0
 
     predicted = []
     for i, blanks in enumerate(runs):
         predicted.append([])
         slot = 0
         for start, stop in blanks:
-            predicted[-1].append([h[i, slot : slot + stop - start] for h in (mlm, sbo)])
+            places = i, slice(slot, slot + stop - start)
+            predicted[-1].append([head if head is None else head[places] for head in heads])
             slot += stop - start
     return predicted
 
@@ -139,7 +150,8 @@ def _log_probabilities(logits):
 
 def _candidates(tokenizer, mlm, sbo, top_k, score):
     """The best fillings of one blank, from log-probabilities `[tokens, V]`."""
-    total = {"both": mlm + sbo, "mlm": mlm.copy(), "sbo": sbo.copy()}[score]
+    heads = {"mlm": [mlm], "sbo": [sbo]}.get(score, [mlm, sbo])
+    total = np.sum([head for head in heads if head is not None], axis=0)
     total[:, tokenizer.special_token_ids] = -np.inf
     total[:, tokenizer.vocabulary_size() :] = -np.inf  # Padding of the embedding.
     # Tokens are scored on their own, so the best k prefixes suffice.
@@ -155,11 +167,11 @@ def _candidates(tokenizer, mlm, sbo, top_k, score):
 def _candidate(tokenizer, mlm, sbo, token_ids, score=None):
     """A filling and its log-probabilities; its score is their sum where none is given."""
     positions = np.arange(len(token_ids))
-    mlm, sbo = (float(head[positions, token_ids].sum()) for head in [mlm, sbo])
+    mlm, sbo = (h if h is None else float(h[positions, token_ids].sum()) for h in [mlm, sbo])
     return {
         "text": tokenizer.detokenize(token_ids),
         "token_ids": token_ids,
-        "score": mlm + sbo if score is None else score,
+        "score": mlm + (sbo or 0.0) if score is None else score,
         "mlm": mlm,
         "sbo": sbo,
     }

@@ -1,11 +1,70 @@
-"""A `tf.data.Dataset` of strings to masked batches, which are fresh in each epoch of `fit`."""
+"""Strings to masked batches, which are fresh in each epoch of `fit`."""
+
+from collections.abc import Callable
 
 import keras
 import numpy as np
 
 from keras_spanbert import distribution
 from keras_spanbert.data.masked_batches import EVALUATION_SEED, masked
+from keras_spanbert.distribution import check_rows
 from keras_spanbert.models import batches
+from keras_spanbert.models.strings import as_strings, well_formed
+
+
+class MaskedStringInputs:
+    """What the pretrainer makes of strings: see `models.string_inputs.StringInputs`."""
+
+    def preprocess(self, x, y=None, sample_weight=None, seed=(EVALUATION_SEED, 0)) -> tuple:
+        """Strings, masked: see `SpanBertTask.preprocess`. The `seed` fixes the masks."""
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                "Strings are labels and weights to themselves, so that `y` and `sample_weight` "
+                f"must be None. Received: y={y!r:.80}, sample_weight={sample_weight!r:.80}"
+            )
+        self.check_preprocessor()
+        return self.preprocessor(as_strings(x=x), seed=seed)
+
+    def start_preprocessing(self, is_training: bool) -> Callable:
+        first = self._steps_so_far if is_training else 0
+
+        def mask(number, x, y, sample_weight):
+            self.check_preprocessor()
+            seed = self.preprocessor.masking.base_seed if is_training else EVALUATION_SEED
+            return self.preprocess(x, y, sample_weight, seed=(seed, first + number))
+
+        return mask
+
+    def preprocess_rows(
+        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
+    ) -> tuple:
+        # Batches and not arrays, so that masks are fresh in each epoch.
+        if y is not None or sample_weight is not None:
+            self.preprocess(x, y, sample_weight)  # Says so.
+        texts = [well_formed(text) for text in as_strings(x=x)]
+        batch_size = batch_size or 32
+        if self.next_sentence and len(texts) % batch_size == 1 % batch_size:
+            raise ValueError(
+                "Batches must have 2 texts or more with `next_sentence`: half of the rows take "
+                f"their second segment from another one. Received: batch_size={batch_size} of "
+                f"{len(texts)} texts, which leaves one alone"
+            )
+        check_rows(len(texts), batch_size)
+        try:
+            import tensorflow as tf
+        except ImportError:
+            dataset = batches.Rows(texts, batch_size)
+        else:
+            dataset = tf.data.Dataset.from_tensor_slices(texts)
+            dataset = dataset.shuffle(len(texts)) if shuffle else dataset
+            dataset = dataset.batch(batch_size)
+        return self._preprocessed(dataset, is_training=is_training)
+
+    def preprocess_dataset(self, dataset, is_training: bool):
+        return masked_strings(self, dataset, is_training)
+
+    def string_callbacks(self) -> list[keras.callbacks.Callback]:
+        return [CountSteps()]
 
 
 def masked_strings(pretrainer, dataset, is_training: bool):

@@ -1,39 +1,39 @@
-"""The SpanBERT pretraining task: masked language model and span boundaries."""
-
-from collections.abc import Callable
+"""The SpanBERT pretraining task: masked language model, span boundaries, next sentence."""
 
 import keras
 import numpy as np
 
-from keras_spanbert.data.masked_batches import EVALUATION_SEED
-from keras_spanbert.distribution import check_rows
+from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
-from keras_spanbert.models import batches
 from keras_spanbert.models.checkpoint_entries import Part
-from keras_spanbert.models.strings import as_strings, well_formed
+from keras_spanbert.models.classifier import POOLER, pooler
 from keras_spanbert.models.task import SpanBertTask, weights_of
 from keras_spanbert.serving.embeddings import embeddings
 from keras_spanbert.serving.signature import strings
-from keras_spanbert.tasks.pretrain.checkpoint_entries import mlm_entries, sbo_entries
+from keras_spanbert.tasks.pretrain import objectives
+from keras_spanbert.tasks.pretrain.checkpoint_entries import (
+    mlm_entries,
+    nsp_entries,
+    sbo_entries,
+)
 from keras_spanbert.tasks.pretrain.filling import fill, score
-from keras_spanbert.tasks.pretrain.masked_strings import CountSteps, masked_strings
+from keras_spanbert.tasks.pretrain.masked_strings import MaskedStringInputs
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
-from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
 from keras_spanbert.training.optimizer import AdamW
-
-HEADS = ("mlm", "sbo")
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertPretrainer(SpanBertTask):
-    """Pretrains SpanBERT with both of its objectives, and fills blanks with it.
+class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
+    """Pretrains SpanBERT, or a BERT of its ablations, and fills blanks with it.
 
-    The loss is the mean MLM cross-entropy over masked tokens plus `sbo_weight`
-    times the mean SBO cross-entropy over tokens with an SBO target, in nats.
-    Compiled by default with AdamW, this loss, and accuracy and cross-entropy of
-    both heads, each weighted so that padding does not count.
+    The loss is the mean MLM cross-entropy over masked tokens, plus `sbo_weight`
+    times the mean SBO cross-entropy over tokens with an SBO target, plus, with
+    `next_sentence`, `nsp_weight` times the mean cross-entropy of what pairs are,
+    in nats. Compiled by default with AdamW, this loss, and accuracy and
+    cross-entropy of each head, each weighted so that padding does not count.
+    What an objective does not need is neither an input nor computed.
 
     With a preprocessor, `fit`, `evaluate` and `predict` take strings: a list,
     tuple, array or tensor of them, or batches of such. `fit` masks afresh in
@@ -48,11 +48,17 @@ class SpanBertPretrainer(SpanBertTask):
             Defaults to `15`.
         position_dim: int. Size of SBO's offset embedding. Defaults to `200`.
         sbo_weight: float. Weight of the SBO loss. Defaults to `1.0`.
+        span_boundary: bool. Whether there is an SBO head. Defaults to `True`.
+        next_sentence: bool. Whether there is BERT's head for pairs of segments:
+            its pooler over `[CLS]` and a dense layer. Defaults to `False`. The
+            preprocessor has both arguments too, which must be the same.
+        nsp_weight: float. Weight of its loss. Defaults to `1.0`.
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}` int32 `[B, L]` with
         `{"mask_positions", "span_left", "span_right", "span_offsets"}` int32
-        `[B, M]`, to logits `{"mlm", "sbo"}`, each `[B, M, V]`.
+        `[B, M]` (the first alone without SBO), to logits `{"mlm", "sbo"}`, each
+        `[B, M, V]`, and `"nsp"` `[B, 2]`: it follows, it is from elsewhere.
 
     Example:
     ```python
@@ -82,7 +88,7 @@ class SpanBertPretrainer(SpanBertTask):
         r"mlm_head/intermediate_dense/kernel": (None, "model"),
         r"sbo_head/dense_\d/kernel": (None, "model"),
     }
-    progress_labels = {f"{head}_cross_entropy": head.upper() for head in HEADS}
+    progress_labels = {f"{n}_cross_entropy": n.upper() for n in objectives.OBJECTIVES}
 
     def __init__(
         self,
@@ -91,6 +97,9 @@ class SpanBertPretrainer(SpanBertTask):
         max_span_tokens: int = 15,
         position_dim: int = 200,
         sbo_weight: float = 1.0,
+        span_boundary: bool = True,
+        next_sentence: bool = False,
+        nsp_weight: float = 1.0,
         **kwargs,
     ):
         vocabulary_size = getattr(preprocessor, "tokenizer", None) and (
@@ -112,41 +121,73 @@ class SpanBertPretrainer(SpanBertTask):
             dtype=backbone.dtype_policy,
             name="mlm_head",
         )
-        self.sbo_head = SpanBoundaryHead(
-            token_embedding=backbone.token_embedding,
-            max_span_tokens=max_span_tokens,
-            position_dim=position_dim,
-            kernel_initializer=kernel_initializer(backbone.initializer_range),
-            dtype=backbone.dtype_policy,
-            name="sbo_head",
-        )
+        self.sbo_head = self.pooler = self.nsp_head = None
+        if span_boundary:
+            self.sbo_head = SpanBoundaryHead(
+                token_embedding=backbone.token_embedding,
+                max_span_tokens=max_span_tokens,
+                position_dim=position_dim,
+                kernel_initializer=kernel_initializer(backbone.initializer_range),
+                dtype=backbone.dtype_policy,
+                name="sbo_head",
+            )
+        if next_sentence:
+            self.pooler = pooler(backbone)
+            self.nsp_head = keras.layers.Dense(
+                2,
+                kernel_initializer=kernel_initializer(backbone.initializer_range),
+                dtype=backbone.dtype_policy,
+                name="nsp_head",
+            )
+            self.huggingface_class = "BertForPreTraining"
 
         # === Functional Model ===
         masks = {
             name: keras.Input(shape=(None,), dtype="int32", name=name)
-            for name in ["mask_positions", "span_left", "span_right", "span_offsets"]
+            for name in objectives.mask_inputs(span_boundary)
         }
         sequence_output = backbone(backbone.input)
+        outputs = {"mlm": self.mlm_head(sequence_output, masks["mask_positions"])}
+        if span_boundary:
+            boundaries = [masks[name] for name in objectives.SBO_INPUTS]
+            outputs["sbo"] = self.sbo_head(sequence_output, *boundaries)
+        if next_sentence:
+            outputs["nsp"] = self.nsp_head(self.pooler(sequence_output[:, 0, :]))
         # Set before the base class compiles the model.
+        self.span_boundary = bool(span_boundary)
+        self.next_sentence = bool(next_sentence)
         self.sbo_weight = sbo_weight
-        super().__init__(
-            inputs={**backbone.input, **masks},
-            outputs={
-                "mlm": self.mlm_head(sequence_output, masks["mask_positions"]),
-                "sbo": self.sbo_head(
-                    sequence_output,
-                    masks["span_left"],
-                    masks["span_right"],
-                    masks["span_offsets"],
-                ),
-            },
-            **kwargs,
-        )
+        self.nsp_weight = nsp_weight
+        super().__init__(inputs={**backbone.input, **masks}, outputs=outputs, **kwargs)
 
         # === Config ===
         self.max_span_tokens = max_span_tokens
         self.position_dim = position_dim
         self._steps_so_far = 0
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """Names of its objectives, those of its outputs."""
+        return objectives.objectives(self.span_boundary, self.next_sentence)
+
+    @classmethod
+    def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
+        """Loads a keras-hub preset, with other objectives where they are given."""
+        if not issubclass(presets.registered_task(preset) or object, cls):
+            return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
+        saved = {**objectives.CHOICES, **presets.task_arguments(preset)}
+        given = {name: kwargs.pop(name) for name in objectives.CHOICES if name in kwargs}
+        task = super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
+        if all(saved[name] == value for name, value in given.items()):
+            return task
+        return objectives.with_choices(task, given, preset, load_weights, kwargs)
+
+    @classmethod
+    def parts_for(cls, arguments: dict) -> tuple[Part, ...]:
+        heads = (POOLER, Part("cls.seq_relationship.", nsp_entries))
+        chosen = {**objectives.CHOICES, **arguments}
+        parts = cls.checkpoint_parts if chosen["span_boundary"] else cls.checkpoint_parts[:1]
+        return (*parts, *heads) if chosen["next_sentence"] else parts
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
@@ -154,7 +195,7 @@ class SpanBertPretrainer(SpanBertTask):
         return {name: settings[name] for name in names if name in settings}
 
     def set_output_biases(self, log_probabilities: np.ndarray) -> None:
-        """Sets the output biases of both heads.
+        """Sets the output biases of the heads that predict tokens.
 
         A new model whose biases are the log-probabilities of the tokens in the
         training text need not learn them first: it starts at the unigram
@@ -173,22 +214,25 @@ class SpanBertPretrainer(SpanBertTask):
                 bias.assign(log_probabilities)
 
     def checkpoint_settings(self) -> dict:
-        sizes = {"max_span_tokens": self.max_span_tokens, "position_dim": self.position_dim}
-        return {**super().checkpoint_settings(), **sizes}
+        settings = super().checkpoint_settings()
+        if self.span_boundary:
+            settings.update(max_span_tokens=self.max_span_tokens, position_dim=self.position_dim)
+        return settings
 
     def head_flops(self, num_predictions: int) -> float:
         hidden = self.backbone.hidden_dim
-        mlm = 2 * hidden**2
-        sbo = 2 * (2 * hidden + self.position_dim) * hidden + 2 * hidden**2
         vocabulary = 2 * hidden * self.backbone.vocabulary_size
-        return float(num_predictions * (mlm + sbo + 2 * vocabulary))
+        flops = num_predictions * (2 * hidden**2 + vocabulary)
+        if self.span_boundary:
+            mlp = 2 * (2 * hidden + self.position_dim) * hidden + 2 * hidden**2
+            flops += num_predictions * (mlp + vocabulary)
+        if self.next_sentence:
+            flops += 2 * hidden**2 + 4 * hidden
+        return float(flops)
 
     @classmethod
     def describe(cls, row: dict) -> str:
-        return (
-            f"held-out MLM {row['val_mlm_cross_entropy']:.3f}  "
-            f"SBO {row['val_sbo_cross_entropy']:.3f} nats a token"
-        )
+        return objectives.describe(row)
 
     def serving_function(self):
         """The function from strings to embeddings that a SavedModel serves, and their names."""
@@ -212,10 +256,10 @@ class SpanBertPretrainer(SpanBertTask):
                 `"auto"`, AdamW with learning rate 1e-4, weight decay 0.01 and
                 gradients clipped to norm 1. To train from nothing, pass one
                 with a warm-up: `AdamW(LinearWarmupDecay(...))`.
-            loss: `"auto"`, a dict of losses, or one for both heads. Defaults
+            loss: `"auto"`, a dict of losses, or one for all heads. Defaults
                 to `"auto"`.
-            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 1 and
-                `sbo_weight`; none where `loss` is no dict.
+            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 1,
+                `sbo_weight` and `nsp_weight`; none where `loss` is no dict.
             weighted_metrics: `"auto"` or a dict. Defaults to `"auto"`.
             jit_compile: `"auto"` or bool. Defaults to `"auto"`: as Keras
                 chooses, but not on TensorFlow without a GPU or TPU, where XLA
@@ -225,19 +269,12 @@ class SpanBertPretrainer(SpanBertTask):
         if optimizer == "auto":
             optimizer = AdamW()
         if loss == "auto":
-            loss = {name: WeightedMeanCrossentropy(from_logits=True) for name in HEADS}
+            loss = objectives.losses(self.objectives)
         if loss_weights == "auto":
-            loss_weights = weights_of(loss, {"mlm": 1.0, "sbo": self.sbo_weight})
+            weights = {"mlm": 1.0, "sbo": self.sbo_weight, "nsp": self.nsp_weight}
+            loss_weights = weights_of(loss, {name: weights[name] for name in self.objectives})
         if weighted_metrics == "auto":
-            weighted_metrics = {
-                name: [
-                    keras.metrics.MeanMetricWrapper(
-                        sparse_crossentropy, name="cross_entropy", from_logits=True
-                    ),
-                    keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-                ]
-                for name in HEADS
-            }
+            weighted_metrics = objectives.metrics(self.objectives)
         super().compile(
             optimizer=optimizer,
             loss=loss,
@@ -249,57 +286,19 @@ class SpanBertPretrainer(SpanBertTask):
 
     def check_preprocessor(self) -> None:
         super().check_preprocessor()
+        for name in objectives.CHOICES:
+            theirs, mine = getattr(self.preprocessor, name), getattr(self, name)
+            if theirs != mine:
+                raise ValueError(
+                    f"The preprocessor's `{name}` must be the model's, {mine}. Received: "
+                    f"{name}={theirs}"
+                )
         value = self.preprocessor.masking_config["max_span_tokens"]
         if value > self.max_span_tokens:
             raise ValueError(
                 "The preprocessor's `max_span_tokens` must be at most the model's "
                 f"{self.max_span_tokens}. Received: max_span_tokens={value}"
             )
-
-    def preprocess(self, x, y=None, sample_weight=None, seed=(EVALUATION_SEED, 0)) -> tuple:
-        """Strings, masked: see `SpanBertTask.preprocess`. The `seed` fixes the masks."""
-        if y is not None or sample_weight is not None:
-            raise ValueError(
-                "Strings are labels and weights to themselves, so that `y` and `sample_weight` "
-                f"must be None. Received: y={y!r:.80}, sample_weight={sample_weight!r:.80}"
-            )
-        self.check_preprocessor()
-        return self.preprocessor(as_strings(x=x), seed=seed)
-
-    def start_preprocessing(self, is_training: bool) -> Callable:
-        first = self._steps_so_far if is_training else 0
-
-        def mask(number, x, y, sample_weight):
-            self.check_preprocessor()
-            seed = self.preprocessor.masking.base_seed if is_training else EVALUATION_SEED
-            return self.preprocess(x, y, sample_weight, seed=(seed, first + number))
-
-        return mask
-
-    def preprocess_rows(
-        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
-    ) -> tuple:
-        # Batches and not arrays, so that masks are fresh in each epoch.
-        if y is not None or sample_weight is not None:
-            self.preprocess(x, y, sample_weight)  # Says so.
-        texts = [well_formed(text) for text in as_strings(x=x)]
-        batch_size = batch_size or 32
-        check_rows(len(texts), batch_size)
-        try:
-            import tensorflow as tf
-        except ImportError:
-            dataset = batches.Rows(texts, batch_size)
-        else:
-            dataset = tf.data.Dataset.from_tensor_slices(texts)
-            dataset = dataset.shuffle(len(texts)) if shuffle else dataset
-            dataset = dataset.batch(batch_size)
-        return self._preprocessed(dataset, is_training=is_training)
-
-    def preprocess_dataset(self, dataset, is_training: bool):
-        return masked_strings(self, dataset, is_training)
-
-    def string_callbacks(self) -> list[keras.callbacks.Callback]:
-        return [CountSteps()]
 
     def fill(
         self,
@@ -312,24 +311,25 @@ class SpanBertPretrainer(SpanBertTask):
 
         A candidate's score is the log-probability (nats) that the MLM head
         gives its tokens plus that of the SBO head, each token on its own.
-        Tokens from offset `max_span_tokens` on have no SBO part. Special tokens
-        are no candidates.
+        Tokens from offset `max_span_tokens` on have no SBO part, and no token of
+        a model without SBO head. Special tokens are no candidates.
 
         Args:
             texts: string or list of strings, each with one `[MASK]` or more.
             top_k: int. Number of candidates a blank. Defaults to `5`.
             score: "both", "mlm" or "sbo", what candidates are ranked by.
-                Defaults to `"both"`.
+                Defaults to `"both"`, without SBO head MLM alone.
             batch_size: int. Defaults to `32`.
 
         Returns:
             For each text (of a list) a list with one item a blank: a list of
             candidates, best first, `{"text", "token_ids", "score", "mlm",
-            "sbo"}`.
+            "sbo"}`, the last one `None` without SBO head.
 
         Raises:
             ValueError: where the model has no preprocessor, a text has no
-                `[MASK]` or is too long, `top_k` is below 1 or `score` unknown.
+                `[MASK]` or is too long, `top_k` is below 1, `score` unknown, or
+                "sbo" without SBO head.
 
         Example:
         ```python
@@ -354,7 +354,8 @@ class SpanBertPretrainer(SpanBertTask):
         Returns:
             For each text (of a list) a list with one item a blank: `{"text",
             "token_ids", "score", "mlm", "sbo"}`, where `score` is the sum of
-            both heads' log-probabilities (nats).
+            both heads' log-probabilities (nats), and `sbo` `None` without SBO
+            head.
 
         Raises:
             ValueError: where the model has no preprocessor, a text has no
@@ -375,6 +376,9 @@ class SpanBertPretrainer(SpanBertTask):
                 "max_span_tokens": self.max_span_tokens,
                 "position_dim": self.position_dim,
                 "sbo_weight": self.sbo_weight,
+                "span_boundary": self.span_boundary,
+                "next_sentence": self.next_sentence,
+                "nsp_weight": self.nsp_weight,
             }
         )
         return config

@@ -3,8 +3,10 @@
 import keras
 import keras_hub
 
+from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
+from keras_spanbert.tasks.pretrain.objectives import mask_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -18,18 +20,25 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         tokenizer: `SpanBertTokenizer`.
         sequence_length: int. Length L of the packed sequences, `[CLS]` and
             `[SEP]` included. Defaults to `512`.
+        span_boundary: bool. Whether there is what SBO needs. Defaults to `True`.
+        next_sentence: bool. Whether texts become pairs of segments, as
+            `NextSentencePairs` makes them of a batch of 2 or more. Defaults to
+            `False`.
         **kwargs: `SpanMasking`'s arguments, but for those that describe the
             vocabulary; `name`, `dtype` and the like go to `keras.layers.Layer`.
 
     Call arguments:
         x: string or strings `[B]`.
-        seed: int or two ints that fix the masks. See `SpanMasking`.
+        seed: int or two ints that fix pairs and masks. See `SpanMasking`.
 
     Returns:
-        `(x, y, sample_weight)`: `x` with `token_ids`, `segment_ids` (all 0),
-        `padding_mask` `[B, L]` and `mask_positions`, `span_left`, `span_right`,
-        `span_offsets` `[B, M]`; `y` with `mlm` and `sbo`, the original ids
-        `[B, M]`; `sample_weight` with `mlm` and `sbo`, float32 `[B, M]`.
+        `(x, y, sample_weight)`: `x` with `token_ids`, `segment_ids` (all 0, but
+        of pairs), `padding_mask` `[B, L]` and `mask_positions`, `span_left`,
+        `span_right`, `span_offsets` `[B, M]`; `y` with `mlm` and `sbo`, the
+        original ids `[B, M]`, and of pairs `nsp` `[B]`, 1 where the second
+        segment is from elsewhere; `sample_weight` with the same names, float32
+        `[B, M]` and `[B]`. Without `span_boundary` nothing with `span` or `sbo`
+        in its name.
 
     Example:
     ```python
@@ -58,6 +67,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         scheme: str = "span",
         seed=None,
         predictions_multiple: int = 1,
+        span_boundary: bool = True,
+        next_sentence: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -81,7 +92,10 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             "seed": seed,
             "predictions_multiple": predictions_multiple,
         }
+        self.span_boundary = bool(span_boundary)
+        self.next_sentence = bool(next_sentence)
         self._masking = None
+        self._pairs = None
         self._packer = None
         if tokenizer.vocabulary is not None:
             self.build(None)
@@ -89,13 +103,16 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
-        found = {name: settings[name] for name in ["max_span_tokens"] if name in settings}
+        names = ["max_span_tokens", "span_boundary", "next_sentence"]
+        found = {name: settings[name] for name in names if name in settings}
         return {**super().arguments_for(settings), **found}
 
     def build(self, input_shape):
         # From a preset, the vocabulary comes after construction.
         if self._masking is None:
             self._masking = SpanMasking.from_tokenizer(self.tokenizer, **self.masking_config)
+            if self.next_sentence:
+                self._pairs = NextSentencePairs.from_tokenizer(self.tokenizer, seed=0)
             self._packer = keras_hub.layers.StartEndPacker(
                 sequence_length=self.sequence_length,
                 start_value=self.tokenizer.cls_token_id,
@@ -123,21 +140,33 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             `(x, y, sample_weight)`, as a call gives for strings.
         """
         self.build(None)
+        pairs = {}
+        if self.next_sentence:
+            # One seed for both: their draws differ.
+            seed = self._masking.next_seed() if seed is None else seed
+            pairs = self._pairs(token_ids, seed=seed)
+            token_ids = pairs["token_ids"]
         masks = self._masking(token_ids, seed=seed)
         is_padding = masks["token_ids"] == self.tokenizer.pad_token_id
         padding_mask = 1 - _as_type(is_padding, masks["token_ids"])
         x = {
             "token_ids": masks["token_ids"],
-            "segment_ids": padding_mask * 0,
+            "segment_ids": pairs["segment_ids"] if pairs else padding_mask * 0,
             "padding_mask": padding_mask,
-            "mask_positions": masks["mask_positions"],
-            "span_left": masks["span_left"],
-            "span_right": masks["span_right"],
-            "span_offsets": masks["span_offsets"],
+            **{name: masks[name] for name in mask_inputs(self.span_boundary)},
         }
-        y = {"mlm": masks["mask_ids"], "sbo": masks["mask_ids"]}
-        sample_weight = {"mlm": masks["mask_weights"], "sbo": masks["span_weights"]}
+        y = {"mlm": masks["mask_ids"]}
+        sample_weight = {"mlm": masks["mask_weights"]}
+        if self.span_boundary:
+            y["sbo"], sample_weight["sbo"] = masks["mask_ids"], masks["span_weights"]
+        if self.next_sentence:
+            y["nsp"], sample_weight["nsp"] = pairs["is_random"], pairs["pair_weights"]
         return x, y, sample_weight
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether full sequences may come out with padding, as pairs do that are cut short."""
+        return self.next_sentence
 
     @property
     def masking(self):
@@ -148,6 +177,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
     def get_config(self):
         config = super().get_config()
         config.update({"sequence_length": self.sequence_length, **self.masking_config})
+        config.update(span_boundary=self.span_boundary, next_sentence=self.next_sentence)
         return config
 
 

@@ -1,5 +1,7 @@
 """What a model that ignores the context would reach."""
 
+import collections
+
 import numpy as np
 
 
@@ -14,21 +16,24 @@ def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:
 def unigram_entropies(counts: np.ndarray, dataset) -> dict[str, float]:
     """Cross-entropy of the targets under the corpus's unigram distribution.
 
-    What a model that ignores the context would reach: nats a token.
+    What a model that ignores the context would reach: nats a token. Of pairs,
+    half of which are random, it is a coin's, ln 2 a row.
 
     Args:
         counts: int `[V]`. Counts of the tokens in the training documents.
         dataset: iterable of `(x, y, sample_weight)`, as the preprocessor gives.
 
     Returns:
-        Dict with `mlm` and `sbo`.
+        Dict with `mlm`, `sbo` and `nsp`, those that the dataset has labels of; 0
+        where their weights are.
     """
-    log_probabilities = unigram_log_probabilities(counts)
-    sums = {"mlm": 0.0, "sbo": 0.0}
-    weights = {"mlm": 0.0, "sbo": 0.0}
+    log_probabilities = {"nsp": np.log([0.5, 0.5])}
+    of_tokens = unigram_log_probabilities(counts)
+    sums, weights = collections.Counter(), collections.Counter()
     for _, y, sample_weight in dataset:
-        for name in sums:
+        for name, labels in y.items():
             weight = np.asarray(sample_weight[name])
-            sums[name] -= float(np.sum(weight * log_probabilities[np.asarray(y[name])]))
+            found = log_probabilities.get(name, of_tokens)[np.asarray(labels)]
+            sums[name] -= float(np.sum(weight * found))
             weights[name] += float(np.sum(weight))
     return {name: sums[name] / max(weights[name], 1.0) for name in sums}

@@ -30,3 +30,10 @@ def test_unigram_entropy_of_a_head_without_targets_is_0_as_keras_has_it():
     dataset = [batch([0, 1], [1.0, 1.0], [0, 0], [0.0, 0.0])]
     entropies = unigram_entropies(np.array([1, 1]), dataset)
     assert entropies == {"mlm": pytest.approx(np.log(2)), "sbo": 0.0}
+
+
+def test_baseline_of_pairs_is_a_coin_s_and_heads_are_those_of_the_labels():
+    y = {"mlm": np.array([[0, 1]]), "nsp": np.array([1, 0, 0])}
+    weights = {"mlm": np.array([[1.0, 0.0]]), "nsp": np.array([1.0, 1.0, 0.0])}
+    entropies = unigram_entropies(np.array([1, 1]), [(None, y, weights)])
+    assert entropies == {"mlm": pytest.approx(np.log(2)), "nsp": pytest.approx(np.log(2))}

@@ -1,0 +1,97 @@
+"""What the pretrainer learns from: names, inputs, losses and metrics of its objectives."""
+
+import logging
+
+import keras
+
+from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
+
+_LOG = logging.getLogger("keras_spanbert")
+
+# All there are: masked language model, span boundaries, next sentence.
+OBJECTIVES = ("mlm", "sbo", "nsp")
+# What the SBO head takes beside the encoded sequence, and the MLM head.
+SBO_INPUTS = ("span_left", "span_right", "span_offsets")
+MLM_INPUTS = ("mask_positions",)
+# The arguments that choose objectives, and their defaults.
+CHOICES = {"span_boundary": True, "next_sentence": False}
+
+
+def objectives(span_boundary: bool, next_sentence: bool) -> tuple[str, ...]:
+    """The names of the objectives that arguments choose; MLM is always one."""
+    chosen = {"mlm": True, "sbo": span_boundary, "nsp": next_sentence}
+    return tuple(name for name in OBJECTIVES if chosen[name])
+
+
+def mask_inputs(span_boundary: bool) -> tuple[str, ...]:
+    """The names of the inputs `[B, M]`."""
+    return (*MLM_INPUTS, *(SBO_INPUTS if span_boundary else ()))
+
+
+def choices(names) -> dict[str, bool]:
+    """The arguments that choose the objectives of these names."""
+    return {"span_boundary": "sbo" in names, "next_sentence": "nsp" in names}
+
+
+def losses(names) -> dict:
+    """The mean cross-entropy (nats) of each objective."""
+    return {name: WeightedMeanCrossentropy(from_logits=True) for name in names}
+
+
+def metrics(names) -> dict[str, list]:
+    """The cross-entropy (nats) and accuracy of each objective, `mlm_accuracy` in all histories."""
+    # Of several outputs Keras puts the output's name before the metric's.
+    prefix = "" if len(names) > 1 else f"{names[0]}_"
+    return {
+        name: [
+            keras.metrics.MeanMetricWrapper(
+                sparse_crossentropy, name=f"{prefix}cross_entropy", from_logits=True
+            ),
+            keras.metrics.SparseCategoricalAccuracy(name=f"{prefix}accuracy"),
+        ]
+        for name in names
+    }
+
+
+def describe(row: dict) -> str:
+    """What a run shows of the objectives that a row of its history has."""
+    shown = {
+        name: f"{name.upper()} {row[f'val_{name}_cross_entropy']:.3f}"
+        for name in OBJECTIVES
+        if f"val_{name}_cross_entropy" in row
+    }
+    of_rows = [f"{shown.pop('nsp')} nats a row"] if "nsp" in shown else []
+    return "  ".join([f"held-out {'  '.join(shown.values())} nats a token", *of_rows])
+
+
+def with_choices(task, given: dict, preset: str, load_weights: bool, arguments: dict):
+    """A pretrainer as a preset has it, with other objectives.
+
+    Args:
+        task: `SpanBertPretrainer` of the preset.
+        given: dict, of `CHOICES`.
+        preset: string, for the log.
+        load_weights: bool. Whether heads that the preset has are the preset's.
+        arguments: dict, what was given beside: a preprocessor stays as it is.
+    """
+    preprocessor = task.preprocessor
+    if preprocessor is not None and "preprocessor" not in arguments:
+        config = {**preprocessor.get_config(), **given, "tokenizer": preprocessor.tokenizer}
+        preprocessor = type(preprocessor)(**config)
+    config = {**task.get_config(), **given}
+    config.update(backbone=task.backbone, preprocessor=preprocessor)
+    other = type(task)(**config)
+    if not load_weights:
+        return other
+    old = {x.name: x for x in task.layers if x.weights and x is not task.backbone}
+    new = {x.name: x for x in other.layers if x.weights and x is not task.backbone}
+    for name in old.keys() & new.keys():
+        new[name].set_weights(old[name].get_weights())
+    notes = []
+    for rule, names in [
+        ("has no weights for {}, which start fresh", [n for n in new if n not in old]),
+        ("has its {} left unused", [n for n in old if n not in new]),
+    ]:
+        notes += [rule.format(" and ".join(names))] if names else []
+    _LOG.warning("%s %s", preset, "; ".join(notes))
+    return other
