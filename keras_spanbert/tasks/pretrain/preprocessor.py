@@ -58,6 +58,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         scheme: str = "span",
         seed=None,
         predictions_multiple: int = 1,
+        static_copies: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -80,6 +81,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             "scheme": scheme,
             "seed": seed,
             "predictions_multiple": predictions_multiple,
+            "static_copies": static_copies,
         }
         self._masking = None
         self._packer = None
@@ -112,18 +114,20 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         self.build(None)
         return self._packer(self.tokenizer(x))
 
-    def mask(self, token_ids, seed=None):
+    def mask(self, token_ids, seed=None, span_marks=None):
         """Masks sequences that are tokenised and packed already.
 
         Args:
             token_ids: int `[B, L]` or `[L]`, with special tokens and padding.
             seed: int or two ints. See `SpanMasking`.
+            span_marks: int, of the shape of `token_ids`, where linguistic spans
+                are, for the schemes that take them. See `SpanMasking`.
 
         Returns:
             `(x, y, sample_weight)`, as a call gives for strings.
         """
         self.build(None)
-        masks = self._masking(token_ids, seed=seed)
+        masks = self._masking(token_ids, seed=seed, span_marks=span_marks)
         is_padding = masks["token_ids"] == self.tokenizer.pad_token_id
         padding_mask = 1 - _as_type(is_padding, masks["token_ids"])
         x = {
