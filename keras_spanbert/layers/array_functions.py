@@ -67,6 +67,18 @@ def scatter_add(xp, x, indices, values):
     return tf.reshape(flat, (-1, x.shape[1]))
 
 
+def scatter_min(xp, x, indices, values):
+    """`x` `[n]` with the least of itself and of the `values` at its `indices`."""
+    if xp is np:
+        x = x.copy()
+        np.minimum.at(x, indices, values)
+        return x
+    import tensorflow as tf
+
+    indices, values = tf.reshape(indices, (-1, 1)), tf.reshape(values, (-1,))
+    return tf.tensor_scatter_nd_min(x, indices, values)
+
+
 def until_unchanged(xp, function, arrays: list) -> list:
     """What `function` of arrays comes to when it is applied to its results again and again."""
     if xp is np:

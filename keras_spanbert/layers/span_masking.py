@@ -306,7 +306,7 @@ class SpanMasking(keras.layers.Layer):
 
     def _sizes(self, length):
         num_candidates = span_masks.num_candidates(
-            length, self.mask_rate, self.length_probabilities, self._is_linguistic
+            length, self.mask_rate, self.length_probabilities
         )
         return num_candidates, self.max_predictions or math.ceil(self.mask_rate * length)
 

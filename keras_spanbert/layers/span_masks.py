@@ -81,25 +81,13 @@ def span_lengths(xp, draws, length_probabilities):
     return 1 + xp.sum(more_words, axis=2, dtype=np.int32)
 
 
-def num_candidates(
-    sequence_length: int,
-    mask_rate: float,
-    length_probabilities: np.ndarray,
-    has_linguistic: bool = False,
-) -> int:
-    """Number of candidate spans that fill the budget of a sequence.
-
-    With `has_linguistic` half of them may come to nothing, as where a sequence
-    has one linguistic span alone: random words then fill it.
-    """
+def num_candidates(sequence_length: int, mask_rate: float, length_probabilities: np.ndarray) -> int:
+    """Number of candidate spans that fill the budget of a sequence."""
     mean_length = length_probabilities @ np.arange(1, len(length_probabilities) + 1)
     # Where a fraction f is masked, a draw masks about (1 - f) * (1 - f) *
     # mean_length new tokens: the sum over f from 0 to the rate is its odds.
     odds = mask_rate / max(1.0 - mask_rate, 1.0 / sequence_length)
     expected = sequence_length * odds / mean_length
-    if has_linguistic:
-        enough = math.ceil(2 * expected + 2 * _SPARE_ROOTS * math.sqrt(2 * expected))
-        return min(enough, 2 * sequence_length)
     enough = math.ceil(expected + _SPARE_ROOTS * math.sqrt(expected))
     return min(enough, sequence_length)
 
@@ -108,7 +96,7 @@ def draws_per_sequence(
     num_candidates: int, max_predictions: int, has_linguistic: bool = False
 ) -> int:
     """Number of uniform draws that `span_masks` takes for each sequence."""
-    return (3 if has_linguistic else 2) * num_candidates + 1 + 2 * max_predictions
+    return (4 if has_linguistic else 2) * num_candidates + 1 + 2 * max_predictions
 
 
 def span_masks(
@@ -153,7 +141,7 @@ def span_masks(
         `SpanMasks`, of int32 unless said otherwise there.
     """
     M = max_predictions
-    K = (draws.shape[1] - 1 - 2 * M) // (2 if span_marks is None else 3)
+    K = (draws.shape[1] - 1 - 2 * M) // (2 if span_marks is None else 4)
     length = token_ids.shape[1]
     flat_ids = xp.reshape(token_ids, (-1,))  # [B*L]
 

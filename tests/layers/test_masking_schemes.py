@@ -134,14 +134,20 @@ def test_linguistic_masks_equal_drawing_one_candidate_after_another(mask_rate):
                 stop += 1
             stops.append(stop)
         masked, budget = [], int(np.ceil(mask_rate * L))
-        for word, choice in zip(draws[b, :K], draws[b, 2 * K + 1 + 2 * M :]):
+        words, seen = iter(draws[b, :K]), set()
+        for choice in draws[b, 2 * K + 1 + 2 * M :]:
+            if len(masked) == budget:
+                break
             if choice < 0.5 and starts:
                 i = int(2 * choice * len(starts))
                 anchor, stop = starts[i], stops[i]
+                if i not in seen:
+                    next(words, 0)  # Its draw stands in the place of a word's.
+                seen.add(i)
             else:
-                anchor = int(word * L)
+                anchor = int(next(words) * L)
                 stop = anchor + 1
-            if anchor in masked or len(masked) == budget:
+            if anchor in masked:
                 continue
             while anchor > 0 and continuation[b, anchor]:
                 anchor -= 1
