@@ -1,7 +1,8 @@
 """How fast is span masking?
 
 Sequences a second in `tf.data`: `SpanMasking`, with all of its span outputs and a seed for each
-element, against `keras_hub.layers.MaskedLMMaskGenerator`, which masks single tokens.
+element, against `keras_hub.layers.MaskedLMMaskGenerator`, which masks single tokens. Each scheme
+is there; the linguistic spans of `entity` are every tenth word with up to three behind it.
 
     python benchmarks/masking.py
 
@@ -39,13 +40,24 @@ def main():
     token_ids = generator.choice(ordinary, size=(BATCH_SIZE, LENGTH)).astype(np.int32)
     token_ids[:, 0], token_ids[:, -1] = CLS, SEP
 
-    span_masking = keras_spanbert.SpanMasking(
-        vocabulary_size=VOCABULARY_SIZE,
-        mask_token_id=MASK,
-        continuation_token_ids=continuation,
-        special_token_ids=(PAD, CLS, SEP, MASK),
-        max_predictions=MAX_PREDICTIONS,
-    )
+    span_marks = np.zeros_like(token_ids)
+    for start in range(1, LENGTH - 4, 10):
+        span_marks[:, start] = 1
+        num_more = generator.integers(4, size=(BATCH_SIZE, 1))
+        span_marks[:, start + 1 : start + 4] = np.where(np.arange(3) < num_more, 2, 0)
+
+    def span_masking(**kwargs):
+        masking = keras_spanbert.SpanMasking(
+            vocabulary_size=VOCABULARY_SIZE,
+            mask_token_id=MASK,
+            continuation_token_ids=continuation,
+            special_token_ids=(PAD, CLS, SEP, MASK),
+            max_predictions=MAX_PREDICTIONS,
+            **kwargs,
+        )
+        marks = {"span_marks": span_marks} if kwargs.get("scheme") == "entity" else {}
+        return lambda i, x: masking(x, seed=tf.stack([np.int64(1), i]), **marks)
+
     mask_generator = keras_hub.layers.MaskedLMMaskGenerator(
         vocabulary_size=VOCABULARY_SIZE,
         mask_selection_rate=0.15,
@@ -59,18 +71,22 @@ def main():
         return batches.map(function, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
     datasets = {
-        "SpanMasking": dataset(lambda i, x: span_masking(x, seed=tf.stack([np.int64(1), i]))),
+        "SpanMasking": dataset(span_masking()),
         "MaskedLMMaskGenerator (peer)": dataset(lambda i, x: mask_generator(x)),
+        "static_copies=10": dataset(span_masking(static_copies=10)),
     }
+    for scheme in ["random_span", "whole_word", "subword", "entity"]:
+        datasets[f"scheme={scheme}"] = dataset(span_masking(scheme=scheme))
     rates = {name: [] for name in datasets}
     for _ in range(args.repeats):
         for name, masked in datasets.items():
             rates[name].append(BATCH_SIZE * batches_per_second(masked, args.seconds))
 
-    ours, peer = (statistics.median(values) for values in rates.values())
+    medians = [statistics.median(values) for values in rates.values()]
+    ours, peer = medians[:2]
     print(f"batches of {BATCH_SIZE} x {LENGTH}, M = {MAX_PREDICTIONS}, {os.cpu_count()} CPU cores")
     print(f"{'layer':<30}{'sequences/s':>13}{'ratio to peer':>15}")
-    for name, rate in zip(rates, [ours, peer]):
+    for name, rate in zip(rates, medians):
         print(f"{name:<30}{rate:>13,.0f}{rate / peer:>15.2f}")
     print(f"ratio ours/peer: {ours / peer:.2f} (target >= 1)")
 

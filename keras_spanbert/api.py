@@ -10,6 +10,7 @@ from keras_spanbert.data import (  # noqa: F401, as keras_spanbert.data.squad
     cosmos_qa,
     gap,
     glue,
+    linguistic_spans,
     mrqa,
     prepared,
     race,

@@ -4,8 +4,12 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from keras_spanbert.data.marked_text import SPAN_KINDS, MarkedText, tokenize_with_marks
 from keras_spanbert.optional import import_tensorflow
 
+# Marks of linguistic spans, 2 bits a kind, travel above the ids, so that whatever takes, shuffles
+# or keeps blocks takes these with them.
+_ID_BITS = 27
 # Text handed to the tokenizer at once, in characters.
 _TOKENIZE_CHARACTERS = 1 << 18
 
@@ -85,10 +89,11 @@ class BlockCutter:
 
     def blocks(self, texts: list[str], ends: list[bool], goes_on: list[bool]) -> np.ndarray:
         """Blocks int32 `[blocks, sequence_length]` of the next part: see `PieceGroups`."""
-        tf = import_tensorflow("A corpus")
-
-        tokens = self.tokenizer.traced(tf.constant(texts))  # Several times as fast as eagerly.
-        values, lengths = tokens.flat_values.numpy(), tokens.row_lengths().numpy()
+        if any(isinstance(text, MarkedText) for text in texts):
+            values, lengths, marks = tokenize_with_marks(self._tokenize, texts)
+            values = add_marks(values, marks)
+        else:
+            values, lengths = self._tokenize(texts)
         if any(goes_on):
             separator = self.tokenizer.sep_token_id
             values = np.insert(values, np.cumsum(lengths)[goes_on], separator)
@@ -97,6 +102,30 @@ class BlockCutter:
         lengths[0] += len(self.rest)
         blocks, self.rest = cut(values, lengths, ends, self.sequence_length - 2, self.min_tokens)
         return pack(blocks, self.tokenizer)
+
+    def _tokenize(self, texts):
+        tf = import_tensorflow("A corpus")
+
+        tokens = self.tokenizer.traced(tf.constant(texts))  # Several times as fast as eagerly.
+        return tokens.flat_values.numpy(), tokens.row_lengths().numpy()
+
+
+def add_marks(token_ids: np.ndarray, marks: dict) -> np.ndarray:
+    """Ids int32 with the marks of the kinds of `SPAN_KINDS`: see `span_marks`."""
+    for i, kind in enumerate(SPAN_KINDS):
+        if kind in marks:
+            token_ids = token_ids | marks[kind] << (_ID_BITS + 2 * i)
+    return token_ids
+
+
+def without_marks(blocks):
+    """The ids alone of a NumPy array or a tensor of `tf.data`."""
+    return blocks % 2**_ID_BITS
+
+
+def span_marks(blocks, kind: str):
+    """The marks of a kind, likewise: see `SpanMasking`."""
+    return blocks // 2 ** (_ID_BITS + 2 * SPAN_KINDS.index(kind)) % 4
 
 
 class TokenCounts:
@@ -112,7 +141,8 @@ class TokenCounts:
         self._num_blocks = 0
 
     def add(self, blocks: np.ndarray) -> None:
-        """Counts the tokens of int `[blocks, L]`."""
+        """Counts the tokens of int `[blocks, L]`, with marks or without."""
+        blocks = without_marks(blocks)
         self._counts += np.bincount(blocks.ravel(), minlength=len(self._counts))
         self._num_blocks += len(blocks)
 

@@ -12,16 +12,20 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from keras_spanbert.data.array_stream import check_batch_size
-from keras_spanbert.data.blocks import BlockCutter, PieceGroups, TokenCounts, group_pieces
-from keras_spanbert.data.masked_batches import EVALUATION_SEED, evaluation_batches
-from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
+from keras_spanbert.data.blocks import (
+    BlockCutter,
+    PieceGroups,
+    TokenCounts,
+    group_pieces,
+    without_marks,
+)
+from keras_spanbert.data.document_lines import is_document_lines, read_document_lines
+from keras_spanbert.data.evaluation_blocks import EvaluationBlocks
+from keras_spanbert.data.marked_text import SPAN_KINDS
+from keras_spanbert.data.masked_batches import check_span_marks, evaluation_batches
 from keras_spanbert.data.text_files import DOCUMENT_BOUNDARIES, find_files, read_documents
 from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.data.vocabulary import WordCounts, train_vocabulary
-
-_EVALUATION_BUFFER = 10_000
-# Of the text that is evaluated on, so much is kept to show examples of.
-_EVALUATION_CHARACTERS = 4_000_000
 
 
 class Corpus:
@@ -31,7 +35,8 @@ class Corpus:
 
     Args:
         files: string or `os.PathLike`, or a list of these, paths or globs, of
-            plain or gzip UTF-8 text.
+            plain or gzip UTF-8 text; of JSON lines (`.jsonl`), a document a line
+            with its linguistic spans: see `document_lines`.
         document_boundary: "file", "blank_line" or "line", where documents end.
             Defaults to `"file"`.
         held_out: float in [0, 1). Share of documents to hold out: each n-th,
@@ -50,6 +55,8 @@ class Corpus:
         num_characters: int.
         evaluation_texts: list of strings, texts that `evaluation_dataset` or
             `survey` came upon, of the first 4 million characters.
+        lacks_spans: dict of each kind of linguistic spans, "entity" and
+            "noun_phrase", to the first place in each file that lacks them.
 
     Raises:
         ValueError: where no file matches, or a file is empty or blank, binary,
@@ -89,6 +96,7 @@ class Corpus:
         self.num_documents = 0
         self.num_characters = 0
         self.evaluation_texts = []
+        self.lacks_spans = {kind: [] for kind in SPAN_KINDS}
         self._first_document = []
         self._held_out_every = max(2, round(1 / held_out)) if held_out else None
         self._words = WordCounts(self._held_out_every) if count_words else None
@@ -97,6 +105,7 @@ class Corpus:
             for text, ends_document in self._read(path):
                 if count_words:
                     self._words.add(text, self.num_documents)
+                self._note_spans(text, path)
                 self.num_documents += ends_document
                 self.num_characters += len(text)
             if self.num_documents == self._first_document[-1]:
@@ -166,6 +175,7 @@ class Corpus:
         split: str = "train",
         min_tokens: int = 8,
         file_order=None,
+        with_marks: bool = False,
     ) -> Iterator[np.ndarray]:
         """Yields int32 arrays `[blocks, sequence_length]`.
 
@@ -178,9 +188,12 @@ class Corpus:
             sequence_length: int.
             split, file_order: see `documents`.
             min_tokens: int. Defaults to `8`.
+            with_marks: bool. Whether marks of linguistic spans stand above the
+                ids: see `keras_spanbert.data.blocks`. Defaults to `False`.
         """
         parts = self.parts_of_blocks(tokenizer, sequence_length, split, min_tokens, file_order)
-        return (blocks for blocks, _ in parts if len(blocks))
+        found = (blocks for blocks, _ in parts if len(blocks))
+        return found if with_marks else map(without_marks, found)
 
     def parts_of_blocks(
         self,
@@ -193,6 +206,8 @@ class Corpus:
         rest=(),
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields the blocks of a part of the text, and the tokens left of its last document.
+
+        Both bear marks of linguistic spans, where the text has such.
 
         Args:
             tokenizer, sequence_length, split, min_tokens, file_order: see
@@ -239,9 +254,10 @@ class Corpus:
             ValueError: where a batch has more rows than there are blocks to
                 train on.
         """
+        check_span_marks(self, preprocessor)
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
         counts = TokenCounts(tokenizer)
-        held_out = _EvaluationBlocks(None if steps is None else steps * batch_size)
+        held_out = EvaluationBlocks(None if steps is None else steps * batch_size)
         sinks = {False: lambda blocks, _: counts.add(blocks), True: held_out.add}
         groups = {flag: PieceGroups(self.cross_documents) for flag in sinks}
         cutters = {flag: BlockCutter(tokenizer, length, min_tokens) for flag in sinks}
@@ -313,8 +329,8 @@ class Corpus:
         Returns:
             `tf.data.Dataset` of `(x, y, sample_weight)`, in memory.
         """
-
-        held_out = _EvaluationBlocks(None if steps is None else steps * batch_size)
+        check_span_marks(self, preprocessor)
+        held_out = EvaluationBlocks(None if steps is None else steps * batch_size)
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
         cutter = BlockCutter(tokenizer, length, min_tokens)
         for part in group_pieces(self._pieces(split), self.cross_documents):
@@ -347,39 +363,13 @@ class Corpus:
         every = self._held_out_every
         return every is not None and document % every == every - 1
 
+    def _note_spans(self, text, path):
+        for kind, places in self.lacks_spans.items():
+            if kind not in getattr(text, "spans", ()):
+                if not places or not places[-1].startswith(path):
+                    places.append(getattr(text, "place", path))
+
     def _read(self, path):
+        if is_document_lines(path):
+            return read_document_lines(path, self.encoding_errors)
         return read_documents(path, self.document_boundary, self.encoding_errors)
-
-
-class _EvaluationBlocks:
-    """The first blocks of a shuffle of all that are added, always the same."""
-
-    def __init__(self, most):
-        self._most = float("inf") if most is None else most
-        generator = np.random.default_rng(EVALUATION_SEED)
-        self._shuffle = ShuffleBuffer(_EVALUATION_BUFFER, generator)
-        self._blocks = []
-        self._size = 0
-        self.texts = []
-        self._num_characters = 0
-
-    @property
-    def is_full(self):
-        return self._size >= self._most
-
-    def add(self, blocks, texts):
-        if self._num_characters < _EVALUATION_CHARACTERS:
-            self.texts += texts
-            self._num_characters += sum(map(len, texts))
-        if not self.is_full and len(blocks):
-            self._take(self._shuffle.push(blocks))
-
-    def batches(self):
-        if not self.is_full:
-            self._take(self._shuffle.flush())
-        return iter(self._blocks)
-
-    def _take(self, arrays):
-        for blocks in arrays:
-            self._blocks.append(blocks)
-            self._size += len(blocks)

@@ -4,10 +4,26 @@ from collections.abc import Callable
 
 import numpy as np
 
+from keras_spanbert.data.blocks import span_marks, without_marks
+from keras_spanbert.layers.masking_schemes import LINGUISTIC_SCHEMES
 from keras_spanbert.optional import import_tensorflow
 
 # Evaluation is the same whatever the run's seed, which is never this one.
 EVALUATION_SEED = 2**62
+
+
+def check_span_marks(corpus, preprocessor) -> None:
+    """Raises a ValueError where a corpus lacks the linguistic spans of the masking scheme."""
+    scheme = preprocessor.masking.scheme
+    if scheme not in LINGUISTIC_SCHEMES or not corpus.lacks_spans[scheme]:
+        return
+    places = corpus.lacks_spans[scheme]
+    more = f" and {len(places) - 3:,} more" if len(places) > 3 else ""
+    raise ValueError(
+        f"`scheme={scheme}` (--scheme) takes text with such spans: .jsonl files with `spans`, or "
+        "what --task=prepare wrote from these or with --spans. Received without: "
+        f"{', '.join(places[:3])}{more}"
+    )
 
 
 def evaluation_batches(blocks: Callable, preprocessor, batch_size: int, steps: int | None = None):
@@ -23,14 +39,16 @@ def evaluation_batches(blocks: Callable, preprocessor, batch_size: int, steps: i
     spec = tf.TensorSpec([None, preprocessor.sequence_length], tf.int32)
     dataset = tf.data.Dataset.from_generator(blocks, output_signature=spec)
     dataset = dataset.unbatch().batch(batch_size).map(fill_up).take(-1 if steps is None else steps)
-    dataset = masked(dataset, preprocessor, EVALUATION_SEED).cache()
+    dataset = masked(dataset, preprocessor, EVALUATION_SEED, may_have_marks=True).cache()
     # Fills the cache. Keras on TensorFlow would count one batch more in the mean of a loss where
     # the number is not known.
     num_batches = sum(1 for _ in dataset)
     return dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
 
 
-def masked(batches, preprocessor, seed: int, first_step=0, are_full: bool = False):
+def masked(
+    batches, preprocessor, seed: int, first_step=0, are_full: bool = False, may_have_marks=False
+):
     """Batches of blocks as the preprocessor masks them.
 
     A batch's masks are fixed by `seed` and the batch's number, whatever the
@@ -44,14 +62,24 @@ def masked(batches, preprocessor, seed: int, first_step=0, are_full: bool = Fals
             Defaults to `0`.
         are_full: bool. Whether no block has padding: then there is no
             `padding_mask`, unless the preprocessor pads. Defaults to `False`.
+        may_have_marks: bool. Whether marks of linguistic spans may stand above
+            the ids. Schemes that take none leave them away. Defaults to
+            `False`.
 
     Returns:
         `tf.data.Dataset` of `(x, y, sample_weight)`.
     """
     tf = import_tensorflow("A corpus")
 
+    scheme = preprocessor.masking.scheme
+
     def mask(i, batch):
-        x, *rest = preprocessor.mask(batch, seed=tf.stack([np.int64(seed), i]))
+        marks = {}
+        if may_have_marks:
+            if scheme in LINGUISTIC_SCHEMES:
+                marks["span_marks"] = span_marks(batch, scheme)
+            batch = without_marks(batch)
+        x, *rest = preprocessor.mask(batch, seed=tf.stack([np.int64(seed), i]), **marks)
         if are_full and not preprocessor.has_padding:
             del x["padding_mask"]
         return x, *rest

@@ -111,6 +111,17 @@ def _split_documents(parts, boundary):
         yield rest, True
 
 
+def cut_into_pieces(text: str) -> Iterator[tuple[int, int]]:
+    """Yields start and stop of the pieces of a document, cut between words."""
+    start = 0
+    while len(text) - start > _PIECE_CHARACTERS:
+        size = _before_last_word(text[start : start + _PIECE_CHARACTERS])
+        size = size or _PIECE_CHARACTERS  # Of nothing but blanks.
+        yield start, start + size
+        start += size
+    yield start, len(text)
+
+
 def _before_last_word(text):
     # The last word may go on, and blanks may become a blank line.
     stripped = len(text.rstrip())
@@ -127,11 +138,14 @@ def _split(text, boundary):
     return text.split("\n") if boundary == "line" else _BLANK_LINES.split(text)
 
 
-def read_lines(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
+def read_lines(
+    path: str | os.PathLike, encoding_errors: str = "strict"
+) -> Iterator[tuple[str, str]]:
     """Yields `(place, line)` of a text file, plain or gzip; `place` is path and line for messages.
 
     Raises:
-        ValueError: where a line is not UTF-8, or the file is damaged gzip.
+        ValueError: where a line is not UTF-8, unless `encoding_errors` is
+            "replace", or the file is damaged gzip.
     """
     number = 0
     with open(path, "rb") as file:
@@ -140,7 +154,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
                 place = f"{path}, line {number}"
                 try:
                     # A byte order mark may stand at the start.
-                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                    text = line.decode("utf-8-sig" if number == 1 else "utf-8", encoding_errors)
                 except UnicodeDecodeError as error:
                     if number == 1 and line.startswith(_UTF_16):
                         raise ValueError(
@@ -158,13 +172,13 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
             ) from None
 
 
-def read_json_lines(path: str | os.PathLike) -> Iterator[tuple]:
+def read_json_lines(path: str | os.PathLike, encoding_errors: str = "strict") -> Iterator[tuple]:
     """Yields `(place, value)` of a file of a JSON value a line: see `read_lines`.
 
     Raises:
         ValueError: where a line is not JSON.
     """
-    for number, (place, line) in enumerate(read_lines(path), start=1):
+    for number, (place, line) in enumerate(read_lines(path, encoding_errors), start=1):
         if line.strip():
             yield place, parse_json(line, path, number)
 

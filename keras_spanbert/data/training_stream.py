@@ -6,7 +6,7 @@ import copy
 import numpy as np
 
 from keras_spanbert.data.array_stream import check_batch_size
-from keras_spanbert.data.masked_batches import masked
+from keras_spanbert.data.masked_batches import check_span_marks, masked
 from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
 from keras_spanbert.optional import import_tensorflow
 
@@ -61,6 +61,7 @@ class TrainingStream:
         min_tokens: int = 8,
         shuffle_blocks: int = 10_000,
     ):
+        check_span_marks(corpus, preprocessor)
         self.corpus = corpus
         self.preprocessor = preprocessor
         self.batch_size = batch_size
@@ -104,7 +105,14 @@ class TrainingStream:
         rows = tf.data.Dataset.from_generator(self._rows, output_signature=spec).unbatch()
         batches = rows.batch(self.batch_size, drop_remainder=True)
         are_full = self.min_tokens >= self.preprocessor.sequence_length - 2
-        batches = masked(batches, self.preprocessor, self.seed, self.first_step, are_full)
+        batches = masked(
+            batches,
+            self.preprocessor,
+            self.seed,
+            self.first_step,
+            are_full,
+            may_have_marks=True,
+        )
         return batches.prefetch(tf.data.AUTOTUNE)
 
     def consumed(self, step: int) -> None:

@@ -64,6 +64,49 @@ def uniform(seed, num_rows, num_columns, stream: int = 0):
         return draws.numpy() if tf.executing_eagerly() else draws
 
 
+def row_uniform(xp, token_ids, number, seed: int, num_columns: int):
+    """Uniform draws that a row's ids and a number fix, whatever batch they come in.
+
+    Counter-based: draw j is a hash of the row, `number`, `seed` and j, by the
+    steps of splitmix64 (Steele et al. 2014), the same in NumPy and TensorFlow.
+
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        token_ids: int `[B, L]`, not negative.
+        number: int `[B, 1]`, likewise.
+        seed: int.
+        num_columns: int.
+
+    Returns:
+        float64 `[B, num_columns]` in [0, 1).
+    """
+    counters = _STEP * np.arange(1, max(token_ids.shape[1], num_columns) + 1, dtype=np.uint64)
+    seed = _mixed(np, np.array([seed % 2**64], np.uint64))
+    ids = xp.asarray(token_ids, dtype=np.uint64)
+    rows = _mixed(xp, ids + counters[: token_ids.shape[1]])
+    rows = xp.sum(rows, axis=1, keepdims=True, dtype=np.uint64)
+    number = _mixed(xp, xp.asarray(number, dtype=np.uint64) + seed)
+    bits = _mixed(xp, _mixed(xp, rows ^ number) + counters[:num_columns])
+    return xp.asarray(_shifted(xp, bits, 11), dtype=np.float64) * 2.0**-53
+
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mixed(xp, x):
+    x = (x ^ _shifted(xp, x, 30)) * np.array([0xBF58476D1CE4E5B9], np.uint64)
+    x = (x ^ _shifted(xp, x, 27)) * np.array([0x94D049BB133111EB], np.uint64)
+    return x ^ _shifted(xp, x, 31)
+
+
+def _shifted(xp, x, bits):
+    if xp is np:
+        return x >> np.uint64(bits)
+    import tensorflow as tf
+
+    return tf.bitwise.right_shift(x, np.uint64(bits))
+
+
 def tensorflow():
     """TensorFlow, or `None` where it is not installed.
 

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 
 from keras_spanbert.keras_private import take_tensors_of_tensorflow
+from keras_spanbert.layers.array_functions import cumsum, draw_below, int32, take, true_indices
 from keras_spanbert.layers.draws import CallSeeds, check_seed, tensorflow, uniform
 from keras_spanbert.layers.span_masking import SpanMasking
-from keras_spanbert.layers.span_masks import take
 
 # What ends a sentence, in many scripts, and what may stand behind that and belong to it.
 SENTENCE_ENDS = ".!?…‼⁇⁈⁉‽。．｡！？؟۔।॥։።፧။។៕།༎᠃᠉"
@@ -50,13 +50,13 @@ def next_sentence_pairs(
     length = token_ids.shape[1]
     place = np.arange(length, dtype=np.int32)[None, :]
     is_separator = token_ids == sep_token_id
-    ahead = _count(xp, _cumsum(xp, is_separator, axis=1) == 0)
+    ahead = _count(xp, cumsum(xp, is_separator, axis=1) == 0)
     size = xp.where(ahead < length, ahead - 1, np.int32(0))  # [B, 1], tokens of text
-    row = _cumsum(xp, xp.ones_like(size), axis=0) - 1  # [B, 1]
+    row = cumsum(xp, xp.ones_like(size), axis=0) - 1  # [B, 1]
     u_label, u_short, u_target, u_cut, u_shift = (draws[:, i : i + 1] for i in range(_NUM_DRAWS))
 
     target = np.int32(length - 3)
-    short = 2 + _draw_below(xp, u_target, length - 4)
+    short = 2 + draw_below(xp, u_target, length - 4)
     target = xp.where(u_short < short_rate, short, target)  # [B, 1], tokens of A and B
 
     # === Where A ends ===
@@ -64,16 +64,16 @@ def next_sentence_pairs(
     kept = place <= xp.minimum(size, target)  # B has a token or more.
     cuts = _preferred(xp, sentences & kept, words & kept)
     num_cuts = _count(xp, cuts)
-    chosen = cuts & (_cumsum(xp, cuts, axis=1) == 1 + _draw_below(xp, u_cut, num_cuts))
+    chosen = cuts & (cumsum(xp, cuts, axis=1) == 1 + draw_below(xp, u_cut, num_cuts))
     cut = xp.sum(xp.where(chosen, place, 0), axis=1, keepdims=True, dtype=np.int32)
 
     # === Where B comes from ===
     # Rows of text are numbered 0..R-1, and each looks 1..R-1 rows on.
     has_text = size > 0
-    rows = xp.concatenate([_true_indices(xp, has_text), [np.int32(0)]], axis=0)  # [R + 1]
+    rows = xp.concatenate([true_indices(xp, has_text), [np.int32(0)]], axis=0)  # [R + 1]
     num_rows = xp.sum(has_text, dtype=np.int32)
-    shift = 1 + _draw_below(xp, u_shift, num_rows - 1)
-    number = _cumsum(xp, has_text, axis=0) - 1 + shift
+    shift = 1 + draw_below(xp, u_shift, num_rows - 1)
+    number = cumsum(xp, has_text, axis=0) - 1 + shift
     number = xp.where(number < num_rows, number, number - num_rows)
     other = take(xp, rows, xp.minimum(xp.maximum(number, 0), num_rows))  # [B, 1]
     others = xp.reshape(other, (-1,))
@@ -116,8 +116,8 @@ def next_sentence_pairs(
     specials = xp.where(separates, np.int32(sep_token_id), np.int32(pad_token_id))
     pairs = {
         "token_ids": moved(token_ids, xp.where(place == 0, token_ids, specials)),
-        "segment_ids": _int32(xp, is_pair & (from_b >= 0) & (from_b <= size_b)),
-        "is_random": xp.reshape(_int32(xp, is_random), (-1,)),
+        "segment_ids": int32(xp, is_pair & (from_b >= 0) & (from_b <= size_b)),
+        "is_random": xp.reshape(int32(xp, is_random), (-1,)),
         "pair_weights": xp.reshape(xp.asarray(is_pair, dtype=np.float32), (-1,)),
     }
     if span_marks is not None:
@@ -130,8 +130,8 @@ def _starts(xp, kinds, inner):
     # What closes belongs to the sentence that has ended: then the last token that closes nothing
     # ends one. These tokens are numbered through the batch; each row has one, `[CLS]`, in front.
     is_last = xp.reshape(kinds != _CLOSING, (-1,))
-    lasts = xp.concatenate([_true_indices(xp, is_last), [np.int32(0)]], axis=0)
-    last = take(xp, lasts, xp.maximum(_cumsum(xp, is_last) - 1, 0))
+    lasts = xp.concatenate([true_indices(xp, is_last), [np.int32(0)]], axis=0)
+    last = take(xp, lasts, xp.maximum(cumsum(xp, is_last) - 1, 0))
     is_end = xp.reshape(take(xp, xp.reshape(kinds == _END, (-1,)), last), (-1, kinds.shape[1]))
     follows = xp.concatenate([xp.zeros_like(is_end[:, :1]), is_end[:, :-1]], axis=1)
     words = inner & (kinds != _CONTINUATION)
@@ -140,7 +140,7 @@ def _starts(xp, kinds, inner):
 
 def _last(xp, flags, place):
     """The last place with a flag, 1 where there is none."""
-    return _int32(xp, xp.max(xp.where(flags, place, 1), axis=1, keepdims=True))
+    return int32(xp, xp.max(xp.where(flags, place, 1), axis=1, keepdims=True))
 
 
 def _preferred(xp, sentences, words):
@@ -150,22 +150,6 @@ def _preferred(xp, sentences, words):
 
 def _count(xp, x):
     return xp.sum(x, axis=1, keepdims=True, dtype=np.int32)
-
-
-def _draw_below(xp, draws, stop):
-    return _int32(xp, draws * xp.asarray(stop, dtype=np.float64))
-
-
-def _int32(xp, x):
-    return xp.asarray(x, dtype=np.int32)
-
-
-def _cumsum(xp, x, axis=None):
-    return xp.cumsum(_int32(xp, x), axis=axis, dtype=np.int32)
-
-
-def _true_indices(xp, x):
-    return _int32(xp, xp.nonzero(xp.reshape(x, (-1,)))[0])
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

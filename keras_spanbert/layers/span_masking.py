@@ -8,9 +8,19 @@ import numpy as np
 
 from keras_spanbert.keras_private import take_tensors_of_tensorflow
 from keras_spanbert.layers import span_masks
-from keras_spanbert.layers.draws import CallSeeds, check_seed, tensorflow, uniform
+from keras_spanbert.layers.array_functions import take
+from keras_spanbert.layers.draws import CallSeeds, check_seed, row_uniform, tensorflow, uniform
+from keras_spanbert.layers.masking_schemes import (
+    LINGUISTIC_SCHEMES,
+    SCHEMES,
+    as_marks,
+    check_choice,
+    check_in,
+    check_span_marks,
+    continuations,
+    length_probabilities,
+)
 
-SCHEMES = ("span", "whole_word", "subword")
 REPLACEMENTS = ("span", "token")
 
 # Kinds of tokens.
@@ -57,8 +67,12 @@ class SpanMasking(keras.layers.Layer):
             kept. Defaults to `0.1`.
         replacement: "span" or "token". Whether that choice is made once a span
             (SpanBERT) or once a token (BERT). Defaults to `"span"`.
-        scheme: "span", "whole_word" (single words) or "subword" (single
-            tokens), as in the paper's ablation. Defaults to `"span"`.
+        scheme: "span", "whole_word" (single words), "subword" (single tokens),
+            "random_span" (lengths uniform in 1..`max_span_words`), or "entity"
+            or "noun_phrase": half of the candidates are linguistic spans, drawn
+            uniformly from those of the sequence, and half single words. So the
+            paper's ablation has it (section 6.1); a sequence without such spans
+            takes words alone. Defaults to `"span"`.
         seed: int. Fixes the masks of calls without a seed of their own.
             Defaults to `None`: drawn when the layer is made, which
             `keras.utils.set_random_seed` fixes.
@@ -66,6 +80,11 @@ class SpanMasking(keras.layers.Layer):
             that stay empty, which changes no mask. A TPU keeps `[B, M, V]` in
             tiles of 8 rows, and copies where M is no multiple of 8. Defaults to
             `1`.
+        static_copies: int. Static masks, as BERT's duplicated data has them:
+            a sequence has so many sets of masks, fixed by its ids and the
+            layer's `seed`, whatever batch it comes in; a call draws which one.
+            Which tokens replace masked ones at random still comes from the
+            call. Defaults to `None`: masks are dynamic.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
@@ -75,6 +94,11 @@ class SpanMasking(keras.layers.Layer):
             fresh masks, reproducibly where the layer has a `seed` and calls
             come in order; a parallel `map` needs a seed for each element, for
             example from `tf.data.Dataset.random`.
+        span_marks: int, of the shape of `token_ids`, for the schemes "entity"
+            and "noun_phrase": 0 outside of linguistic spans, 1 for a span's
+            first token, 2 for a further one; a 2 behind a 0 or a special token
+            begins one, as where a span was cut. A word of which a span has a
+            token is masked whole. Defaults to `None`.
 
     Returns:
         A dict of `token_ids` int32 `[B, L]`, the sequence after masking, and,
@@ -87,8 +111,9 @@ class SpanMasking(keras.layers.Layer):
         nor from offset `max_span_tokens` on).
 
     Raises:
-        ValueError: where an argument is out of its range, or an id out of the
-            vocabulary's.
+        ValueError: where an argument is out of its range, an id out of the
+            vocabulary's, or `span_marks` are given to another scheme, or not to
+            theirs.
 
     Example:
     ```python
@@ -100,8 +125,8 @@ class SpanMasking(keras.layers.Layer):
     ```
 
     Reference:
-        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), sections 3.1 and
-        5.1; the sampling is that of the released code.
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), sections 3.1, 5.1
+        and 6.1; the sampling is that of the released code.
     """
 
     def __init__(
@@ -121,16 +146,17 @@ class SpanMasking(keras.layers.Layer):
         scheme: str = "span",
         seed=None,
         predictions_multiple: int = 1,
+        static_copies: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         take_tensors_of_tensorflow(self)
         self.built = True
 
-        _check_in(0.0 < mask_rate <= 1.0, "(0, 1]", mask_rate=mask_rate)
-        _check_in(0.0 < geometric_p <= 1.0, "(0, 1]", geometric_p=geometric_p)
-        _check_in(0.0 <= mask_token_rate <= 1.0, "[0, 1]", mask_token_rate=mask_token_rate)
-        _check_in(0.0 <= random_token_rate <= 1.0, "[0, 1]", random_token_rate=random_token_rate)
+        check_in(0.0 < mask_rate <= 1.0, "(0, 1]", mask_rate=mask_rate)
+        check_in(0.0 < geometric_p <= 1.0, "(0, 1]", geometric_p=geometric_p)
+        check_in(0.0 <= mask_token_rate <= 1.0, "[0, 1]", mask_token_rate=mask_token_rate)
+        check_in(0.0 <= random_token_rate <= 1.0, "[0, 1]", random_token_rate=random_token_rate)
         if mask_token_rate + random_token_rate > 1.0 + 1e-9:
             raise ValueError(
                 "`mask_token_rate` and `random_token_rate` must not exceed 1 together. "
@@ -143,12 +169,13 @@ class SpanMasking(keras.layers.Layer):
             ("max_span_words", max_span_words),
             ("max_span_tokens", max_span_tokens),
             ("predictions_multiple", predictions_multiple),
+            ("static_copies", 1 if static_copies is None else static_copies),
         ]:
-            _check_in(int(value) == value and value >= 1, "1, 2, ...", **{name: value})
+            check_in(int(value) == value and value >= 1, "1, 2, ...", **{name: value})
         if seed is not None:
-            _check_in(np.ndim(seed) == 0 and int(seed) == seed, "the integers", seed=seed)
-        _check_choice(SCHEMES, scheme=scheme)
-        _check_choice(REPLACEMENTS, replacement=replacement)
+            check_in(np.ndim(seed) == 0 and int(seed) == seed, "the integers", seed=seed)
+        check_choice(SCHEMES, scheme=scheme)
+        check_choice(REPLACEMENTS, replacement=replacement)
 
         self.vocabulary_size = int(vocabulary_size)
         self.mask_token_id = int(mask_token_id)
@@ -165,16 +192,16 @@ class SpanMasking(keras.layers.Layer):
         self.scheme = scheme
         self.seed = seed
         self.predictions_multiple = int(predictions_multiple)
+        self.static_copies = None if static_copies is None else int(static_copies)
 
         self._check_ids("mask_token_id")
         continuation = self._check_ids("continuation_token_ids")
+        self._is_linguistic = scheme in LINGUISTIC_SCHEMES
         self._kinds = np.full(self.vocabulary_size, _WORD_START, np.int8)
         if scheme != "subword":  # There each token counts as a word.
             self._kinds[continuation] = _CONTINUATION
         self._kinds[self._check_ids("special_token_ids")] = _SPECIAL
-        self.length_probabilities = span_masks.span_length_distribution(
-            geometric_p, self.max_span_words if scheme == "span" else 1
-        )
+        self.length_probabilities = length_probabilities(scheme, geometric_p, self.max_span_words)
         # As Keras draws its own, so that `keras.utils.set_random_seed` fixes it.
         self.base_seed = random.randint(1, 10**9) if seed is None else seed
         self._call_seeds = CallSeeds(self.base_seed)
@@ -199,26 +226,16 @@ class SpanMasking(keras.layers.Layer):
             raise ValueError(
                 f"The tokenizer must have a mask token. Received: tokenizer={tokenizer}"
             )
-        vocabulary_size = tokenizer.vocabulary_size()
-        special = set(tokenizer.special_token_ids)
-        tokens = [str(tokenizer.id_to_token(i)) for i in range(vocabulary_size)]
-        prefix = getattr(tokenizer, "suffix_indicator", None)
-        if prefix is None:
-            starts = "▁" if any(t.startswith("▁") for t in tokens) else "Ġ"
-            continues = [not token.startswith(starts) for token in tokens]
-        else:
-            continues = [token.startswith(prefix) for token in tokens]
         return cls(
-            vocabulary_size=vocabulary_size,
+            vocabulary_size=tokenizer.vocabulary_size(),
             mask_token_id=tokenizer.mask_token_id,
-            continuation_token_ids=[
-                i for i, flag in enumerate(continues) if flag and i not in special
-            ],
-            special_token_ids=sorted(special),
+            continuation_token_ids=continuations(tokenizer),
+            special_token_ids=sorted(set(tokenizer.special_token_ids)),
             **kwargs,
         )
 
-    def call(self, token_ids, seed=None):
+    def call(self, token_ids, seed=None, span_marks=None):
+        check_span_marks(span_marks, self.scheme)
         tf = tensorflow()
         in_graph = tf is not None and not tf.executing_eagerly()
         if in_graph:
@@ -243,24 +260,26 @@ class SpanMasking(keras.layers.Layer):
                 "with `padded_batch`, give `padded_shapes=[L]`. "
                 f"Received: dtype={token_ids.dtype}, shape={token_ids.shape}"
             )
+        span_marks = as_marks(xp, span_marks, token_ids)
         if rank == 1:
             token_ids = token_ids[None]
+            span_marks = None if span_marks is None else span_marks[None]
         run = self._masks if tf is None else tf.autograph.experimental.do_not_convert(self._masks)
-        masks = run(xp, token_ids, self.next_seed() if seed is None else seed)
+        masks = run(xp, token_ids, self.next_seed() if seed is None else seed, span_marks)
         if rank == 1:
             masks = {name: value[0] for name, value in masks.items()}
         if in_graph:
             return masks
         return {name: keras.ops.convert_to_tensor(x) for name, x in masks.items()}
 
-    def compute_output_spec(self, token_ids, seed=None):
+    def compute_output_spec(self, token_ids, seed=None, span_marks=None):
         backend = keras.backend.backend()
         if backend != "tensorflow":
             raise ValueError(
                 "`SpanMasking` must be called eagerly or in `tf.data`: it is part of a functional "
                 f"model on TensorFlow alone. Received: a symbolic tensor on {backend}"
             )
-        return super().compute_output_spec(token_ids, seed=seed)
+        return super().compute_output_spec(token_ids, seed=seed, span_marks=span_marks)
 
     def next_seed(self):
         """The seed, two ints, of the next call without one."""
@@ -272,18 +291,20 @@ class SpanMasking(keras.layers.Layer):
         return num_drawn + -num_drawn % self.predictions_multiple
 
     def drawn_span_lengths(self, batch_size: int, sequence_length: int, seed) -> np.ndarray:
-        """Lengths of the spans that a call draws, before they merge and end.
+        """Lengths of the random spans that a call draws, before they merge and end.
 
         Args:
             batch_size: int. The call's B.
             sequence_length: int. The call's L.
-            seed: int or two ints. The call's seed.
+            seed: int or two ints. The call's seed. With `static_copies` the
+                draws of sequences depend on their ids: these are others of the
+                same distribution.
 
         Returns:
             int32 array `[B, K]`, in words.
         """
         num_candidates, _ = self._sizes(sequence_length)
-        draws = self._draws(batch_size, sequence_length, seed)
+        draws = uniform(seed, batch_size, self._num_draws(sequence_length))
         draws = draws[:, num_candidates + 1 : 2 * num_candidates + 1]
         return span_masks.span_lengths(np, draws, self.length_probabilities)
 
@@ -293,18 +314,26 @@ class SpanMasking(keras.layers.Layer):
         )
         return num_candidates, self.max_predictions or math.ceil(self.mask_rate * length)
 
-    def _draws(self, batch_size, length, seed):
-        return uniform(seed, batch_size, span_masks.draws_per_sequence(*self._sizes(length)))
+    def _num_draws(self, length):
+        return span_masks.draws_per_sequence(*self._sizes(length), self._is_linguistic)
 
-    def _masks(self, xp, token_ids, seed):
+    def _draws(self, xp, token_ids, seed):
+        batch_size = xp.size(token_ids) // token_ids.shape[1]
+        num_draws = self._num_draws(token_ids.shape[1])
+        if self.static_copies is None:
+            return uniform(seed, batch_size, num_draws)
+        copy = xp.floor(uniform(seed, batch_size, 1) * self.static_copies)
+        return row_uniform(xp, token_ids, copy, self.base_seed, num_draws)
+
+    def _masks(self, xp, token_ids, seed, span_marks):
         length = token_ids.shape[1]
-        kinds = span_masks.take(xp, self._kinds, token_ids)
+        kinds = take(xp, self._kinds, token_ids)
         masks = span_masks.span_masks(
             xp,
             token_ids,
             kinds != _SPECIAL,
             kinds == _CONTINUATION,
-            self._draws(xp.size(token_ids) // length, length, seed),
+            self._draws(xp, token_ids, seed),
             mask_rate=self.mask_rate,
             max_predictions=self._sizes(length)[1],
             length_probabilities=self.length_probabilities,
@@ -313,6 +342,7 @@ class SpanMasking(keras.layers.Layer):
             mask_token_rate=self.mask_token_rate,
             random_token_rate=self.random_token_rate,
             replacement=self.replacement,
+            span_marks=span_marks,
         )._asdict()
         empty = self.num_predictions(length) - self._sizes(length)[1]
         if empty:
@@ -355,18 +385,7 @@ class SpanMasking(keras.layers.Layer):
                 "scheme": self.scheme,
                 "seed": self.seed,
                 "predictions_multiple": self.predictions_multiple,
+                "static_copies": self.static_copies,
             }
         )
         return config
-
-
-def _check_in(is_in, rule, **argument):
-    ((name, value),) = argument.items()
-    if not is_in:
-        raise ValueError(f"`{name}` must be in {rule}. Received: {name}={value}")
-
-
-def _check_choice(choices, **argument):
-    ((name, value),) = argument.items()
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {choices}. Received: {name}={value!r}")

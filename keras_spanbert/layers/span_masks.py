@@ -16,9 +16,25 @@ M = masked positions a sequence (static, padded).
 """
 
 import collections
+import functools
 import math
+import operator
 
 import numpy as np
+
+from keras_spanbert.layers.array_functions import (
+    append_end,
+    cumsum,
+    draw_below,
+    int32,
+    num_at_most,
+    scatter_add,
+    size,
+    take,
+    true_indices,
+    until_unchanged,
+)
+from keras_spanbert.layers.linguistic_candidates import linguistic_or_random
 
 # The number of candidates needed has a standard deviation of at most about
 # 0.8 sqrt(its mean): with these to spare, less than one sequence in 10,000 falls
@@ -76,9 +92,11 @@ def num_candidates(sequence_length: int, mask_rate: float, length_probabilities:
     return min(enough, sequence_length)
 
 
-def draws_per_sequence(num_candidates: int, max_predictions: int) -> int:
+def draws_per_sequence(
+    num_candidates: int, max_predictions: int, has_linguistic: bool = False
+) -> int:
     """Number of uniform draws that `span_masks` takes for each sequence."""
-    return 2 * num_candidates + 1 + 2 * max_predictions
+    return (4 if has_linguistic else 2) * num_candidates + 1 + 2 * max_predictions
 
 
 def span_masks(
@@ -96,6 +114,7 @@ def span_masks(
     mask_token_rate,
     random_token_rate,
     replacement,
+    span_marks=None,
 ):
     """Masks spans of a batch of sequences.
 
@@ -104,7 +123,8 @@ def span_masks(
         token_ids: int32 `[B, L]`.
         maskable: bool `[B, L]`. False for special tokens and padding.
         continuation: bool `[B, L]`. True where a token continues a word.
-        draws: float64 `[B, draws_per_sequence(K, M)]`, uniform in [0, 1).
+        draws: float64 `[B, draws_per_sequence(K, M)]`, uniform in [0, 1), or as
+            many as with `has_linguistic` where there are `span_marks`.
         mask_rate: float. Share of a sequence's maskable tokens to mask.
         max_predictions: int, M.
         length_probabilities: float `[max words]`. See
@@ -114,27 +134,34 @@ def span_masks(
         mask_token_rate: float. Share replaced by `mask_token_id`.
         random_token_rate: float. Share replaced by random tokens.
         replacement: "span" or "token", what shares one choice of the above.
+        span_marks: int32 `[B, L]`, see `SpanMasking`. With it half of the
+            candidates are linguistic spans. Defaults to `None`.
 
     Returns:
         `SpanMasks`, of int32 unless said otherwise there.
     """
     M = max_predictions
-    K = (draws.shape[1] - 1 - 2 * M) // 2
+    K = (draws.shape[1] - 1 - 2 * M) // (2 if span_marks is None else 4)
     length = token_ids.shape[1]
     flat_ids = xp.reshape(token_ids, (-1,))  # [B*L]
 
     # Maskable tokens are numbered 0..N-1 through the batch. `position` leads
     # from these numbers to places in `flat_ids`.
-    position = _true_indices(xp, maskable)  # [N]
+    position = true_indices(xp, maskable)  # [N]
     count = xp.sum(maskable, axis=1, keepdims=True, dtype=np.int32)  # [B, 1]
-    last = _cumsum(xp, count, axis=0)  # [B, 1], one past a sequence's tokens
+    last = cumsum(xp, count, axis=0)  # [B, 1], one past a sequence's tokens
     first = last - count  # [B, 1]
     budget = xp.minimum(
-        _int32(xp, xp.ceil(mask_rate * xp.asarray(count, dtype=np.float64))), M
+        int32(xp, xp.ceil(mask_rate * xp.asarray(count, dtype=np.float64))), M
     )  # [B, 1]
 
-    anchors = first + _draw_below(xp, draws[:, : K + 1], last - first)  # [B, K + 1]
-    position = _append_end(xp, position, _size(xp, token_ids))
+    anchors = first + draw_below(xp, draws[:, : K + 1], last - first)  # [B, K + 1]
+    ends = None
+    if span_marks is not None:
+        anchors, ends = linguistic_or_random(
+            xp, maskable, span_marks, position, anchors, draws[:, 2 * K + 1 + 2 * M :]
+        )
+    position = append_end(xp, position, size(xp, token_ids))
     starts, stops = _spans(
         xp,
         maskable,
@@ -142,6 +169,8 @@ def span_masks(
         anchors,
         take(xp, position, anchors),
         span_lengths(xp, draws[:, K + 1 : 2 * K + 1], length_probabilities),
+        ends,
+        None if ends is None else take(xp, position, ends),
     )
     # A sequence without tokens draws from its neighbour.
     stops = xp.minimum(stops, last)
@@ -154,7 +183,7 @@ def span_masks(
     real = m < budget  # [B, M]
 
     # Slots without a token stand apart from one another and from the text.
-    apart = _size(xp, token_ids) + 2 * m
+    apart = size(xp, token_ids) + 2 * m
     number = xp.where(real, number, last)
     place = xp.where(real, take(xp, position, number), apart)  # [B, M], out of 0..B*L-1
     start, stop, head = _runs(xp, place)
@@ -169,9 +198,10 @@ def span_masks(
     choice = draws[:, 2 * K + 1 : 2 * K + 1 + M]
     if replacement == "span":
         choice = take(xp, xp.reshape(choice, (-1,)), head)
-    num_tokens = _size(xp, position) - 1
-    random_number = _draw_below(xp, draws[:, 2 * K + 1 + M :], num_tokens)
-    random_place = xp.minimum(take(xp, position, random_number), _size(xp, token_ids) - 1)
+    num_tokens = size(xp, position) - 1
+    draws = draws[:, 2 * K + 1 + M : 2 * K + 1 + 2 * M]
+    random_number = draw_below(xp, draws, num_tokens)
+    random_place = xp.minimum(take(xp, position, random_number), size(xp, token_ids) - 1)
     source = xp.where(real, place, 0)
     ids = take(xp, flat_ids, source)
     new_ids = xp.where(
@@ -185,14 +215,14 @@ def span_masks(
     )
     change = xp.where(real, new_ids - ids, 0)
 
-    row_start = length * (_cumsum(xp, xp.ones_like(count), axis=0) - 1)  # [B, 1]
+    row_start = length * (cumsum(xp, xp.ones_like(count), axis=0) - 1)  # [B, 1]
 
     def in_row(x):
         # A span at a sequence's very edge has no neighbour and no target.
         return xp.where(real, xp.minimum(xp.maximum(x - row_start, 0), length - 1), 0)
 
     return SpanMasks(
-        token_ids=_scatter_add(xp, token_ids, source, change),
+        token_ids=scatter_add(xp, token_ids, source, change),
         mask_positions=in_row(place),
         mask_ids=xp.where(real, ids, 0),
         mask_weights=xp.asarray(real, dtype=np.float32),
@@ -203,27 +233,32 @@ def span_masks(
     )
 
 
-def _spans(xp, maskable, continuation, anchors, places, lengths):
+def _spans(xp, maskable, continuation, anchors, places, lengths, ends, end_places):
     """Starts `[B, K + 1]` and stops `[B, K]` of drawn spans, in 0..N.
 
     `anchors` `[B, K + 1]` in 0..N are at `places` in the flat batch; `lengths`
-    `[B, K]` are in words.
+    `[B, K]`, in words, count from the word of `ends` `[B, K]`, by default that
+    of the anchor.
     """
     # A block is a stretch of maskable tokens; no word or span leaves its block.
     nothing = xp.zeros_like(maskable[:, :1])
     block_start = maskable & ~xp.concatenate([nothing, maskable[:, :-1]], axis=1)
     block_last = maskable & ~xp.concatenate([maskable[:, 1:], nothing], axis=1)
-    end = _size(xp, maskable)
-    words = _append_end(xp, _true_indices(xp, (maskable & ~continuation) | block_start), end)
-    lasts = _append_end(xp, _true_indices(xp, block_last), end)
+    end = size(xp, maskable)
+    words = append_end(xp, true_indices(xp, (maskable & ~continuation) | block_start), end)
+    lasts = append_end(xp, true_indices(xp, block_last), end)
 
-    word = xp.maximum(_num_at_most(xp, words, places) - 1, 0)  # [B, K + 1]
-    stop_word = xp.minimum(word[:, :-1] + lengths, _size(xp, words) - 1)
-    block = xp.minimum(_num_at_most(xp, lasts, places[:, :-1] - 1), _size(xp, lasts) - 1)
+    word = xp.maximum(num_at_most(xp, words, places) - 1, 0)  # [B, K + 1]
+    if ends is None:
+        ends, end_places, end_word = anchors[:, :-1], places[:, :-1], word[:, :-1]
+    else:
+        end_word = xp.maximum(num_at_most(xp, words, end_places) - 1, 0)
+    stop_word = xp.minimum(end_word + lengths, size(xp, words) - 1)
+    block = xp.minimum(num_at_most(xp, lasts, end_places - 1), size(xp, lasts) - 1)
     stop_places = xp.minimum(take(xp, words, stop_word), take(xp, lasts, block) + 1)
     # Inside a block, numbers and places go in step.
     starts = anchors + take(xp, words, word) - places
-    stops = anchors[:, :-1] + stop_places - places[:, :-1]
+    stops = ends + stop_places - end_places
     return starts, stops
 
 
@@ -244,35 +279,35 @@ def _spend(xp, anchors, starts, stops, first, budget, max_predictions):
     # The spans over a piece are a set, a bit for each: every end up to the piece
     # adds its span or takes it away. The bounds rise from sequence to sequence,
     # so that one search finds the pieces of all anchors.
-    piece = _num_at_most(xp, xp.reshape(bounds, (-1,)), anchors) - 1  # [B, K]
+    piece = num_at_most(xp, xp.reshape(bounds, (-1,)), anchors) - 1  # [B, K]
     over_pieces, over_anchors = [], []
     for bits in _bits(num_spans):
         over = xp.cumsum(take(xp, np.append(bits, -bits), end), axis=1)
         over_pieces.append(over)
-        over_anchors.append(xp.transpose(take(xp, xp.reshape(over, (-1,)), piece)))
+        over_anchors.append(take(xp, xp.reshape(over, (-1,)), piece))
     owner = _owner(xp, over_pieces, _accept(xp, over_anchors, num_spans))
 
     # Each piece goes to the first accepted span over it. Spans before `cut` mask
     # all of theirs, `cut` as many tokens as are left then.
     widths = xp.concatenate([bounds[:, 1:], bounds[:, -1:]], axis=1) - bounds
-    row = _cumsum(xp, xp.ones_like(first), axis=0) - 1  # [B, 1]
-    totals = _scatter_add(xp, xp.zeros_like(starts), row * num_spans + owner, widths)
-    spent = _cumsum(xp, totals, axis=1)
+    row = cumsum(xp, xp.ones_like(first), axis=0) - 1  # [B, 1]
+    totals = scatter_add(xp, xp.zeros_like(starts), row * num_spans + owner, widths)
+    spent = cumsum(xp, totals, axis=1)
     within = spent <= budget
     cut = xp.sum(within, axis=1, keepdims=True, dtype=np.int32)
     left = budget - xp.sum(xp.where(within, totals, 0), axis=1, keepdims=True, dtype=np.int32)
     cut_widths = xp.where(owner == cut, widths, 0)
-    left = xp.maximum(left + cut_widths - _cumsum(xp, cut_widths, axis=1), 0)
+    left = xp.maximum(left + cut_widths - cumsum(xp, cut_widths, axis=1), 0)
     widths = xp.where(owner < cut, widths, xp.minimum(cut_widths, left))
 
     # Token m is m plus what its piece's start is ahead of its first slot. What
     # that changes from piece to piece is added up along the slots.
-    slots = _cumsum(xp, widths, axis=1) - widths
+    slots = cumsum(xp, widths, axis=1) - widths
     ahead = bounds - slots
     changes = xp.concatenate([ahead[:, :1], ahead[:, 1:] - ahead[:, :-1]], axis=1)
     m = np.arange(max_predictions + 1, dtype=np.int32)
-    changes = _scatter_add(xp, xp.zeros_like(row + m), row * len(m) + slots, changes)
-    return (_cumsum(xp, changes, axis=1) + m)[:, :-1]
+    changes = scatter_add(xp, xp.zeros_like(row + m), row * len(m) + slots, changes)
+    return (cumsum(xp, changes, axis=1) + m)[:, :-1]
 
 
 def _bits(num_spans):
@@ -286,16 +321,28 @@ def _bits(num_spans):
 def _accept(xp, over_anchors, num_spans):
     """The spans whose anchor is not masked yet, as sets `[B, 1]`.
 
-    `over_anchors` has the spans over each anchor, as sets `[K, B]`.
+    `over_anchors` has the spans over each anchor, as sets `[B, K]`.
     """
-    accepted = [xp.zeros_like(over[0]) for over in over_anchors]
-    for k in range(num_spans):
-        bit = np.int64(1 << k % _BITS)
-        if k < over_anchors[0].shape[0]:
-            masked = sum(over[k] & mine for over, mine in zip(over_anchors, accepted))
-            bit = xp.where(masked == 0, bit, np.int64(0))
-        accepted[k // _BITS] = accepted[k // _BITS] | bit
-    return [mine[:, None] for mine in accepted]
+    num_anchors = over_anchors[0].shape[1]
+    anchors = np.arange(num_anchors)
+    bits = list(_bits(num_spans))
+    # A span stands where no accepted one before it is over its anchor. Round by round this is
+    # right for one more span at least; mostly a handful of rounds is right for all.
+    before = [
+        over & np.concatenate([[0], np.cumsum(mine)])[anchors]
+        for over, mine in zip(over_anchors, bits)
+    ]
+    always = [mine[num_anchors:].sum() for mine in bits]
+
+    def accept(*accepted):
+        masked = [over & mine for over, mine in zip(before, accepted)]
+        stands = functools.reduce(operator.or_, masked) == 0  # [B, K]
+        return [
+            xp.sum(xp.where(stands, mine[:num_anchors], 0), axis=1, keepdims=True) + rest
+            for mine, rest in zip(bits, always)
+        ]
+
+    return until_unchanged(xp, accept, [xp.zeros_like(over[:, :1]) for over in over_anchors])
 
 
 def _owner(xp, over_pieces, accepted):
@@ -304,7 +351,7 @@ def _owner(xp, over_pieces, accepted):
     for n in reversed(range(len(accepted))):
         over = over_pieces[n] & accepted[n]
         lowest = xp.asarray(xp.maximum(over & -over, 1), dtype=np.float64)
-        first = n * _BITS + _int32(xp, xp.log2(lowest) + 0.5)
+        first = n * _BITS + int32(xp, xp.log2(lowest) + 0.5)
         owner = xp.where(over != 0, first, owner)
     return owner
 
@@ -313,70 +360,9 @@ def _runs(xp, place):
     """Start, stop and first slot of each token's run of neighbours: `[B, M]` each."""
     before = xp.concatenate([xp.full_like(place[:, :1], -2), place[:, :-1]], axis=1)
     starts_run = xp.reshape(place != before + 1, (-1,))
-    run = xp.reshape(_cumsum(xp, starts_run) - 1, (-1, place.shape[1]))
-    heads = _true_indices(xp, starts_run)
-    tails = xp.concatenate([heads[1:], xp.reshape(_size(xp, place), (1,))], axis=0) - 1
+    run = xp.reshape(cumsum(xp, starts_run) - 1, (-1, place.shape[1]))
+    heads = true_indices(xp, starts_run)
+    tails = xp.concatenate([heads[1:], xp.reshape(size(xp, place), (1,))], axis=0) - 1
     head, tail = take(xp, heads, run), take(xp, tails, run)
     flat_place = xp.reshape(place, (-1,))
     return take(xp, flat_place, head), take(xp, flat_place, tail) + 1, head
-
-
-def _draw_below(xp, draws, stop):
-    """Uniform integers in [0, stop) from uniform draws in [0, 1)."""
-    return _int32(xp, draws * xp.asarray(stop, dtype=np.float64))
-
-
-def _int32(xp, x):
-    return xp.asarray(x, dtype=np.int32)
-
-
-def _size(xp, x):
-    return _int32(xp, xp.size(x))
-
-
-def _append_end(xp, x, end):
-    return xp.concatenate([x, xp.reshape(end, (1,))], axis=0)
-
-
-def _cumsum(xp, x, axis=None):
-    # NumPy would widen to 64 bits.
-    return xp.cumsum(_int32(xp, x), axis=axis, dtype=np.int32)
-
-
-def _true_indices(xp, x):
-    return _int32(xp, xp.nonzero(xp.reshape(x, (-1,)))[0])
-
-
-# What the two namespaces do not share, or TensorFlow's does in a dear way.
-
-
-def take(xp, x, indices):
-    if xp is np:
-        return x[indices]
-    import tensorflow as tf
-
-    return tf.gather(x, indices)
-
-
-def _num_at_most(xp, ascending, x):
-    """How many of `ascending` `[n]` are at most `x`, int32 of its shape `[B, C]`."""
-    if xp is np:
-        return np.searchsorted(ascending, x, side="right").astype(np.int32)
-    import tensorflow as tf
-
-    found = tf.searchsorted(ascending, tf.reshape(x, (-1,)), side="right")
-    return tf.reshape(found, (-1, x.shape[1]))
-
-
-def _scatter_add(xp, x, indices, values):
-    """`x` `[B, C]` with `values` added at `indices` into its flat view."""
-    if xp is np:
-        x = x.copy()
-        np.add.at(x.reshape(-1), indices, values)
-        return x
-    import tensorflow as tf
-
-    flat = tf.tensor_scatter_nd_add(
-        tf.reshape(x, (-1,)), tf.reshape(indices, (-1, 1)), tf.reshape(values, (-1,))
-    )
-    return tf.reshape(flat, (-1, x.shape[1]))

@@ -6,7 +6,20 @@ from keras_spanbert.recipes.flags import FLAGS, group, resolve
 
 string, integer, number, boolean, strings, choice = group("Masking")
 number("mask_rate", 0.15, "Share of tokens to mask.")
-choice("scheme", "span", ["span", "whole_word", "subword"], "What to mask.")
+choice(
+    "scheme",
+    "span",
+    ["span", "whole_word", "subword", "random_span", "entity", "noun_phrase"],
+    "What to mask: spans of geometric or uniform (random_span) lengths, words, tokens, or entities "
+    "or noun phrases for a half and words for the other, of text that comes with these.",
+)
+integer(
+    "static_copies",
+    None,
+    "So many sets of masks a block, always the same ones (BERT's are 10). Default: new masks "
+    "whenever a block comes.",
+    lower_bound=1,
+)
 choice("replacement", "span", ["span", "token"], "What is masked, random or kept as one.")
 integer(
     "predictions_multiple",
@@ -33,5 +46,6 @@ def new_preprocessor(tokenizer, max_span_tokens: int, **kwargs):
         max_span_tokens=max_span_tokens,
         seed=FLAGS.seed,
         predictions_multiple=FLAGS.predictions_multiple,
+        static_copies=FLAGS.static_copies,
         **kwargs,
     )

@@ -606,7 +606,7 @@ def test_evaluation_reads_no_further_than_its_batches_take(tmp_path, monkeypatch
     words = " ".join(["apple", "plum"] * 4000)
     for i in range(12):
         write(tmp_path / f"{i:02d}.txt", words)
-    monkeypatch.setattr("keras_spanbert.data.corpus._EVALUATION_BUFFER", 8)
+    monkeypatch.setattr("keras_spanbert.data.evaluation_blocks._EVALUATION_BUFFER", 8)
     monkeypatch.setattr(blocks_module, "_TOKENIZE_CHARACTERS", 1 << 12)
     corpus = Corpus(str(tmp_path / "*.txt"))
     read, read_document = [], corpus._read

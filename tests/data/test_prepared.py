@@ -199,7 +199,7 @@ def test_error_for_another_version(folder, tmp_path):
     path = copy(folder, tmp_path) / "prepared.json"
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps({**manifest, "version": 99}))
-    with pytest.raises(ValueError, match="must be of version 1. Received: .*, of version 99"):
+    with pytest.raises(ValueError, match="must be of version 1 or 2. Received: .*, of version 99"):
         PreparedCorpus(str(path.parent))
     path.write_text("{")
     with pytest.raises(ValueError, match="prepared.json must be JSON"):

@@ -44,3 +44,13 @@ def test_run_that_goes_on_keeps_its_slots(flags, tmp_path, recorded, expected):
     flags(output=tmp_path, resume=True)
     resume.take_up_flags()
     assert (FLAGS.sequence_length, FLAGS.predictions_multiple) == (512, expected)
+
+
+@pytest.mark.parametrize("scheme", ["random_span", "entity", "noun_phrase"])
+def test_scheme_and_static_copies_make_the_preprocessor(flags, scheme):
+    flags(scheme=scheme, static_copies=10, sequence_length=32)
+    preprocessor = masking.new_preprocessor(ks.SpanBertTokenizer(VOCABULARY), 15)
+    found = preprocessor.masking
+    assert (found.scheme, found.static_copies, found.seed) == (scheme, 10, 0)
+    config = preprocessor.get_config()
+    assert (config["scheme"], config["static_copies"]) == (scheme, 10)

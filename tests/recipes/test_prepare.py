@@ -7,7 +7,7 @@ import os
 import keras
 import numpy as np
 import pytest
-from train_script import check_mistake, in_process
+from train_script import check_mistake, in_process, printed
 
 from keras_spanbert.data.prepared import PreparedCorpus
 
@@ -117,3 +117,54 @@ def test_mistake_of_steps_that_do_not_divide(prepared, tmp_path, capsys):
     else:
         message = "must divide 8 steps"
     mistake(capsys, [*flags, "--steps_per_execution=3"], message)
+
+
+@pytest.fixture(scope="module")
+def with_spans(texts, tmp_path_factory):
+    """Prepared with the fruits that a spaCy pipeline of rules takes for entities."""
+    spacy = pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
+    folder = tmp_path_factory.mktemp("with_spans")
+    nlp = spacy.blank("en")
+    patterns = [{"label": "FRUIT", "pattern": name} for name in ["apple", "melon", "plum"]]
+    nlp.add_pipe("entity_ruler").add_patterns(patterns)
+    nlp.to_disk(folder / "pipeline")
+    out, _ = printed(
+        "--task=prepare", f"--train_data={texts}", f"--output={folder / 'corpus'}",
+        "--sequence_length=16", "--vocabulary_size=200", "--held_out=0.2", "--shards=2",
+        f"--spans={folder / 'pipeline'}",
+    )  # fmt: skip
+    assert "With spans of each entity, for --scheme=entity" in out and "noun" not in out
+    assert sorted(os.listdir(folder)) == ["corpus", "pipeline"]
+    return folder / "corpus"
+
+
+@pytest.mark.once
+def test_blocks_with_spans_are_those_without(prepared, with_spans):
+    plain, marked = PreparedCorpus(str(prepared)), PreparedCorpus(str(with_spans))
+    assert marked.lacks_spans["entity"] == [] and plain.lacks_spans["entity"] == [str(prepared)]
+    for split in ["train", "held_out"]:
+        rows = np.arange(plain.num_blocks(split))
+        np.testing.assert_array_equal(marked.read(rows, split), plain.read(rows, split))
+    assert marked.read(np.arange(marked.num_blocks()), with_marks=True).max() >= 2**27
+
+
+@pytest.mark.once
+@pytest.mark.usefixtures("untraced")
+def test_training_on_entities(prepared, with_spans, tmp_path, capsys):
+    flags = [f"--output={tmp_path / 'run'}", "--scheme=entity", "--static_copies=3", *TINY]
+    mistake(capsys, [f"--train_data={prepared}", *flags], "--scheme", str(prepared))
+    assert not (tmp_path / "run").exists()
+    in_process(f"--train_data={with_spans}", *flags)
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["steps"] == 8
+
+
+@pytest.mark.once
+def test_mistakes_with_spans(texts, prepared, tmp_path, capsys):
+    pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
+    flags = ["--task=prepare", f"--output={tmp_path / 'run'}"]
+    (tmp_path / "a.jsonl").write_text('{"text": "a b"}\n{"text": "c"}\n')
+    lines = f"--train_data={tmp_path / 'a.jsonl'}"
+    mistake(capsys, [*flags, lines, "--spans=no_pipeline"], "takes plain text", "a.jsonl")
+    names = ["--spans=no_pipeline", "installed", "no_pipeline"]
+    mistake(capsys, [*flags, f"--train_data={texts}", names[0]], *names[1:])
+    assert sorted(os.listdir(tmp_path)) == ["a.jsonl"]

@@ -14,13 +14,21 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_spanbert.data.array_stream import RowStream, check_batch_size
-from keras_spanbert.data.masked_batches import EVALUATION_SEED, evaluation_batches, masked
+from keras_spanbert.data.blocks import without_marks
+from keras_spanbert.data.marked_text import SPAN_KINDS
+from keras_spanbert.data.masked_batches import (
+    EVALUATION_SEED,
+    check_span_marks,
+    evaluation_batches,
+    masked,
+)
 from keras_spanbert.data.prepared.shards import SPLITS, array_record, dtype
 from keras_spanbert.files import read_json, sha256
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.optional import import_tensorflow
 
-VERSION = 1
+# Without linguistic spans, and with them, which the first version would take for ids.
+VERSIONS = (1, 2)
 MANIFEST = "prepared.json"
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 # Rows are read in this many at once: a call costs much beside a row.
@@ -45,6 +53,8 @@ class PreparedCorpus:
         files: list of strings, paths of its shards.
         evaluation_texts: strings, those of the blocks that `evaluation_dataset`
             or `survey` drew from.
+        lacks_spans: dict of each kind of linguistic spans to the folder, in a
+            list, where it lacks them.
 
     Raises:
         ValueError: where there is none, it is of another version, or a shard is
@@ -78,7 +88,9 @@ class PreparedCorpus:
         self.files = [self._path(shard) for shard in self._shards_of("all")]
         self._readers = {}
         self.evaluation_texts = ()
-        self._dtype = dtype(len(self.vocabulary))
+        kinds = manifest.get("span_kinds", [])
+        self.lacks_spans = {kind: [] if kind in kinds else [path] for kind in SPAN_KINDS}
+        self._dtype = dtype(len(self.vocabulary), bool(kinds))
 
     def tokenizer(self) -> SpanBertTokenizer:
         """Its `SpanBertTokenizer`."""
@@ -99,12 +111,13 @@ class PreparedCorpus:
         """As of `Corpus`, counted by `prepare` with its arguments; skipped shards are in it."""
         return self._counts, self.num_blocks()
 
-    def read(self, rows, split="train") -> np.ndarray:
+    def read(self, rows, split="train", with_marks: bool = False) -> np.ndarray:
         """Blocks by their numbers.
 
         Args:
             rows: int array `[N]`, in any order.
             split: see `num_blocks`.
+            with_marks: see `Corpus.blocks`.
 
         Returns:
             int32 `[N, sequence_length]`.
@@ -118,7 +131,7 @@ class PreparedCorpus:
             local = rows[places] - (stops[i - 1] if i else 0)
             records = self._reader(shards[i]).read(local.tolist())
             blocks[places] = np.frombuffer(b"".join(records), self._dtype).reshape(len(places), -1)
-        return blocks
+        return blocks if with_marks else without_marks(blocks)
 
     def check(self, tokenizer, sequence_length: int) -> None:
         """Raises where it was made for another model.
@@ -173,12 +186,13 @@ class PreparedCorpus:
     ):
         """See `Corpus.evaluation_dataset`; `min_tokens` is that of `prepare`."""
         self.check(preprocessor.tokenizer, preprocessor.sequence_length)
+        check_span_marks(self, preprocessor)
         self.evaluation_texts = (text for text, _ in self.documents(split))
 
         def blocks():
             order = np.random.default_rng(EVALUATION_SEED).permutation(self.num_blocks(split))
             for start in range(0, len(order), _READ_ROWS):
-                yield self.read(order[start : start + _READ_ROWS], split)
+                yield self.read(order[start : start + _READ_ROWS], split, with_marks=True)
 
         return evaluation_batches(blocks, preprocessor, batch_size, steps)
 
@@ -264,6 +278,7 @@ class PreparedStream(RowStream):
 
     def __init__(self, corpus, preprocessor, batch_size: int, seed):
         corpus.check(preprocessor.tokenizer, preprocessor.sequence_length)
+        check_span_marks(corpus, preprocessor)
         super().__init__(corpus.num_blocks(), batch_size, seed)
         self.corpus = corpus
         self.preprocessor = preprocessor
@@ -279,7 +294,14 @@ class PreparedStream(RowStream):
         )
         batches = blocks.prefetch(1).unbatch()
         are_full = self.corpus.min_tokens >= self.corpus.sequence_length - 2
-        batches = masked(batches, self.preprocessor, self.seed, self.first_step, are_full)
+        batches = masked(
+            batches,
+            self.preprocessor,
+            self.seed,
+            self.first_step,
+            are_full,
+            may_have_marks=True,
+        )
         return batches.prefetch(tf.data.AUTOTUNE)
 
     def batch(self, step: int):
@@ -295,7 +317,7 @@ class PreparedStream(RowStream):
         for rows in self._rows(step):
             waiting.append(rows)
             if len(waiting) == batches:
-                blocks = self.corpus.read(np.concatenate(waiting))
+                blocks = self.corpus.read(np.concatenate(waiting), with_marks=True)
                 yield blocks.reshape(len(waiting), self.batch_size, -1)
                 waiting = []
                 batches = max(1, _READ_ROWS // self.batch_size)
@@ -314,9 +336,10 @@ def _read_manifest(path):
             f"A prepared corpus must have its manifest. Received: {path}, missing"
         ) from None
     version = manifest.get("version")
-    if version != VERSION:
+    if version not in VERSIONS:
         raise ValueError(
-            f"A prepared corpus must be of version {VERSION}. Received: {path}, of version "
+            f"A prepared corpus must be of version {VERSIONS[0]} or {VERSIONS[1]}. Received: "
+            f"{path}, of version "
             f"{version}"
         )
     for shard in [shard for split in SPLITS for shard in manifest["shards"][split]]:

@@ -14,9 +14,14 @@ SPLITS = ("train", "held_out")
 _WRITER_OPTIONS = "group_size:1,zstd:3"
 
 
-def dtype(vocabulary_size: int) -> np.dtype:
-    """Of the ids on disk."""
-    return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
+def dtype(vocabulary_size: int, has_marks: bool = False) -> np.dtype:
+    """Of the ids on disk, above which marks of linguistic spans may stand."""
+    return np.dtype("<u2" if vocabulary_size <= 1 << 16 and not has_marks else "<u4")
+
+
+def span_kinds(corpus) -> list[str]:
+    """The kinds of linguistic spans that all of a corpus has."""
+    return [kind for kind, places in corpus.lacks_spans.items() if not places]
 
 
 def array_record():
@@ -36,7 +41,8 @@ def write_shard(
 ) -> tuple[str, dict, np.ndarray]:
     """Writes a shard; returns its split, what the manifest says of it, and counts of tokens."""
     path = job["path"]
-    id_dtype = dtype(tokenizer.vocabulary_size())
+    has_marks = bool(span_kinds(job["corpus"]))
+    id_dtype = dtype(tokenizer.vocabulary_size(), has_marks)
     counts = TokenCounts(tokenizer)
     try:
         writer = array_record().ArrayRecordWriter(path, _WRITER_OPTIONS)
@@ -47,6 +53,7 @@ def write_shard(
                 job["split"],
                 job["min_tokens"],
                 job["files"],
+                with_marks=has_marks,
             ):
                 if is_cancelled():
                     break

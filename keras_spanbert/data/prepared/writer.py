@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_spanbert import files
 from keras_spanbert.data.prepared import corpus as prepared
-from keras_spanbert.data.prepared.shards import SPLITS, array_record, write_shard
+from keras_spanbert.data.prepared.shards import SPLITS, array_record, span_kinds, write_shard
 
 
 def prepare(
@@ -25,7 +25,8 @@ def prepare(
     """Tokenises a corpus and writes its blocks to a folder.
 
     Its blocks are those that `corpus.blocks` yields, in whatever number of
-    shards and by whichever runner. The folder appears when it is whole.
+    shards and by whichever runner, with the linguistic spans of each kind that
+    all documents bring. The folder appears when it is whole.
 
     Args:
         corpus: `Corpus`.
@@ -82,14 +83,16 @@ def prepare(
                 shards[split].append(shard)
             if split == "train":
                 counts += shard_counts
+        kinds = span_kinds(corpus)
         manifest = {
-            "version": prepared.VERSION,
+            "version": prepared.VERSIONS[bool(kinds)],
             "sequence_length": sequence_length,
             "min_tokens": min_tokens,
             "lowercase": tokenizer.lowercase,
             "vocabulary": tokenizer.get_vocabulary(),
             "counts": counts.tolist(),
             "shards": shards,
+            **({"span_kinds": kinds} if kinds else {}),
         }
         files.write_json(os.path.join(partial, prepared.MANIFEST), manifest, indent=None)
     return prepared.PreparedCorpus(path)

@@ -67,6 +67,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         scheme: str = "span",
         seed=None,
         predictions_multiple: int = 1,
+        static_copies: int | None = None,
         span_boundary: bool = True,
         next_sentence: bool = False,
         **kwargs,
@@ -91,6 +92,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             "scheme": scheme,
             "seed": seed,
             "predictions_multiple": predictions_multiple,
+            "static_copies": static_copies,
         }
         self.span_boundary = bool(span_boundary)
         self.next_sentence = bool(next_sentence)
@@ -129,12 +131,14 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         self.build(None)
         return self._packer(self.tokenizer(x))
 
-    def mask(self, token_ids, seed=None):
+    def mask(self, token_ids, seed=None, span_marks=None):
         """Masks sequences that are tokenised and packed already.
 
         Args:
             token_ids: int `[B, L]` or `[L]`, with special tokens and padding.
             seed: int or two ints. See `SpanMasking`.
+            span_marks: int, of the shape of `token_ids`, where linguistic spans
+                are, for the schemes that take them. See `SpanMasking`.
 
         Returns:
             `(x, y, sample_weight)`, as a call gives for strings.
@@ -144,9 +148,9 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         if self.next_sentence:
             # One seed for both: their draws differ.
             seed = self._masking.next_seed() if seed is None else seed
-            pairs = self._pairs(token_ids, seed=seed)
-            token_ids = pairs["token_ids"]
-        masks = self._masking(token_ids, seed=seed)
+            pairs = self._pairs(token_ids, seed=seed, span_marks=span_marks)
+            token_ids, span_marks = pairs["token_ids"], pairs.get("span_marks")
+        masks = self._masking(token_ids, seed=seed, span_marks=span_marks)
         is_padding = masks["token_ids"] == self.tokenizer.pad_token_id
         padding_mask = 1 - _as_type(is_padding, masks["token_ids"])
         x = {
