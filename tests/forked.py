@@ -51,7 +51,8 @@ class Forked:
         elif stderr == subprocess.STDOUT:
             os.dup2(out, err)
         pipes = Connection(out), Connection(err)
-        arguments = command[1:], str(cwd), env, start_new_session, *pipes
+        script = command[2:] if command[1] == "-P" else command[1:]
+        arguments = script, str(cwd), env, start_new_session, *pipes
         self._process = CONTEXT.Process(target=_run, args=arguments)
         self._process.start()
         for pipe in pipes:
