@@ -47,8 +47,9 @@ def main():
         for line in process.stdout:
             if "parameters," in line:
                 reading = time.perf_counter() - began
-        if process.wait():
-            sys.exit(process.stderr.read())
+        out, err = process.communicate()
+        if process.returncode:
+            sys.exit(err)
         training = time.perf_counter() - began - reading
 
         killed = partial = 0
@@ -97,7 +98,7 @@ def start(output, flags):
 def compare(peace, killed):
     """The largest difference of two runs' histories and weights."""
     largest = 0.0
-    histories = [list(csv.DictReader(open(run / "history.csv"))) for run in [peace, killed]]
+    histories = [read_csv(run / "history.csv") for run in [peace, killed]]
     if len(histories[0]) != len(histories[1]):
         sys.exit(f"Rows of history: {len(histories[0])} and {len(histories[1])}")
     for mine, theirs in zip(*histories):
@@ -109,6 +110,11 @@ def compare(peace, killed):
             difference = np.abs(array - theirs[name].astype("float64"))
             largest = max(largest, float(difference.max(initial=0.0)))
     return largest
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def weights(path):

@@ -101,7 +101,7 @@ def test_files_load(tmp_path):
 @pytest.mark.slow
 def test_files_load_in_another_process_on_another_backend(tmp_path):
     write_files(tmp_path)
-    others = [name for name in ["jax", "torch"] if importlib.util.find_spec(name)]
+    others = [name for name in ["torch", "jax"] if importlib.util.find_spec(name)]
     backend = [*others, keras.backend.backend()][0]
     command = [sys.executable, "-W", "error::UserWarning:keras", __file__, str(tmp_path)]
     subprocess.run(command, env={**os.environ, "KERAS_BACKEND": backend}, check=True)

@@ -11,6 +11,7 @@ import sys
 import keras
 from absl import logging
 from absl.testing import flagsaver
+from forked import Forked
 
 from keras_spanbert.recipes.names import NAMES, recipe
 from keras_spanbert.recipes.run import check_flags, parse_flags, run_recipe
@@ -22,10 +23,11 @@ ROOT = pathlib.Path(__file__).parent.parent
 TIMEOUT = 180  # Seconds; a run takes some 15.
 
 
-def start(*arguments):
+def start(*arguments, popen=Forked):
+    """Starts train.py; `subprocess.Popen` for `popen` imports all anew."""
     environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     environment["PYTHONPATH"] = str(ROOT)
-    return subprocess.Popen(
+    return popen(
         [sys.executable, "train.py", *arguments],
         cwd=ROOT,
         env=environment,
@@ -35,8 +37,8 @@ def start(*arguments):
     )
 
 
-def run(*arguments):
-    with start(*arguments) as process:
+def run(*arguments, popen=Forked):
+    with start(*arguments, popen=popen) as process:
         out, err = process.communicate(timeout=TIMEOUT)
     return process.returncode, out, err
 

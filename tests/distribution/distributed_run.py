@@ -7,6 +7,11 @@ import time
 
 if os.environ["KERAS_BACKEND"] == "torch":
     import torch  # noqa: F401  (TensorFlow imported first would break it)
+if "JAX_ENABLE_COMPILATION_CACHE" in os.environ:
+    import jax
+
+    # A forked process has JAX, which reads this when it is imported.
+    jax.config.update("jax_enable_compilation_cache", False)
 import tensorflow as tf
 
 if "LOGICAL_CPUS" in os.environ:
@@ -26,9 +31,9 @@ STEPS, BATCH_SIZE = 10, 8
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 
 
-def main(mode, texts, output, dies_at=None, how="killed"):
+def main(mode, texts, output, dies=None):
     # Tests wait for the death of one to be noticed.
-    distribution = ks.distribute(mode, **({} if dies_at is None else {"dead_after": 8}))
+    distribution = ks.distribute(mode, **({"dead_after": 8} if dies else {}))
     distribution.check_batch_size(BATCH_SIZE)
     keras.utils.set_random_seed(0)
     tokenizer = ks.SpanBertTokenizer([*SPECIAL_TOKENS, *WORDS])
@@ -43,12 +48,12 @@ def main(mode, texts, output, dies_at=None, how="killed"):
 
     class Die(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
-            if dies_at is not None and epoch == int(dies_at) and distribution.process == 1:
-                # Written in the background, by the process that is stopped with this one.
-                while not os.path.exists(os.path.join(output, "checkpoints", f"step-{dies_at}")):
+            if epoch == 1 and distribution.process == 1:
+                # By the process that is stopped with this one.
+                while not os.path.exists(os.path.join(output, "0.json")):
                     time.sleep(0.1)
                 open(os.path.join(output, "died"), "w").close()
-                if how == "killed":
+                if dies == "killed":
                     os._exit(7)
                 raise OSError("full disk")
 
@@ -61,7 +66,7 @@ def main(mode, texts, output, dies_at=None, how="killed"):
         steps_per_epoch=1,  # The loss of each.
         validation_data=distribution.split(evaluation),
         validation_freq=STEPS // 2,  # Feeding several devices begins anew with each.
-        callbacks=[Die(), checkpoint],
+        callbacks=[checkpoint],
         shuffle=False,
         verbose=0,
     ).history
@@ -88,6 +93,9 @@ def main(mode, texts, output, dies_at=None, how="killed"):
     }
     with open(os.path.join(output, f"{distribution.process}.json"), "w") as file:
         json.dump(result, file)
+    if dies:
+        dataset = distribution.split(stream.dataset())
+        model.fit(dataset, epochs=100_000, steps_per_epoch=1, callbacks=[Die()], verbose=0)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 import functools
 import os
 import re
-import subprocess
 import sys
 
 import keras
 import numpy as np
 import pytest
+from forked import Forked
 
 if __name__ != "__main__" and keras.backend.backend() != "jax":
     pytest.skip("JAX alone shares out a step so", allow_module_level=True)
@@ -18,7 +18,8 @@ from keras_spanbert.layers.dropout import Dropout
 
 def test_devices_draw_their_own_parts():
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
-    subprocess.run([sys.executable, __file__], env={**os.environ, "XLA_FLAGS": flags}, check=True)
+    with Forked([sys.executable, __file__], env={**os.environ, "XLA_FLAGS": flags}) as process:
+        assert process.wait() == 0
 
 
 def each_device_draws_its_own_dropout():

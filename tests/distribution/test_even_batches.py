@@ -4,11 +4,11 @@ And what devices cannot share of a model is named.
 """
 
 import os
-import subprocess
 import sys
 
 import keras
 import pytest
+from forked import Forked
 
 if __name__ != "__main__" and keras.backend.backend() != "jax":
     pytest.skip("JAX alone divides batches so", allow_module_level=True)
@@ -21,7 +21,8 @@ RULE = "must be a multiple of the 2 devices. Received: "
 
 def test_rows_are_shared_by_two_devices_and_a_model_by_four():
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
-    subprocess.run([sys.executable, __file__], env={**os.environ, "XLA_FLAGS": flags}, check=True)
+    with Forked([sys.executable, __file__], env={**os.environ, "XLA_FLAGS": flags}) as process:
+        assert process.wait() == 0
 
 
 def test_one_device_takes_any_number_of_rows():

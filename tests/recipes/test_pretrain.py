@@ -203,7 +203,7 @@ def test_signal_saves_a_preset_and_exits(number, texts, tmp_path):
     output = tmp_path / "run"
     with start(
         f"--train_data={texts}", f"--output={output}", "--steps=100000", "--eval_every=2",
-        "--eval_steps=1", *TINY,
+        "--eval_steps=1", *TINY, popen=subprocess.Popen,
     ) as process:  # fmt: skip
         try:
             for line in process.stdout:
@@ -527,7 +527,9 @@ def test_mistake_of_a_batch_larger_than_the_data_names_both(mistake):
 
 @pytest.mark.once
 def test_script_ends_on_a_mistake_with_one_line_and_code_2(texts, tmp_path):
-    code, out, err = run(f"--train_data={texts}", f"--output={tmp_path / 'o'}", "--size=huge")
+    code, out, err = run(
+        f"--train_data={texts}", f"--output={tmp_path / 'o'}", "--size=huge", popen=subprocess.Popen
+    )
     check_mistake(code, err, "huge")
 
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from train_script import ROOT, TIMEOUT, check_alone, check_mistake, in_process
+from forked import Forked
+from train_script import ROOT, check_alone, check_mistake, in_process
 
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
@@ -15,6 +16,15 @@ TINY = [
     "--dropout=0.1", "--steps=14", "--eval_every=4", "--eval_steps=2", "--checkpoint_every=3",
     "--shuffle_blocks=8",
 ]  # fmt: skip
+# As `one_layer` and `untraced`.
+TRAIN = """
+import keras
+from keras_spanbert import SpanBertBackbone
+from keras_spanbert_commands import train
+SpanBertBackbone.SIZES["tiny"].update(num_layers=1, num_heads=2, hidden_dim=16)
+keras.Model.run_eagerly = property(lambda self: True, lambda self, value: None)
+train()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +44,20 @@ def newest(output):
 # That what is in a checkpoint is all that a run needs, runs/test_training_checkpoint.py and the
 # other recipes tell on each backend.
 @pytest.mark.once
-def test_killed_runs_end_like_one_in_peace(texts):
-    # The second kill is while a checkpoint is being written.
-    done = subprocess.run(
-        [
-            sys.executable, str(ROOT / "benchmarks" / "resume.py"), "--kills=2", "--",
-            f"--train_data={texts}", *TINY,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=3 * TIMEOUT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "largest difference of history and weights: 0" in done.stdout
+def test_killed_runs_end_like_one_in_peace(texts, tmp_path, monkeypatch, capsys):
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import resume
+
+    monkeypatch.setattr(resume, "TRAIN", tmp_path / "train.py")
+    # Halfway through, and while a checkpoint is being written.
+    flags = ["--kills=2", "--seed=7", "--", f"--train_data={texts}", *TINY, "--steps=8"]
+    monkeypatch.setattr(sys, "argv", ["resume.py", *flags])
+    monkeypatch.setattr(subprocess, "Popen", Forked)
+    Forked([sys.executable, "-c", ""]).wait()  # The moment is by the time the first run takes.
+    resume.main()
+    out = capsys.readouterr().out
+    assert "killed 2 times" in out and "largest difference of history and weights: 0" in out
 
 
 def test_run_that_was_killed_before_it_wrote_its_flags_starts_anew(finished):

@@ -4,9 +4,11 @@ import csv
 import json
 import os
 import signal
+import subprocess
 
 import pytest
 from absl.testing import flagsaver
+from forked import Forked
 from squad_runs import SIZES, save_preset, write_squad
 from train_script import TIMEOUT, check_mistake, in_process, start
 
@@ -283,7 +285,7 @@ def flags(tmp_path_factory):
 
 @pytest.mark.slow
 def test_interrupted_grid_goes_on_where_it_stood_and_gives_the_answers_of_the_best(
-    flags, tmp_path, capfd
+    flags, tmp_path, monkeypatch, capfd
 ):
     output, answers = tmp_path / "out", tmp_path / "answers.json"
     shape = ["--grid=learning_rate=1e-6,5e-3", "--seed=1", "--steps=200", "--eval_every=40"]
@@ -303,6 +305,7 @@ def test_interrupted_grid_goes_on_where_it_stood_and_gives_the_answers_of_the_be
     assert json.loads((output / "metrics.json").read_text())["finished"] == 1
     bad, good = (output / f"learning_rate-{rate}" / "seed-1" for rate in ["1e-6", "5e-3"])
     first = (bad / "run.json").stat().st_mtime_ns
+    monkeypatch.setattr(subprocess, "Popen", Forked)
     in_process("--resume", f"--output={output}")
     out = capfd.readouterr().out
     assert "1 of 2 runs are finished" in out and "Going on from step" in out

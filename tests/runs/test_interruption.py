@@ -3,12 +3,13 @@
 import gc
 import os
 import signal
-import subprocess
 import sys
+from subprocess import PIPE
 
 import keras
 import numpy as np
 import pytest
+from forked import Forked
 
 from keras_spanbert.runs.interruption import Interruption
 
@@ -143,9 +144,10 @@ def test_second_signal_ends_the_process_at_once():
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    print('not reached')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 143 and done.stdout == ""
-    assert "Interrupted twice: stopped at once" in done.stderr
+    with Forked([sys.executable, "-c", code], stdout=PIPE, stderr=PIPE) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and out == ""
+    assert "Interrupted twice: stopped at once" in err
 
 
 @pytest.mark.once
