@@ -62,6 +62,21 @@ ONCE = (
     "test_spacy.py",
     "test_tpu_plan.py",
 )
+# What runs once does so on TensorFlow, or, in these, on PyTorch, which neither traces nor compiles:
+# they test what is read, told and written around a short training. Models and recipes train on
+# every backend in tests that do not run once. One whose SavedModel TensorFlow alone writes without
+# another process bears `@pytest.mark.once("tensorflow")`, and one in another file `once("torch")`.
+ON_TORCH = (
+    "recipes/test_classification.py",
+    "recipes/test_configs.py",
+    "recipes/test_coreference.py",
+    "recipes/test_multiple_choice.py",
+    "recipes/test_prepare.py",
+    "recipes/test_relation_extraction.py",
+    "recipes/test_token_classification.py",
+    "tasks/coreference/test_resolve.py",
+    "test_docs.py",
+)
 # Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.
 SLOW = (
     "data/test_training_stream.py",
@@ -92,16 +107,23 @@ SLOW = (
 @pytest.hookimpl(tryfirst=True)  # Before `-m` chooses.
 def pytest_collection_modifyitems(config, items):
     """Marks what runs once or is slow, and leaves out what another backend runs."""
-    for mark, names in [(pytest.mark.once, ONCE), (pytest.mark.slow, SLOW)]:
-        for path in [TESTS / name for name in names]:
+    for name, paths in [("once", ONCE), ("on_torch", ON_TORCH), ("slow", SLOW)]:
+        for path in [TESTS / path for path in paths]:
             assert path.exists(), f"{path} is named in tests/conftest.py and not there"
             for item in items:
                 if item.path.is_relative_to(path):
-                    item.add_marker(mark)
-    if keras.backend.backend() != "tensorflow":
-        left_out = [item for item in items if item.get_closest_marker("once")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("once")]
+                    item.add_marker(name)
+    left_out = [item for item in items if backend_of(item) not in (None, keras.backend.backend())]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
+def backend_of(item):
+    """The one backend that a test runs on, or None."""
+    once = item.get_closest_marker("once")  # The test's own mark, where it has one.
+    if once is None or once.args:
+        return once and once.args[0]
+    return "torch" if item.get_closest_marker("on_torch") else "tensorflow"
 
 
 @pytest.fixture(scope="session")

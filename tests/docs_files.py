@@ -35,7 +35,7 @@ def write_all(root):
     keras.utils.set_random_seed(3)
     tokenizer = ks.SpanBertTokenizer(vocabulary)
     # fairseq's files do not name the number of heads: one for 64 of the hidden size.
-    sizes = {"num_layers": 2, "num_heads": 1, "hidden_dim": 64, "intermediate_dim": 96}
+    sizes = {"num_layers": 1, "num_heads": 1, "hidden_dim": 64, "intermediate_dim": 96}
     backbone = ks.SpanBertBackbone(len(vocabulary), max_sequence_length=128, **sizes)
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=64)
     pretrainer = ks.SpanBertPretrainer(backbone, preprocessor)

@@ -131,7 +131,15 @@ def is_run(command):
     return begins_with(command, (*TRAIN, *CONVERT, *DEMO, *DRAW))
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def page(path):
+    """A page whose code exports runs on TensorFlow: elsewhere each export takes a process."""
+    code = "".join(code for _, code in blocks(path))
+    exports = "--export=" in code or "export_saved_model(" in code
+    marks = [pytest.mark.once("tensorflow")] if exports else []
+    return pytest.param(path, marks=marks, id=str(path.relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("path", map(page, PAGES))
 def test_code_runs(path, folder, short_fit, already_run, monkeypatch, capsys):
     for language, code in blocks(path):
         assert language in ("python", "sh"), f"{path}: a block of {language or 'no language'}"

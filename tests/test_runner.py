@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 from tests import __main__ as runner
+from tests import conftest
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -63,3 +64,18 @@ def test_at_most_two_run_at_once_and_a_failure_is_named(codes, expected, monkeyp
     for backend, code in zip(runner.BACKENDS, codes):
         assert f"3 passed on {backend}" in out
         assert (f"KERAS_BACKEND={backend}" in err) == (code in (1, 2))
+
+
+def test_a_test_that_runs_once_does_so_on_one_backend(request):
+    for added, backend in [
+        ([], None),
+        (["once"], "tensorflow"),
+        (["on_torch"], None),
+        (["once", "on_torch"], "torch"),
+        ([pytest.mark.once("tensorflow"), "once", "on_torch"], "tensorflow"),
+        ([pytest.mark.once("torch")], "torch"),
+    ]:
+        item = pytest.Function.from_parent(request.node.parent, name="f", callobj=lambda: None)
+        for mark in added:
+            item.add_marker(mark)
+        assert conftest.backend_of(item) == backend

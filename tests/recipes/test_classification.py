@@ -64,8 +64,7 @@ def trained(preset, tmp_path_factory):
         "--task=classification", f"--preset={preset}", f"--output={folder / 'run'}",
         f"--train_data={folder / 'train.csv'}", f"--eval_data={folder / 'dev.csv'}",
         f"--predict_data={folder / 'dev.csv'}", f"--predictions={folder / 'labels.csv'}",
-        f"--export={folder / 'served'}", "--epochs=12", "--learning_rate=1e-2",
-        "--batch_size=16", *COLUMNS,
+        "--epochs=12", "--learning_rate=1e-2", "--batch_size=16", *COLUMNS,
     )  # fmt: skip
     return folder, out, err
 
@@ -86,9 +85,24 @@ def test_run_learns_and_its_files_agree(trained):
     assert f"accuracy {final['accuracy']:.2f}" in out
     with open(folder / "run" / "history.csv", newline="") as file:
         assert max(float(row["accuracy"]) for row in csv.DictReader(file)) == final["accuracy"]
-    served = tf.saved_model.load(str(folder / "served" / "1")).signatures["serving_default"]
-    found = served(text=tf.constant([row["body"] for row in gold]))["label"].numpy()
-    assert [label.decode() for label in found] == [row["label"] for row in predicted]
+
+
+@pytest.mark.once("tensorflow")
+def test_exported_model_gives_the_predictions(preset, tmp_path):
+    train, labels = write_csv(tmp_path / "train.csv", 80, seed=1), tmp_path / "labels.csv"
+    in_process(
+        "--task=classification", f"--preset={preset}", f"--output={tmp_path / 'run'}",
+        f"--train_data={train}", f"--predict_data={train}", f"--predictions={labels}",
+        f"--export={tmp_path / 'served'}", "--steps=60", "--learning_rate=1e-2",
+        "--batch_size=16", *COLUMNS,
+    )  # fmt: skip
+    with open(train, newline="") as file:
+        texts = [row["body"] for row in csv.DictReader(file)]
+    with open(labels, newline="") as file:
+        predicted = [row["label"] for row in csv.DictReader(file)]
+    served = tf.saved_model.load(str(tmp_path / "served" / "1")).signatures["serving_default"]
+    found = served(text=tf.constant(texts))["label"].numpy()
+    assert [label.decode() for label in found] == predicted and len(set(predicted)) == 2
 
 
 @pytest.mark.once

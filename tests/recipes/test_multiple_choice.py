@@ -58,7 +58,7 @@ def trained(preset, tmp_path_factory):
         TASK, f"--preset={preset}", f"--output={folder / 'run'}", COLORS, "--id_column=name",
         f"--train_data={folder / 'train.csv'}", f"--eval_data={folder / 'dev.csv'}",
         f"--predict_data={folder / 'dev.csv'}", f"--predictions={folder / 'answers.csv'}",
-        f"--export={folder / 'served'}", "--epochs=2", "--learning_rate=5e-3", "--batch_size=32",
+        "--epochs=2", "--learning_rate=5e-3", "--batch_size=32",
     )  # fmt: skip
     return folder
 
@@ -84,16 +84,26 @@ def test_run_learns_and_its_files_agree(trained):
     assert record["flags"]["sequence_length"] == 16 and record["flags"]["batch_size"] == 32
 
 
-@pytest.mark.once
-def test_exported_model_gives_the_predictions(trained):
-    served = tf.saved_model.load(str(trained / "served" / "1")).signatures["serving_default"]
-    rows = columns.read_choices(trained / "dev.csv", choices=["a", "b", "c", "d"])
+@pytest.mark.once("tensorflow")
+def test_exported_model_gives_the_predictions(tmp_path):
+    build().save_to_preset(tmp_path / "preset")
+    dev = write_csv(tmp_path / "dev.csv", examples(40, seed=1))
+    in_process(
+        TASK, f"--preset={tmp_path / 'preset'}", f"--output={tmp_path / 'run'}", COLORS,
+        f"--predict_data={dev}", f"--predictions={tmp_path / 'answers.csv'}",
+        f"--export={tmp_path / 'served'}",
+    )  # fmt: skip
+    served = tf.saved_model.load(str(tmp_path / "served" / "1")).signatures["serving_default"]
+    rows = columns.read_choices(dev, choices=["a", "b", "c", "d"])
     choices = [[*row["choices"], *[""] * (4 - len(row["choices"]))] for row in rows]
     outputs = served(
         prompt=tf.constant([row["prompt"] for row in rows]), choices=tf.constant(choices)
     )
-    expected = [int(row["choice"]) for row in read_rows(trained / "answers.csv")]
-    assert outputs["choice"].numpy().tolist() == expected
+    answers = read_rows(tmp_path / "answers.csv")
+    expected = [int(row["choice"]) for row in answers]
+    assert outputs["choice"].numpy().tolist() == expected and len(set(expected)) > 2
+    scores = [float(row["score"]) for row in answers]
+    np.testing.assert_allclose(outputs["scores"].numpy().max(axis=1), scores, atol=1e-4)
 
 
 @pytest.mark.once

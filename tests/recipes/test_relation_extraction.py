@@ -72,8 +72,7 @@ def trained(preset, tmp_path_factory):
         "--task=relation_extraction", "--benchmark=tacred", f"--preset={preset}",
         f"--train_data={folder / 'train.json'}", f"--eval_data={folder / 'dev.json'}",
         f"--predict_data={folder / 'dev.json'}", f"--predictions={folder / 'predictions.txt'}",
-        f"--export={folder / 'served'}", f"--output={folder / 'run'}",
-        "--epochs=12", "--learning_rate=5e-3", *SIZES,
+        f"--output={folder / 'run'}", "--epochs=12", "--learning_rate=5e-3", *SIZES,
     )  # fmt: skip
     return folder, out, err
 
@@ -111,8 +110,22 @@ def test_run_learns_and_its_files_agree(trained):
     wanted.adapt(dev)
     wanted.adapt(tacred.read(folder / "train.json"))
     assert model.preprocessor.symbols == wanted.symbols
-    served = tf.saved_model.load(str(folder / "served" / "1")).signatures["serving_default"]
-    x, _ = columns(dev)
+
+
+@pytest.mark.once("tensorflow")
+def test_exported_model_gives_the_predictions(tmp_path):
+    build("ner").save_to_preset(tmp_path / "preset")
+    train = write_tacred(tmp_path / "train.json", 160, seed=160)
+    in_process(
+        "--task=relation_extraction", "--benchmark=tacred", f"--preset={tmp_path / 'preset'}",
+        f"--train_data={train}", f"--eval_data={train}", f"--predict_data={train}",
+        f"--predictions={tmp_path / 'predictions.txt'}", f"--export={tmp_path / 'served'}",
+        f"--output={tmp_path / 'run'}", "--steps=60", "--learning_rate=5e-3", *SIZES,
+    )  # fmt: skip
+    lines = (tmp_path / "predictions.txt").read_text().splitlines()
+    found = [line.split("\t")[1] for line in lines]
+    served = tf.saved_model.load(str(tmp_path / "served" / "1")).signatures["serving_default"]
+    x, _ = columns(tacred.read(train))
     spans = {
         f"{name}_{end}": tf.constant([span[i] for span in x[name]])
         for name in ["subject", "object"]
@@ -120,7 +133,7 @@ def test_run_learns_and_its_files_agree(trained):
     }
     texts = {name: tf.constant(x[name]) for name in ["text", "subject_type", "object_type"]}
     answers = served(**texts, **spans)["relation"].numpy()
-    assert [answer.decode() for answer in answers] == list(found)
+    assert [answer.decode() for answer in answers] == found and len(set(found)) > 1
 
 
 @pytest.mark.once

@@ -46,7 +46,7 @@ def trained(preset, tmp_path_factory):
         "--task=token_classification", f"--preset={preset}", f"--output={folder / 'run'}",
         f"--train_data={folder / 'train.conll'}", f"--eval_data={folder / 'dev.conll'}",
         f"--predict_data={folder / 'dev.conll'}", f"--predictions={folder / 'tags.conll'}",
-        f"--export={folder / 'served'}", "--epochs=6", "--learning_rate=2e-2", *SIZES,
+        "--epochs=6", "--learning_rate=2e-2", *SIZES,
     )  # fmt: skip
     return folder, out, err
 
@@ -78,7 +78,7 @@ def test_run_learns_and_its_files_agree(trained):
 
 
 @pytest.mark.once
-def test_texts_have_the_entities_that_the_exported_model_gives(trained, tmp_path, capsys):
+def test_texts_have_entities_on_their_lines(trained, tmp_path, capsys):
     folder, *_ = trained
     (tmp_path / "a.txt").write_text("annie met bob.\n\nold rome, new york\n")
     again(
@@ -92,7 +92,21 @@ def test_texts_have_the_entities_that_the_exported_model_gives(trained, tmp_path
         (3, "old rome, new york"),
     ]
     assert [entity["text"] for entity in rows[1]["entities"]] == ["rome", "new york"]
-    served = tf.saved_model.load(str(folder / "served" / "1")).signatures["serving_default"]
+
+
+@pytest.mark.once("tensorflow")
+def test_exported_model_gives_the_entities(preset, tmp_path):
+    train = write_conll(tmp_path / "train.conll", 200, seed=1)
+    (tmp_path / "a.txt").write_text("annie met bob.\n\nold rome, new york\n")
+    in_process(
+        "--task=token_classification", f"--preset={preset}", f"--output={tmp_path / 'run'}",
+        f"--train_data={train}", f"--predict_data={tmp_path / 'a.txt'}",
+        f"--predictions={tmp_path / 'found.jsonl'}", f"--export={tmp_path / 'served'}",
+        "--steps=40", "--learning_rate=2e-2", *SIZES,
+    )  # fmt: skip
+    rows = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
+    assert all(row["entities"] for row in rows)
+    served = tf.saved_model.load(str(tmp_path / "served" / "1")).signatures["serving_default"]
     found = served(text=tf.constant([row["text"] for row in rows]))
     for name in ["start", "end"]:
         expected = [[entity[name] for entity in row["entities"]] for row in rows]
