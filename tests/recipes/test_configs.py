@@ -2,6 +2,7 @@
 
 import csv
 import json
+import pathlib
 import re
 
 import numpy as np
