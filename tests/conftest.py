@@ -74,7 +74,13 @@ ON_TORCH = (
     "recipes/test_prepare.py",
     "recipes/test_relation_extraction.py",
     "recipes/test_token_classification.py",
+    "runs/test_examples.py",
+    "runs/test_progress.py",
+    "runs/test_training_checkpoint.py",
     "tasks/coreference/test_resolve.py",
+    "tasks/relation_extraction/test_model.py",
+    "tasks/token_classification/test_inputs.py",
+    "tasks/token_classification/test_model.py",
     "test_docs.py",
 )
 # Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.

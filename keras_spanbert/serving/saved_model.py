@@ -176,11 +176,24 @@ def _endpoints(model, tokenizer, kwargs):
 
 
 def _export(model, path, endpoints):
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    for name, (serve, signature) in endpoints.items():
-        archive.add_endpoint(name, serve, input_signature=signature)
-    archive.write_out(path, verbose=False)
+    """Traces each function once: Keras's `ExportArchive` does so twice, and the model besides."""
+    import tensorflow as tf
+
+    module = tf.Module()
+    # What the functions use is part of what is saved.
+    module.model_variables = [variable.value for variable in model.variables]
+    module.model_resources = [
+        part
+        for part in tf.train.TrackableView(model).descendants()
+        if isinstance(part, tf.saved_model.experimental.TrackableResource)
+    ]
+    functions = {
+        name: tf.function(serve, input_signature=signature, autograph=False)
+        for name, (serve, signature) in endpoints.items()
+    }
+    for name, function in functions.items():
+        setattr(module, name, function)
+    tf.saved_model.save(module, path, signatures=functions)
 
 
 def _registered(class_name):

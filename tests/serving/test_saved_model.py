@@ -216,6 +216,34 @@ def test_answers_to_random_unicode_are_exact_slices(serve, tmp_path):
         assert np.mean(np.array(same)[same_ids]) > 0.998
 
 
+class WithTable(ks.SpanBertQuestionAnswerer):
+    """Serves what a table says of a question, and counts how often its function is traced."""
+
+    def serving_function(self):
+        keys, values = tf.constant(["who", "what"]), tf.constant([7, 11])
+        init = tf.lookup.KeyValueTensorInitializer(keys, values)
+        self.table = tf.lookup.StaticHashTable(init, -1)
+        self.traces = 0
+
+        def serve(question):
+            self.traces += 1
+            embeddings = self.backbone.token_embedding.embeddings
+            return {"found": self.table.lookup(question), "row": embeddings[:1]}
+
+        return serve, [tf.TensorSpec([None], tf.string, name="question")]
+
+
+@pytest.mark.once
+def test_subclass_serves_its_table_by_a_function_that_is_traced_once(serve, tmp_path):
+    model = WithTable(build().backbone, build().preprocessor)
+    export_saved_model(model, tmp_path / "model")
+    assert model.traces == 1
+    (served,) = serve(tmp_path / "model", {"question": ["what", "when", "who"]})
+    assert served["found"] == [11, -1, 7]
+    row = keras.ops.convert_to_numpy(model.backbone.token_embedding.embeddings)[:1]
+    np.testing.assert_allclose(served["row"], row, rtol=1e-6)
+
+
 # === Embeddings ===
 
 

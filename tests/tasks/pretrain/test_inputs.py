@@ -14,7 +14,7 @@ import keras_spanbert as ks
 
 WORDS = "the of and to in a is that for it with as was on be by at this from not".split()
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-L, SIZE = 13, 4
+L, SIZE = 13, 6
 TEXTS = [" ".join(row) for row in np.random.default_rng(0).choice(WORDS, [11, 8])]
 BATCHES = [TEXTS[i : i + SIZE] for i in range(0, len(TEXTS), SIZE)]
 
@@ -63,7 +63,9 @@ def check(model, make, expected, **kwargs):
     losses = model.evaluate(make(), verbose=0, return_dict=True, **steps, **kwargs)
     np.testing.assert_allclose(losses["mlm_loss"], evaluated["mlm_loss"], rtol=1e-5)
     epochs = 1 if ends else 2
-    kwargs.update({"steps_per_epoch": 3, "validation_steps": 3} if ends else {})
+    kwargs.update(
+        {"steps_per_epoch": len(BATCHES), "validation_steps": len(BATCHES)} if ends else {}
+    )
     history = fit(model, make(), epochs=epochs, validation_data=make(), shuffle=False, **kwargs)
     np.testing.assert_allclose(history["mlm_loss"], trained[:epochs], rtol=1e-5)
     np.testing.assert_allclose(history["val_loss"][0], evaluated["loss"], rtol=1e-5)
@@ -104,7 +106,7 @@ def test_copies_take_strings(model, expected, copied, tmp_path):
 @pytest.mark.parametrize("kind", ["dataset", "generator"])
 def test_batches_of_strings_may_be_the_first_of_a_tuple(model, expected, kind):
     batches = stream(kind, [(batch,) for batch in BATCHES])
-    losses = model.evaluate(batches, steps=3, verbose=0, return_dict=True)
+    losses = model.evaluate(batches, steps=len(BATCHES), verbose=0, return_dict=True)
     assert losses["loss"] == pytest.approx(expected[0]["loss"], rel=1e-5)
 
 

@@ -144,9 +144,9 @@ def test_fit_on_strings_is_fixed_by_the_seed_and_fresh_each_epoch():
     import tensorflow as tf
 
     weights = build().get_weights()
-    dataset = tf.data.Dataset.from_tensor_slices(texts(16)).batch(4)
+    dataset = tf.data.Dataset.from_tensor_slices(texts(8)).batch(4)
     histories = []
-    for x in (dataset, dataset, texts(16)):
+    for x in (dataset, dataset, texts(8)):
         model = build(seed=3)
         model.set_weights(weights)
         model.compile(keras.optimizers.SGD(0.0), run_eagerly=IS_TENSORFLOW)
