@@ -95,6 +95,7 @@ def test_answers_do_not_depend_on_the_other_texts(trained):
         assert trained.classify(text)["score"] == pytest.approx(answer["score"], abs=1e-5)
 
 
+@pytest.mark.once
 def test_labels_are_names_or_numbers_in_any_container(trained):
     texts, labels = rows(6)
     numbers = [int(label == "good") for label in labels]
@@ -120,6 +121,7 @@ def test_batches_of_strings_are_evaluated_as_rows_of_them(trained):
     )
 
 
+@pytest.mark.once
 def test_scores_are_those_of_the_predictions(trained):
     texts, labels = rows(20)
     labels[0] = "good" if labels[0] == "bad" else "bad"
@@ -134,6 +136,7 @@ def test_scores_are_those_of_the_predictions(trained):
         trained.evaluate_texts(examples, "rte")
 
 
+@pytest.mark.once
 def test_scores_of_a_benchmark_go_by_the_names_of_classes():
     model = build(class_names=["not_entailment", "entailment"])  # Not the order of GLUE's.
     texts, labels = rows(10)
@@ -165,6 +168,7 @@ def test_regression_gives_numbers():
         model.evaluate_texts(examples, "sst-2")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "labels", [np.eye(2), ["good", "odd"], [0, 2], [0, -1], [0.5, 1.0], ["good", None]]
 )
@@ -173,6 +177,7 @@ def test_a_label_of_no_class_is_told(trained, labels):
         trained.evaluate(["good film", "dull film"], labels)
 
 
+@pytest.mark.once
 def test_labels_must_be_there_and_as_many(trained):
     with pytest.raises(ValueError, match="must have labels"):
         trained.fit(["good film"])
@@ -180,6 +185,7 @@ def test_labels_must_be_there_and_as_many(trained):
         trained.fit(["good film"], ["good", "bad"])
 
 
+@pytest.mark.once
 def test_a_text_of_100_000_characters_is_cut(trained):
     assert trained.classify([]) == []
     (found,) = trained.classify(["good " + "film " * 20_000])
@@ -199,6 +205,7 @@ def test_presets_have_classes_and_head(trained, tmp_path):
         ).untrained_heads()
 
 
+@pytest.mark.once
 def test_other_classes_have_a_fresh_layer_over_the_same_pooler(trained, tmp_path, caplog):
     trained.save_to_preset(tmp_path / "preset")
     other = ks.SpanBertTextClassifier.from_preset(
@@ -210,6 +217,7 @@ def test_other_classes_have_a_fresh_layer_over_the_same_pooler(trained, tmp_path
         np.testing.assert_array_equal(mine, old)
 
 
+@pytest.mark.once
 def test_the_number_of_classes_must_be_known(tmp_path):
     model = build()
     model.backbone.save_to_preset(tmp_path / "preset")
@@ -220,6 +228,7 @@ def test_the_number_of_classes_must_be_known(tmp_path):
     assert fresh.untrained_heads() == ["pooler", "classifier"]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "arguments, rule",
     [
@@ -235,6 +244,7 @@ def test_arguments_that_make_no_sense_are_told(arguments, rule):
         build(**{"num_classes": None, **arguments})
 
 
+@pytest.mark.once
 def test_folders_of_transformers_keep_the_names_of_labels(trained, tmp_path):
     ks.checkpoints.to_huggingface(trained, str(tmp_path / "bert"))
     config = json.loads((tmp_path / "bert" / "config.json").read_text())
@@ -250,7 +260,7 @@ def test_folders_of_transformers_keep_the_names_of_labels(trained, tmp_path):
     assert task["class_name"] == "SpanBertTextClassifier"
 
 
-@pytest.mark.once
+@pytest.mark.once("tensorflow")
 def test_saved_model_gives_the_answers_of_the_library(trained, tmp_path):
     ks.serving.export_saved_model(trained, str(tmp_path / "served"))
     served = tf.saved_model.load(str(tmp_path / "served")).signatures

@@ -66,6 +66,7 @@ def test_presets_give_the_same_scores(build, document, tmp_path):
         assert_same(again.score_document(document), expected)
 
 
+@pytest.mark.once
 def test_encoder_of_another_tasks_preset(build, document, tokenizer, tmp_path):
     backbone = build().backbone
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=23)
@@ -81,6 +82,7 @@ def test_encoder_of_another_tasks_preset(build, document, tokenizer, tmp_path):
     assert model.score_document(document)["loss"] > 0.0
 
 
+@pytest.mark.once
 def test_segment_length_is_by_default_what_the_encoder_can_take(build, tokenizer, tmp_path):
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=23)
     ks.SpanBertPretrainer(build().backbone, preprocessor).save_to_preset(tmp_path)
@@ -103,6 +105,7 @@ def test_features_may_all_be_off_where_pairs_are_scored(build, document):
     assert np.isfinite(build(**off).score_document(document)["loss"])
 
 
+@pytest.mark.once
 def test_documents_are_cut_at_another_place_in_each_epoch(build, document):
     model = build(max_training_sentences=2)
     batches = model.batches([document], max_segments=2, seed=7)
@@ -120,6 +123,7 @@ def test_documents_are_cut_at_another_place_in_each_epoch(build, document):
     assert whole["token_ids"].shape[1] >= num_segments
 
 
+@pytest.mark.once
 def test_few_shapes_hold_many_documents(build, document):
     model = build()
     settings = model.batches([document]).settings
@@ -144,6 +148,7 @@ def test_text_without_words_or_mentions_has_no_clusters(build):
         assert len(found["top_span_starts"]) <= 1
 
 
+@pytest.mark.once
 def test_random_weights_come_with_a_warning(build, document, caplog):
     model = build()
     model.score_document(document)
@@ -151,6 +156,7 @@ def test_random_weights_come_with_a_warning(build, document, caplog):
     assert set(model.untrained_heads()) == set(model.head_names())
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "arguments, error",
     [
@@ -168,11 +174,13 @@ def test_mistake_in_an_argument_names_it(build, arguments, error):
         build(**arguments)
 
 
+@pytest.mark.once
 def test_documents_need_a_preprocessor(build, document):
     with pytest.raises(ValueError, match="Strings need a preprocessor"):
         build(with_preprocessor=False).score_document(document)
 
 
+@pytest.mark.once
 def test_clusters_count_the_units_of_their_documents(build, document):
     keras.utils.set_random_seed(1)
     model = build(top_span_ratio=0.7)
@@ -197,6 +205,7 @@ def test_clusters_count_the_units_of_their_documents(build, document):
     assert scored["average_f1"] == pytest.approx(scored["average_f1_without_singletons"])
 
 
+@pytest.mark.once
 def test_validation_data_may_be_a_list_of_documents(build, document):
     model = build()
     short = {**document, "sentences": document["sentences"][:4]}
@@ -205,6 +214,7 @@ def test_validation_data_may_be_a_list_of_documents(build, document):
     assert np.isfinite(history["val_loss"][0])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "arguments", [{"ffnn_size": 5}, {"max_span_width": 2}, {"genres": ("aa",)}, {"coref_depth": 1}]
 )
@@ -215,6 +225,7 @@ def test_argument_that_the_presets_weights_do_not_have_is_told(build, arguments,
         ks.SpanBertCoreferenceResolver.from_preset(tmp_path, **arguments)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "call",
     [

@@ -67,6 +67,7 @@ def test_fit_learns_to_choose(trained):
     assert scores["accuracy"] > 90.0 and scores["total"] == 60
 
 
+@pytest.mark.once
 def test_what_is_no_choice_changes_nothing(trained):
     rows = [row for row in examples(9, seed=2) if len(row["choices"]) == 3][:2]
     alone = trained.preprocess(rows)[0]
@@ -95,6 +96,7 @@ def test_answers_do_not_depend_on_batches_or_padding(trained):
         np.testing.assert_allclose(answer["scores"], before["scores"], atol=1e-5)
 
 
+@pytest.mark.once
 def test_one_prompt_gives_one_answer(trained):
     row = examples(1, seed=4)[0]
     one = trained.choose(row["prompt"], row["choices"])
@@ -106,6 +108,7 @@ def test_one_prompt_gives_one_answer(trained):
     assert trained.choose([row]) == [one]
 
 
+@pytest.mark.once
 def test_scores_of_arrays_are_by_place(trained):
     answers = trained.choose(["it is"] * 2, np.array([["and", "", "red", ""], ["red"] * 4]))
     assert [len(answer["scores"]) for answer in answers] == [3, 4]
@@ -136,6 +139,7 @@ def test_clone_gives_the_same_logits(trained):
     np.testing.assert_allclose(logits[0], logits[1], atol=1e-6)
 
 
+@pytest.mark.once
 def test_encoder_of_a_pretrainers_preset(trained, caplog, tmp_path):
     pretrainer = ks.SpanBertPretrainer(
         trained.backbone,
@@ -157,6 +161,7 @@ def test_mixed_precision_trains_and_its_logits_are_float32():
     assert np.isfinite(model.train_on_batch(x, y)[0])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "arguments, error",
     [
@@ -176,6 +181,7 @@ def test_what_are_no_questions_is_named(trained, arguments, error):
         trained.choose(*arguments)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "labels, error",
     [
@@ -195,6 +201,7 @@ def test_label_that_is_no_choice_is_named(trained, labels, error):
         trained.preprocess(x, labels)
 
 
+@pytest.mark.once
 def test_examples_that_cannot_be_scored_are_named(trained):
     without, with_label = {**examples(1)[0], "label": None}, examples(1)[0]
     with pytest.raises(ValueError, match="must have labels, to be scored. Received: none"):
@@ -208,12 +215,14 @@ def test_examples_that_cannot_be_scored_are_named(trained):
             trained.evaluate_choices(wrong)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("dropout", [1.0, -0.1, "a", None])
 def test_dropout_that_is_none_is_named(dropout):
     with pytest.raises(ValueError, match="`dropout` must be in"):
         build(dropout=dropout)
 
 
+@pytest.mark.once
 def test_rows_longer_than_the_model_are_refused():
     model = build()
     model.preprocessor = ks.SpanBertMultipleChoicePreprocessor(model.preprocessor.tokenizer, 17)

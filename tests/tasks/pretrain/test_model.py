@@ -244,6 +244,7 @@ def test_preset_restores_heads_and_preprocessor_without_the_optimizers_state(tmp
         assert "optimizer" not in file
 
 
+@pytest.mark.once
 def test_preset_of_another_optimizer_loads_without_it(trained, tmp_path):
     trained.save_to_preset(str(tmp_path / "preset"))
     loaded = ks.SpanBertPretrainer.from_preset(str(tmp_path / "preset"))
@@ -294,6 +295,7 @@ def test_fill_scores_candidates_with_both_heads():
     assert by_mlm["score"] == by_mlm["mlm"]
 
 
+@pytest.mark.once
 def test_random_fillings_come_with_a_warning(caplog):
     model = build()
     model.set_output_biases(np.zeros(V))
@@ -301,6 +303,7 @@ def test_random_fillings_come_with_a_warning(caplog):
     assert "has not been trained: what its mlm_head and sbo_head gives is random" in caplog.text
 
 
+@pytest.mark.once
 def test_fill_ranks_whole_blanks():
     blank = build().fill("the [MASK] [MASK] of it", top_k=50)[0]
     scores = [c["score"] for c in blank]
@@ -309,6 +312,7 @@ def test_fill_ranks_whole_blanks():
     assert all(len(c["token_ids"]) == 2 for c in blank)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "text, arguments, message",
     [
@@ -328,6 +332,7 @@ def test_fill_names_bad_input(text, arguments, message):
         build().fill(text, **arguments)
 
 
+@pytest.mark.once
 def test_score_is_that_of_the_same_filling():
     model = build()
     texts = ["the [MASK] [MASK] of it and [MASK] to", "[MASK] in"]
@@ -343,6 +348,7 @@ def test_score_is_that_of_the_same_filling():
     assert alone[0]["mlm"] == pytest.approx(scored[1][0]["mlm"], abs=1e-5)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("text", "fillings", "message"),
     [
@@ -361,6 +367,7 @@ def test_score_names_fillings_that_do_not_fit(text, fillings, message):
         build().score(text, fillings)
 
 
+@pytest.mark.once
 def test_lone_surrogates_in_texts_and_fillings_count_as_the_replacement_character():
     model = build()
     clean, broken = (f"the{mark} [MASK] of it" for mark in ["\ufffd", "\ud800"])
@@ -369,6 +376,7 @@ def test_lone_surrogates_in_texts_and_fillings_count_as_the_replacement_characte
     assert model.fill([]) == []
 
 
+@pytest.mark.once
 def test_vocabulary_must_fit_the_embedding():
     backbone = ks.SpanBertBackbone(V - 1, 1, 1, 4, 4, max_sequence_length=L)
     preprocessor = build().preprocessor
@@ -376,6 +384,7 @@ def test_vocabulary_must_fit_the_embedding():
         ks.SpanBertPretrainer(backbone, preprocessor)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("arguments", [{"sequence_length": L + 1}, {"max_span_tokens": 16}])
 def test_fit_names_a_preprocessor_that_exceeds_the_model(arguments):
     model = build()
@@ -417,6 +426,7 @@ def test_a_users_script_may_import_tensorflow_first():
     assert done.returncode == 0 and int(done.stdout) > 0, done.stderr[-2000:]
 
 
+@pytest.mark.once
 def test_masked_dataset_is_taken_as_it_is_with_a_preprocessor_too():
     import tensorflow as tf
 

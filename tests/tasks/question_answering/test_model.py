@@ -51,6 +51,7 @@ def test_answers_do_not_depend_on_batches_or_padding(trained):
             assert one[0]["score"] == pytest.approx(other[0]["score"], abs=1e-4)
 
 
+@pytest.mark.once
 def test_one_question_gives_one_list(trained):
     (questions, contexts, golds) = examples(1, seed=1)
     answers = trained.answer(questions[0], contexts[0], top_k=4)
@@ -87,6 +88,7 @@ class ScaledAnswerer(ks.SpanBertQuestionAnswerer):
         self.scale = scale
 
 
+@pytest.mark.once
 def test_subclass_takes_its_parents_head_and_settings(trained, caplog, tmp_path):
     questions, contexts, _ = examples(3, seed=5)
     expected = trained.answer(questions, contexts)
@@ -112,6 +114,7 @@ def test_subclass_takes_its_parents_head_and_settings(trained, caplog, tmp_path)
     assert fresh.untrained_heads() == ["qa_outputs"]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("examples", ["dev.json", {"data": []}])
 def test_evaluate_squad_names_what_are_no_examples(examples):
     with pytest.raises(ValueError, match="`examples` must be what .*squad.read.* Received: exam"):
@@ -129,6 +132,7 @@ def test_one_loss_for_both_outputs_fits_the_default_weights():
         assert history.history["start_accuracy"]
 
 
+@pytest.mark.once
 def test_null_threshold_is_kept_in_the_preset(tmp_path):
     model = build(null_threshold=-100.0)
     assert model.answer("who sold it", "ann sold it")[0]["answer"] == ""
@@ -146,6 +150,7 @@ def test_blank_question_or_context_has_no_answer():
     assert answers[1] == answers[0]
 
 
+@pytest.mark.once
 def test_encoder_of_a_pretrainers_preset(tmp_path):
     model = build()
     pretrainer = ks.SpanBertPretrainer(
@@ -165,6 +170,7 @@ def test_encoder_of_a_pretrainers_preset(tmp_path):
         )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "arguments, error",
     [
@@ -180,6 +186,7 @@ def test_mistake_in_an_argument_names_it(arguments, error):
         build().answer("who", "ann", **arguments)
 
 
+@pytest.mark.once
 def test_random_answers_come_with_a_warning(caplog):
     model = build()
     model.answer("who sold it", "ann sold it")
@@ -187,11 +194,13 @@ def test_random_answers_come_with_a_warning(caplog):
     assert model.untrained_heads() == ["qa_outputs"]
 
 
+@pytest.mark.once
 def test_preset_of_a_head_that_was_not_trained_comes_with_a_warning(caplog, tmp_path):
     build().save_to_preset(tmp_path)
     assert "has not been trained" in caplog.text
 
 
+@pytest.mark.once
 def test_trained_or_loaded_head_gives_no_warning(trained, caplog):
     loaded = build()
     loaded.set_weights(trained.get_weights())
@@ -201,6 +210,7 @@ def test_trained_or_loaded_head_gives_no_warning(trained, caplog):
     assert caplog.text == ""
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "questions, contexts, error",
     [
@@ -218,6 +228,7 @@ def test_what_are_no_strings_are_named(questions, contexts, error):
         build().answer(questions, contexts)
 
 
+@pytest.mark.once
 def test_answers_to_strings_in_any_container():
     model = build()
     expected = model.answer(["who", "who"], ["ann sold", "it"])
@@ -225,6 +236,7 @@ def test_answers_to_strings_in_any_container():
     assert model.answer([], []) == []
 
 
+@pytest.mark.once
 def test_lone_surrogate_counts_as_the_replacement_character():
     model = build()
     clean, broken = (f"ann {mark} wro{mark}te it" for mark in ["\ufffd", "\ud800"])
@@ -234,6 +246,7 @@ def test_lone_surrogate_counts_as_the_replacement_character():
     assert all(a["answer"] == broken[a["start"] : a["end"]] for a in answers)
 
 
+@pytest.mark.once
 def test_windows_longer_than_the_model_are_refused():
     model = build()
     model.preprocessor = ks.SpanBertQuestionAnswererPreprocessor(
