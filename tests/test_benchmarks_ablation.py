@@ -1,12 +1,14 @@
 """The runner of ablations: order, locks, what is finished, statistics; and the learning curve."""
 
 import json
+import os
 import pathlib
 import sys
 
 import numpy as np
 import pytest
 from scipy import stats
+from train_script import check_alone
 
 from keras_spanbert import files
 
@@ -95,10 +97,18 @@ def test_intervals_are_those_of_student_and_differences_are_paired(stages, tmp_p
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
-def test_plans_are_right(path):
+def test_plans_are_right(path, monkeypatch, tmp_path):
+    for name in ["NOVELS", "LITBANK", "PRESET"]:
+        monkeypatch.setenv(name, str(tmp_path))
+    places = [f"{t}/{s}" for t in ["entities", "coreference"] for s in ["train", "dev", "test"]]
+    for name in ["novel.txt.gz", *(f"{place}/a.conll" for place in places)]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
     plan = files.read_json(path)
     ablation.check(plan)
-    assert list(ablation.stages_of(plan, 1, "runs"))
+    for stage in ablation.stages_of(plan, 1, str(tmp_path / "runs")):
+        flags = [os.path.expandvars(flag) for flag in stage.flags]
+        check_alone(*flags, f"--output={tmp_path / 'run'}")
 
 
 @pytest.mark.parametrize(
