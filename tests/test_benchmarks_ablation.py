@@ -107,6 +107,8 @@ def test_plans_are_right(path, monkeypatch, tmp_path):
     plan = files.read_json(path)
     ablation.check(plan)
     for stage in ablation.stages_of(plan, 1, str(tmp_path / "runs")):
+        finish(tmp_path / "runs", stage)
+        (tmp_path / "runs" / stage.path / "config.json").touch()
         flags = [os.path.expandvars(flag) for flag in stage.flags]
         check_alone(*flags, f"--output={tmp_path / 'run'}")
 
