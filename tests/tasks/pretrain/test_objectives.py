@@ -134,12 +134,12 @@ def test_loss_and_metrics_of_pairs_are_weighted_means_by_hand():
 def test_model_fits_strings_and_learns_each_objective(name):
     model = build(name)
     x, y, sample_weight = arrays(model)
-    model.compile(ks.AdamW(0.05))
+    model.compile(ks.AdamW(0.01))
     model.fit(texts(), batch_size=4, verbose=0)
-    history = model.fit(x, y, sample_weight=sample_weight, epochs=15, verbose=0).history
+    history = model.fit(x, y, sample_weight=sample_weight, epochs=60, verbose=0).history
     for head in name.split(","):
         losses = history[f"{head}_cross_entropy"]
-        assert losses[-1] < losses[0] - 0.2, head
+        assert losses[-1] < losses[0] - 0.2, (head, losses)
     assert np.isfinite(model.evaluate(texts(), verbose=0, return_dict=True)["loss"])
 
 
