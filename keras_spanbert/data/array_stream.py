@@ -1,5 +1,7 @@
 """Shuffled batches of rows without end, from any step on."""
 
+import dataclasses
+
 import numpy as np
 
 from keras_spanbert.optional import import_tensorflow
@@ -17,6 +19,40 @@ def check_batch_size(batch_size: int, num_rows: int) -> None:
 def epoch_order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
     """The order of an epoch's rows, `[num_rows]`, from the seed and the epoch alone."""
     return np.random.default_rng([seed, epoch]).permutation(num_rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The rows of each batch that are one process's.
+
+    Args:
+        batch_size: int, of all processes together.
+        part, num_parts: ints. Rows are shared evenly, in order.
+
+    Raises:
+        ValueError: where they cannot be.
+    """
+
+    batch_size: int
+    part: int = 0
+    num_parts: int = 1
+
+    def __post_init__(self):
+        if not 0 <= self.part < self.num_parts or self.batch_size % self.num_parts:
+            raise ValueError(
+                "A batch must be shared evenly by parts, numbered from 0. Received: batch_size="
+                f"{self.batch_size}, part={self.part}, num_parts={self.num_parts}"
+            )
+
+    @property
+    def size(self) -> int:
+        """Rows of the part."""
+        return self.batch_size // self.num_parts
+
+    @property
+    def rows(self) -> slice:
+        """Where they are in the batch."""
+        return slice(self.part * self.size, (self.part + 1) * self.size)
 
 
 class RowStream:
@@ -115,13 +151,18 @@ class ArrayStream(RowStream):
         mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
         return None if mask is None else (int(np.count_nonzero(mask)), int(np.size(mask)))
 
-    def dataset(self):
-        """`tf.data.Dataset` of batches."""
+    def dataset(self, part: int = 0, num_parts: int = 1):
+        """`tf.data.Dataset` of batches, or of a process's rows of each.
+
+        Args:
+            part, num_parts: see `Part`. Default to all rows.
+        """
         tf = import_tensorflow("A stream")
 
+        own = Part(self.batch_size, part, num_parts)
         rows = tf.data.Dataset.from_generator(
-            lambda: self._rows(self.first_step),
-            output_signature=tf.TensorSpec([self.batch_size], tf.int64),
+            lambda: (rows[own.rows] for rows in self._rows(self.first_step)),
+            output_signature=tf.TensorSpec([own.size], tf.int64),
         )
         tensors = tf.nest.map_structure(tf.constant, self.arrays)
         return rows.map(

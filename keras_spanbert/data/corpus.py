@@ -353,10 +353,18 @@ class Corpus:
         min_tokens: int = 8,
         shuffle_blocks: int = 10_000,
         epochs: int | None = None,
+        unigram_counts=None,
     ) -> TrainingStream:
         """The `TrainingStream` of `training_dataset`."""
         return TrainingStream(
-            self, preprocessor, batch_size, seed, epochs, min_tokens, shuffle_blocks
+            self,
+            preprocessor,
+            batch_size,
+            seed,
+            epochs,
+            min_tokens,
+            shuffle_blocks,
+            unigram_counts,
         )
 
     def _is_held_out(self, document):

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from keras_spanbert.data.array_stream import RowStream
+from keras_spanbert.data.array_stream import Part, RowStream
 from keras_spanbert.models.length_batches import (
     BATCHES_AT_ONCE,
     order_by_length,
@@ -77,15 +77,17 @@ class LengthGroupedStream(RowStream):
         tokens = sum(int(np.count_nonzero(mask[rows])) for rows in taken)
         return tokens, sum(self._length(rows) * len(rows) * sequences for rows in taken)
 
-    def dataset(self):
-        """`tf.data.Dataset` of batches."""
+    def dataset(self, part: int = 0, num_parts: int = 1):
+        """See `ArrayStream.dataset`."""
         tf = import_tensorflow("A stream")
+
+        own = Part(self.batch_size, part, num_parts)
 
         def batches():
             for rows in self._rows(self.first_step):
-                yield rows, self._length(rows)
+                yield rows[own.rows], self._length(rows)
 
-        signature = (tf.TensorSpec([self.batch_size], tf.int64), tf.TensorSpec([], tf.int32))
+        signature = (tf.TensorSpec([own.size], tf.int64), tf.TensorSpec([], tf.int32))
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
         tensors = tf.nest.map_structure(tf.constant, self.arrays)
 

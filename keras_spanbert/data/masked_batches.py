@@ -4,12 +4,18 @@ from collections.abc import Callable
 
 import numpy as np
 
+from keras_spanbert.data.array_stream import Part
 from keras_spanbert.data.blocks import span_marks, without_marks
 from keras_spanbert.layers.masking_schemes import LINGUISTIC_SCHEMES
 from keras_spanbert.optional import import_tensorflow
 
 # Evaluation is the same whatever the run's seed, which is never this one.
 EVALUATION_SEED = 2**62
+
+
+def needs_whole_batches(preprocessor, unigram_counts) -> bool:
+    """Whether rows depend on others of their batch: by pairs, or by random tokens."""
+    return preprocessor.next_sentence or unigram_counts is None
 
 
 def check_span_marks(corpus, preprocessor) -> None:
@@ -47,15 +53,24 @@ def evaluation_batches(blocks: Callable, preprocessor, batch_size: int, steps: i
 
 
 def masked(
-    batches, preprocessor, seed: int, first_step=0, are_full: bool = False, may_have_marks=False
+    batches,
+    preprocessor,
+    seed: int,
+    first_step=0,
+    are_full: bool = False,
+    may_have_marks=False,
+    unigram_counts=None,
+    part: Part | None = None,
 ):
     """Batches of blocks as the preprocessor masks them.
 
-    A batch's masks are fixed by `seed` and the batch's number, whatever the
-    parallelism.
+    A row's masks are fixed by `seed` and its number, and where there are no
+    `unigram_counts` by the batch that it stands in, whatever the parallelism.
+    Rows are numbered through the batches, or each batch's own where sizes vary.
 
     Args:
-        batches: `tf.data.Dataset` of int `[B, L]`.
+        batches: `tf.data.Dataset` of int `[B, L]`, or of a part's rows alone
+            where that is enough, see `needs_whole_batches`.
         preprocessor: `SpanBertPretrainerPreprocessor`.
         seed: int.
         first_step: int or scalar tensor, the number of the first batch.
@@ -65,6 +80,9 @@ def masked(
         may_have_marks: bool. Whether marks of linguistic spans may stand above
             the ids. Schemes that take none leave them away. Defaults to
             `False`.
+        unigram_counts: see `SpanMasking`.
+        part: `Part`, the rows that come out of each batch. Defaults to `None`,
+            all.
 
     Returns:
         `tf.data.Dataset` of `(x, y, sample_weight)`.
@@ -72,6 +90,12 @@ def masked(
     tf = import_tensorflow("A corpus")
 
     scheme = preprocessor.masking.scheme
+    batch_size = batches.element_spec.shape[0]
+    ahead = 0
+    if part is not None:
+        batch_size = part.batch_size
+        if not needs_whole_batches(preprocessor, unigram_counts):
+            ahead = part.rows.start
 
     def mask(i, batch):
         marks = {}
@@ -79,9 +103,18 @@ def masked(
             if scheme in LINGUISTIC_SCHEMES:
                 marks["span_marks"] = span_marks(batch, scheme)
             batch = without_marks(batch)
-        x, *rest = preprocessor.mask(batch, seed=tf.stack([np.int64(seed), i]), **marks)
+        numbered = batch_size is not None
+        x, *rest = preprocessor.mask(
+            batch,
+            seed=tf.stack([np.int64(seed), np.int64(0) if numbered else i]),
+            first_row=i * batch_size + ahead if numbered else 0,
+            unigram_counts=unigram_counts,
+            **marks,
+        )
         if are_full and not preprocessor.has_padding:
             del x["padding_mask"]
+        if part is not None and needs_whole_batches(preprocessor, unigram_counts):
+            return tf.nest.map_structure(lambda array: array[part.rows], (x, *rest))
         return x, *rest
 
     return batches.enumerate(first_step).map(

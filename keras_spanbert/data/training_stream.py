@@ -5,8 +5,8 @@ import copy
 
 import numpy as np
 
-from keras_spanbert.data.array_stream import check_batch_size
-from keras_spanbert.data.masked_batches import check_span_marks, masked
+from keras_spanbert.data.array_stream import Part, check_batch_size
+from keras_spanbert.data.masked_batches import check_span_marks, masked, needs_whole_batches
 from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
 from keras_spanbert.optional import import_tensorflow
 
@@ -30,7 +30,7 @@ class TrainingStream:
     """Batches of shuffled blocks, masked, fixed by `seed` altogether.
 
     Files come in an order drawn anew in each epoch, blocks through a shuffle
-    buffer, masks from the batch's number, so that neither the parallelism nor
+    buffer, masks from the row's number, so that neither the parallelism nor
     the machine matters. Epochs run into one another.
 
     Args:
@@ -41,6 +41,8 @@ class TrainingStream:
         epochs: int. Defaults to `None`, without end.
         min_tokens: see `Corpus.blocks`.
         shuffle_blocks: int. Size of the shuffle buffer.
+        unigram_counts: see `SpanMasking`, as `Corpus.token_counts` gives them.
+            Defaults to `None`.
 
     Example:
     ```python
@@ -60,6 +62,7 @@ class TrainingStream:
         epochs: int | None = None,
         min_tokens: int = 8,
         shuffle_blocks: int = 10_000,
+        unigram_counts=None,
     ):
         check_span_marks(corpus, preprocessor)
         self.corpus = corpus
@@ -69,6 +72,7 @@ class TrainingStream:
         self.epochs = epochs
         self.min_tokens = min_tokens
         self.shuffle_blocks = shuffle_blocks
+        self.unigram_counts = unigram_counts
         self._has_a_batch = False
         length = preprocessor.sequence_length
         start = _State(0, 0, 0, np.zeros(0, np.int32), np.zeros((0, length), np.int32), None)
@@ -92,18 +96,28 @@ class TrainingStream:
         self._start = start
         self._states = [start]
 
-    def dataset(self):
-        """`tf.data.Dataset` of `(x, y, sample_weight)`.
+    def dataset(self, part: int = 0, num_parts: int = 1):
+        """`tf.data.Dataset` of `(x, y, sample_weight)`, or of a process's rows of each.
+
+        Each process reads and tokenises all of the text: that is what gives the
+        same order to any number of them. With `unigram_counts` and without
+        pairs it masks its own rows alone.
+
+        Args:
+            part, num_parts: see `Part`. Default to all rows.
 
         Raises:
             ValueError: where a batch has more rows than the corpus has blocks.
         """
         tf = import_tensorflow("A stream")
 
+        own = Part(self.batch_size, part, num_parts)
         self._check_batch_size()
         spec = tf.TensorSpec([None, self.preprocessor.sequence_length], tf.int32)
         rows = tf.data.Dataset.from_generator(self._rows, output_signature=spec).unbatch()
         batches = rows.batch(self.batch_size, drop_remainder=True)
+        if not needs_whole_batches(self.preprocessor, self.unigram_counts):
+            batches = batches.map(lambda batch: batch[own.rows])
         are_full = self.min_tokens >= self.preprocessor.sequence_length - 2
         batches = masked(
             batches,
@@ -112,6 +126,8 @@ class TrainingStream:
             self.first_step,
             are_full,
             may_have_marks=True,
+            unigram_counts=self.unigram_counts,
+            part=own,
         )
         return batches.prefetch(tf.data.AUTOTUNE)
 

@@ -55,11 +55,19 @@ class Distribution:
                 f"{batch_size}"
             )
 
+    def dataset(self, stream):
+        """This process's rows of each batch of a stream, as `tf.data.Dataset`.
+
+        Args:
+            stream: `Corpus.stream`, `PreparedCorpus.stream` or `ArrayStream`,
+                which says what of the rows of others a process reads.
+        """
+        return stream.dataset(self.part, self.num_parts)
+
     def split(self, dataset):
         """This process's rows of each batch of a `tf.data.Dataset`.
 
-        All processes read all of the data and mask whole batches, so that these
-        do not depend on the number of processes.
+        All processes make all batches; `dataset` has them make their own rows.
         """
         if self.num_parts == 1:
             return dataset

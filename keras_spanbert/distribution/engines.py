@@ -48,7 +48,7 @@ def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
     with distribution.scope():
         model = keras_spanbert.SpanBertPretrainer(backbone)
         model.compile()
-    model.fit(distribution.split(stream.dataset()), steps_per_epoch=1000)
+    model.fit(distribution.dataset(stream), steps_per_epoch=1000)
     if distribution.is_main:
         model.save_to_preset("model")
     ```

@@ -3,6 +3,9 @@
 import keras
 import numpy as np
 
+# Draws of float64 that Philox makes of one value of its counter, of 4 x 64 and of 4 x 32 bits.
+_NUMPY_DRAWS, _TENSORFLOW_DRAWS = 4, 2
+
 
 def check_seed(seed) -> None:
     """Raises a ValueError for the seed of a call that is neither an int nor two."""
@@ -41,26 +44,40 @@ class CallSeeds:
         return tf.stack([self.base_seed, self._num_calls.assign_add(1)])
 
 
-def uniform(seed, num_rows, num_columns, stream: int = 0):
+def uniform(seed, num_rows, num_columns, stream: int = 0, first_row=0):
     """float64 `[num_rows, num_columns]`, uniform in [0, 1), fixed by the seed and the stream.
 
-    What draws for different purposes by the same seed takes streams of its own, int64.
+    What draws for different purposes by the same seed takes streams of its own, int64. Rows are
+    numbered from `first_row` on, and the number fixes a row's draws, whatever others are drawn.
     """
     tf = tensorflow()
     if tf is None:
         seed = np.resize(np.append(np.asarray(seed, np.int64), 0), 2)
         seed[0] ^= stream
-        generator = np.random.Generator(np.random.Philox(key=seed.astype(np.uint64)))
-        return generator.random((num_rows, num_columns))
+        counter, skipped = divmod(int(first_row) * num_columns, _NUMPY_DRAWS)
+        bits = np.random.Philox(key=seed.astype(np.uint64), counter=counter)
+        draws = np.random.Generator(bits).random(skipped + num_rows * num_columns)
+        return draws[skipped:].reshape(num_rows, num_columns)
     with tf.device("cpu"):
         seed = tf.cast(seed if tf.is_tensor(seed) else keras.ops.convert_to_numpy(seed), tf.int64)
         if seed.shape.rank == 0:
             seed = tf.stack([seed, 0])
         if stream:
             seed = tf.bitwise.bitwise_xor(seed, tf.constant([stream, 0], tf.int64))
-        draws = tf.random.stateless_uniform(
-            (num_rows, num_columns), seed, dtype=tf.float64, alg="philox"
+        # As `tf.random.stateless_uniform` draws, but for where the counter starts.
+        key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
+        place = tf.cast(first_row, tf.int64) * num_columns
+        skipped = place % _TENSORFLOW_DRAWS
+        counter += tf.cast(tf.stack([place // _TENSORFLOW_DRAWS, 0]), tf.uint64)
+        size = num_rows * num_columns
+        draws = tf.raw_ops.StatelessRandomUniformV2(
+            shape=[size + _TENSORFLOW_DRAWS - 1],
+            key=key,
+            counter=counter,
+            alg=tf.random.Algorithm.PHILOX.value,
+            dtype=tf.float64,
         )
+        draws = tf.reshape(tf.slice(draws, [skipped], [size]), (num_rows, num_columns))
         return draws.numpy() if tf.executing_eagerly() else draws
 
 

@@ -81,3 +81,17 @@ def continuations(tokenizer) -> list[int]:
     else:
         continues = [token.startswith(prefix) for token in tokens]
     return [i for i, flag in enumerate(continues) if flag and i not in special]
+
+
+def unigram_stops(counts, maskable: np.ndarray) -> np.ndarray:
+    """Where the shares of maskable tokens end in [0, 1], float64 `[V]`."""
+    counts = np.asarray(counts, np.float64)
+    is_right = counts.shape == maskable.shape and np.all(counts >= 0)
+    stops = np.cumsum(np.where(maskable, counts, 0.0)) if is_right else np.zeros(1)
+    if not 0.0 < stops[-1] < np.inf:
+        raise ValueError(
+            f"`unigram_counts` must be {len(maskable):,} counts, none of them negative and one of "
+            f"a maskable token above 0. Received: shape {counts.shape}, values from "
+            f"{np.min(counts, initial=np.inf)} to {np.max(counts, initial=-np.inf)}"
+        )
+    return stops / stops[-1]

@@ -306,7 +306,7 @@ class NextSentencePairs(keras.layers.Layer):
         }
         return cls(**{**arguments, **kwargs})
 
-    def call(self, token_ids, seed=None, span_marks=None):
+    def call(self, token_ids, seed=None, span_marks=None, first_row=0):
         tf = tensorflow()
         in_graph = tf is not None and not tf.executing_eagerly()
         if in_graph:
@@ -338,18 +338,18 @@ class NextSentencePairs(keras.layers.Layer):
             )
             with tf.control_dependencies([several]):
                 token_ids = tf.identity(token_ids)
-        pairs = run(xp, token_ids, seed, span_marks)
+        pairs = run(xp, token_ids, seed, span_marks, first_row)
         if in_graph:
             return pairs
         return {name: keras.ops.convert_to_tensor(x) for name, x in pairs.items()}
 
-    def _pairs(self, xp, token_ids, seed, span_marks):
+    def _pairs(self, xp, token_ids, seed, span_marks, first_row):
         num_rows = xp.size(token_ids) // token_ids.shape[1]
         return next_sentence_pairs(
             xp,
             token_ids,
             take(xp, self._kinds, token_ids),
-            uniform(seed, num_rows, _NUM_DRAWS, _STREAM),
+            uniform(seed, num_rows, _NUM_DRAWS, _STREAM, first_row),
             short_rate=self.short_rate,
             sep_token_id=self.sep_token_id,
             pad_token_id=self.pad_token_id,

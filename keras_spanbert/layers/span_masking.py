@@ -19,6 +19,7 @@ from keras_spanbert.layers.masking_schemes import (
     check_span_marks,
     continuations,
     length_probabilities,
+    unigram_stops,
 )
 
 REPLACEMENTS = ("span", "token")
@@ -37,7 +38,7 @@ class SpanMasking(keras.layers.Layer):
     distribution. Spans that overlap or touch are one span. Each span is
     replaced by mask tokens (80%), by random tokens (10%) or not at all (10%).
     Random tokens are drawn from the maskable tokens of the call's own batch,
-    which is the corpus's unigram distribution.
+    which is the corpus's unigram distribution, or by `unigram_counts`.
 
     A special token ends a span: no span reaches across `[SEP]`.
 
@@ -99,6 +100,11 @@ class SpanMasking(keras.layers.Layer):
             first token, 2 for a further one; a 2 behind a 0 or a special token
             begins one, as where a span was cut. A word of which a span has a
             token is masked whole. Defaults to `None`.
+        first_row: int. The first row's number in the data. With
+            `unigram_counts` it, `seed` and a row's ids fix a row's masks,
+            whatever batch the row stands in. Defaults to `0`.
+        unigram_counts: `[V]`, not negative. Random tokens are drawn by it.
+            Defaults to `None`: from the batch's maskable tokens.
 
     Returns:
         A dict of `token_ids` int32 `[B, L]`, the sequence after masking, and,
@@ -112,8 +118,8 @@ class SpanMasking(keras.layers.Layer):
 
     Raises:
         ValueError: where an argument is out of its range, an id out of the
-            vocabulary's, or `span_marks` are given to another scheme, or not to
-            theirs.
+            vocabulary's, `span_marks` are given to another scheme, or not to
+            theirs, or `unigram_counts` are no distribution.
 
     Example:
     ```python
@@ -234,7 +240,7 @@ class SpanMasking(keras.layers.Layer):
             **kwargs,
         )
 
-    def call(self, token_ids, seed=None, span_marks=None):
+    def call(self, token_ids, seed=None, span_marks=None, first_row=0, unigram_counts=None):
         check_span_marks(span_marks, self.scheme)
         tf = tensorflow()
         in_graph = tf is not None and not tf.executing_eagerly()
@@ -265,21 +271,24 @@ class SpanMasking(keras.layers.Layer):
             token_ids = token_ids[None]
             span_marks = None if span_marks is None else span_marks[None]
         run = self._masks if tf is None else tf.autograph.experimental.do_not_convert(self._masks)
-        masks = run(xp, token_ids, self.next_seed() if seed is None else seed, span_marks)
+        seed = self.next_seed() if seed is None else seed
+        if unigram_counts is not None:
+            unigram_counts = unigram_stops(unigram_counts, self._kinds != _SPECIAL)
+        masks = run(xp, token_ids, seed, span_marks, first_row, unigram_counts)
         if rank == 1:
             masks = {name: value[0] for name, value in masks.items()}
         if in_graph:
             return masks
         return {name: keras.ops.convert_to_tensor(x) for name, x in masks.items()}
 
-    def compute_output_spec(self, token_ids, seed=None, span_marks=None):
+    def compute_output_spec(self, token_ids, **kwargs):
         backend = keras.backend.backend()
         if backend != "tensorflow":
             raise ValueError(
                 "`SpanMasking` must be called eagerly or in `tf.data`: it is part of a functional "
                 f"model on TensorFlow alone. Received: a symbolic tensor on {backend}"
             )
-        return super().compute_output_spec(token_ids, seed=seed, span_marks=span_marks)
+        return super().compute_output_spec(token_ids, **kwargs)
 
     def next_seed(self):
         """The seed, two ints, of the next call without one."""
@@ -317,15 +326,16 @@ class SpanMasking(keras.layers.Layer):
     def _num_draws(self, length):
         return span_masks.draws_per_sequence(*self._sizes(length), self._is_linguistic)
 
-    def _draws(self, xp, token_ids, seed):
+    def _draws(self, xp, token_ids, seed, first_row):
         batch_size = xp.size(token_ids) // token_ids.shape[1]
         num_draws = self._num_draws(token_ids.shape[1])
         if self.static_copies is None:
-            return uniform(seed, batch_size, num_draws)
-        copy = xp.floor(uniform(seed, batch_size, 1) * self.static_copies)
+            return uniform(seed, batch_size, num_draws, first_row=first_row)
+        copy = uniform(seed, batch_size, 1, first_row=first_row)
+        copy = xp.floor(copy * self.static_copies)
         return row_uniform(xp, token_ids, copy, self.base_seed, num_draws)
 
-    def _masks(self, xp, token_ids, seed, span_marks):
+    def _masks(self, xp, token_ids, seed, span_marks, first_row, stops):
         length = token_ids.shape[1]
         kinds = take(xp, self._kinds, token_ids)
         masks = span_masks.span_masks(
@@ -333,7 +343,7 @@ class SpanMasking(keras.layers.Layer):
             token_ids,
             kinds != _SPECIAL,
             kinds == _CONTINUATION,
-            self._draws(xp, token_ids, seed),
+            self._draws(xp, token_ids, seed, first_row),
             mask_rate=self.mask_rate,
             max_predictions=self._sizes(length)[1],
             length_probabilities=self.length_probabilities,
@@ -343,6 +353,7 @@ class SpanMasking(keras.layers.Layer):
             random_token_rate=self.random_token_rate,
             replacement=self.replacement,
             span_marks=span_marks,
+            unigram_stops=stops,
         )._asdict()
         empty = self.num_predictions(length) - self._sizes(length)[1]
         if empty:

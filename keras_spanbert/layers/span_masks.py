@@ -115,6 +115,7 @@ def span_masks(
     random_token_rate,
     replacement,
     span_marks=None,
+    unigram_stops=None,
 ):
     """Masks spans of a batch of sequences.
 
@@ -136,6 +137,9 @@ def span_masks(
         replacement: "span" or "token", what shares one choice of the above.
         span_marks: int32 `[B, L]`, see `SpanMasking`. With it half of the
             candidates are linguistic spans. Defaults to `None`.
+        unigram_stops: float64 `[V]`, ascending to 1. Random tokens are drawn by
+            their distribution function. Defaults to `None`: from the maskable
+            tokens of the batch.
 
     Returns:
         `SpanMasks`, of int32 unless said otherwise there.
@@ -198,10 +202,13 @@ def span_masks(
     choice = draws[:, 2 * K + 1 : 2 * K + 1 + M]
     if replacement == "span":
         choice = take(xp, xp.reshape(choice, (-1,)), head)
-    num_tokens = size(xp, position) - 1
     draws = draws[:, 2 * K + 1 + M : 2 * K + 1 + 2 * M]
-    random_number = draw_below(xp, draws, num_tokens)
-    random_place = xp.minimum(take(xp, position, random_number), size(xp, token_ids) - 1)
+    if unigram_stops is None:
+        random_number = draw_below(xp, draws, size(xp, position) - 1)
+        random_place = xp.minimum(take(xp, position, random_number), size(xp, token_ids) - 1)
+        random_ids = take(xp, flat_ids, random_place)
+    else:
+        random_ids = num_at_most(xp, unigram_stops, draws)
     source = xp.where(real, place, 0)
     ids = take(xp, flat_ids, source)
     new_ids = xp.where(
@@ -209,7 +216,7 @@ def span_masks(
         xp.full_like(ids, mask_token_id),
         xp.where(
             choice < mask_token_rate + random_token_rate,
-            take(xp, flat_ids, random_place),
+            random_ids,
             ids,
         ),
     )

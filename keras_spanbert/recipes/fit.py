@@ -94,7 +94,7 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
             report.record_start(logs)
         profiles = [Profile(run.path("profile"), FLAGS.profile)] if FLAGS.profile else []
         model.fit(
-            timed(distribution.split(plan.stream.dataset())),
+            timed(distribution.dataset(plan.stream)),
             epochs=-(-steps // eval_every),
             steps_per_epoch=eval_every,
             validation_data=plan.validation,

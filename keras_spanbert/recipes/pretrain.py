@@ -81,6 +81,7 @@ def run(run: Run) -> None:
             FLAGS.seed,
             FLAGS.min_block_tokens,
             FLAGS.shuffle_blocks,
+            unigram_counts=counts,
         )
     model, report, metrics = fit(
         run,

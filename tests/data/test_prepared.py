@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 
+import keras
 import numpy as np
 import pytest
 
@@ -92,7 +93,7 @@ def test_raw_text_training_sees_the_same_set_of_blocks(
     seen = []
     # What is masked is what was read.
     monkeypatch.setattr(
-        preprocessor, "mask", lambda batch, seed: ({"token_ids": batch}, seed, seed)
+        preprocessor, "mask", lambda batch, seed, **_: ({"token_ids": batch}, seed, seed)
     )
     for source in [prepared, corpus]:
         stream = source.stream(preprocessor, 1, seed=4, min_tokens=3)
@@ -127,6 +128,33 @@ def test_stream_starts_at_any_step(folder, preprocessor):
     for batch, (x, _, _) in zip(expected[13:], other.dataset()):
         np.testing.assert_array_equal(x["token_ids"], batch)
     np.testing.assert_array_equal(other.batch(17)[0]["token_ids"], expected[17])
+
+
+@pytest.mark.parametrize("next_sentence", [False, True])
+def test_a_process_reads_and_masks_its_own_rows_alone(
+    folder, tokenizer, next_sentence, monkeypatch
+):
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH, next_sentence=next_sentence)
+    prepared = PreparedCorpus(folder)
+    stream = prepared.stream(preprocessor, 6, seed=2)
+    stream.start_at(3)
+    whole = list(stream.dataset().take(5).as_numpy_iterator())
+    read = []
+    monkeypatch.setattr(
+        prepared,
+        "read",
+        lambda rows, **kwargs: (
+            read.append(len(rows)) or PreparedCorpus.read(prepared, rows, **kwargs)
+        ),
+    )
+    parts = []
+    for part in range(3):
+        read.clear()
+        parts.append(list(stream.dataset(part, 3).take(5).as_numpy_iterator()))
+        assert read[0] == (6 if next_sentence else 2)
+    for batch, *shares in zip(whole, *parts, strict=True):
+        for value, *own in zip(*map(keras.tree.flatten, [batch, *shares])):
+            np.testing.assert_array_equal(np.concatenate(own), value)
 
 
 def test_counts_are_those_of_the_corpus(corpus, tokenizer, folder):

@@ -3,6 +3,7 @@
 import io
 import json
 
+import keras
 import numpy as np
 import pytest
 
@@ -86,6 +87,32 @@ def test_stream_starts_at_a_step_far_behind_the_state(corpus, preprocessor):
     whole = batches(stream.dataset(), 30)
     stream.start_at(23, state)
     assert batches(stream.dataset(), 7) == whole[23:]
+
+
+@pytest.mark.parametrize("has_counts", [True, False])
+@pytest.mark.parametrize("next_sentence", [False, True])
+def test_rows_of_processes_are_those_of_one(corpus, preprocessor, has_counts, next_sentence):
+    if next_sentence:
+        preprocessor = ks.SpanBertPretrainerPreprocessor(
+            preprocessor.tokenizer, 7, next_sentence=True
+        )
+    counts, _ = corpus.token_counts(preprocessor.tokenizer, 7)
+    counts = counts if has_counts else None
+    stream = TrainingStream(corpus, preprocessor, 6, seed=1, unigram_counts=counts)
+    stream.start_at(2, stream.state(0))
+    whole = list(stream.dataset().take(9).as_numpy_iterator())
+    assert any((x["token_ids"] != whole[0][0]["token_ids"]).any() for x, *_ in whole[1:])
+    parts = [stream.dataset(part, 3).take(9).as_numpy_iterator() for part in range(3)]
+    for batch, *shares in zip(whole, *parts, strict=True):
+        for value, *own in zip(*map(keras.tree.flatten, [batch, *shares])):
+            np.testing.assert_array_equal(np.concatenate(own), value)
+
+
+@pytest.mark.parametrize("part, num_parts", [(0, 4), (3, 3), (-1, 3)])
+def test_error_for_parts_that_are_none(corpus, preprocessor, part, num_parts):
+    stream = TrainingStream(corpus, preprocessor, 6, seed=1)
+    with pytest.raises(ValueError, match="A batch must be shared evenly by parts"):
+        stream.dataset(part, num_parts)
 
 
 def test_batch_is_the_one_that_was_trained_on(corpus, preprocessor):

@@ -61,7 +61,7 @@ def main(mode, texts, output, dies=None):
     evaluation = evaluation.apply(tf.data.experimental.assert_cardinality(2))
     checkpoint = ks.TrainingCheckpoint(os.path.join(output, "checkpoints"), 5, data=stream)
     history = model.fit(
-        distribution.split(stream.dataset()),
+        distribution.dataset(stream),
         epochs=STEPS,
         steps_per_epoch=1,  # The loss of each.
         validation_data=distribution.split(evaluation),
@@ -94,7 +94,7 @@ def main(mode, texts, output, dies=None):
     with open(os.path.join(output, f"{distribution.process}.json"), "w") as file:
         json.dump(result, file)
     if dies:
-        dataset = distribution.split(stream.dataset())
+        dataset = distribution.dataset(stream)
         model.fit(dataset, epochs=100_000, steps_per_epoch=1, callbacks=[Die()], verbose=0)
 
 

@@ -26,6 +26,12 @@ def layer(**kwargs):
     return SpanMasking(97, MASK, range(70, 97), SPECIAL, **kwargs)
 
 
+def leave_out_tensorflow(monkeypatch):
+    if keras.backend.backend() == "tensorflow":
+        pytest.skip("The backend itself")
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # Its import fails.
+
+
 def test_shapes_and_dtypes():
     masks = to_numpy(layer()(batch(), seed=1))
     M = 8  # ceil(0.15 * 53)
@@ -136,6 +142,75 @@ def test_random_tokens_follow_the_batch_not_the_vocabulary():
     assert (now == 10).mean() == pytest.approx(0.9, abs=0.03)
 
 
+def test_random_tokens_follow_the_counts_that_are_given():
+    counts = np.zeros(97)
+    counts[[10, 80]] = 1, 3
+    counts[SEP] = 1000  # Never drawn.
+    masking = layer(mask_token_rate=0.0, random_token_rate=1.0, mask_rate=1.0)
+    ids = np.concatenate([batch(400, seed=1), np.full((1, 53), PAD)])
+    masks = to_numpy(masking(ids, seed=1, unigram_counts=counts))
+    drawn = np.take_along_axis(masks["token_ids"], masks["mask_positions"], axis=1)
+    drawn = drawn[masks["mask_weights"] > 0]
+    assert set(drawn) == {10, 80}
+    # 20,000 draws: 5 deviations.
+    assert np.mean(drawn == 80) == pytest.approx(0.75, abs=5 * (0.75 * 0.25 / len(drawn)) ** 0.5)
+
+
+@pytest.mark.parametrize("has_tensorflow", [True, False])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"scheme": "whole_word", "replacement": "token"},
+        {"scheme": "subword", "max_predictions": 5},
+        {"scheme": "entity", "max_predictions": 3},
+        {"static_copies": 3, "seed": 2},
+    ],
+)
+def test_masks_of_a_row_are_fixed_by_its_number_whatever_the_batch(
+    arguments, has_tensorflow, monkeypatch
+):
+    if not has_tensorflow:
+        leave_out_tensorflow(monkeypatch)
+    masking = layer(mask_rate=0.3, random_token_rate=0.2, **arguments)
+    ids = batch(9)
+    marks = np.tile([0, 0, 1, 2, 2, 0, 1, 2], 7)[:53] + 0 * ids
+    given = {"unigram_counts": np.arange(97), "seed": (3, 4)}
+
+    def mask(rows):
+        some = {"span_marks": marks[rows]} if arguments.get("scheme") == "entity" else {}
+        return to_numpy(masking(ids[rows], first_row=rows.start, **given, **some))
+
+    whole = mask(slice(0, 9))
+    assert not (whole["mask_positions"][3] == whole["mask_positions"][4]).all()
+    for rows in [slice(0, 1), slice(1, 4), slice(4, 9)]:
+        part = mask(rows)
+        for name, value in whole.items():
+            np.testing.assert_array_equal(part[name], value[rows], err_msg=name)
+
+
+def test_numbered_rows_are_the_same_in_tf_data():
+    tf = pytest.importorskip("tensorflow")
+    masking, ids, counts = layer(), batch(8), np.arange(97)
+    dataset = tf.data.Dataset.from_tensor_slices(ids).batch(2).enumerate()
+    dataset = dataset.map(
+        lambda i, rows: masking(rows, seed=5, first_row=2 * i, unigram_counts=counts)
+    )
+    whole = to_numpy(masking(ids, seed=5, unigram_counts=counts))
+    for number, part in enumerate(dataset.as_numpy_iterator()):
+        for name, value in part.items():
+            np.testing.assert_array_equal(value, whole[name][2 * number : 2 * number + 2])
+    assert number == 3
+
+
+@pytest.mark.parametrize(
+    "counts", [np.ones(96), -np.ones(97), np.eye(97)[SEP], np.full(97, np.nan)]
+)
+def test_counts_that_are_no_distribution_are_named(counts):
+    with pytest.raises(ValueError, match="`unigram_counts` must be 97 counts, none of them nega"):
+        layer()(batch(), unigram_counts=counts)
+
+
 @pytest.mark.parametrize("seed", [11, (11, 12)])
 def test_same_seed_same_masks_eagerly_and_in_tf_data(seed):
     import tensorflow as tf
@@ -190,9 +265,7 @@ def test_calls_without_seed_are_fresh_and_fixed_by_the_layers_seed():
 @pytest.mark.parametrize("has_tensorflow", [True, False])
 def test_keras_seed_fixes_the_masks_of_a_layer_without_one(has_tensorflow, monkeypatch):
     if not has_tensorflow:
-        if keras.backend.backend() == "tensorflow":
-            pytest.skip("The backend itself")
-        monkeypatch.setitem(sys.modules, "tensorflow", None)  # Its import fails.
+        leave_out_tensorflow(monkeypatch)
 
     def masked(seed):
         keras.utils.set_random_seed(seed)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_spanbert.data.array_stream import RowStream, check_batch_size
+from keras_spanbert.data.array_stream import Part, RowStream, check_batch_size
 from keras_spanbert.data.blocks import without_marks
 from keras_spanbert.data.marked_text import SPAN_KINDS
 from keras_spanbert.data.masked_batches import (
@@ -21,6 +21,7 @@ from keras_spanbert.data.masked_batches import (
     check_span_marks,
     evaluation_batches,
     masked,
+    needs_whole_batches,
 )
 from keras_spanbert.data.prepared.shards import SPLITS, array_record, dtype
 from keras_spanbert.files import read_json, sha256
@@ -165,10 +166,11 @@ class PreparedCorpus:
         seed,
         min_tokens: int | None = None,
         shuffle_blocks: int | None = None,
+        unigram_counts=None,
     ) -> "PreparedStream":
         """A `PreparedStream` of its training blocks.
 
-        As `Corpus.stream`, whose last two arguments were settled here by `prepare`.
+        As `Corpus.stream`, whose last three arguments were settled here by `prepare`.
         """
         return PreparedStream(self, preprocessor, batch_size, seed)
 
@@ -283,14 +285,26 @@ class PreparedStream(RowStream):
         self.corpus = corpus
         self.preprocessor = preprocessor
 
-    def dataset(self):
-        """`tf.data.Dataset` of `(x, y, sample_weight)`."""
+    def dataset(self, part: int = 0, num_parts: int = 1):
+        """`tf.data.Dataset` of `(x, y, sample_weight)`, or of a process's rows of each.
+
+        Reads and masks these alone, but for pairs of sentences, which are made
+        of whole batches.
+
+        Args:
+            part, num_parts: see `Part`. Default to all rows.
+        """
         tf = import_tensorflow("A corpus")
 
-        shape = [None, self.batch_size, self.corpus.sequence_length]
+        counts, _ = self.corpus.token_counts()
+        own = Part(self.batch_size, part, num_parts)
+        is_whole = needs_whole_batches(self.preprocessor, counts)
+        read = Part(self.batch_size) if is_whole else own
         blocks = tf.data.Dataset.from_generator(
-            lambda: self._blocks(self.first_step),
-            output_signature=tf.TensorSpec(shape, tf.int32),
+            lambda: self._blocks(self.first_step, read),
+            output_signature=tf.TensorSpec(
+                [None, read.size, self.corpus.sequence_length], tf.int32
+            ),
         )
         batches = blocks.prefetch(1).unbatch()
         are_full = self.corpus.min_tokens >= self.corpus.sequence_length - 2
@@ -301,6 +315,8 @@ class PreparedStream(RowStream):
             self.first_step,
             are_full,
             may_have_marks=True,
+            unigram_counts=counts,
+            part=own,
         )
         return batches.prefetch(tf.data.AUTOTUNE)
 
@@ -310,17 +326,17 @@ class PreparedStream(RowStream):
         stream.start_at(step)
         return next(iter(stream.dataset()))
 
-    def _blocks(self, step):
-        """Arrays `[batches, batch_size, L]`."""
+    def _blocks(self, step, part):
+        """Arrays `[batches, rows of the part, L]`."""
         waiting = []
         batches = 1  # The first one soon.
         for rows in self._rows(step):
-            waiting.append(rows)
+            waiting.append(rows[part.rows])
             if len(waiting) == batches:
                 blocks = self.corpus.read(np.concatenate(waiting), with_marks=True)
-                yield blocks.reshape(len(waiting), self.batch_size, -1)
+                yield blocks.reshape(len(waiting), part.size, -1)
                 waiting = []
-                batches = max(1, _READ_ROWS // self.batch_size)
+                batches = max(1, _READ_ROWS // part.size)
 
 
 def is_prepared(path: str) -> bool:

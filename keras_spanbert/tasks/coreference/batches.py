@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import keras
 import numpy as np
 
-from keras_spanbert.data.array_stream import RowStream, epoch_order
+from keras_spanbert.data.array_stream import Part, RowStream, epoch_order
 from keras_spanbert.models.length_batches import round_up
 from keras_spanbert.optional import import_tensorflow
 from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_spans
@@ -256,18 +256,20 @@ class DocumentStream(RowStream):
             self.num_rows * sizes.segments * sizes.length,
         )
 
-    def dataset(self):
-        """`tf.data.Dataset` of batches."""
+    def dataset(self, part: int = 0, num_parts: int = 1):
+        """See `ArrayStream.dataset`."""
         tf = import_tensorflow("A stream")
+
+        own = Part(self.batch_size, part, num_parts)
 
         def batches():
             place = self.first_step * self.batch_size
             for rows in self._rows(self.first_step):
                 epochs = [(place + i) // self.num_rows for i in range(self.batch_size)]
-                yield self.documents.batch(zip(rows.tolist(), epochs))
+                yield self.documents.batch(list(zip(rows.tolist(), epochs))[own.rows])
                 place += self.batch_size
 
-        example = self.documents.batch([(0, 0)] * self.batch_size)
+        example = self.documents.batch([(0, 0)] * own.size)
         signature = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, tf.int32), example)
         return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(
             tf.data.AUTOTUNE

@@ -131,7 +131,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         self.build(None)
         return self._packer(self.tokenizer(x))
 
-    def mask(self, token_ids, seed=None, span_marks=None):
+    def mask(self, token_ids, seed=None, span_marks=None, first_row=0, unigram_counts=None):
         """Masks sequences that are tokenised and packed already.
 
         Args:
@@ -139,6 +139,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             seed: int or two ints. See `SpanMasking`.
             span_marks: int, of the shape of `token_ids`, where linguistic spans
                 are, for the schemes that take them. See `SpanMasking`.
+            first_row, unigram_counts: see `SpanMasking`. Pairs are still of
+                the batch, whose texts they exchange.
 
         Returns:
             `(x, y, sample_weight)`, as a call gives for strings.
@@ -148,9 +150,15 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         if self.next_sentence:
             # One seed for both: their draws differ.
             seed = self._masking.next_seed() if seed is None else seed
-            pairs = self._pairs(token_ids, seed=seed, span_marks=span_marks)
+            pairs = self._pairs(token_ids, seed=seed, span_marks=span_marks, first_row=first_row)
             token_ids, span_marks = pairs["token_ids"], pairs.get("span_marks")
-        masks = self._masking(token_ids, seed=seed, span_marks=span_marks)
+        masks = self._masking(
+            token_ids,
+            seed=seed,
+            span_marks=span_marks,
+            first_row=first_row,
+            unigram_counts=unigram_counts,
+        )
         is_padding = masks["token_ids"] == self.tokenizer.pad_token_id
         padding_mask = 1 - _as_type(is_padding, masks["token_ids"])
         x = {
