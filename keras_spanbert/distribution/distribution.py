@@ -31,6 +31,7 @@ class Distribution:
         num_parts: int = 1,
         num_devices: int | None = None,
         strategy=None,
+        heartbeats=None,
     ):
         self.num_replicas = num_replicas
         self.process = process
@@ -41,6 +42,7 @@ class Distribution:
         self.num_devices = num_devices or num_replicas
         self.feeds_in_loop = strategy is None
         self._strategy = strategy
+        self._heartbeats = heartbeats
         self._copies = {}
 
     def scope(self):
@@ -128,4 +130,7 @@ class Distribution:
         else:
             import torch
 
+            # Together, lest one that is slow to come find no store any more.
+            torch.distributed.barrier()
+            self._heartbeats.stop()
             torch.distributed.destroy_process_group()

@@ -1,5 +1,6 @@
 """Training on many devices and hosts, by each backend's own engine."""
 
+import atexit
 import contextlib
 import os
 
@@ -7,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.distribution.distribution import Distribution
+from keras_spanbert.distribution.heartbeats import beat
 from keras_spanbert.distribution.layout import new_layout
 
 MODES = ("auto", "none", "data", "model")
@@ -33,8 +35,9 @@ def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
     Args:
         mode: "auto", "none", "data" or "model". Defaults to `"auto"`: "data"
             where there are several devices or processes, else "none".
-        dead_after: int. Seconds of silence after which a process of JAX counts
-            as dead, and the others stop with an error. Defaults to `30`.
+        dead_after: int. Seconds of silence after which a process of JAX or
+            PyTorch counts as dead, and the others stop with an error. Defaults
+            to `30`.
 
     Returns:
         `Distribution`.
@@ -67,7 +70,7 @@ def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
         )
     if backend == "jax":
         return _jax(mode, dead_after)
-    return _tensorflow(mode) if backend == "tensorflow" else _torch(mode)
+    return _tensorflow(mode) if backend == "tensorflow" else _torch(mode, dead_after)
 
 
 def _tensorflow(mode):
@@ -157,7 +160,7 @@ def _connect_jax(count, dead_after):
     keras.utils.set_random_seed(int(multihost_utils.broadcast_one_to_all(seed)))
 
 
-def _torch(mode):
+def _torch(mode, dead_after):
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if mode == "none" or (mode == "auto" and count == 1):
         if count > 1:
@@ -180,7 +183,10 @@ def _torch(mode):
         "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     )
     process = torch.distributed.get_rank()
-    return Distribution(count, process, count, process, count)
+    heartbeats = beat(process, count, dead_after)
+    # A script that ends without closing, or by an error, whose connections the others see end.
+    atexit.register(heartbeats.stop)
+    return Distribution(count, process, count, process, count, heartbeats=heartbeats)
 
 
 def _hide_gpus_from_tensorflow():

@@ -227,6 +227,20 @@ def test_two_processes_equal_one_and_stop_within_a_minute_where_one_dies(
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+def test_a_process_that_is_silent_is_noticed_within_a_minute(texts, tmp_path):
+    first, second = launch([SCRIPT, "data", texts, str(tmp_path), "frozen"])
+    try:
+        (code,), output = finish([first])
+        assert time.time() - (tmp_path / "died").stat().st_mtime < 60
+        assert code and second.poll() is None, output
+        if BACKEND == "torch":
+            assert "no word from process 1 for 8 s (`dead_after`)" in output
+    finally:
+        os.killpg(second.pid, signal.SIGKILL)
+        second.communicate()
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
 def test_all_stop_where_the_first_alone_sees_a_mistake(texts, tmp_path):
     (tmp_path / "something").write_text("")
     flags = [f"--train_data={texts}", f"--output={tmp_path}", "--batch_size=4"]
