@@ -2,16 +2,19 @@
 
 import atexit
 import contextlib
+import datetime
 import os
 
 import keras
 import numpy as np
 
 from keras_spanbert.distribution.distribution import Distribution
-from keras_spanbert.distribution.heartbeats import beat
+from keras_spanbert.distribution.heartbeats import Heartbeats
 from keras_spanbert.distribution.layout import new_layout
 
 MODES = ("auto", "none", "data", "model")
+# How long processes wait for one another when they start.
+_START_SECONDS = 300
 
 
 def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
@@ -178,12 +181,27 @@ def _torch(mode, dead_after):
 
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # Flags and steps are exchanged on the CPU.
+    process = int(os.environ["RANK"])
+    # torchrun keeps one store for all of its restarts: without a prefix, processes would be sent to
+    # those of before, which are gone.
+    prefix = f"keras_spanbert/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+    has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+    def store(is_master=False):
+        place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        timeout = datetime.timedelta(seconds=_START_SECONDS)
+        opened = torch.distributed.TCPStore(*place, is_master=is_master, timeout=timeout)
+        return torch.distributed.PrefixStore(prefix, opened)
+
     torch.distributed.init_process_group(
-        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        # Flags and steps are exchanged on the CPU.
+        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+        store=store(is_master=process == 0 and not has_store),
+        rank=process,
+        world_size=count,
     )
-    process = torch.distributed.get_rank()
-    heartbeats = beat(process, count, dead_after)
+    # A store of its own: what waits in one holds up all that use it.
+    heartbeats = Heartbeats(store(), process, count, dead_after)
     # A script that ends without closing, or by an error, whose connections the others see end.
     atexit.register(heartbeats.stop)
     return Distribution(count, process, count, process, count, heartbeats=heartbeats)

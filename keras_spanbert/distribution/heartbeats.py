@@ -4,7 +4,6 @@ A process that ends closes its connections, which its peers see at once. A host 
 its network closes none: the others would wait in an exchange for as long as that may take.
 """
 
-import datetime
 import os
 import sys
 import threading
@@ -80,18 +79,5 @@ class Heartbeats:
         return told
 
 
-def beat(process: int, num_processes: int, dead_after: int) -> Heartbeats:
-    """Heartbeats through the store by which the processes found one another."""
-    import torch
-
-    store = torch.distributed.TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        is_master=False,
-        timeout=datetime.timedelta(seconds=dead_after),
-    )
-    return Heartbeats(store, process, num_processes, dead_after)
-
-
 def _key(process):
-    return f"keras_spanbert/heartbeat/{process}"
+    return f"heartbeat/{process}"

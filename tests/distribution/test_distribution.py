@@ -240,6 +240,30 @@ def test_a_process_that_is_silent_is_noticed_within_a_minute(texts, tmp_path):
         second.communicate()
 
 
+@pytest.mark.skipif(BACKEND != "torch", reason="torchrun is PyTorch's")
+def test_torchrun_starts_processes_again_and_they_go_on(texts, tmp_path):
+    output = tmp_path / "run"
+    flags = [
+        f"--train_data={texts}", f"--output={output}", *FLAGS, "--steps=200", "--eval_every=200",
+        "--checkpoint_every=5", "--resume",
+    ]  # fmt: skip
+    torchrun = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--max-restarts=2"]
+    run = start([*torchrun, f"--master_port={free_port()}", "train.py", *flags])
+    try:
+        for step in [10, 30]:
+            ends = time.monotonic() + TIMEOUT
+            while not list(output.glob(f"checkpoints/step-{step}")) and time.monotonic() < ends:
+                time.sleep(0.05)
+            workers = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True)
+            os.kill(int(workers.stdout.split()[step == 30]), signal.SIGKILL)
+    finally:
+        codes, text = finish([run])
+    assert codes == [0], text
+    starts = [int(step) for step in re.findall(r"Going on from step (\d+)", text)]
+    assert len(starts) == 2 and 10 <= starts[0] and 30 <= starts[1], text
+    assert json.loads((output / "metrics.json").read_text())["steps"] == 200
+
+
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
 def test_all_stop_where_the_first_alone_sees_a_mistake(texts, tmp_path):
     (tmp_path / "something").write_text("")
