@@ -1,9 +1,13 @@
 """Prepared corpora: the same blocks whichever way they are made, read in any order."""
 
+import filecmp
 import importlib.util
 import json
 import os
 import shutil
+import signal
+import threading
+import time
 
 import keras
 import numpy as np
@@ -84,6 +88,54 @@ def test_beam_gives_the_same_folder(corpus, tokenizer, folder, tmp_path):
     for split in ["train", "held_out"]:
         np.testing.assert_array_equal(all_blocks(by_beam, split), all_blocks(plain, split))
     np.testing.assert_array_equal(by_beam.token_counts()[0], plain.token_counts()[0])
+
+
+def test_dask_gives_the_same_files_where_a_worker_is_killed(tokenizer, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    pytest.importorskip("apache_beam")
+    generator = np.random.default_rng(0)
+    for i in range(6):
+        (tmp_path / f"{i}.txt").write_text(" ".join(generator.choice(WORDS, size=400_000)))
+    corpus = Corpus(str(tmp_path / "*.txt"))
+    plain, by_dask = tmp_path / "plain", tmp_path / "by_dask"
+    prepare(corpus, tokenizer, LENGTH, str(plain))
+    killed, is_over = [], threading.Event()
+
+    def kill(client):
+        while not is_over.is_set():
+            time.sleep(0.01)
+            if list(tmp_path.rglob("*.found.npz")):
+                killed.append(next(iter(client.run(os.getpid).values())))
+                os.kill(killed[0], signal.SIGKILL)
+                return
+
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as client:
+        killer = threading.Thread(target=kill, args=[client])
+        killer.start()
+        address = f"--dask_client_address={cluster.scheduler_address}"
+        options = dict(beam_runner="DaskRunner", beam_options=[address])
+        prepare(corpus, tokenizer, LENGTH, str(by_dask), **options)
+        is_over.set()
+        killer.join()
+    assert killed
+    names = sorted(os.listdir(plain))
+    assert len(names) == 7 and sorted(os.listdir(by_dask)) == names
+    assert filecmp.cmpfiles(plain, by_dask, names, shallow=False) == (names, [], [])
+
+
+def test_a_shard_that_was_finished_is_not_made_again(corpus, tokenizer, tmp_path):
+    pytest.importorskip("apache_beam")
+    from keras_spanbert.data.prepared.beam import _WriteShard
+    from keras_spanbert.data.prepared.writer import _jobs
+
+    (job, *_) = _jobs(corpus, tokenizer, LENGTH, str(tmp_path), 3, 2)
+    writer = _WriteShard(VOCABULARY, False)
+    writer.setup()
+    writer.process(job)
+    written = os.stat(job["path"]).st_mtime_ns
+    writer.process(job)
+    assert os.stat(job["path"]).st_mtime_ns == written
 
 
 def test_raw_text_training_sees_the_same_set_of_blocks(

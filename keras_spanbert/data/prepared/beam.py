@@ -12,6 +12,11 @@ from keras_spanbert import files
 from keras_spanbert.data.prepared.shards import write_shard
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
+# Beam knows this one by its class alone.
+_CLASSES = {"DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
+# Else Dask would take 128 shards for one piece of work.
+_PARTITIONS = ("--dask_partition_size", "--dask_npartitions")
+
 
 def by_runner(name: str, options: Sequence[str] = ()) -> Callable:
     """What `prepare` runs its jobs by, a job a shard.
@@ -26,15 +31,19 @@ def by_runner(name: str, options: Sequence[str] = ()) -> Callable:
         ValueError: where the runner is not installed.
     """
     try:
-        runner = apache_beam.runners.create_runner(name)
+        runner = apache_beam.runners.create_runner(_CLASSES.get(name, name))
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"`beam_runner` must be one that is installed. Received: {name!r}: {error}"
         ) from None
 
+    options = list(options)
+    if name == "DaskRunner" and not any(option.startswith(_PARTITIONS) for option in options):
+        options.append(f"{_PARTITIONS[0]}=1")
+
     def run(jobs, tokenizer):
         writer = _WriteShard(list(tokenizer.get_vocabulary()), tokenizer.lowercase)
-        with apache_beam.Pipeline(runner, PipelineOptions(list(options))) as pipeline:
+        with apache_beam.Pipeline(runner, PipelineOptions(options)) as pipeline:
             _ = (
                 pipeline
                 | "Shards" >> apache_beam.Create(jobs)
@@ -55,6 +64,8 @@ class _WriteShard(apache_beam.DoFn):
         self.tokenizer = SpanBertTokenizer(self.vocabulary, lowercase=self.lowercase)
 
     def process(self, job):
+        if os.path.exists(_found_path(job["path"])):
+            return  # Done by a worker that was lost with what it had to tell.
         split, shard, counts = write_shard(job, self.tokenizer)
         with files.replacing(_found_path(job["path"]), "wb") as file:
             np.savez(file, found=json.dumps([split, shard]), counts=counts)
