@@ -83,6 +83,19 @@ def test_mistakes_with_prepared_corpora(prepared, texts, tmp_path, capsys):
         shard.write_bytes(content)
 
 
+@pytest.mark.once
+@pytest.mark.usefixtures("untraced")
+def test_mistake_of_pairs_of_blocks_that_cross_documents(texts, tmp_path, capsys):
+    folder = tmp_path / "prepared"
+    in_process(
+        "--task=prepare", f"--train_data={texts}", f"--output={folder}", "--cross_documents",
+        "--document_boundary=line", "--sequence_length=16", "--vocabulary_size=200",
+    )  # fmt: skip
+    flags = [f"--train_data={folder}", f"--output={tmp_path / 'run'}", *TINY]
+    mistake(capsys, [*flags, "--objectives=mlm,nsp"], "of one document each", str(folder))
+    assert not (tmp_path / "run").exists()
+
+
 def test_figures_in_history_and_tensorboard_with_several_steps_a_call(prepared, tmp_path):
     output = tmp_path / "run"
     several = [] if keras.backend.backend() == "torch" else ["--steps_per_execution=2"]
