@@ -181,3 +181,17 @@ def test_mistakes_with_spans(texts, prepared, tmp_path, capsys):
     names = ["--spans=no_pipeline", "installed", "no_pipeline"]
     mistake(capsys, [*flags, f"--train_data={texts}", names[0]], *names[1:])
     assert sorted(os.listdir(tmp_path)) == ["a.jsonl"]
+
+
+@pytest.mark.once
+def test_spans_are_found_for_a_folder_of_any_name(texts, tmp_path):
+    spacy = pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
+    nlp = spacy.blank("en")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "FRUIT", "pattern": "apple"}])
+    nlp.to_disk(tmp_path / "pipeline")
+    output = tmp_path / "[1] of *" / "corpus"
+    in_process(
+        "--task=prepare", f"--train_data={texts}", f"--output={output}", "--sequence_length=16",
+        "--vocabulary_size=200", "--held_out=0.2", f"--spans={tmp_path / 'pipeline'}",
+    )  # fmt: skip
+    assert PreparedCorpus(str(output)).lacks_spans["entity"] == []
