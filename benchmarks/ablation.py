@@ -105,6 +105,8 @@ def check(plan: dict) -> None:
         raise ValueError(f"A plan must have no keys but {known}. Received: {set(plan) - known}")
     if not plan.get("rows"):
         raise ValueError("A plan must have `rows`. Received: none")
+    if "pretrain" not in plan and any(row is not None for row in plan["rows"].values()):
+        raise ValueError("A plan must have `pretrain`, the flags of its rows. Received: none")
     if None in plan["rows"].values() and not plan.get("start"):
         raise ValueError("A row of null takes `start`, a preset. Received: none")
     for name, flags in plan.get("fine_tunings", {}).items():

@@ -127,6 +127,13 @@ def test_error_for_what_is_no_plan(change, message):
         ablation.check({**PLAN, **change})
 
 
+def test_plan_of_rows_that_pretrain_has_flags_for_these():
+    plan = {name: value for name, value in PLAN.items() if name != "pretrain"}
+    with pytest.raises(ValueError, match="must have `pretrain`"):
+        ablation.check(plan)
+    ablation.check({**plan, "rows": {"as it is": None}})
+
+
 def test_learning_curve_is_found_again_from_its_points():
     true = [1.5, 5e4, 0.3, 2e6, 0.25]
     runs = [

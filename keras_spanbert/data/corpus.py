@@ -22,7 +22,7 @@ from keras_spanbert.data.blocks import (
 from keras_spanbert.data.document_lines import is_document_lines, read_document_lines
 from keras_spanbert.data.evaluation_blocks import EvaluationBlocks
 from keras_spanbert.data.marked_text import SPAN_KINDS
-from keras_spanbert.data.masked_batches import check_span_marks, evaluation_batches
+from keras_spanbert.data.masked_batches import check_corpus, evaluation_batches
 from keras_spanbert.data.text_files import DOCUMENT_BOUNDARIES, find_files, read_documents
 from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.data.vocabulary import WordCounts, train_vocabulary
@@ -254,7 +254,7 @@ class Corpus:
             ValueError: where a batch has more rows than there are blocks to
                 train on.
         """
-        check_span_marks(self, preprocessor)
+        check_corpus(self, preprocessor)
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
         counts = TokenCounts(tokenizer)
         held_out = EvaluationBlocks(None if steps is None else steps * batch_size)
@@ -329,7 +329,7 @@ class Corpus:
         Returns:
             `tf.data.Dataset` of `(x, y, sample_weight)`, in memory.
         """
-        check_span_marks(self, preprocessor)
+        check_corpus(self, preprocessor)
         held_out = EvaluationBlocks(None if steps is None else steps * batch_size)
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
         cutter = BlockCutter(tokenizer, length, min_tokens)

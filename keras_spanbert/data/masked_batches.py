@@ -18,8 +18,17 @@ def needs_whole_batches(preprocessor, unigram_counts) -> bool:
     return preprocessor.next_sentence or unigram_counts is None
 
 
-def check_span_marks(corpus, preprocessor) -> None:
-    """Raises a ValueError where a corpus lacks the linguistic spans of the masking scheme."""
+def check_corpus(corpus, preprocessor) -> None:
+    """Raises a ValueError where a corpus lacks what the preprocessor takes.
+
+    That is linguistic spans of the masking scheme, and for pairs blocks of one document each.
+    """
+    if preprocessor.next_sentence and corpus.cross_documents:
+        raise ValueError(
+            "`next_sentence` (--objectives with nsp) takes blocks of one document each, since a "
+            "pair is of one. Received: blocks that cross documents (cross_documents=True, "
+            f"--cross_documents), of {', '.join(corpus.files[:1])}"
+        )
     scheme = preprocessor.masking.scheme
     if scheme not in LINGUISTIC_SCHEMES or not corpus.lacks_spans[scheme]:
         return

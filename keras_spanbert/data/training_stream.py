@@ -6,7 +6,7 @@ import copy
 import numpy as np
 
 from keras_spanbert.data.array_stream import Part, check_batch_size
-from keras_spanbert.data.masked_batches import check_span_marks, masked, needs_whole_batches
+from keras_spanbert.data.masked_batches import check_corpus, masked, needs_whole_batches
 from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
 from keras_spanbert.optional import import_tensorflow
 
@@ -64,7 +64,7 @@ class TrainingStream:
         shuffle_blocks: int = 10_000,
         unigram_counts=None,
     ):
-        check_span_marks(corpus, preprocessor)
+        check_corpus(corpus, preprocessor)
         self.corpus = corpus
         self.preprocessor = preprocessor
         self.batch_size = batch_size

@@ -379,24 +379,12 @@ class SpanMasking(keras.layers.Layer):
 
     def get_config(self):
         config = super().get_config()
-        config.update(
-            {
-                "vocabulary_size": self.vocabulary_size,
-                "mask_token_id": self.mask_token_id,
-                "continuation_token_ids": list(self.continuation_token_ids),
-                "special_token_ids": list(self.special_token_ids),
-                "mask_rate": self.mask_rate,
-                "max_predictions": self.max_predictions,
-                "geometric_p": self.geometric_p,
-                "max_span_words": self.max_span_words,
-                "max_span_tokens": self.max_span_tokens,
-                "mask_token_rate": self.mask_token_rate,
-                "random_token_rate": self.random_token_rate,
-                "replacement": self.replacement,
-                "scheme": self.scheme,
-                "seed": self.seed,
-                "predictions_multiple": self.predictions_multiple,
-                "static_copies": self.static_copies,
-            }
-        )
+        names = [
+            "vocabulary_size", "mask_token_id", "mask_rate", "max_predictions", "geometric_p",
+            "max_span_words", "max_span_tokens", "mask_token_rate", "random_token_rate",
+            "replacement", "scheme", "seed", "predictions_multiple", "static_copies",
+        ]  # fmt: skip
+        config.update({name: getattr(self, name) for name in names})
+        for name in ["continuation_token_ids", "special_token_ids"]:
+            config[name] = list(getattr(self, name))
         return config

@@ -1,6 +1,7 @@
 """`--task=prepare`: text is tokenised and cut into blocks once, for many runs."""
 
 import contextlib
+import glob
 import importlib.util
 import os
 import tempfile
@@ -64,7 +65,7 @@ def _with_spans(corpus, output):
             if (i + 1) * 10 // num_files > i * 10 // num_files:
                 log(f"{i + 1:,}/{num_files:,} files with their linguistic spans")
         yield Corpus(
-            os.path.join(folder, "*.jsonl"),
+            os.path.join(glob.escape(folder), "*.jsonl"),
             held_out=FLAGS.held_out,
             cross_documents=FLAGS.cross_documents,
         )

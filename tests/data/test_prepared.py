@@ -275,6 +275,21 @@ def test_damaged_shard_is_named_and_refused_or_skipped(folder, tmp_path, how, ca
     assert len(all_blocks(left)) == left.num_blocks()
 
 
+def test_pairs_take_blocks_of_one_document_each(corpus, texts, tokenizer, folder, tmp_path):
+    crossing = Corpus(texts, "blank_line", held_out=0.2, cross_documents=True)
+    prepared = prepare(crossing, tokenizer, LENGTH, str(tmp_path / "crossing"), min_tokens=3)
+    pairs = ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH, next_sentence=True)
+    for one in [prepared, crossing]:
+        for method in [one.stream, one.survey, one.evaluation_dataset]:
+            seed = {"seed": 1} if method == one.stream else {}
+            with pytest.raises(ValueError, match="`next_sentence` .* of one document each"):
+                method(pairs, 4, **seed)
+    for one in [PreparedCorpus(folder), corpus]:
+        one.stream(pairs, 4, seed=1)
+        one.evaluation_dataset(pairs, 4)
+    prepared.stream(ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH), 4, seed=1)
+
+
 def test_error_for_another_version(folder, tmp_path):
     path = copy(folder, tmp_path) / "prepared.json"
     manifest = json.loads(path.read_text())

@@ -83,6 +83,19 @@ def test_mistakes_with_prepared_corpora(prepared, texts, tmp_path, capsys):
         shard.write_bytes(content)
 
 
+@pytest.mark.once
+@pytest.mark.usefixtures("untraced")
+def test_mistake_of_pairs_of_blocks_that_cross_documents(texts, tmp_path, capsys):
+    folder = tmp_path / "prepared"
+    in_process(
+        "--task=prepare", f"--train_data={texts}", f"--output={folder}", "--cross_documents",
+        "--document_boundary=line", "--sequence_length=16", "--vocabulary_size=200",
+    )  # fmt: skip
+    flags = [f"--train_data={folder}", f"--output={tmp_path / 'run'}", *TINY]
+    mistake(capsys, [*flags, "--objectives=mlm,nsp"], "of one document each", str(folder))
+    assert not (tmp_path / "run").exists()
+
+
 def test_figures_in_history_and_tensorboard_with_several_steps_a_call(prepared, tmp_path):
     output = tmp_path / "run"
     several = [] if keras.backend.backend() == "torch" else ["--steps_per_execution=2"]
@@ -168,3 +181,17 @@ def test_mistakes_with_spans(texts, prepared, tmp_path, capsys):
     names = ["--spans=no_pipeline", "installed", "no_pipeline"]
     mistake(capsys, [*flags, f"--train_data={texts}", names[0]], *names[1:])
     assert sorted(os.listdir(tmp_path)) == ["a.jsonl"]
+
+
+@pytest.mark.once
+def test_spans_are_found_for_a_folder_of_any_name(texts, tmp_path):
+    spacy = pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
+    nlp = spacy.blank("en")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "FRUIT", "pattern": "apple"}])
+    nlp.to_disk(tmp_path / "pipeline")
+    output = tmp_path / "[1] of *" / "corpus"
+    in_process(
+        "--task=prepare", f"--train_data={texts}", f"--output={output}", "--sequence_length=16",
+        "--vocabulary_size=200", "--held_out=0.2", f"--spans={tmp_path / 'pipeline'}",
+    )  # fmt: skip
+    assert PreparedCorpus(str(output)).lacks_spans["entity"] == []

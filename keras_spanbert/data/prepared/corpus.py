@@ -18,7 +18,7 @@ from keras_spanbert.data.blocks import without_marks
 from keras_spanbert.data.marked_text import SPAN_KINDS
 from keras_spanbert.data.masked_batches import (
     EVALUATION_SEED,
-    check_span_marks,
+    check_corpus,
     evaluation_batches,
     masked,
     needs_whole_batches,
@@ -51,6 +51,7 @@ class PreparedCorpus:
         min_tokens: int, see `Corpus.blocks`.
         vocabulary: list of tokens.
         lowercase: bool.
+        cross_documents: bool, see `Corpus`.
         files: list of strings, paths of its shards.
         evaluation_texts: strings, those of the blocks that `evaluation_dataset`
             or `survey` drew from.
@@ -83,6 +84,8 @@ class PreparedCorpus:
         self.min_tokens = manifest["min_tokens"]
         self.vocabulary = manifest["vocabulary"]
         self.lowercase = manifest["lowercase"]
+        # Folders from before it was written there do not tell.
+        self.cross_documents = manifest.get("cross_documents", False)
         self._counts = np.array(manifest["counts"])
         self._shards = manifest["shards"]
         self._check_shards(damaged_shards)
@@ -188,7 +191,7 @@ class PreparedCorpus:
     ):
         """See `Corpus.evaluation_dataset`; `min_tokens` is that of `prepare`."""
         self.check(preprocessor.tokenizer, preprocessor.sequence_length)
-        check_span_marks(self, preprocessor)
+        check_corpus(self, preprocessor)
         self.evaluation_texts = (text for text, _ in self.documents(split))
 
         def blocks():
@@ -280,7 +283,7 @@ class PreparedStream(RowStream):
 
     def __init__(self, corpus, preprocessor, batch_size: int, seed):
         corpus.check(preprocessor.tokenizer, preprocessor.sequence_length)
-        check_span_marks(corpus, preprocessor)
+        check_corpus(corpus, preprocessor)
         super().__init__(corpus.num_blocks(), batch_size, seed)
         self.corpus = corpus
         self.preprocessor = preprocessor

@@ -89,6 +89,7 @@ def prepare(
             "sequence_length": sequence_length,
             "min_tokens": min_tokens,
             "lowercase": tokenizer.lowercase,
+            "cross_documents": corpus.cross_documents,
             "vocabulary": tokenizer.get_vocabulary(),
             "counts": counts.tolist(),
             "shards": shards,
