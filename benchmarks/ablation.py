@@ -77,18 +77,18 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=None, help="Ends then; goes on later.")
-    parser.add_argument("--fine_tunings", nargs="*", help="Names of those to run; default: all.")
+    parser.add_argument("--rows", nargs="+", help="Names of those to run; default: all.")
+    parser.add_argument("--fine_tunings", nargs="*", help="Likewise.")
     parser.add_argument("--show", action="store_true", help="Writes the tables of what there is.")
     args = parser.parse_args()
     plan = files.read_json(args.plan)
     check(plan)
-    known = plan.setdefault("fine_tunings", {})
-    for name in set(args.fine_tunings or []) - set(known):
-        parser.error(
-            f"--fine_tunings must name those of the plan, {sorted(known)}. Received: {name}"
-        )
-    if args.fine_tunings is not None:
-        plan["fine_tunings"] = {n: runs for n, runs in known.items() if n in args.fine_tunings}
+    for part in ["rows", "fine_tunings"]:
+        chosen, known = getattr(args, part), plan.get(part, {})
+        for name in set(chosen or []) - set(known):
+            parser.error(f"--{part} must name some of {sorted(known)}. Received: {name}")
+        if chosen is not None:
+            plan[part] = {name: value for name, value in known.items() if name in chosen}
     stages = list(stages_of(plan, args.seeds, args.folder))
     os.makedirs(args.folder, exist_ok=True)
     is_whole = args.show or run_all(stages, args.folder, args.minutes)

@@ -36,6 +36,7 @@ DEMO = ("python -m keras_spanbert.demo", "spanbert-demo")
 DRAW = ("python docs/draw_spans.py",)
 # What begins so is not run, and why. Flags of train.py and of benchmarks are checked all the same.
 NOT_RUN = (
+    ("export ", "names places for the lines after it"),
     ("pip install", "makes an environment anew, as continuous integration does"),
     ("docker run", "takes Docker and an image from the network"),
     ("curl", "asks the server of the line before"),
