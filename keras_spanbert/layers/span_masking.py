@@ -299,7 +299,9 @@ class SpanMasking(keras.layers.Layer):
         _, num_drawn = self._sizes(sequence_length)
         return num_drawn + -num_drawn % self.predictions_multiple
 
-    def drawn_span_lengths(self, batch_size: int, sequence_length: int, seed) -> np.ndarray:
+    def drawn_span_lengths(
+        self, batch_size: int, sequence_length: int, seed, first_row: int = 0
+    ) -> np.ndarray:
         """Lengths of the random spans that a call draws, before they merge and end.
 
         Args:
@@ -308,12 +310,13 @@ class SpanMasking(keras.layers.Layer):
             seed: int or two ints. The call's seed. With `static_copies` the
                 draws of sequences depend on their ids: these are others of the
                 same distribution.
+            first_row: int. The call's. Defaults to `0`.
 
         Returns:
             int32 array `[B, K]`, in words.
         """
         num_candidates, _ = self._sizes(sequence_length)
-        draws = uniform(seed, batch_size, self._num_draws(sequence_length))
+        draws = uniform(seed, batch_size, self._num_draws(sequence_length), first_row=first_row)
         draws = draws[:, num_candidates + 1 : 2 * num_candidates + 1]
         return span_masks.span_lengths(np, draws, self.length_probabilities)
 

@@ -22,6 +22,8 @@ def check() -> None:
     names = FLAGS.objectives
     is_right = "mlm" in names and len(set(names)) == len(names) and set(names) <= set(_NAMES)
     checks.check_value("objectives", is_right, "mlm, and sbo or nsp or both behind it")
+    if not FLAGS.preset or FLAGS["objectives"].present:
+        _check_weights()
     if "nsp" in names:
         checks.check_value(
             "batch_size", FLAGS.batch_size > 1, "2 or more for pairs (--objectives with nsp)"
@@ -30,6 +32,13 @@ def check() -> None:
         checks.check_value("cross_documents", not FLAGS.cross_documents, rule)
         length = FLAGS.sequence_length
         checks.check_value("sequence_length", length is None or length > 4, "5 or more for pairs")
+
+
+def _check_weights():
+    """Raises a ValueError for the weight of an objective that there is not."""
+    for name in ["sbo", "nsp"]:
+        is_right = name in FLAGS.objectives or not FLAGS[f"{name}_weight"].present
+        checks.check_value(f"{name}_weight", is_right, f"left out without --objectives=mlm,{name}")
 
 
 def arguments() -> dict[str, bool]:
@@ -48,6 +57,7 @@ def preprocessor_arguments(model) -> dict[str, bool]:
     model.sbo_weight, model.nsp_weight = FLAGS.sbo_weight, FLAGS.nsp_weight
     resolve(objectives=list(model.objectives))
     check()
+    _check_weights()
     return choices(model.objectives)
 
 

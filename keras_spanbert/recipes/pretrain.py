@@ -201,7 +201,9 @@ def _plot(run, report, unigram, masking):
     if report.rows:
         plots.plot_losses(run.path("loss.png"), report.rows, unigram)
     lengths = [
-        masking.drawn_span_lengths(FLAGS.batch_size, FLAGS.sequence_length, (FLAGS.seed, step))
+        masking.drawn_span_lengths(
+            FLAGS.batch_size, FLAGS.sequence_length, (FLAGS.seed, 0), step * FLAGS.batch_size
+        )
         for step in range(max(1, min(report.step, 100)))
     ]
     plots.plot_span_lengths(run.path("span_lengths.png"), lengths, masking.length_probabilities)

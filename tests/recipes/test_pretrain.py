@@ -363,6 +363,8 @@ def test_mistake_in_a_flag_gives_one_line_that_names_it(mistake, argument, value
     [
         (["--objectives=mlm,next"], "--objectives=mlm,next"),
         (["--objectives=sbo"], "must be mlm, and sbo or nsp or both behind it"),
+        (["--nsp_weight=2"], "`--nsp_weight` must be left out without --objectives=mlm,nsp"),
+        (["--objectives=mlm", "--sbo_weight=2"], "`--sbo_weight` must be left out without"),
         (["--objectives=mlm,nsp", "--cross_documents"], "`--cross_documents` must be left out"),
         (["--objectives=mlm,nsp", "--batch_size=1"], "`--batch_size` must be 2 or more"),
         (["--objectives=mlm,nsp", "--sequence_length=4"], "--sequence_length=4"),
