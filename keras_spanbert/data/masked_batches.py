@@ -73,9 +73,9 @@ def masked(
 ):
     """Batches of blocks as the preprocessor masks them.
 
-    A row's masks are fixed by `seed` and its number, and where there are no
-    `unigram_counts` by the batch that it stands in, whatever the parallelism.
-    Rows are numbered through the batches, or each batch's own where sizes vary.
+    With `unigram_counts` and a `part` a row's masks are fixed by `seed` and the
+    row's number, else a batch's by `seed` and the batch's number, whatever the
+    parallelism.
 
     Args:
         batches: `tf.data.Dataset` of int `[B, L]`, or of a part's rows alone
@@ -99,12 +99,7 @@ def masked(
     tf = import_tensorflow("A corpus")
 
     scheme = preprocessor.masking.scheme
-    batch_size = batches.element_spec.shape[0]
-    ahead = 0
-    if part is not None:
-        batch_size = part.batch_size
-        if not needs_whole_batches(preprocessor, unigram_counts):
-            ahead = part.rows.start
+    are_whole = needs_whole_batches(preprocessor, unigram_counts)
 
     def mask(i, batch):
         marks = {}
@@ -112,17 +107,15 @@ def masked(
             if scheme in LINGUISTIC_SCHEMES:
                 marks["span_marks"] = span_marks(batch, scheme)
             batch = without_marks(batch)
-        numbered = batch_size is not None
-        x, *rest = preprocessor.mask(
-            batch,
-            seed=tf.stack([np.int64(seed), np.int64(0) if numbered else i]),
-            first_row=i * batch_size + ahead if numbered else 0,
-            unigram_counts=unigram_counts,
-            **marks,
-        )
+        if unigram_counts is None:
+            draws = {"seed": tf.stack([np.int64(seed), i])}
+        else:
+            first_row = i * part.batch_size + (0 if are_whole else part.rows.start)
+            draws = {"seed": seed, "first_row": first_row, "unigram_counts": unigram_counts}
+        x, *rest = preprocessor.mask(batch, **draws, **marks)
         if are_full and not preprocessor.has_padding:
             del x["padding_mask"]
-        if part is not None and needs_whole_batches(preprocessor, unigram_counts):
+        if part is not None and are_whole:
             return tf.nest.map_structure(lambda array: array[part.rows], (x, *rest))
         return x, *rest
 

@@ -30,8 +30,8 @@ class TrainingStream:
     """Batches of shuffled blocks, masked, fixed by `seed` altogether.
 
     Files come in an order drawn anew in each epoch, blocks through a shuffle
-    buffer, masks from the row's number, so that neither the parallelism nor
-    the machine matters. Epochs run into one another.
+    buffer, masks from the row's number, or the batch's, so that neither the
+    parallelism nor the machine matters. Epochs run into one another.
 
     Args:
         corpus: `Corpus`.
@@ -42,7 +42,9 @@ class TrainingStream:
         min_tokens: see `Corpus.blocks`.
         shuffle_blocks: int. Size of the shuffle buffer.
         unigram_counts: see `SpanMasking`, as `Corpus.token_counts` gives them.
-            Defaults to `None`.
+            With them a row's masks come from its number, and each of several
+            processes masks its own rows alone. Defaults to `None`: masks come
+            from the batch and its number.
 
     Example:
     ```python

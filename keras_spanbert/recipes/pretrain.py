@@ -69,6 +69,8 @@ def run(run: Run) -> None:
         before = examples.score_truths(local, blanks)
 
     # === Fit ===
+    # A run that began before there were masks by rows keeps its own.
+    known.setdefault("masks_by_row", "counts" not in known)
     known.update(
         vocabulary=preprocessor.tokenizer.get_vocabulary(),
         counts=counts.tolist(),
@@ -81,7 +83,7 @@ def run(run: Run) -> None:
             FLAGS.seed,
             FLAGS.min_block_tokens,
             FLAGS.shuffle_blocks,
-            unigram_counts=counts,
+            unigram_counts=counts if known["masks_by_row"] else None,
         )
     model, report, metrics = fit(
         run,

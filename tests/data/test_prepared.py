@@ -188,7 +188,8 @@ def test_a_process_reads_and_masks_its_own_rows_alone(
 ):
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH, next_sentence=next_sentence)
     prepared = PreparedCorpus(folder)
-    stream = prepared.stream(preprocessor, 6, seed=2)
+    counts, _ = prepared.token_counts()
+    stream = prepared.stream(preprocessor, 6, seed=2, unigram_counts=counts)
     stream.start_at(3)
     whole = list(stream.dataset().take(5).as_numpy_iterator())
     read = []

@@ -39,7 +39,11 @@ def main(mode, texts, output, dies=None):
     keras.utils.set_random_seed(0)
     tokenizer = ks.SpanBertTokenizer([*SPECIAL_TOKENS, *WORDS])
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=12, mask_rate=0.3)
-    stream = TrainingStream(Corpus(texts), preprocessor, BATCH_SIZE, seed=1, shuffle_blocks=16)
+    corpus = Corpus(texts)
+    counts, _ = corpus.token_counts(tokenizer, 12)
+    stream = TrainingStream(
+        corpus, preprocessor, BATCH_SIZE, seed=1, shuffle_blocks=16, unigram_counts=counts
+    )
     with distribution.scope():
         backbone = ks.SpanBertBackbone(
             tokenizer.vocabulary_size(), 1, 2, 8, 16, dropout=0.0, max_sequence_length=12

@@ -173,9 +173,9 @@ class PreparedCorpus:
     ) -> "PreparedStream":
         """A `PreparedStream` of its training blocks.
 
-        As `Corpus.stream`, whose last three arguments were settled here by `prepare`.
+        As `Corpus.stream`; `min_tokens` and the shuffling were settled by `prepare`.
         """
-        return PreparedStream(self, preprocessor, batch_size, seed)
+        return PreparedStream(self, preprocessor, batch_size, seed, unigram_counts)
 
     def training_dataset(self, preprocessor, batch_size: int, seed):
         """Masked batches without end, fixed by `seed`."""
@@ -279,29 +279,30 @@ class PreparedStream(RowStream):
             sequence length.
         batch_size: int.
         seed: int.
+        unigram_counts: see `TrainingStream`.
     """
 
-    def __init__(self, corpus, preprocessor, batch_size: int, seed):
+    def __init__(self, corpus, preprocessor, batch_size: int, seed, unigram_counts=None):
         corpus.check(preprocessor.tokenizer, preprocessor.sequence_length)
         check_corpus(corpus, preprocessor)
         super().__init__(corpus.num_blocks(), batch_size, seed)
         self.corpus = corpus
         self.preprocessor = preprocessor
+        self.unigram_counts = unigram_counts
 
     def dataset(self, part: int = 0, num_parts: int = 1):
         """`tf.data.Dataset` of `(x, y, sample_weight)`, or of a process's rows of each.
 
-        Reads and masks these alone, but for pairs of sentences, which are made
-        of whole batches.
+        With `unigram_counts` it reads and masks these alone, but for pairs of
+        sentences, which are made of whole batches.
 
         Args:
             part, num_parts: see `Part`. Default to all rows.
         """
         tf = import_tensorflow("A corpus")
 
-        counts, _ = self.corpus.token_counts()
         own = Part(self.batch_size, part, num_parts)
-        is_whole = needs_whole_batches(self.preprocessor, counts)
+        is_whole = needs_whole_batches(self.preprocessor, self.unigram_counts)
         read = Part(self.batch_size) if is_whole else own
         blocks = tf.data.Dataset.from_generator(
             lambda: self._blocks(self.first_step, read),
@@ -318,7 +319,7 @@ class PreparedStream(RowStream):
             self.first_step,
             are_full,
             may_have_marks=True,
-            unigram_counts=counts,
+            unigram_counts=self.unigram_counts,
             part=own,
         )
         return batches.prefetch(tf.data.AUTOTUNE)
