@@ -190,8 +190,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         arrays, state = self._restored
         set_initial_epoch(self.model, None)
         self._batches_before = self._batches = state["batches"]
-        if self._batches and self.data is not None:  # The epoch's metrics go on.
-            _assign(self._variables()["metrics"], arrays, "metrics")
+        # The epoch's metrics go on; PyTorch's processes add theirs to those of all, of the first.
+        if self._batches and self.data is not None:
+            if self._is_main or keras.backend.backend() != "torch":
+                _assign(self._variables()["metrics"], arrays, "metrics")
 
     def on_train_batch_begin(self, batch, logs=None):
         if self._restored is not None:
@@ -240,12 +242,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             return
         arrays = {}
         variables = self._variables()
-        for group, members in variables.items():
-            for i, variable in enumerate(members):
-                array = distribution.to_numpy(variable)
-                # NumPy's files know no bfloat16.
-                is_bfloat16 = array.dtype.kind == "V"
-                arrays[f"{group}/{i}"] = np.array(array, "float32" if is_bfloat16 else None)
+        with distribution.summed_over_processes(self._trained.metrics):
+            for group, members in variables.items():
+                for i, variable in enumerate(members):
+                    array = distribution.to_numpy(variable)
+                    # NumPy's files know no bfloat16.
+                    is_bfloat16 = array.dtype.kind == "V"
+                    arrays[f"{group}/{i}"] = np.array(array, "float32" if is_bfloat16 else None)
         arrays.update(_torch_generators())
         state = {
             "version": VERSION,
