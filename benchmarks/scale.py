@@ -58,10 +58,11 @@ class Device:
 
 
 V5E = CHIPS["v5e"]
-# Links: 1,600 Gbit/s a chip of a v5e; NVLink, and a network card of 400 Gbit/s for each H200.
+# Links, in one direction: 1,600 Gbit/s a chip of a v5e (and 8 chips a host, see its source); half
+# of NVLink's 900 GB/s in both, and a network card of 400 Gbit/s for each H200.
 KINDS = (
-    Device("v5e", V5E.flops, V5E.bandwidth, 4, (200e9, 200e9), True),
-    Device("H200", *H200, 8, (900e9, 50e9), False),
+    Device("v5e", V5E.flops, V5E.bandwidth, 8, (200e9, 200e9), True),
+    Device("H200", *H200, 8, (450e9, 50e9), False),
 )
 
 
