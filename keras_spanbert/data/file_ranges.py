@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 GZIP = b"\x1f\x8b"
+# All files are read so much at a time.
+READ_BYTES = 1 << 20
 # Of larger files: whoever reads them, in whatever number, they are cut at the same places.
 RANGE_BYTES = 64 << 20
-
-_READ_BYTES = 1 << 20
 
 
 class ByteRange(NamedTuple):
@@ -55,9 +55,10 @@ def ranges_of_file(ranges: list[FileRange], file: int) -> range:
 def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator[ByteRange]:
     """Yields the ranges of a file, of which each holds whole documents.
 
-    A range ends at the first end of a document behind a multiple of 64 MB: a
-    newline (not a lone carriage return), or a blank line, by `boundary`. A file
-    of at most 64 MB, one that is gzip, and one document a file are one range.
+    A range ends at the first end of a document behind a multiple of 64 MB: by
+    `boundary` a newline (not a lone carriage return), or a blank line behind one
+    with text. A file of at most 64 MB, one that is gzip, and one that is a
+    document are one range.
 
     Args:
         path: string.
@@ -84,13 +85,22 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
 
 def _next_end(file, boundary):
     """The offset behind the next end of a document, or None."""
-    begins_line = False  # Where the file is now, for all that is known here.
+    start, text_start = file.tell(), -1
+    begins_line = False  # For all that is known here.
     # No newline is part of another character of UTF-8. Lines may be of any length.
-    while line := file.readline(_READ_BYTES):
-        ends_line = line.endswith(b"\n")
-        if ends_line and (boundary == "line" or (begins_line and not line.strip())):
-            return file.tell()
-        begins_line = ends_line
+    while data := file.readline(READ_BYTES):
+        stop, ends_line = file.tell(), data.endswith(b"\n")
+        if boundary == "line" and ends_line:
+            return stop
+        text = data.decode("utf-8", "replace")
+        # In one of the reads of `read_documents` with the text before it and more behind it.
+        is_apart = begins_line and text_start // READ_BYTES == stop // READ_BYTES
+        if is_apart and not text.strip():
+            return stop
+        # Lone carriage returns end lines there.
+        has_text = begins_line and text.splitlines()[-1].strip()
+        text_start = start if has_text else -1
+        start, begins_line = stop, ends_line
     return None
 
 
@@ -98,7 +108,7 @@ def _count_lines(file, start, stop):
     file.seek(start)
     num_lines = 0
     while start < stop:
-        data = file.read(min(_READ_BYTES, stop - start))
+        data = file.read(min(READ_BYTES, stop - start))
         num_lines += data.count(b"\n")
         start += len(data)
     return num_lines

@@ -10,11 +10,11 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 
-from keras_spanbert.data.file_ranges import GZIP, WHOLE_FILE, ByteRange
+from keras_spanbert.data.file_ranges import GZIP, READ_BYTES, WHOLE_FILE, ByteRange
 
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = READ_BYTES
 _DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # A document longer than this is read in pieces, cut between words.
