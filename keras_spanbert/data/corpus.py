@@ -21,6 +21,7 @@ from keras_spanbert.data.blocks import (
 )
 from keras_spanbert.data.document_lines import is_document_lines, read_document_lines
 from keras_spanbert.data.evaluation_blocks import EvaluationBlocks
+from keras_spanbert.data.file_ranges import FileRange, find_ranges, ranges_of_file
 from keras_spanbert.data.marked_text import SPAN_KINDS
 from keras_spanbert.data.masked_batches import check_corpus, evaluation_batches
 from keras_spanbert.data.text_files import DOCUMENT_BOUNDARIES, find_files, read_documents
@@ -46,7 +47,8 @@ class Corpus:
             not UTF-8. Defaults to `"strict"`.
         cross_documents: bool. Whether blocks go on from a document to the next
             one of its file and split, behind a `[SEP]`, as RoBERTa's "full
-            sentences". Defaults to `False`.
+            sentences", but not from one range of a file to the next. Defaults
+            to `False`.
         count_words: bool. Whether to count words in the same reading:
             `train_vocabulary` then reads nothing. Defaults to `False`.
 
@@ -55,6 +57,9 @@ class Corpus:
         num_characters: int.
         evaluation_texts: list of strings, texts that `evaluation_dataset` or
             `survey` came upon, of the first 4 million characters.
+        ranges: list of `FileRange`, all files or, of those above 64 MB, parts.
+        joins_ranges: bool. Whether blocks of `cross_documents` do go on from
+            range to range, as before there were any. `False` until it is set.
         lacks_spans: dict of each kind of linguistic spans, "entity" and
             "noun_phrase", to the first place in each file that lacks them.
 
@@ -97,18 +102,23 @@ class Corpus:
         self.num_characters = 0
         self.evaluation_texts = []
         self.lacks_spans = {kind: [] for kind in SPAN_KINDS}
-        self._first_document = []
+        self.ranges = []
+        self.joins_ranges = False
         self._held_out_every = max(2, round(1 / held_out)) if held_out else None
         self._words = WordCounts(self._held_out_every) if count_words else None
-        for path in self.files:
-            self._first_document.append(self.num_documents)
-            for text, ends_document in self._read(path):
-                if count_words:
-                    self._words.add(text, self.num_documents)
-                self._note_spans(text, path)
-                self.num_documents += ends_document
-                self.num_characters += len(text)
-            if self.num_documents == self._first_document[-1]:
+        for i, path in enumerate(self.files):
+            first_document = self.num_documents
+            is_lines = is_document_lines(path)
+            boundary = "line" if is_lines else document_boundary
+            for within in find_ranges(path, boundary, count_lines=is_lines):
+                self.ranges.append(FileRange(i, self.num_documents, within))
+                for text, ends_document in self._read(path, within):
+                    if count_words:
+                        self._words.add(text, self.num_documents)
+                    self._note_spans(text, path)
+                    self.num_documents += ends_document
+                    self.num_characters += len(text)
+            if self.num_documents == first_document:
                 raise ValueError(f"A file must hold text. Received: {path}, empty or blank")
         if held_out and self.num_documents < 2:
             finer = DOCUMENT_BOUNDARIES[1 + DOCUMENT_BOUNDARIES.index(document_boundary) :]
@@ -134,18 +144,23 @@ class Corpus:
         return ((text, ends) for text, ends, _ in self._pieces(split, file_order))
 
     def _pieces(self, split, file_order=None):
-        """Yields `(text, ends_document, file)`."""
+        """Yields `(text, ends_document, range or file)`."""
         for piece, document in self._numbered_pieces(file_order):
             if split == "all" or self._is_held_out(document) == (split == "held_out"):
                 yield piece
 
     def _numbered_pieces(self, file_order=None):
-        """Yields `(text, ends_document, file)` and the document's number."""
+        """Yields `(text, ends_document, range or file)` and the document's number.
+
+        Blocks may go on from a document to the next one of the same range or file.
+        """
         for i in range(len(self.files)) if file_order is None else file_order:
-            document = self._first_document[i]
-            for text, ends_document in self._read(self.files[i]):
-                yield (text, ends_document, i), document
-                document += ends_document
+            for number in ranges_of_file(self.ranges, i):
+                _, document, within = self.ranges[number]
+                unit = i if self.joins_ranges else number
+                for text, ends_document in self._read(self.files[i], within):
+                    yield (text, ends_document, unit), document
+                    document += ends_document
 
     def train_vocabulary(self, vocabulary_size: int, lowercase: bool = False) -> list[str]:
         """Trains a WordPiece vocabulary on the training documents.
@@ -377,7 +392,7 @@ class Corpus:
                 if not places or not places[-1].startswith(path):
                     places.append(getattr(text, "place", path))
 
-    def _read(self, path):
+    def _read(self, path, within):
         if is_document_lines(path):
-            return read_document_lines(path, self.encoding_errors)
-        return read_documents(path, self.document_boundary, self.encoding_errors)
+            return read_document_lines(path, self.encoding_errors, within)
+        return read_documents(path, self.document_boundary, self.encoding_errors, within)

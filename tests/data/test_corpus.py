@@ -611,9 +611,9 @@ def test_evaluation_reads_no_further_than_its_batches_take(tmp_path, monkeypatch
     corpus = Corpus(str(tmp_path / "*.txt"))
     read, read_document = [], corpus._read
 
-    def count(path):
+    def count(path, within):
         read.append(path)
-        return read_document(path)
+        return read_document(path, within)
 
     monkeypatch.setattr(corpus, "_read", count)
     tokenizer = ks.SpanBertTokenizer([*SPECIAL_TOKENS, "apple", "plum"])
@@ -633,9 +633,9 @@ def test_survey_gives_counts_and_evaluation_in_one_reading(tmp_path, monkeypatch
     batches = list(corpus.evaluation_dataset(preprocessor, 4, steps=2))
     read, read_document = [], corpus._read
 
-    def count(path):
+    def count(path, within):
         read.append(path)
-        return read_document(path)
+        return read_document(path, within)
 
     monkeypatch.setattr(corpus, "_read", count)
     counts, num_blocks, dataset = corpus.survey(preprocessor, 4, steps=2)
