@@ -98,10 +98,12 @@ class Corpus:
         self.evaluation_texts = []
         self.lacks_spans = {kind: [] for kind in SPAN_KINDS}
         self._first_document = []
+        self._first_character = []
         self._held_out_every = max(2, round(1 / held_out)) if held_out else None
         self._words = WordCounts(self._held_out_every) if count_words else None
         for path in self.files:
             self._first_document.append(self.num_documents)
+            self._first_character.append(self.num_characters)
             for text, ends_document in self._read(path):
                 if count_words:
                     self._words.add(text, self.num_documents)
@@ -122,6 +124,18 @@ class Corpus:
             self._held_out_every = self.num_documents
             if count_words:
                 self._words.hold_out_last()
+
+    def training_sizes(self) -> np.ndarray:
+        """About how many characters of each file are trained on, floats `[files]`.
+
+        0 where all of its documents are held out, and only there.
+        """
+        characters = np.diff([*self._first_character, self.num_characters])
+        documents = np.array([*self._first_document, self.num_documents])
+        if not self.holds_out:
+            return characters.astype(float)
+        held_out = np.diff(documents // self._held_out_every)
+        return characters * (1.0 - held_out / np.diff(documents))
 
     def documents(self, split: str = "train", file_order=None) -> Iterator[tuple[str, bool]]:
         """Yields `(text, ends_document)`; long documents come in pieces.
@@ -354,6 +368,7 @@ class Corpus:
         shuffle_blocks: int = 10_000,
         epochs: int | None = None,
         unigram_counts=None,
+        lanes: int | None = None,
     ) -> TrainingStream:
         """The `TrainingStream` of `training_dataset`."""
         return TrainingStream(
@@ -365,6 +380,7 @@ class Corpus:
             min_tokens,
             shuffle_blocks,
             unigram_counts,
+            lanes,
         )
 
     def _is_held_out(self, document):

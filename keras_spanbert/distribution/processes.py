@@ -1,6 +1,7 @@
 """The processes that train together, and what they tell one another."""
 
 import contextlib
+import pickle
 from collections.abc import Iterator
 
 import keras
@@ -46,6 +47,28 @@ def all_gather(number: int) -> list[int]:
     numbers = [torch.tensor(number) for _ in range(num_torch_processes())]
     torch.distributed.all_gather(numbers, torch.tensor(number))
     return [int(number) for number in numbers]
+
+
+def all_gather_objects(value) -> list:
+    """What the processes give, which `pickle` knows, as a list: all must ask."""
+    if keras.backend.backend() == "jax":
+        import jax
+        from jax.experimental import multihost_utils
+
+        if jax.process_count() == 1:
+            return [value]
+        data = np.frombuffer(pickle.dumps(value), np.uint8)
+        sizes = all_gather(len(data))
+        padded = np.pad(data, (0, max(sizes) - len(data)))
+        rows = multihost_utils.process_allgather(padded)
+        return [pickle.loads(row[:size].tobytes()) for row, size in zip(rows, sizes)]
+    if num_torch_processes() == 1:
+        return [value]
+    import torch
+
+    values = [None] * num_torch_processes()
+    torch.distributed.all_gather_object(values, value)
+    return values
 
 
 def barrier() -> None:
