@@ -82,16 +82,10 @@ class TrainingStream:
         self.unigram_counts = unigram_counts
         self._has_a_batch = False
         self._read = Part(batch_size)
-        sizes = corpus.training_sizes()
         self._given_lanes = lanes
-        if lanes is None:
-            lanes = choose_lanes(sizes, batch_size) if epochs is None else 1
-        most = np.count_nonzero(sizes)
-        if not 1 <= lanes <= most or batch_size % lanes:
-            raise ValueError(
-                f"`lanes` must be from 1 to the {most:,} files with text to train on, and divide "
-                f"`batch_size`. Received: lanes={lanes}, batch_size={batch_size}"
-            )
+        if lanes is None and epochs is None:
+            lanes = choose_lanes(corpus.training_sizes(), batch_size)
+        lanes = 1 if lanes is None else lanes
         empty = np.zeros(0, np.int32), np.zeros((0, preprocessor.sequence_length), np.int32)
         start = LaneState(0, 0, 0, *empty, None)
         self.start_at(0, _flat([start] * lanes))
@@ -106,10 +100,17 @@ class TrainingStream:
         """
         starts = _lane_states(state)
         lanes = len(starts)
-        if self._given_lanes not in (None, lanes) or self.batch_size % lanes:
+        sizes = self.corpus.training_sizes()
+        most = np.count_nonzero(sizes)
+        if not 1 <= lanes <= most or self.batch_size % lanes:
             raise ValueError(
-                "`state` must be of a stream with the same `lanes` and `batch_size`. Received: "
-                f"{lanes} lanes where lanes={self._given_lanes}, batch_size={self.batch_size}"
+                f"`lanes` must be from 1 to the {most:,} files with text to train on, and divide "
+                f"`batch_size`. Received: lanes={lanes}, batch_size={self.batch_size}"
+            )
+        if self._given_lanes not in (None, lanes):
+            raise ValueError(
+                f"`lanes` must be those of `state`, or None. Received: lanes={self._given_lanes} "
+                f"with a state of {lanes} lanes"
             )
         row = max(start.rows for start in starts)
         if row * lanes > step * self.batch_size:
@@ -119,7 +120,7 @@ class TrainingStream:
             )
         self.first_step = step
         self.lanes = lanes
-        self._shares = share(self.corpus.training_sizes(), lanes)
+        self._shares = share(sizes, lanes)
         self._starts = starts
         self._states = [[start] for start in starts]
 
@@ -261,5 +262,5 @@ def _lane_states(flat):
     """What `_flat` was given; or a state of before there were lanes."""
     if "rows" in flat:
         return [LaneState(**flat)]
-    number = 1 + max(int(name.split("/")[0]) for name in flat)
+    number = 1 + max((int(name.split("/")[0]) for name in flat), default=-1)
     return [LaneState(*(flat[f"{i}/{name}"] for name in LaneState._fields)) for i in range(number)]
