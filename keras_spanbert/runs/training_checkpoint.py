@@ -312,12 +312,12 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.wait()
         text = f"The loss must be finite. Received: {loss} at step {self.step:,}"
         if self.data is not None:
-            batch = self.data.batch(self.step - 1)  # All must ask, though the first alone writes.
-        if self.data is not None and self._is_main:
             path = os.path.join(self.folder, f"bad-batch-step-{self.step}.npz")
             try:
-                np.savez(path, **_flat(batch))
-                text += f"; its batch is in {path}"
+                batch = self.data.batch(self.step - 1)  # All must ask, the first writes.
+                if self._is_main:
+                    np.savez(path, **_flat(batch))
+                    text += f"; its batch is in {path}"
             except OSError as error:
                 text += f"; its batch cannot be written: {error}"
         raise FloatingPointError(f"{text}; {self._checkpoints.last_good()}")
