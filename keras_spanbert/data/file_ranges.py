@@ -1,10 +1,10 @@
 """Large files cut into ranges at ends of documents, for several workers to read."""
 
-import bisect
-import operator
 import os
 from collections.abc import Iterator
 from typing import NamedTuple
+
+import numpy as np
 
 GZIP = b"\x1f\x8b"
 # All files are read so much at a time.
@@ -37,19 +37,39 @@ class FileRange(NamedTuple):
     Attributes:
         file: int, the number of its file.
         first_document: int, the number of its first document.
+        first_character: int, how many characters come before it.
         within: `ByteRange`, a part of the file, or all of it.
     """
 
     file: int
     first_document: int
+    first_character: int
     within: ByteRange
 
 
-def ranges_of_file(ranges: list[FileRange], file: int) -> range:
-    """The numbers of a file's ranges, of a list in the order of files."""
-    number = operator.attrgetter("file")
-    first = bisect.bisect_left(ranges, file, key=number)
-    return range(first, bisect.bisect_right(ranges, file, lo=first, key=number))
+def units_of(ranges: list[FileRange], joins_files: bool) -> list[list[int]]:
+    """The numbers of ranges that are read together: one each, or those of a file."""
+    units = []
+    for number, place in enumerate(ranges):
+        if joins_files and units and ranges[units[-1][0]].file == place.file:
+            units[-1].append(number)
+        else:
+            units.append([number])
+    return units
+
+
+def training_sizes(
+    starts: list[FileRange], num_documents: int, num_characters: int, held_out_every: int | None
+) -> np.ndarray:
+    """About how many characters are trained on from each start to the next, floats `[starts]`.
+
+    Each n-th document of all is held out. 0 where all between are, and only there.
+    """
+    characters = np.diff([*(start.first_character for start in starts), num_characters])
+    documents = np.array([*(start.first_document for start in starts), num_documents])
+    if held_out_every is None:
+        return characters.astype(float)
+    return characters * (1.0 - np.diff(documents // held_out_every) / np.diff(documents))
 
 
 def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator[ByteRange]:

@@ -107,13 +107,12 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             weakref.finalize(self, self._lock.close)
         else:
             distribution.barrier()
-        self.newest = None
-        self._restored = None  # Arrays and state until `fit` begins.
+        # What is restored, arrays and state, until `fit` begins.
+        self.newest = self._restored = None
         self._epoch = 0
         self._batches_before = 0  # Of the epoch, in an earlier process.
         self._batches = 0  # Of the epoch, in all.
-        self._writer = None
-        self._error = None
+        self._writer = self._error = None
         try:
             self._open()
         except BaseException:
@@ -314,11 +313,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def _stop_at(self, loss):
         self.wait()
         text = f"The loss must be finite. Received: {loss} at step {self.step:,}"
-        if self.data is not None and self._is_main:
+        if self.data is not None:
             path = os.path.join(self.folder, f"bad-batch-step-{self.step}.npz")
             try:
-                np.savez(path, **_flat(self.data.batch(self.step - 1)))
-                text += f"; its batch is in {path}"
+                batch = self.data.batch(self.step - 1)  # All must ask, the first writes.
+                if self._is_main:
+                    np.savez(path, **_flat(batch))
+                    text += f"; its batch is in {path}"
             except OSError as error:
                 text += f"; its batch cannot be written: {error}"
         raise FloatingPointError(f"{text}; {self._checkpoints.last_good()}")

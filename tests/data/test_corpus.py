@@ -40,10 +40,10 @@ def write(path, content):
     return str(path)
 
 
-def texts_of(corpus, split="all", file_order=None):
+def texts_of(corpus, split="all", order=None):
     """Whole documents, each its pieces joined."""
     texts, pieces = [], []
-    for text, ends_document in corpus.documents(split, file_order):
+    for text, ends_document in corpus.documents(split, order):
         pieces.append(text)
         if ends_document:
             texts.append("".join(pieces))
@@ -223,7 +223,7 @@ def test_several_globs_give_each_file_once_and_sorted(tmp_path):
         write(tmp_path / f"{name}.txt", name)
     corpus = Corpus([str(tmp_path / "c*"), str(tmp_path / "*.txt")])
     assert texts_of(corpus) == ["a", "b", "c"]
-    assert texts_of(corpus, file_order=[2, 0, 1]) == ["c", "a", "b"]
+    assert texts_of(corpus, order=[2, 0, 1]) == ["c", "a", "b"]
 
 
 # === Held-out documents ===
@@ -238,7 +238,7 @@ def test_each_nth_document_is_held_out_and_no_other(tmp_path):
     assert texts_of(corpus, "held_out") == documents[3::4]
     assert texts_of(corpus, "train") == [d for i, d in enumerate(documents) if i % 4 != 3]
     # A document's split does not depend on the order of the files.
-    backwards = texts_of(corpus, "held_out", file_order=[2, 1, 0])
+    backwards = texts_of(corpus, "held_out", order=[2, 1, 0])
     assert sorted(backwards) == sorted(documents[3::4])
 
 

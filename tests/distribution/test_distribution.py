@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -212,6 +213,15 @@ def test_two_processes_equal_one_and_stop_within_a_minute_where_one_dies(
     # The first alone writes.
     assert os.path.basename(both[0]["checkpoint"]) == "step-10" and both[1]["checkpoint"] is None
     if mode == "data":
+        # One process goes on from the middle: with the lanes that the other one had made too.
+        folder = tmp_path / "later" / "checkpoints"
+        shutil.copytree(tmp_path / "checkpoints" / "step-5", folder / "step-5")
+        with np.load(folder / "step-5" / "arrays.npz") as arrays:
+            assert {f"data/{i}/buffer" for i in range(2)} < set(arrays)
+        runpy.run_path(SCRIPT)["main"]("none", texts, str(folder.parent))
+        later = json.loads((folder.parent / "0.json").read_text())
+        rest = {name: values[-5:] for name, values in alone["history"].items() if "val" not in name}
+        assert_equal(later, {**alone, "history": rest})
         # In one epoch no row comes twice, none is missed.
         batches = [first + second for first, second in zip(both[0]["rows"], both[1]["rows"])]
         assert batches == alone["rows"] and len(batches) > 10

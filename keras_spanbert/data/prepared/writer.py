@@ -105,7 +105,7 @@ def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
     """A job a shard: what `write_shard` takes."""
     file_sizes = [os.path.getsize(name) for name in corpus.files]
     sizes = np.array(
-        [(within.stop or file_sizes[i]) - within.start for i, _, within in corpus.ranges], np.int64
+        [(within.stop or file_sizes[i]) - within.start for i, *_, within in corpus.ranges], np.int64
     )
     num_shards = min(num_shards, len(sizes))
     # Whole ranges, in their order, as many bytes a shard as that allows.
