@@ -6,6 +6,7 @@ local paths say so, and read these without fsspec.
 
 from keras_spanbert.stores.calls import StoreError, is_store, join
 from keras_spanbert.stores.reading import (
+    SumError,
     exists,
     fetch,
     find,
@@ -24,11 +25,13 @@ from keras_spanbert.stores.writing import (
     put_folder,
     remove,
     remove_folder,
+    rename_folder,
 )
 
 __all__ = [
     "SUMS",
     "StoreError",
+    "SumError",
     "check_writable",
     "entries",
     "exists",
@@ -46,5 +49,6 @@ __all__ = [
     "read_sums",
     "remove",
     "remove_folder",
+    "rename_folder",
     "size",
 ]

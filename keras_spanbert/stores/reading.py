@@ -137,6 +137,10 @@ def names(folder: str) -> dict[str, tuple]:
     return {}
 
 
+class SumError(OSError):
+    """An object does not have the SHA-256 sum that was written with it."""
+
+
 # === Fetching ===
 def local_copy(
     path: str | os.PathLike, takes: Callable[[str], bool] = lambda name: True
@@ -198,7 +202,7 @@ def fetch(folder: str, local: str, found: dict[str, tuple]) -> None:
         _get(join(folder, name), target, tag)
     for name, expected in (read_sums(local) if SUMS in found else {}).items():
         if name in found and sha256(os.path.join(local, name)) != expected:
-            raise OSError(errno.EIO, "Not of its SHA-256 sum", join(folder, name))
+            raise SumError(errno.EIO, "Not of its SHA-256 sum", join(folder, name))
 
 
 def _get(path, target, tag):

@@ -71,6 +71,14 @@ def remove_folder(folder: str) -> None:
         remove(join(folder, name))
 
 
+def rename_folder(folder: str, other: str) -> None:
+    """Gives the objects of a folder other names, in another folder of the same store."""
+    for name in sorted(names(folder), key=_rank, reverse=True):
+        target = join(other, name)
+        with contextlib.suppress(FileNotFoundError):  # Moved, but the store's answer was lost.
+            call(join(folder, name), lambda fs, key, path=target: fs.mv(key, path))
+
+
 def check_writable(folder: str, name: str) -> None:
     """Raises a `StoreError` where nothing can be written to a folder of a store: it tries.
 
@@ -87,6 +95,8 @@ def check_writable(folder: str, name: str) -> None:
 
 
 def entries(folder: str) -> list[str]:
-    """The names right in a folder of a store, but for those of `check_writable`."""
+    """The names right in a folder, local or of a store, but for those of `check_writable`."""
+    if not is_store(folder):
+        return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     found = {name.split("/")[0] for name in names(folder)}
     return sorted(name for name in found if not name.startswith(".writable-"))
