@@ -66,7 +66,7 @@ class S3Server:
 
 
 class Proxy:
-    """Passes requests on to a server, but for those that `faults` takes.
+    """Passes requests on to a server, but for those that `fault` takes.
 
     Attributes:
         requests: list of the requests that came, "PUT /bucket/key".

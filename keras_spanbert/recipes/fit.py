@@ -1,32 +1,29 @@
 """The one loop: optimizer, checkpoint, report, `fit`, saving and exporting, for every recipe."""
 
-import contextlib
 import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
 
 import keras
 
 from keras_spanbert import files, stores
 from keras_spanbert.recipes.checks import check_steps, steps_of
+from keras_spanbert.recipes.endings import told_in_a_line
 from keras_spanbert.recipes.estimate import log_estimate
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.plan import Plan
 from keras_spanbert.recipes.resume import identity
 from keras_spanbert.recipes.run import Run, exit_process
 from keras_spanbert.recipes.terminal import (
-    exit_on_user_error,
     log,
     stop_on_signals,
     user_input,
 )
 from keras_spanbert.runs import cost, fallback
-from keras_spanbert.runs.interruption import Interruption
 from keras_spanbert.runs.profile import FIRST_STEP, Profile
 from keras_spanbert.runs.reports import TrainingReport
-from keras_spanbert.runs.training_checkpoint import CheckpointError, TrainingCheckpoint
+from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint
 from keras_spanbert.serving import export_saved_model
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 
@@ -87,7 +84,7 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
     # === Fit ===
     with distribution.scope():
         model.compile(optimizer, **_compile_arguments())
-    with _training(distribution, checkpoint, report) as interruption:
+    with told_in_a_line(distribution, checkpoint, report) as interruption:
         if plan.evaluate_first and not report.rows:
             log("Evaluating before training")
             logs = model.evaluate(
@@ -231,15 +228,3 @@ def _checkpoint(run, plan, report):
     if checkpoint.step:
         log(f"Going on from step {checkpoint.step:,} of {checkpoint.newest}")
     return checkpoint
-
-
-@contextlib.contextmanager
-def _training(distribution, checkpoint, report) -> Iterator[Interruption]:
-    """Within, signals end `fit`, and what the user can mend gives one line."""
-    try:
-        with Interruption(distribution) as interruption, contextlib.closing(report):
-            yield interruption
-    except (CheckpointError, FloatingPointError, OSError) as error:
-        if checkpoint.newest and checkpoint.newest not in str(error):
-            error = f"{error}; the last good checkpoint is {checkpoint.newest}"
-        exit_on_user_error(error)

@@ -2,7 +2,9 @@
 
 import os
 import pathlib
+import shutil
 import tempfile
+import weakref
 
 from keras_spanbert import files, stores
 
@@ -29,8 +31,8 @@ class RunFolder:
         self.path = output
         if not self._is_stored:
             return
-        self._temporary = tempfile.TemporaryDirectory(prefix="keras_spanbert-run-")
-        self.path = self._temporary.name
+        self.path = tempfile.mkdtemp(prefix="keras_spanbert-run-")
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
         if goes_on:
             found = stores.names(output)
             found = {name: tag for name, tag in found.items() if not name.startswith(_LEFT_THERE)}

@@ -10,6 +10,8 @@ from collections.abc import Callable
 SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 # Of presets, which keras-hub and Hugging Face's library download.
 _HANDLES = ("hf", "kaggle", "modelscope")
+# They give parts of the very object that was opened alone.
+PINNED = ("s3", "s3a")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 # How often something is tried, and the seconds before the second time, which double then.
 _ATTEMPTS = 6

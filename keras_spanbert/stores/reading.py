@@ -14,7 +14,16 @@ from typing import BinaryIO
 
 import filelock
 
-from keras_spanbert.stores.calls import SCHEME, call, changed, info_of, is_store, join, tag_of
+from keras_spanbert.stores.calls import (
+    PINNED,
+    SCHEME,
+    call,
+    changed,
+    info_of,
+    is_store,
+    join,
+    tag_of,
+)
 from keras_spanbert.stores.sums import SUMS, read_sums, sha256
 
 _READ_BYTES = 1 << 23
@@ -35,10 +44,10 @@ class _ObjectReader(io.RawIOBase):
     def __init__(self, path):
         super().__init__()
         self._path = path
-        self._tag = info_of(path)
         self._position = 0
-        # Where the store can it gives parts of this very object alone.
         self._file = call(path, lambda fs, key: fs.open(key, "rb", cache_type="none"))
+        details = getattr(self._file, "details", None)
+        self._tag = tag_of(details) if details else info_of(path)
 
     def readable(self):
         return True
@@ -65,7 +74,8 @@ class _ObjectReader(io.RawIOBase):
             return data
 
         data = call(self._path, read) if size else b""
-        if not data and info_of(self._path) != self._tag:
+        is_pinned = SCHEME.match(self._path)[1].lower() in PINNED
+        if not (data or is_pinned) and info_of(self._path) != self._tag:
             raise changed(self._path)
         buffer[: len(data)] = data
         self._position += len(data)
