@@ -20,8 +20,8 @@ _FIRST_PAUSE = 0.5
 _S3 = {
     "config_kwargs": {
         "connect_timeout": 10,
-        "read_timeout": 30,
-        "retries": {"mode": "standard", "total_max_attempts": 3},
+        "read_timeout": 20,
+        "retries": {"mode": "standard", "total_max_attempts": 2},
     }
 }
 _OPTIONS = {"s3": _S3, "s3a": _S3}
