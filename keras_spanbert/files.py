@@ -1,8 +1,11 @@
-"""Files and folders written whole or not at all, read as data, locked and checked."""
+"""Files and folders written whole or not at all, read as data, locked and checked.
+
+Paths may lead to stores (`s3://...`), but for what adds to folders or locks them.
+"""
 
 import contextlib
 import csv
-import hashlib
+import io
 import json
 import math
 import operator
@@ -14,6 +17,9 @@ from collections.abc import Iterable, Iterator
 from typing import IO
 
 import filelock
+
+from keras_spanbert import stores
+from keras_spanbert.stores.sums import sha256 as sha256
 
 # The process's, which can only be read by setting it: here, before there are threads.
 _UMASK = os.umask(0)
@@ -29,7 +35,7 @@ def read_json(path: str) -> dict:
         ValueError: where the file is not JSON in UTF-8 or holds something else.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with io.TextIOWrapper(stores.open_binary(path), encoding="utf-8") as file:
             value = json.load(file)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be JSON in UTF-8. Received: {error}") from None
@@ -99,6 +105,10 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
         file.write("{}")
     ```
     """
+    if stores.is_store(path):
+        with _stored_file(path) as local, replacing(local, mode) as file:
+            yield file
+        return
     partial = f"{path}{PARTIAL}"
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     try:
@@ -113,13 +123,22 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
         raise
 
 
+@contextlib.contextmanager
+def _stored_file(path):
+    """A local file to write, which is copied to a store once it is complete."""
+    with tempfile.TemporaryDirectory() as folder:
+        local = os.path.join(folder, "file")
+        yield local
+        stores.put_file(local, path)
+
+
 def check_new(path: str) -> None:
     """Raises a ValueError where a folder to be written holds something, or cannot be made."""
-    if (
-        not os.fspath(path)
-        or os.path.lexists(path)
-        and (not os.path.isdir(path) or os.listdir(path))
-    ):
+    if stores.is_store(path):
+        holds_some = stores.is_file(path) or stores.entries(path)
+    else:
+        holds_some = os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path))
+    if holds_some or not os.fspath(path):
         shown = path or "an empty name"
         raise ValueError(f"The folder to write must be new or empty. Received: {shown}")
     check_writable(path)
@@ -133,6 +152,8 @@ def check_writable(path: str, name: str = "The folder to write") -> None:
         name: string. What the message calls it. Defaults to
             `"The folder to write"`.
     """
+    if stores.is_store(path):
+        return stores.check_writable(path, name)
     existing = os.path.abspath(path)
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
@@ -147,7 +168,8 @@ def new_folder(path: str, sync: bool = False) -> Iterator[str]:
     """Gives a folder beside `path` to fill, which takes its place once it is complete.
 
     Args:
-        path: string. A new or empty folder on a local disk.
+        path: string. A new or empty folder. One of a store is filled on a local
+            disk and then copied, what makes it whole last: see `stores`.
         sync: bool. Whether all is on the disk before the folder takes its name.
             Defaults to `False`.
 
@@ -162,6 +184,11 @@ def new_folder(path: str, sync: bool = False) -> Iterator[str]:
     ```
     """
     check_new(path)
+    if stores.is_store(path):
+        with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as folder:
+            yield folder
+            stores.put_folder(folder, path)
+        return
     path = pathlib.Path(os.path.abspath(path))
     new_parents = [parent for parent in path.parents if not parent.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -220,12 +247,6 @@ def sync_to_disk(path: str | os.PathLike) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sha256(path: str) -> str:
-    """The SHA-256 sum of a file, as a hexadecimal string."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def lock(folder: str) -> filelock.BaseFileLock:

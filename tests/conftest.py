@@ -28,6 +28,7 @@ ONCE = (
     "recipes/test_estimate.py",
     "recipes/test_masking.py",
     "recipes/test_places.py",
+    "recipes/test_stores.py",
     "recipes/test_sweep.py",
     "runs/test_plots.py",
     "runs/test_statistics.py",
@@ -60,6 +61,7 @@ ONCE = (
     "test_package.py",
     "test_runner.py",
     "test_spacy.py",
+    "test_stores.py",
     "test_tpu_plan.py",
 )
 # What runs once does so on TensorFlow, or, in these, on PyTorch, which neither traces nor compiles:
@@ -73,6 +75,7 @@ ON_TORCH = (
     "recipes/test_multiple_choice.py",
     "recipes/test_prepare.py",
     "recipes/test_relation_extraction.py",
+    "recipes/test_stores.py",
     "recipes/test_token_classification.py",
     "runs/test_examples.py",
     "runs/test_progress.py",
@@ -87,6 +90,7 @@ ON_TORCH = (
     "tasks/token_classification/test_inputs.py",
     "tasks/token_classification/test_model.py",
     "test_docs.py",
+    "test_stores.py",
 )
 # Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.
 SLOW = (
@@ -101,6 +105,7 @@ SLOW = (
     "recipes/test_question_answering.py",
     "recipes/test_relation_extraction.py",
     "recipes/test_resume.py",
+    "recipes/test_stores.py",
     "recipes/test_token_classification.py",
     "runs/test_cost.py",
     "runs/test_training_checkpoint.py",
@@ -112,6 +117,7 @@ SLOW = (
     "test_docs.py",
     "test_imports.py",
     "test_package.py",
+    "test_stores.py",
 )
 
 

@@ -95,7 +95,7 @@ def from_coreference(
     )
     ```
     """
-    checkpoint = google.open_google(os.fspath(path), vocabulary)
+    checkpoint = google.open_google(formats.local_source(path), vocabulary)
     return SpanBertCoreferenceResolver.from_checkpoint(checkpoint, **arguments)
 
 
@@ -126,7 +126,7 @@ def from_fairseq(
     pretrainer = keras_spanbert.checkpoints.from_fairseq("checkpoint_best.pt")
     ```
     """
-    checkpoint = fairseq.open_fairseq(os.fspath(path), num_heads, vocabulary)
+    checkpoint = fairseq.open_fairseq(formats.local_source(path), num_heads, vocabulary)
     return SpanBertPretrainer.from_checkpoint(checkpoint)
 
 

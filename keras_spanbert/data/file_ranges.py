@@ -1,10 +1,11 @@
 """Large files cut into ranges at ends of documents, for several workers to read."""
 
-import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+
+from keras_spanbert import stores
 
 GZIP = b"\x1f\x8b"
 # All files are read so much at a time.
@@ -86,10 +87,10 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
         count_lines: bool. Whether ranges know their first line, for which all
             of a large file is read. Defaults to `False`.
     """
-    size = os.path.getsize(path)
+    size = stores.size(path)
     start, line = 0, 1
     if size > RANGE_BYTES and boundary != "file":
-        with open(path, "rb") as file:
+        with stores.open_binary(path) as file:
             is_plain = file.read(len(GZIP)) != GZIP
             while is_plain and (place := (start // RANGE_BYTES + 1) * RANGE_BYTES) < size:
                 file.seek(place)

@@ -6,7 +6,7 @@ import math
 import numbers
 import os
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.data.examples import as_list, check_some
 from keras_spanbert.data.tables import read_rows, read_table
 from keras_spanbert.metrics.glue import CLASSES, task_name
@@ -199,13 +199,13 @@ def _check_split(task, split):
 
 
 def _file(path, task, split):
-    if not os.path.isdir(path):
+    if not stores.is_folder(path):
         return path
     names = _AX_FILES if task == "ax" else (f"{split}.tsv",)
-    found = [name for name in names if os.path.exists(os.path.join(path, name))]
+    found = [name for name in names if stores.is_file(stores.join(path, name))]
     if not found:
         raise ValueError(f"{path} must hold {' or '.join(names)}. Received: no such file")
-    return os.path.join(path, found[0])
+    return stores.join(path, found[0])
 
 
 def _rows(path, task, has_labels, short):

@@ -1,9 +1,9 @@
 """Folders of RACE: articles with questions of four answers each."""
 
-import os
 import pathlib
 import re
 
+from keras_spanbert import stores
 from keras_spanbert.data.choice_examples import choice_example, choice_letter
 from keras_spanbert.data.examples import as_list, check_some, field
 from keras_spanbert.data.text_files import read_json
@@ -50,9 +50,12 @@ def read(paths, needs_labels: bool = True) -> list[dict]:
 
 
 def _files(path):
-    if not os.path.isdir(path):
+    if not stores.is_folder(path):
         return [path]
-    found = sorted(pathlib.Path(path).rglob("*.txt"))
+    if stores.is_store(path):
+        found = sorted(stores.find(stores.join(path, "**", "*.txt")))
+    else:
+        found = sorted(pathlib.Path(path).rglob("*.txt"))
     if not found:
         raise ValueError(f"A folder of RACE must hold files in .txt. Received: {path}")
     return found

@@ -1,7 +1,6 @@
 """Text files read as documents, a megabyte at a time, and checked on the way."""
 
 import codecs
-import glob
 import gzip
 import io
 import json
@@ -10,6 +9,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 
+from keras_spanbert import stores
 from keras_spanbert.data.file_ranges import GZIP, READ_BYTES, WHOLE_FILE, ByteRange
 
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
@@ -27,16 +27,19 @@ def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> lis
     patterns = [patterns] if isinstance(patterns, (str, os.PathLike)) else patterns
     files = set()
     for pattern in map(os.fspath, patterns):
-        found = glob.glob(pattern, recursive=True)
+        found = list(stores.find(pattern))
         if not found:
             raise ValueError(f"Files must exist. Received: {pattern}, which no file matches")
-        folder = next((path for path in found if os.path.isdir(path)), None)
+        paths = [pattern] if stores.is_store(pattern) else found
+        folder = next((path for path in paths if stores.is_folder(path)), None)
         if folder is not None:
             raise ValueError(
                 f"Files must be named, as by '{folder}/*'. Received: {folder}, a folder"
             )
         files.update(found)
-    by_place = {os.path.realpath(path): path for path in sorted(files, reverse=True)}
+    by_place = {}
+    for path in sorted(files, reverse=True):
+        by_place[path if stores.is_store(path) else os.path.realpath(path)] = path
     return sorted(by_place.values())
 
 
@@ -68,7 +71,7 @@ def _read_text(path, encoding_errors, within):
     decoder = codecs.getincrementaldecoder("utf-8")(encoding_errors)
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     offset = within.start
-    with open(path, "rb") as file:
+    with stores.open_binary(path) as file:
         file = _open_range(file, within)
         while True:
             size = _READ_BYTES - offset % _READ_BYTES
@@ -172,7 +175,7 @@ def read_lines(
             "replace", or the file is damaged gzip.
     """
     number = 0
-    with open(path, "rb") as file:
+    with stores.open_binary(path) as file:
         try:
             lines = _lines_of(_open_range(file, within), within)
             for number, line in enumerate(lines, start=within.first_line):

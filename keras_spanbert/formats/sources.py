@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 
+from keras_spanbert import stores
 from keras_spanbert.formats import fairseq, google, huggingface, keras_hub, tensors
 from keras_spanbert.formats.checkpoint import Checkpoint
 
@@ -51,6 +52,8 @@ def open_source(
     source = os.fspath(source)
     if source.startswith("hf://"):
         return _open_folder(_download(source), source, num_heads, vocabulary)
+    if stores.is_store(source):
+        return _open_stored(source, num_heads, vocabulary)
     if os.path.isdir(source):
         return _open_folder(source, source, num_heads, vocabulary)
     if not os.path.exists(source):
@@ -65,6 +68,18 @@ def open_source(
     )
 
 
+def local_source(source: str) -> str:
+    """A local path to a checkpoint: itself, or of a store a copy that is kept."""
+    if not stores.is_store(source):
+        return os.fspath(source)
+    if stores.is_file(source):  # Beside it there may be its vocabulary.
+        folder, _, name = source.rpartition("/")
+        wanted = (name, *_SETTINGS)
+        return os.path.join(stores.local_copy(folder, lambda found: found in wanted), name)
+    # In a run's folder there are checkpoints beside the preset.
+    return stores.local_copy(source, lambda name: "/" not in name or name.startswith("assets/"))
+
+
 def open_checkpoint(source: str, **kwargs) -> Checkpoint:
     """`open_source`, where a keras-hub preset will not do."""
     checkpoint = open_source(source, **kwargs)
@@ -72,6 +87,13 @@ def open_checkpoint(source: str, **kwargs) -> Checkpoint:
         return checkpoint
     what = "a keras-hub preset" if os.path.exists(checkpoint) else "nothing there"
     raise ValueError(f"`path` must lead to a checkpoint. Received: {source}, {what}")
+
+
+def _open_stored(source, num_heads, vocabulary):
+    copy = local_source(source)
+    if os.path.isdir(copy):
+        return _open_folder(copy, source, num_heads, vocabulary)
+    return open_source(copy, num_heads, vocabulary)
 
 
 def _open_folder(folder, source, num_heads, vocabulary):

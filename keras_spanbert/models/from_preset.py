@@ -1,10 +1,12 @@
 """Loading of presets and of other libraries' checkpoints, for every class that has it."""
 
-from keras_spanbert import formats
+import tempfile
+
+from keras_spanbert import formats, stores
 
 
 class FromPreset:
-    """`from_preset` for keras-hub's presets and for checkpoints.
+    """`from_preset` for keras-hub's presets and for checkpoints; `save_to_preset` to stores too.
 
     A class says what it makes of a checkpoint (`from_checkpoint`), and may say
     what it makes of a keras-hub preset (`from_keras_hub`).
@@ -18,8 +20,9 @@ class FromPreset:
 
         Args:
             preset: string. A keras-hub preset, a checkpoint of Hugging Face,
-                fairseq or Google's BERT, an archive of one, or
-                `hf://owner/name`. See `keras_spanbert.checkpoints`.
+                fairseq or Google's BERT, an archive of one, in a folder or a
+                store (`s3://...`), or `hf://owner/name`. See
+                `keras_spanbert.checkpoints`.
             load_weights: bool, of backbones and tasks. Defaults to `True`.
             **kwargs: arguments of the class in place of the preset's; of
                 backbones and tasks also `dtype`, by default Keras's dtype
@@ -51,3 +54,12 @@ class FromPreset:
     def from_keras_hub(cls, preset: str, **kwargs):
         """Loads a keras-hub preset: see `from_preset`."""
         return super().from_preset(preset, **kwargs)
+
+    def save_to_preset(self, preset_dir: str, *args, **kwargs) -> None:
+        """Saves a preset to a folder, or to one of a store, where it is whole or none."""
+        if not stores.is_store(preset_dir):
+            super().save_to_preset(preset_dir, *args, **kwargs)
+            return
+        with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as folder:
+            super().save_to_preset(folder, *args, **kwargs)
+            stores.put_folder(folder, preset_dir)

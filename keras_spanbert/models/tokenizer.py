@@ -7,6 +7,7 @@ import keras_hub
 import numpy as np
 import tokenizers
 
+from keras_spanbert import stores
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.strings import decode, well_formed
@@ -108,7 +109,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         self._splitting_wordpiece = None
         self._traced = None
         try:
-            super().set_vocabulary(vocabulary)
+            super().set_vocabulary(stores.local_copy(vocabulary))
         except UnicodeDecodeError as error:
             raise ValueError(f"{vocabulary} must be UTF-8. Received: {error}") from None
         except Exception:

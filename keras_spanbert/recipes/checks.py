@@ -1,10 +1,10 @@
 """What the flags alone show to be wrong, before a backend is loaded or anything is read."""
 
-import glob
 import importlib.util
 import math
 import os
 
+from keras_spanbert import stores
 from keras_spanbert.recipes.flags import FLAGS, NEW_MODEL_FLAGS, own_flags, resolve
 from keras_spanbert.recipes.names import BENCHMARKS, TASKS
 
@@ -36,7 +36,7 @@ def check() -> None:
     _check_flags_of_tasks()
     for name in INPUTS:
         for pattern in FLAGS[name].value or []:
-            if next(glob.iglob(pattern, recursive=True), None) is None:
+            if next(stores.find(pattern), None) is None:
                 raise ValueError(
                     f"`--{name}` must name files that exist. Received: --{name}={pattern}, which "
                     "no file matches"
@@ -129,7 +129,8 @@ def _check_model():
                 f"`--{name}` is for new models. Received: {shown(name)} with {shown('preset')}"
             )
         resolve(**{name: None})
-    if FLAGS.preset and "://" not in FLAGS.preset and not os.path.exists(FLAGS.preset):
+    is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
+    if FLAGS.preset and not is_handle and not stores.exists(FLAGS.preset):
         raise ValueError(
             "`--preset` must be a preset or a checkpoint. Received: "
             f"--preset={FLAGS.preset}, nothing there"

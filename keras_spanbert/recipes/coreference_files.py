@@ -1,8 +1,8 @@
 """What `--task=coreference` reads and writes: documents with clusters, GAP's rows, texts."""
 
-import glob
 import os
 
+from keras_spanbert import stores
 from keras_spanbert.recipes import places
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.terminal import log, user_input
@@ -24,7 +24,7 @@ def kind_of(patterns) -> str | None:
     Raises:
         ValueError: where there are several kinds, or another one.
     """
-    files = [path for pattern in patterns or [] for path in glob.iglob(pattern, recursive=True)]
+    files = [path for pattern in patterns or [] for path in stores.find(pattern)]
     for path in files:
         if not path.endswith(_READ):
             raise ValueError(f"Files must end in {', '.join(_READ)}. Received: {path}")
@@ -62,7 +62,7 @@ def check() -> None:
             raise ValueError(
                 f"`--html` takes --predict_data of a text (.txt). Received: --html={FLAGS.html}"
             )
-        num_texts = sum(len(glob.glob(pattern, recursive=True)) for pattern in FLAGS.predict_data)
+        num_texts = sum(len(list(stores.find(pattern))) for pattern in FLAGS.predict_data)
         if num_texts > 1:
             raise ValueError(f"`--html` shows one text. Received: {num_texts} files")
         places.check_file("html")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 
+from keras_spanbert import stores
 from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.flags import FLAGS, group, resolve
 from keras_spanbert.recipes.resume import new_run_hint
@@ -32,7 +33,7 @@ choice(
 
 def check() -> None:
     """Raises a ValueError for what the flags of this file show to be wrong."""
-    if FLAGS.vocabulary and not os.path.isfile(FLAGS.vocabulary):
+    if FLAGS.vocabulary and not stores.is_file(FLAGS.vocabulary):
         raise ValueError(
             f"`--vocabulary` must be a file. Received: --vocabulary={FLAGS.vocabulary}"
         )
@@ -172,7 +173,7 @@ def recorded_counts(corpus, eval_corpus, path: str) -> dict:
     """What was counted when the run began, to check and not to count it again."""
     from keras_spanbert import files
 
-    counts = {"bytes": {name: os.path.getsize(name) for name in corpus.files}, "by_ranges": True}
+    counts = {"bytes": {name: stores.size(name) for name in corpus.files}, "by_ranges": True}
     before = files.read_json(path) if os.path.exists(path) else counts
     # A run that began before there were ranges of files keeps its blocks.
     for one in (corpus, eval_corpus):
@@ -183,7 +184,7 @@ def recorded_counts(corpus, eval_corpus, path: str) -> dict:
         if here != there:
             raise ValueError(
                 "Training text must stay as it is until a run ends; "
-                f"{new_run_hint(os.path.dirname(path))}. Received: {name}, of {there} bytes when "
+                f"{new_run_hint(FLAGS.output)}. Received: {name}, of {there} bytes when "
                 f"it began, {here} now"
             )
     return before

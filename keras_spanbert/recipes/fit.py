@@ -1,32 +1,29 @@
 """The one loop: optimizer, checkpoint, report, `fit`, saving and exporting, for every recipe."""
 
-import contextlib
 import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
 
 import keras
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.recipes.checks import check_steps, steps_of
+from keras_spanbert.recipes.endings import told_in_a_line
 from keras_spanbert.recipes.estimate import log_estimate
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.plan import Plan
 from keras_spanbert.recipes.resume import identity
 from keras_spanbert.recipes.run import Run, exit_process
 from keras_spanbert.recipes.terminal import (
-    exit_on_user_error,
     log,
     stop_on_signals,
     user_input,
 )
 from keras_spanbert.runs import cost, fallback
-from keras_spanbert.runs.interruption import Interruption
 from keras_spanbert.runs.profile import FIRST_STEP, Profile
 from keras_spanbert.runs.reports import TrainingReport
-from keras_spanbert.runs.training_checkpoint import CheckpointError, TrainingCheckpoint
+from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint
 from keras_spanbert.serving import export_saved_model
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 
@@ -43,8 +40,9 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
     def save():
         with distribution.local(model) as local:
             if run.is_main:
-                with files.added_to_folder(run.output) as folder:
+                with files.added_to_folder(run.folder.path) as folder:
                     local.save_to_preset(folder)
+                    run.folder.add_preset(folder)
 
     def evaluate():
         with distribution.local(model) as local:
@@ -74,10 +72,11 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
         )
         checkpoint = _checkpoint(run, plan, report)
         if run.is_main:
-            files.remove_partial(run.output)  # Locked, so of no other run that is going on.
+            files.remove_partial(run.folder.path)  # Locked, so of no other run that is going on.
             run.write_record()
             for name, value in plan.files.items():
                 files.write_json(run.path(name), value)
+            run.folder.publish()
     log(f"{model.count_params():,} parameters, {steps:,} steps")
     if run.is_main and checkpoint.step < steps:
         log_estimate(plan, steps - checkpoint.step, distribution.num_devices)
@@ -85,20 +84,22 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
     # === Fit ===
     with distribution.scope():
         model.compile(optimizer, **_compile_arguments())
-    with _training(distribution, checkpoint, report) as interruption:
+    with told_in_a_line(distribution, checkpoint, report) as interruption:
         if plan.evaluate_first and not report.rows:
             log("Evaluating before training")
             logs = model.evaluate(
                 plan.validation, callbacks=[interruption], verbose=0, return_dict=True
             )
             report.record_start(logs)
+        # Before the checkpoint, which may be of nothing newer than what is there.
+        copies = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: run.folder.publish())
         profiles = [Profile(run.path("profile"), FLAGS.profile)] if FLAGS.profile else []
         model.fit(
             timed(distribution.dataset(plan.stream)),
             epochs=-(-steps // eval_every),
             steps_per_epoch=eval_every,
             validation_data=plan.validation,
-            callbacks=[report, checkpoint, *profiles, interruption],
+            callbacks=[report, copies, checkpoint, *profiles, interruption],
             shuffle=False,  # The dataset is shuffled.
             verbose=0,  # The report shows progress.
         )
@@ -124,12 +125,13 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
             log("No plots: matplotlib is not installed (pip install keras-spanbert[train])")
         else:
             plan.plot(report)
+        run.folder.publish()
     if interruption.signal:
         log(f"Saved step {report.step:,} to {run.output}; --resume --output={run.output} goes on")
         sys.exit(128 + interruption.signal)
     stop_on_signals(f"after training, the preset is in {run.output}")
     if report.best:
-        model = type(model).from_preset(run.output, dtype=FLAGS.dtype)
+        model = type(model).from_preset(run.folder.path, dtype=FLAGS.dtype)
     return model, report, metrics
 
 
@@ -137,9 +139,10 @@ def export(model: keras.Model, **kwargs) -> None:
     """Writes the next version of a model for TF Serving, if --export asks for it."""
     if not FLAGS.export:
         return
-    os.makedirs(FLAGS.export, exist_ok=True)
-    versions = [int(name) for name in os.listdir(FLAGS.export) if name.isdecimal()]
-    path = os.path.join(FLAGS.export, str(1 + max(versions, default=0)))
+    if not stores.is_store(FLAGS.export):
+        os.makedirs(FLAGS.export, exist_ok=True)
+    versions = [int(name) for name in stores.entries(FLAGS.export) if name.isdecimal()]
+    path = stores.join(FLAGS.export, str(1 + max(versions, default=0)))
     stop_on_signals("before the SavedModel was written", clean_up=True)
     export_saved_model(model, path, **kwargs)
     log(f"Wrote the SavedModel {path}")
@@ -215,7 +218,7 @@ def _checkpoint(run, plan, report):
     same = identity()
     same["the vocabulary's SHA-256"] = hashlib.sha256(vocabulary.encode()).hexdigest()
     checkpoint = TrainingCheckpoint(
-        run.path("checkpoints"),
+        stores.join(run.output, "checkpoints"),
         FLAGS.checkpoint_every,
         FLAGS.keep_checkpoints,
         data=plan.stream,
@@ -225,15 +228,3 @@ def _checkpoint(run, plan, report):
     if checkpoint.step:
         log(f"Going on from step {checkpoint.step:,} of {checkpoint.newest}")
     return checkpoint
-
-
-@contextlib.contextmanager
-def _training(distribution, checkpoint, report) -> Iterator[Interruption]:
-    """Within, signals end `fit`, and what the user can mend gives one line."""
-    try:
-        with Interruption(distribution) as interruption, contextlib.closing(report):
-            yield interruption
-    except (CheckpointError, FloatingPointError, OSError) as error:
-        if checkpoint.newest and checkpoint.newest not in str(error):
-            error = f"{error}; the last good checkpoint is {checkpoint.newest}"
-        exit_on_user_error(error)

@@ -5,7 +5,7 @@ import glob
 import os
 import pathlib
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.recipes.checks import INPUTS
 from keras_spanbert.recipes.flags import FLAGS
 
@@ -50,7 +50,7 @@ def _check_folder(flag, path):
 
 def _check_output():
     """Checks that --output does not hold anything yet but a run to resume."""
-    names = os.listdir(FLAGS.output) if os.path.isdir(FLAGS.output) else []
+    names = stores.entries(FLAGS.output)
     # A run may have been killed before it wrote what it is; of several processes, the first
     # one may be writing already.
     is_run = "run.json" in names or names == ["checkpoints"]
@@ -76,13 +76,15 @@ def check_file(flag: str, *others: str) -> None:
             f"--{flag}={path} --output={FLAGS.output}"
         )
     for written in [path, *others]:
-        if os.path.lexists(written):
+        if stores.exists(written) if stores.is_store(written) else os.path.lexists(written):
             none = f", or none by --predict_data= --{flag}=" if FLAGS.resume else ""
             raise ValueError(
                 f"`--{flag}` must be a new file: name another one{none}. Received: "
                 f"--{flag}={path}, where {written} exists"
             )
-    if not os.path.basename(path) or not os.path.isdir(folder):
+    if stores.is_store(path):
+        folder = path.rpartition("/")[0]
+    if not os.path.basename(path) or not (stores.is_store(path) or os.path.isdir(folder)):
         raise ValueError(f"`--{flag}` must be a file in a folder that exists. Received: {path}")
     files.check_writable(folder, f"The folder of `--{flag}`")
     _check_outside_of_inputs(flag, path, is_folder=False)

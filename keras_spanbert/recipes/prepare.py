@@ -7,6 +7,7 @@ import os
 import tempfile
 import time
 
+from keras_spanbert import stores
 from keras_spanbert.recipes import checks, corpora
 from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.run import Run
@@ -35,6 +36,11 @@ def check() -> None:
             "`--beam_runner` takes Apache Beam (pip install keras-spanbert[beam]). Received: "
             f"--beam_runner={FLAGS.beam_runner}, no package apache_beam"
         )
+    if FLAGS.spans and FLAGS.beam_runner and stores.is_store(FLAGS.output or ""):
+        raise ValueError(
+            "`--spans` with --beam_runner takes an --output that all workers see as a folder. "
+            f"Received: --output={FLAGS.output}"
+        )
     if FLAGS.spans and not _is_preset(FLAGS.spans) and importlib.util.find_spec("spacy") is None:
         raise ValueError(
             "`--spans` takes spaCy (pip install keras-spanbert[spacy]) or the folder of a preset. "
@@ -53,9 +59,11 @@ def _with_spans(corpus, output):
         if is_document_lines(name):
             raise ValueError(f"`--spans` takes plain text. Received: {name}")
     nlp = _load_pipeline(FLAGS.spans)
-    # Beside the output, which all of Beam's workers see.
-    folder = os.path.dirname(os.path.abspath(output))
-    os.makedirs(folder, exist_ok=True)
+    folder = None
+    if not stores.is_store(output):
+        # Beside the output, which all of Beam's workers see.
+        folder = os.path.dirname(os.path.abspath(output))
+        os.makedirs(folder, exist_ok=True)
     num_ranges = len(corpus.ranges)
     with tempfile.TemporaryDirectory(prefix=".spans-", dir=folder) as folder:
         for i in range(num_ranges):
@@ -88,7 +96,7 @@ def _load_pipeline(name):
 
 
 def _is_preset(name):
-    return os.path.isdir(name) and not os.path.exists(os.path.join(name, "config.cfg"))
+    return stores.is_folder(name) and not stores.exists(stores.join(name, "config.cfg"))
 
 
 def _log_spans(corpus):
@@ -112,7 +120,7 @@ def run(run: Run) -> None:
         corpus, _ = corpora.open_corpora(must_hold_out=False)
         tokenizer = corpora.load_preset()[1] if FLAGS.preset else corpora.new_tokenizer(corpus)
         stop_on_signals("before the corpus was written", clean_up=True)
-        num_bytes = sum(os.path.getsize(name) for name in corpus.files)
+        num_bytes = sum(stores.size(name) for name in corpus.files)
         log(f"Preparing {num_bytes:,} bytes of {len(corpus.files):,} files")
         started = time.perf_counter()
         if FLAGS.spans:

@@ -1,8 +1,8 @@
 """`--task=relation_extraction`: sentences with a subject and an object, and their relation."""
 
-import glob
 import os
 
+from keras_spanbert import stores
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import INPUTS, check_value
 from keras_spanbert.recipes.flags import FLAGS, group, resolve
@@ -55,7 +55,7 @@ def _check_types():
         _layout(path)
         for name in INPUTS
         for pattern in FLAGS[name].value or []
-        for path in glob.iglob(pattern, recursive=True)
+        for path in stores.find(pattern)
     }
     are_named = FLAGS.subject_type_column and FLAGS.object_type_column
     rule = "text without --subject_type_column and --object_type_column"

@@ -1,8 +1,6 @@
 """--resume: a run goes on with its own flags."""
 
-import os
-
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.recipes.flags import FLAGS, own_flags, resolve
 
 # Flags that a run that is resumed may change.
@@ -30,13 +28,13 @@ def identity() -> dict:
 
 def recorded_run() -> dict:
     """What `run.json` in --output says, an empty dict where there is none."""
-    path = os.path.join(FLAGS.output or "", "run.json")
-    return files.read_json(path) if FLAGS.resume and os.path.isfile(path) else {}
+    path = stores.join(FLAGS.output or "", "run.json")
+    return files.read_json(path) if FLAGS.resume and stores.is_file(path) else {}
 
 
 def new_run_hint(output: str) -> str:
     """What works where a run cannot go on as it is asked to."""
-    if os.path.isfile(os.path.join(output, "config.json")):
+    if stores.is_file(stores.join(output, "config.json")):
         return f"a new run with --preset={output} trains its model on"
     return "a new run in another --output can have others"
 

@@ -21,6 +21,7 @@ from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.names import NAMES, recipe
 from keras_spanbert.recipes.resume import recorded_run, take_up_flags
+from keras_spanbert.recipes.run_folder import RunFolder
 from keras_spanbert.recipes.terminal import (
     PROGRAM,
     SIGNALS,
@@ -43,15 +44,19 @@ class Run:
 
     Attributes:
         distribution: `Distribution`, the devices and processes that train.
-        output: string, the folder to write to.
+        output: string, the folder to write to, as it is told.
+        folder: `RunFolder`, the local one that stands for it.
     """
 
     distribution: object
     output: str
 
+    def __post_init__(self):
+        self.folder = RunFolder(self.output, FLAGS.resume)
+
     def path(self, *names: str) -> str:
-        """A path in the folder."""
-        return os.path.join(self.output, *names)
+        """A path in the local folder."""
+        return os.path.join(self.folder.path, *names)
 
     @property
     def is_main(self) -> bool:
@@ -62,7 +67,7 @@ class Run:
         """Writes `run.json`: what is needed to repeat the run."""
         from keras_spanbert.runs import reports
 
-        os.makedirs(self.output, exist_ok=True)
+        os.makedirs(self.folder.path, exist_ok=True)
         record = reports.run_record(recipe_flags.values())
         files.write_json(self.path("run.json"), {**record, "given": recipe_flags.given()})
 
@@ -121,7 +126,12 @@ def run_recipe(argv: list[str]) -> None:
         if FLAGS.resume and not recorded_run():
             log(f"No run in {FLAGS.output} yet: starting one")
         try:
-            chosen.run(Run(distribution, places.output()))
+            with user_input():
+                run = Run(distribution, places.output())
+            chosen.run(run)
+            if run.is_main:
+                with user_input():
+                    run.folder.publish()
         except BaseException as error:
             if distribution.num_processes > 1:
                 _exit_process(error)

@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.recipes import checks, flags, grid, sweep_results
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.processes import PassedSignals, start_run
@@ -98,6 +98,11 @@ def check(check_task) -> None:
                 "`--seeds` and `--grid` take one process, which starts the runs. Received: "
                 f"{name}={os.environ[name]}"
             )
+    if FLAGS.output and stores.is_store(FLAGS.output):
+        raise ValueError(
+            "`--seeds` and `--grid` take an --output on a local disk. Received: "
+            f"--output={FLAGS.output}"
+        )
     recorded = recorded_run()
     if recorded and not ({"seeds", "grid"} & set(recorded["given"])):
         raise ValueError(

@@ -1,8 +1,8 @@
 """`--task=token_classification`: tagged words, as of named entities, and texts to find such in."""
 
-import glob
 import os
 
+from keras_spanbert import stores
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import check_value
 from keras_spanbert.recipes.flags import FLAGS, group
@@ -62,7 +62,7 @@ def run(run: Run) -> None:
 
 
 def _files(patterns):
-    return [path for pattern in patterns or [] for path in glob.iglob(pattern, recursive=True)]
+    return [path for pattern in patterns or [] for path in stores.find(pattern)]
 
 
 def _is_table(path):

@@ -1,15 +1,22 @@
-"""The folder of a run's checkpoints: written whole, the newest kept, damaged ones set aside."""
+"""The folder of a run's checkpoints: written whole, the newest kept, damaged ones set aside.
 
+In a store a checkpoint is whole once its SHA256SUMS, which are written last, are there; without
+them it counts for nothing.
+"""
+
+import contextlib
 import errno
 import json
 import logging
 import os
 import re
 import shutil
+import tempfile
+from collections.abc import Callable
 
 import numpy as np
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 
 VERSION = 2
 
@@ -29,6 +36,20 @@ class CheckpointFolder:
         self.folder = folder
         self.keep = keep
 
+    def lock(self) -> Callable[[], None]:
+        """Makes the folder, keeps others from writing to it, and removes what is half-written.
+
+        Returns:
+            function that lets others write.
+
+        Raises:
+            ValueError: where another run has it.
+        """
+        os.makedirs(self.folder, exist_ok=True)
+        release = files.lock(self.folder).release
+        files.remove_partial(self.folder)
+        return release
+
     def write(self, step: int, arrays: dict[str, np.ndarray], state: str) -> str:
         """Writes a checkpoint and removes old ones; returns its path.
 
@@ -43,11 +64,15 @@ class CheckpointFolder:
             # What failed may be known by no name of a file: a full disk while writing.
             code = error.errno or errno.EIO
             raise OSError(code, f"{error.strerror or error}; {self.last_good()}", path) from None
-        for old in map(self._path, self.steps()[self.keep :]):
-            # Never half a checkpoint under its name.
-            os.rename(old, f"{old}{files.PARTIAL}")
-            shutil.rmtree(f"{old}{files.PARTIAL}")
+        for old in self.steps()[self.keep :]:
+            self._remove(old)
         return path
+
+    def _remove(self, step):
+        # Never half a checkpoint under its name.
+        partial = f"{self._path(step)}{files.PARTIAL}"
+        os.rename(self._path(step), partial)
+        shutil.rmtree(partial)
 
     def read_newest(self) -> tuple[str, dict, dict] | None:
         """Path, arrays and state of the newest whole checkpoint, `None` where there is none.
@@ -56,27 +81,16 @@ class CheckpointFolder:
             ValueError: where all are damaged, or it is of another version.
         """
         steps = self.steps()
-        for path in map(self._path, steps):
+        for step in steps:
             try:
-                _check_sums(path)
+                with self._local(step) as folder:
+                    _check_sums(folder)
+                    return self._path(step), *_read_files(folder, self._path(step))
             except _DamagedError as error:
-                os.rename(path, _unused(f"{path}.damaged"))
+                self._set_aside(step)
                 logging.getLogger("keras_spanbert").warning(
-                    "Checkpoint %s is damaged (%s) and set aside", path, error
+                    "Checkpoint %s is damaged (%s) and set aside", self._path(step), error
                 )
-                continue
-            with open(os.path.join(path, _STATE), encoding="utf-8") as file:
-                state = json.load(file)
-            if state["version"] not in (1, VERSION):
-                raise ValueError(
-                    f"A checkpoint must be of version {VERSION}. Received: {path}, of version "
-                    f"{state['version']}"
-                )
-            with np.load(os.path.join(path, _ARRAYS), allow_pickle=False) as file:
-                arrays = dict(file)
-            if state["version"] == 1:
-                _drop_unused_seeds(arrays, state["variables"]["model"])
-            return path, arrays, state
         if steps:
             raise ValueError(
                 f"One checkpoint must be whole. Received: {self.folder}, all of them damaged"
@@ -85,17 +99,76 @@ class CheckpointFolder:
 
     def steps(self) -> list[int]:
         """Steps of the checkpoints, the newest first."""
-        names = (_NAME.fullmatch(name) for name in os.listdir(self.folder))
-        return sorted((int(match[1]) for match in names if match), reverse=True)
+        return _steps(os.listdir(self.folder))
 
     def last_good(self) -> str:
         """What messages say of the newest checkpoint."""
-        for step in self.steps()[:1]:  # Another process may have written it.
-            return f"the last good checkpoint is {self._path(step)}"
-        return "no checkpoint yet"
+        return _last_good(map(self._path, self.steps()))  # Another process may have written it.
 
     def _path(self, step):
-        return os.path.join(self.folder, f"step-{step}")
+        return stores.join(self.folder, f"step-{step}")
+
+    def _local(self, step):
+        """A context manager that gives a local folder with a checkpoint's files."""
+        return contextlib.nullcontext(self._path(step))
+
+    def _set_aside(self, step):
+        os.rename(self._path(step), _unused(f"{self._path(step)}.damaged"))
+
+
+class StoredCheckpoints(CheckpointFolder):
+    """A `CheckpointFolder` in a store, which has no locks: two runs must not write to it."""
+
+    _seen = ()
+
+    def lock(self) -> Callable[[], None]:
+        """See `CheckpointFolder`; here it removes what a process that was killed had copied."""
+        whole = set(self.steps())
+        for step in _steps(stores.entries(self.folder)):
+            if step not in whole:
+                self._remove(step)
+        return lambda: None
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints that are whole, the newest first."""
+        ending = f"/{stores.SUMS}"
+        names = stores.names(self.folder)
+        self._seen = _steps(n.removesuffix(ending) for n in names if n.endswith(ending))
+        return self._seen
+
+    def last_good(self) -> str:
+        """See `CheckpointFolder`; it does not ask the store, which may be what failed."""
+        return _last_good(map(self._path, self._seen))
+
+    def _remove(self, step):
+        stores.remove_folder(self._path(step))
+
+    @contextlib.contextmanager
+    def _local(self, step):
+        with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as folder:
+            try:
+                stores.fetch(self._path(step), folder, stores.names(self._path(step)))
+            except stores.SumError as error:
+                raise _DamagedError(error) from None
+            yield folder
+
+    def _set_aside(self, step):
+        stores.rename_folder(self._path(step), f"{self._path(step)}.damaged")
+
+
+def open_folder(folder: str, keep: int) -> CheckpointFolder:
+    """The `CheckpointFolder` of a local folder or of one in a store."""
+    return (StoredCheckpoints if stores.is_store(folder) else CheckpointFolder)(folder, keep)
+
+
+def _last_good(paths):
+    newest = next(iter(paths), None)
+    return f"the last good checkpoint is {newest}" if newest else "no checkpoint yet"
+
+
+def _steps(names):
+    matches = filter(None, map(_NAME.fullmatch, names))
+    return sorted((int(match[1]) for match in matches), reverse=True)
 
 
 class _DamagedError(Exception):
@@ -110,6 +183,22 @@ def write_files(folder: str, arrays: dict[str, np.ndarray], state: str) -> None:
     lines = [f"{files.sha256(os.path.join(folder, name))}  {name}\n" for name in [_ARRAYS, _STATE]]
     with open(os.path.join(folder, _SUMS), "w", encoding="ascii") as file:
         file.writelines(lines)
+
+
+def _read_files(folder, path):
+    """A checkpoint's arrays and state; `path` is what messages call it."""
+    with open(os.path.join(folder, _STATE), encoding="utf-8") as file:
+        state = json.load(file)
+    if state["version"] not in (1, VERSION):
+        raise ValueError(
+            f"A checkpoint must be of version {VERSION}. Received: {path}, of version "
+            f"{state['version']}"
+        )
+    with np.load(os.path.join(folder, _ARRAYS), allow_pickle=False) as file:
+        arrays = dict(file)
+    if state["version"] == 1:
+        _drop_unused_seeds(arrays, state["variables"]["model"])
+    return arrays, state
 
 
 def _check_sums(folder):

@@ -4,16 +4,15 @@ import contextlib
 import itertools
 import json
 import math
-import os
 import threading
 import weakref
 
 import keras
 import numpy as np
 
-from keras_spanbert import distribution, files
+from keras_spanbert import distribution, files, stores
 from keras_spanbert.keras_private import set_initial_epoch
-from keras_spanbert.runs.checkpoint_folder import VERSION, CheckpointFolder
+from keras_spanbert.runs.checkpoint_folder import VERSION, open_folder
 
 # A value of `stop_training` that is not another callback's.
 _CUT = 2
@@ -39,7 +38,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     Args:
         folder: string. Where checkpoints are written; locked against other
-            runs while this object lives.
+            runs while this object lives, but for one of a store (`s3://...`),
+            where there are no locks.
         every: int. Steps between checkpoints.
         keep: int. How many are kept, the newest. Defaults to `3`.
         data: `TrainingStream` or `ArrayStream`, where the dataset of `fit`
@@ -99,11 +99,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.identity = identity or {}
         self.step = 0
         self._is_main = distribution.process_index() == 0
-        self._checkpoints = CheckpointFolder(folder, keep)
+        self._checkpoints = open_folder(folder, keep)
         self._lock = contextlib.ExitStack()
         if self._is_main:
-            os.makedirs(folder, exist_ok=True)
-            self._lock.callback(files.lock(folder).release)
+            self._lock.callback(self._checkpoints.lock())
             weakref.finalize(self, self._lock.close)
         else:
             distribution.barrier()
@@ -314,11 +313,12 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.wait()
         text = f"The loss must be finite. Received: {loss} at step {self.step:,}"
         if self.data is not None:
-            path = os.path.join(self.folder, f"bad-batch-step-{self.step}.npz")
+            path = stores.join(self.folder, f"bad-batch-step-{self.step}.npz")
             try:
                 batch = self.data.batch(self.step - 1)  # All must ask, the first writes.
                 if self._is_main:
-                    np.savez(path, **_flat(batch))
+                    with files.replacing(path, "wb") as file:
+                        np.savez(file, **_flat(batch))
                     text += f"; its batch is in {path}"
             except OSError as error:
                 text += f"; its batch cannot be written: {error}"
@@ -326,8 +326,6 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     # === Reading ===
     def _open(self):
-        if self._is_main:
-            files.remove_partial(self.folder)
         found = self._checkpoints.read_newest()
         if found is None:
             return

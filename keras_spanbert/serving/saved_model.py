@@ -9,7 +9,7 @@ import tempfile
 
 import keras
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
@@ -73,7 +73,7 @@ def export_saved_model(
 
     Args:
         model: a task with preprocessor, or `SpanBertBackbone`.
-        path: string. New folder on a local disk. TF Serving looks for versions in numbered
+        path: string. New folder, local or of a store. TF Serving looks for versions in numbered
             folders of the model's: `answers/1`, `answers/2`, ...
         tokenizer: `SpanBertTokenizer`, of a backbone. Defaults to `None`, the
             preprocessor's of a task.
@@ -92,11 +92,10 @@ def export_saved_model(
     served(question=tf.constant(["Who wrote it?"]), context=tf.constant(["Bob wrote it."]))
     ```
     """
-    if "://" in os.fspath(path):
-        raise ValueError(f"`path` must be on a local disk. Received: {path}")
     import_tensorflow("`export_saved_model`")
-    path = os.path.abspath(os.fspath(path))
-    if os.path.lexists(path):
+    path = os.fspath(path)
+    path = path if stores.is_store(path) else os.path.abspath(path)
+    if stores.exists(path) if stores.is_store(path) else os.path.lexists(path):
         raise ValueError(f"`path` must be new. Received: {path}")
     if not isinstance(model, (SpanBertTask, SpanBertBackbone)):
         raise ValueError(

@@ -312,7 +312,7 @@ class Subclass(ks.SpanBertQuestionAnswerer):
         ),
         (lambda m: {"model": ks.SpanBertPretrainer(m.backbone)}, "Strings need a preprocessor"),
         (lambda m: {"model": m, "max_answer_length": 0}, "max_answer_length. must be at least 1"),
-        (lambda m: {"model": m, "path": "gs://bucket/model"}, "must be on a local disk"),
+        (lambda m: {"model": m, "path": "nowhere://b/m"}, "that fsspec knows"),
         (
             lambda m: {
                 "model": ks.SpanBertQuestionAnswerer(

@@ -1,14 +1,13 @@
 """Preparing corpora on Apache Beam: Flink, Spark, Dataflow, or this machine."""
 
 import json
-import os
 from collections.abc import Callable, Sequence
 
 import apache_beam
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.data.prepared.shards import write_shard
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
@@ -64,7 +63,7 @@ class _WriteShard(apache_beam.DoFn):
         self.tokenizer = SpanBertTokenizer(self.vocabulary, lowercase=self.lowercase)
 
     def process(self, job):
-        if os.path.exists(_found_path(job["path"])):
+        if stores.is_file(_found_path(job["path"])):
             return  # Done by a worker that was lost with what it had to tell.
         split, shard, counts = write_shard(job, self.tokenizer)
         with files.replacing(_found_path(job["path"]), "wb") as file:
@@ -73,9 +72,9 @@ class _WriteShard(apache_beam.DoFn):
 
 def _take_found(path):
     path = _found_path(path)
-    with np.load(path, allow_pickle=False) as file:
+    with stores.open_binary(path) as opened, np.load(opened, allow_pickle=False) as file:
         found = (*json.loads(str(file["found"])), file["counts"])
-    os.remove(path)
+    stores.remove(path)
     return found
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from keras_spanbert import stores
 from keras_spanbert.data.array_stream import Part, RowStream, check_batch_size
 from keras_spanbert.data.blocks import without_marks
 from keras_spanbert.data.marked_text import SPAN_KINDS
@@ -42,7 +43,8 @@ class PreparedCorpus:
     Its sums are checked when it is opened.
 
     Args:
-        path: string. The folder.
+        path: string. The folder; of one of a store (`s3://...`) a copy is kept:
+            see `keras_spanbert.stores.local_copy`.
         damaged_shards: `"refuse"`, or `"skip"` to go on without them, with a
             warning that names them. Defaults to `"refuse"`.
 
@@ -79,7 +81,7 @@ class PreparedCorpus:
                 f"Received: damaged_shards={damaged_shards!r}"
             )
         self.path = path
-        manifest = _read_manifest(os.path.join(path, MANIFEST))
+        manifest = _read_manifest(stores.join(path, MANIFEST))
         self.sequence_length = manifest["sequence_length"]
         self.min_tokens = manifest["min_tokens"]
         self.vocabulary = manifest["vocabulary"]
@@ -88,6 +90,7 @@ class PreparedCorpus:
         self.cross_documents = manifest.get("cross_documents", False)
         self._counts = np.array(manifest["counts"])
         self._shards = manifest["shards"]
+        self._local = stores.local_copy(path)
         self._check_shards(damaged_shards)
         self.files = [self._path(shard) for shard in self._shards_of("all")]
         self._readers = {}
@@ -225,7 +228,7 @@ class PreparedCorpus:
         return [shard for name in SPLITS if split in (name, "all") for shard in self._shards[name]]
 
     def _path(self, shard):
-        return os.path.join(self.path, shard["name"])
+        return stores.join(self.path, shard["name"])
 
     def _reader(self, shard):
         name = shard["name"]
@@ -233,7 +236,7 @@ class PreparedCorpus:
         key = (name, threading.get_ident())
         if key not in self._readers:
             self._readers[key] = array_record().ArrayRecordReader(
-                self._path(shard), _READER_OPTIONS
+                os.path.join(self._local, name), _READER_OPTIONS
             )
         return self._readers[key]
 
@@ -258,7 +261,7 @@ class PreparedCorpus:
             self._shards[split].remove(shard)
 
     def _fault(self, shard):
-        path = self._path(shard)
+        path = os.path.join(self._local, shard["name"])
         try:
             size = os.path.getsize(path)
         except OSError:
@@ -345,7 +348,7 @@ class PreparedStream(RowStream):
 
 def is_prepared(path: str) -> bool:
     """Whether a path is a prepared corpus."""
-    return os.path.isfile(os.path.join(path, MANIFEST))
+    return stores.is_file(stores.join(path, MANIFEST))
 
 
 def _read_manifest(path):

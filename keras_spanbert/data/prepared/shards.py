@@ -1,11 +1,12 @@
 """Shards of a prepared corpus: ArrayRecord files of blocks."""
 
 import os
+import tempfile
 from collections.abc import Callable
 
 import numpy as np
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.data.blocks import TokenCounts
 
 SPLITS = ("train", "held_out")
@@ -40,6 +41,13 @@ def write_shard(
     job: dict, tokenizer, is_cancelled: Callable[[], bool] = lambda: False
 ) -> tuple[str, dict, np.ndarray]:
     """Writes a shard; returns its split, what the manifest says of it, and counts of tokens."""
+    if stores.is_store(job["path"]):
+        with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as folder:
+            path = os.path.join(folder, os.path.basename(job["path"]))
+            found = write_shard({**job, "path": path}, tokenizer, is_cancelled)
+            if os.path.exists(path):
+                stores.put_file(path, job["path"])
+        return found
     path = job["path"]
     has_marks = bool(span_kinds(job["corpus"]))
     id_dtype = dtype(tokenizer.vocabulary_size(), has_marks)

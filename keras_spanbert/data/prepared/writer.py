@@ -1,13 +1,14 @@
 """Tokenising a corpus and cutting it into blocks, once and for all."""
 
 import concurrent.futures
+import contextlib
 import copy
 import os
 import threading
 
 import numpy as np
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.data.prepared import corpus as prepared
 from keras_spanbert.data.prepared.shards import SPLITS, array_record, span_kinds, write_shard
 
@@ -33,7 +34,9 @@ def prepare(
         corpus: `Corpus`.
         tokenizer: `SpanBertTokenizer`.
         sequence_length: int, of a block, `[CLS]` and `[SEP]` included.
-        path: string, a folder that does not exist or is empty.
+        path: string, a folder that does not exist or is empty; of a store
+            (`s3://...`), where workers write shards themselves, none takes it
+            for a prepared corpus before its last object, `prepared.json`.
         min_tokens: see `Corpus.blocks`.
         num_shards: int. Files of each split, each a worker's piece of work, of
             which each holds the blocks of whole text files, or of whole ranges
@@ -75,7 +78,7 @@ def prepare(
     else:
         run = _in_threads(progress)
     array_record()
-    with files.new_folder(path) as partial:
+    with _new_folder(path) as partial:
         jobs = _jobs(corpus, tokenizer, sequence_length, partial, min_tokens, num_shards or 16)
         found = run(jobs, tokenizer)
         counts = np.zeros(tokenizer.vocabulary_size(), np.int64)
@@ -97,13 +100,27 @@ def prepare(
             "shards": shards,
             **({"span_kinds": kinds} if kinds else {}),
         }
-        files.write_json(os.path.join(partial, prepared.MANIFEST), manifest, indent=None)
+        files.write_json(stores.join(partial, prepared.MANIFEST), manifest, indent=None)
     return prepared.PreparedCorpus(path)
+
+
+@contextlib.contextmanager
+def _new_folder(path):
+    """`files.new_folder`, but of a store the folder itself, whose manifest is written last."""
+    if not stores.is_store(path):
+        with files.new_folder(path) as partial:
+            yield partial
+        return
+    try:
+        yield path
+    except BaseException:
+        stores.remove_folder(path)
+        raise
 
 
 def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
     """A job a shard: what `write_shard` takes."""
-    file_sizes = [os.path.getsize(name) for name in corpus.files]
+    file_sizes = [stores.size(name) for name in corpus.files]
     sizes = np.array(
         [(within.stop or file_sizes[i]) - within.start for i, *_, within in corpus.ranges], np.int64
     )
@@ -120,7 +137,7 @@ def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
             "split": split,
             "sequence_length": sequence_length,
             "min_tokens": min_tokens,
-            "path": os.path.join(folder, f"{split}-{i:05d}-of-{len(parts):05d}.array_record"),
+            "path": stores.join(folder, f"{split}-{i:05d}-of-{len(parts):05d}.array_record"),
         }
         for split in splits
         for i, part in enumerate(parts)
