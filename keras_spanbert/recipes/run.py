@@ -44,10 +44,12 @@ class Run:
     Attributes:
         distribution: `Distribution`, the devices and processes that train.
         output: string, the folder to write to.
+        given: dict, the flags as the user gave them: what is used may be lower.
     """
 
     distribution: object
     output: str
+    given: dict
 
     def path(self, *names: str) -> str:
         """A path in the folder."""
@@ -64,7 +66,7 @@ class Run:
 
         os.makedirs(self.output, exist_ok=True)
         record = reports.run_record(recipe_flags.values())
-        files.write_json(self.path("run.json"), {**record, "given": recipe_flags.given()})
+        files.write_json(self.path("run.json"), {**record, "given": self.given})
 
     def written(self) -> str:
         """The names of the reports in the folder, to tell."""
@@ -112,6 +114,7 @@ def run_recipe(argv: list[str]) -> None:
     plain_log()
     with user_input():
         chosen = check_flags(argv)
+    given = recipe_flags.given()  # Before others are used in their place.
     if sweep.is_asked():
         return sweep.run(places.output())
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
@@ -121,7 +124,7 @@ def run_recipe(argv: list[str]) -> None:
         if FLAGS.resume and not recorded_run():
             log(f"No run in {FLAGS.output} yet: starting one")
         try:
-            chosen.run(Run(distribution, places.output()))
+            chosen.run(Run(distribution, places.output(), given))
         except BaseException as error:
             if distribution.num_processes > 1:
                 _exit_process(error)
