@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import runpy
+import shlex
 import signal
 import socket
 import subprocess
@@ -56,9 +57,9 @@ def free_port():
 
 
 def start(arguments, **environment):
-    popen = subprocess.Popen if arguments[0] == "-m" else Forked
+    popen = subprocess.Popen if arguments[0] in ("-m", "sh") else Forked
     return popen(
-        [sys.executable, *arguments],
+        arguments if arguments[0] == "sh" else [sys.executable, *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": BACKEND, **environment},
         stdout=subprocess.PIPE,
@@ -240,28 +241,47 @@ def test_a_process_that_is_silent_is_noticed_within_a_minute(texts, tmp_path):
         second.communicate()
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="torchrun is PyTorch's")
-def test_torchrun_starts_processes_again_and_they_go_on(texts, tmp_path):
+def loops_of_the_guide(flags):
+    """The shell's loops that docs/resuming.md has for JAX, one a process."""
+    guide = (ROOT / "docs" / "resuming.md").read_text()
+    loop = guide[guide.index("export KERAS_BACKEND=jax") :].split("```")[0]
+    loop = loop.replace("--output=/shared/mine", shlex.join(flags)).replace(
+        "python", sys.executable
+    )
+    loop = loop.replace("host0:1234", f"127.0.0.1:{free_port()}")
+    numbers = ["PROCESS_ID=0", "PROCESS_ID=1"]
+    assert loop.count(numbers[0]) == 1
+    return [start(["sh", "-c", loop.replace(numbers[0], number)]) for number in numbers]
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+def test_processes_are_started_again_and_go_on(texts, tmp_path):
     output = tmp_path / "run"
+    kills = [10, 30] if BACKEND == "torch" else [10]
+    steps = 4 * kills[-1]
     flags = [
-        f"--train_data={texts}", f"--output={output}", *FLAGS, "--steps=200", "--eval_every=200",
-        "--checkpoint_every=5", "--resume",
+        f"--train_data={texts}", f"--output={output}", *FLAGS, f"--steps={steps}",
+        f"--eval_every={steps}", "--checkpoint_every=5", "--resume",
     ]  # fmt: skip
-    torchrun = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--max-restarts=2"]
-    run = start([*torchrun, f"--master_port={free_port()}", "train.py", *flags])
+    if BACKEND == "torch":
+        torchrun = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--max-restarts=2"]
+        runs = [start([*torchrun, f"--master_port={free_port()}", "train.py", *flags])]
+    else:
+        runs = loops_of_the_guide(flags)
     try:
-        for step in [10, 30]:
+        for step in kills:
             ends = time.monotonic() + TIMEOUT
             while not list(output.glob(f"checkpoints/step-{step}")) and time.monotonic() < ends:
                 time.sleep(0.05)
-            workers = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True)
+            parents = ",".join(str(run.pid) for run in runs)
+            workers = subprocess.run(["pgrep", "-P", parents], capture_output=True, text=True)
             os.kill(int(workers.stdout.split()[step == 30]), signal.SIGKILL)
     finally:
-        codes, text = finish([run])
-    assert codes == [0], text
+        codes, text = finish(runs)
+    assert not any(codes), text
     starts = [int(step) for step in re.findall(r"Going on from step (\d+)", text)]
-    assert len(starts) == 2 and 10 <= starts[0] and 30 <= starts[1], text
-    assert json.loads((output / "metrics.json").read_text())["steps"] == 200
+    assert len(starts) == len(kills) and all(map(int.__ge__, starts, kills)), text
+    assert json.loads((output / "metrics.json").read_text())["steps"] == steps
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
