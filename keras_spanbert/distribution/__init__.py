@@ -6,8 +6,10 @@ from keras_spanbert.distribution.even_batches import check_rows, even_batches, p
 from keras_spanbert.distribution.layout import add_layout, check_shards, relayout, shares_model
 from keras_spanbert.distribution.processes import (
     all_gather,
+    assign,
     barrier,
     num_torch_processes,
+    own_shards,
     process_index,
     to_numpy,
     without_distribution,
@@ -24,6 +26,7 @@ __all__ = [
     "Distribution",
     "add_layout",
     "all_gather",
+    "assign",
     "barrier",
     "check_rows",
     "check_shards",
@@ -31,6 +34,7 @@ __all__ = [
     "even_batches",
     "mean_over_replicas",
     "num_torch_processes",
+    "own_shards",
     "padded_to_shards",
     "process_index",
     "relayout",
