@@ -6,6 +6,7 @@ import pathlib
 import re
 import runpy
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -225,6 +226,34 @@ def test_two_processes_equal_one_and_stop_within_a_minute_where_one_dies(
         shapes = exchanged_shapes(dumps)
         assert (8, 12, 8) in shapes  # Hidden vectors.
         assert not [s for s in shapes if s[-1] in (18, 35, 36) and np.prod(s) >= 8 * 4 * 18]
+        check_parts(tmp_path / "checkpoints" / "step-5", texts, alone)
+
+
+def check_parts(checkpoint, texts, alone):
+    """Each process wrote its half of what is spread; one process and two go on from there."""
+    parts = []
+    for process in range(2):
+        with np.load(checkpoint / f"part-{process}.npz") as part:
+            parts.append(sum(array.size for array in part.values()))
+    with np.load(checkpoint / "arrays.npz") as arrays:
+        whole = sum(array.size for name, array in arrays.items() if name.startswith("model"))
+    # Of each weight that is spread, the two moments are too.
+    spread = sum(len(weight) for weight in alone["weights"]) - whole
+    assert parts[0] == parts[1] == 3 * spread / 2 and spread > 2 * whole
+    for mode in ["none", "model"]:
+        output = checkpoint.parent.parent / mode
+        shutil.copytree(checkpoint, output / "checkpoints" / checkpoint.name)
+        arguments = [SCRIPT, mode, texts, str(output)]
+        if mode == "none":
+            runpy.run_path(SCRIPT)["main"](*arguments[1:])
+            found = [json.loads((output / "0.json").read_text())]
+        else:
+            found = results(output, launch(arguments))
+        for result in found:
+            assert len(result["history"]["loss"]) == 5
+            history = result["history"]
+            last = {name: all_[-len(history[name]) :] for name, all_ in alone["history"].items()}
+            assert_equal(result, {**alone, "history": last})
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
