@@ -3,10 +3,11 @@
     KERAS_BACKEND=torch python benchmarks/restarts.py
 
 Pretrains with two processes twice: in peace, and with one of them, drawn anew each time, killed by
-SIGKILL at random moments. On PyTorch `torchrun --max-restarts` starts them again, on JAX a loop for
-each process that starts it again until it ends well. Prints, of each kill, the seconds until there
-is a checkpoint of a later step (`--checkpoint_every` steps are in them), and the largest
-difference of history and weights of the two runs. Fails where they differ by more than 1e-4.
+SIGKILL at random moments. On PyTorch `torchrun --max-restarts` starts them again, on JAX a shell's
+loop for each process, as docs/resuming.md has it. Prints, of each kill, the seconds until both are
+new and there is a checkpoint of a later step (`--checkpoint_every` steps are in them), and the
+largest difference of history and weights of the two runs. Fails where they differ by more than
+1e-4.
 
 Flags behind `--` go to train.py.
 """
@@ -15,18 +16,20 @@ import argparse
 import os
 import pathlib
 import random
+import shlex
 import signal
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 from resume import TRAIN, compare
 
 PROCESSES = 2
+# Of what should take less than two.
+LIMIT_SECONDS = 600
 
 
 def main():
@@ -43,20 +46,11 @@ def main():
     moments = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        job(folder / "peace", flags, 0).wait()
-        run = job(folder / "killed", flags, args.kills)
-        held_up = []
-        for _ in range(args.kills):
-            wait_for(run, folder / "killed", (newest(folder / "killed") or 0) + 1)
-            time.sleep(moments.uniform(0.0, 3.0))
-            before = newest(folder / "killed")
-            victim = moments.choice(run.processes())
-            os.kill(victim, signal.SIGKILL)
-            began = time.monotonic()
-            wait_for(run, folder / "killed", before + 1)
-            held_up.append(time.monotonic() - began)
-            print(f"killed behind step {before}: going on after {held_up[-1]:.1f} s", flush=True)
-        run.wait()
+        with job(folder / "peace", flags, 0) as run:
+            run.wait()
+        with job(folder / "killed", flags, args.kills) as run:
+            held_up = [kill(run, moments) for _ in range(args.kills)]
+            run.wait()
         difference = compare(folder / "peace", folder / "killed")
     print(
         f"{os.environ['KERAS_BACKEND']}: killed {len(held_up)} times, held up for "
@@ -67,17 +61,21 @@ def main():
         sys.exit("The runs differ")
 
 
-def newest(output) -> int | None:
-    """The step of the newest checkpoint that is whole."""
-    steps = [path.name.removeprefix("step-") for path in output.glob("checkpoints/step-*")]
-    return max((int(step) for step in steps if step.isdigit()), default=None)
-
-
-def wait_for(run, output, step):
-    while (newest(output) or 0) < step:
-        if run.is_over():
-            sys.exit("The run was faster: more --steps")
-        time.sleep(0.05)
+def kill(run, moments) -> float:
+    """Kills a process once there is a new checkpoint; the seconds until the run has gone on."""
+    step = run.newest()
+    run.wait_until(lambda: run.newest() > step)
+    time.sleep(moments.uniform(0.0, 3.0))
+    processes = run.processes()
+    os.kill(moments.choice(processes), signal.SIGKILL)
+    began = time.monotonic()
+    # What was being written may yet become whole.
+    run.wait_until(lambda: len(set(run.processes()) - set(processes)) == PROCESSES)
+    before = run.newest()
+    run.wait_until(lambda: run.newest() > before)
+    seconds = time.monotonic() - began
+    print(f"killed behind step {before}: going on after {seconds:.1f} s", flush=True)
+    return seconds
 
 
 def free_port() -> int:
@@ -86,79 +84,83 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-class TorchJob:
+class Job:
+    """Programs that start a run's processes, and start them again."""
+
+    def __init__(self, output, commands):
+        self.output = output
+        self.log = output.with_suffix(".log")
+        with open(self.log, "w") as log:
+            self.programs = [
+                subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+                for command in commands
+            ]
+
+    def processes(self) -> list[int]:
+        """Those that train, while all do."""
+        command = ["pgrep", "-f", str(TRAIN), "-P", ",".join(str(p.pid) for p in self.programs)]
+        return [int(pid) for pid in subprocess.run(command, capture_output=True).stdout.split()]
+
+    def newest(self) -> int:
+        """The step of the newest checkpoint that is whole, or 0."""
+        steps = [path.name.removeprefix("step-") for path in self.output.glob("checkpoints/step-*")]
+        return max((int(step) for step in steps if step.isdigit()), default=0)
+
+    def wait_until(self, condition):
+        ends = time.monotonic() + LIMIT_SECONDS
+        while not condition():
+            if all(program.poll() is not None for program in self.programs):
+                sys.exit(f"{self.log.read_text()}\nThe run ended before: --steps may be too few")
+            if time.monotonic() > ends:
+                sys.exit(f"{self.log.read_text()}\nNothing for {LIMIT_SECONDS} s")
+            time.sleep(0.05)
+
+    def wait(self):
+        for program in self.programs:
+            if program.wait():
+                sys.exit(f"{self.log.read_text()}\nExit code {program.returncode}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for program in self.programs:
+            if program.poll() is None:
+                os.killpg(program.pid, signal.SIGKILL)
+
+
+class TorchJob(Job):
     """torchrun and what it starts."""
 
     def __init__(self, output, flags, restarts):
-        self.process = subprocess.Popen(
-            [
-                sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={PROCESSES}",
-                f"--max-restarts={restarts}", f"--master_port={free_port()}", str(TRAIN),
-                "--resume", f"--output={output}", *flags,
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-
-    def processes(self) -> list[int]:
-        while True:
-            found = subprocess.run(
-                ["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True
-            ).stdout.split()
-            if len(found) == PROCESSES:
-                return [int(pid) for pid in found]
-
-    def is_over(self) -> bool:
-        return self.process.poll() is not None
-
-    def wait(self):
-        if self.process.wait():
-            sys.exit(f"torchrun ended with exit code {self.process.returncode}")
+        torchrun = [
+            sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={PROCESSES}",
+            f"--max-restarts={restarts}", f"--master_port={free_port()}",
+        ]  # fmt: skip
+        command = [*torchrun, str(TRAIN), "--resume", f"--output={output}", *flags]
+        super().__init__(output, [command])
 
 
-class JaxJob:
+class JaxJob(Job):
     """A loop for each process."""
 
     def __init__(self, output, flags, restarts):
-        self.command = [sys.executable, str(TRAIN), "--resume", f"--output={output}", *flags]
-        self.address = f"127.0.0.1:{free_port()}"
-        self.running = {}
-        self.loops = [
-            threading.Thread(target=self._loop, args=[i, restarts], daemon=True)
-            for i in range(PROCESSES)
-        ]
-        for loop in self.loops:
-            loop.start()
-
-    def _loop(self, number, restarts):
-        for _ in range(restarts + 1):
-            self.running[number] = subprocess.Popen(
-                self.command,
-                env={
-                    **os.environ,
-                    "KERAS_DISTRIBUTION_JOB_ADDRESSES": self.address,
-                    "KERAS_DISTRIBUTION_NUM_PROCESSES": str(PROCESSES),
-                    "KERAS_DISTRIBUTION_PROCESS_ID": str(number),
-                },
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            if not self.running[number].wait():
-                return
-
-    def processes(self) -> list[int]:
-        while not all(process.poll() is None for process in self.running.values()):
-            time.sleep(0.05)
-        return [process.pid for process in self.running.values()]
-
-    def is_over(self) -> bool:
-        return not any(loop.is_alive() for loop in self.loops)
-
-    def wait(self):
-        for loop in self.loops:
-            loop.join()
-        if any(process.returncode for process in self.running.values()):
-            sys.exit("A process was started again too often")
+        train = shlex.join([sys.executable, str(TRAIN), "--resume", f"--output={output}", *flags])
+        job = (
+            f"KERAS_DISTRIBUTION_JOB_ADDRESSES=127.0.0.1:{free_port()} "
+            f"KERAS_DISTRIBUTION_NUM_PROCESSES={PROCESSES}"
+        )
+        super().__init__(
+            output,
+            [
+                [
+                    "sh",
+                    "-c",
+                    f"until {job} KERAS_DISTRIBUTION_PROCESS_ID={i} {train}; do sleep 1; done",
+                ]
+                for i in range(PROCESSES)
+            ],
+        )
 
 
 if __name__ == "__main__":

@@ -77,6 +77,7 @@ ON_TORCH = (
     "recipes/test_relation_extraction.py",
     "recipes/test_stores.py",
     "recipes/test_token_classification.py",
+    "runs/test_checkpoint_parts.py",
     "runs/test_examples.py",
     "runs/test_progress.py",
     "runs/test_training_checkpoint.py",

@@ -43,6 +43,7 @@ NOT_RUN = (
     ("TPU_NAME=", "takes a TPU"),
     ("KERAS_BACKEND=jax", "takes another process; the tests of distribution start such"),
     ("KERAS_BACKEND=torch torchrun", "takes several processes; likewise"),
+    ("until python train.py", "likewise"),
     ("python train.py --task=prepare --spans=en_core_web_sm", "takes a pipeline of the network"),
     ('python train.py --preset="$(', "takes weights of 83 MB and minutes"),
     ("python train.py --task=coreference --preset=saved_models/litbank", "takes LitBank"),

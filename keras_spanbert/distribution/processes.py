@@ -9,12 +9,61 @@ import numpy as np
 
 def to_numpy(variable: keras.Variable) -> np.ndarray:
     """The whole value of a variable, whose parts may be in other processes: all must ask."""
-    if keras.backend.backend() == "jax" and not variable.value.is_fully_addressable:
-        if not variable.value.is_fully_replicated:
-            from jax.experimental import multihost_utils
+    if _is_spread(variable):
+        from jax.experimental import multihost_utils
 
-            return np.asarray(multihost_utils.process_allgather(variable.value, tiled=True))
+        return np.asarray(multihost_utils.process_allgather(variable.value, tiled=True))
     return keras.ops.convert_to_numpy(variable)
+
+
+def own_shards(variable: keras.Variable) -> list[tuple[list[list[int]], np.ndarray]] | None:
+    """The parts of a variable's value that are this process's to write.
+
+    Returns:
+        List of bounds, a `[start, stop]` a dimension, and array, together with
+        those of the other processes the whole, once. `None` where every process
+        has the whole.
+    """
+    if not _is_spread(variable):
+        return None
+    return [
+        (
+            [list(i.indices(size)[:2]) for i, size in zip(shard.index, variable.shape)],
+            np.asarray(shard.data),
+        )
+        for shard in variable.value.addressable_shards
+        if shard.replica_id == 0
+    ]
+
+
+def assign(variable: keras.Variable, array) -> None:
+    """Sets a variable, of which each process needs but the parts of its devices.
+
+    Args:
+        variable: `keras.Variable`.
+        array: of its shape, with the same value in all processes. Where the
+            variable is spread over processes, this one's parts alone are asked
+            for, as slices.
+    """
+    if not _is_spread(variable):
+        variable.assign(np.asarray(array))
+        return
+    import jax
+
+    now = variable.value
+    variable.assign(
+        jax.make_array_from_callback(
+            now.shape, now.sharding, lambda index: array[index].astype(now.dtype)
+        )
+    )
+
+
+def _is_spread(variable):
+    """Whether this process has no more than parts of a variable, or may have: on JAX alone."""
+    if keras.backend.backend() != "jax":
+        return False
+    value = variable.value
+    return not (value.is_fully_addressable or value.is_fully_replicated)
 
 
 def process_index() -> int:

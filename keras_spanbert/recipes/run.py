@@ -46,10 +46,12 @@ class Run:
         distribution: `Distribution`, the devices and processes that train.
         output: string, the folder to write to, as it is told.
         folder: `RunFolder`, the local one that stands for it.
+        given: dict, the flags as the user gave them: what is used may be lower.
     """
 
     distribution: object
     output: str
+    given: dict
 
     def __post_init__(self):
         self.folder = RunFolder(self.output, FLAGS.resume)
@@ -69,7 +71,7 @@ class Run:
 
         os.makedirs(self.folder.path, exist_ok=True)
         record = reports.run_record(recipe_flags.values())
-        files.write_json(self.path("run.json"), {**record, "given": recipe_flags.given()})
+        files.write_json(self.path("run.json"), {**record, "given": self.given})
 
     def written(self) -> str:
         """The names of the reports in the folder, to tell."""
@@ -117,6 +119,7 @@ def run_recipe(argv: list[str]) -> None:
     plain_log()
     with user_input():
         chosen = check_flags(argv)
+    given = recipe_flags.given()  # Before others are used in their place.
     if sweep.is_asked():
         return sweep.run(places.output())
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
@@ -127,7 +130,7 @@ def run_recipe(argv: list[str]) -> None:
             log(f"No run in {FLAGS.output} yet: starting one")
         try:
             with user_input():
-                run = Run(distribution, places.output())
+                run = Run(distribution, places.output(), given)
             chosen.run(run)
             if run.is_main:
                 with user_input():

@@ -12,13 +12,17 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from keras_spanbert import files, stores
+from keras_spanbert.runs import checkpoint_parts
+from keras_spanbert.runs.checkpoint_parts import CheckpointParts
 
 VERSION = 2
+# Of one in parts.
+PARTS_VERSION = 3
 
 _NAME = re.compile(r"step-(\d+)")
 _ARRAYS, _STATE, _SUMS = "arrays.npz", "state.json", "SHA256SUMS"
@@ -50,16 +54,30 @@ class CheckpointFolder:
         files.remove_partial(self.folder)
         return release
 
-    def write(self, step: int, arrays: dict[str, np.ndarray], state: str) -> str:
+    def write(
+        self,
+        step: int,
+        arrays: dict[str, np.ndarray],
+        state: str,
+        parts: CheckpointParts | None = None,
+    ) -> str:
         """Writes a checkpoint and removes old ones; returns its path.
+
+        Args:
+            step: int.
+            arrays: dict of arrays.
+            state: string, JSON.
+            parts: what all processes write, to wait for. Defaults to `None`:
+                this one has the whole.
 
         Raises:
             OSError: where it cannot be written; names the last good one.
         """
         path = self._path(step)
         try:
-            with files.new_folder(path, sync=True) as partial:
-                write_files(partial, arrays, state)
+            new = parts.whole_folder(step, path) if parts else files.new_folder(path, sync=True)
+            with new as partial:
+                write_files(partial, arrays, state, parts.take_sums(partial) if parts else [])
         except OSError as error:
             # What failed may be known by no name of a file: a full disk while writing.
             code = error.errno or errno.EIO
@@ -74,8 +92,12 @@ class CheckpointFolder:
         os.rename(self._path(step), partial)
         shutil.rmtree(partial)
 
-    def read_newest(self) -> tuple[str, dict, dict] | None:
+    def read_newest(self, check_parts: bool = True) -> tuple[str, dict, dict] | None:
         """Path, arrays and state of the newest whole checkpoint, `None` where there is none.
+
+        Args:
+            check_parts: bool. Whether all parts must have their sums, which
+                reads them all: one process can for all. Defaults to `True`.
 
         Raises:
             ValueError: where all are damaged, or it is of another version.
@@ -84,7 +106,7 @@ class CheckpointFolder:
         for step in steps:
             try:
                 with self._local(step) as folder:
-                    _check_sums(folder)
+                    _check_sums(folder, check_parts)
                     return self._path(step), *_read_files(folder, self._path(step))
             except _DamagedError as error:
                 self._set_aside(step)
@@ -175,39 +197,49 @@ class _DamagedError(Exception):
     pass
 
 
-def write_files(folder: str, arrays: dict[str, np.ndarray], state: str) -> None:
-    """Writes a checkpoint's files and their SHA-256 sums."""
+def write_files(
+    folder: str, arrays: dict[str, np.ndarray], state: str, sums: Iterable[str] = ()
+) -> None:
+    """Writes a checkpoint's files and their SHA-256 sums, below lines of others there."""
     np.savez(os.path.join(folder, _ARRAYS), **arrays)
     with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
         file.write(state)
-    lines = [f"{files.sha256(os.path.join(folder, name))}  {name}\n" for name in [_ARRAYS, _STATE]]
     with open(os.path.join(folder, _SUMS), "w", encoding="ascii") as file:
-        file.writelines(lines)
+        file.writelines([*sums, *checkpoint_parts.sum_lines(folder, [_ARRAYS, _STATE])])
 
 
 def _read_files(folder, path):
     """A checkpoint's arrays and state; `path` is what messages call it."""
     with open(os.path.join(folder, _STATE), encoding="utf-8") as file:
         state = json.load(file)
-    if state["version"] not in (1, VERSION):
+    if state["version"] not in (1, VERSION, PARTS_VERSION):
         raise ValueError(
-            f"A checkpoint must be of version {VERSION}. Received: {path}, of version "
-            f"{state['version']}"
+            f"A checkpoint must be of version {PARTS_VERSION} or before. Received: {path}, of "
+            f"version {state['version']}"
         )
     with np.load(os.path.join(folder, _ARRAYS), allow_pickle=False) as file:
         arrays = dict(file)
     if state["version"] == 1:
         _drop_unused_seeds(arrays, state["variables"]["model"])
+    num_parts = state.get("num_parts", 0)
+    arrays.update(checkpoint_parts.read(folder, num_parts, state["variables"]))
     return arrays, state
 
 
-def _check_sums(folder):
+def _check_sums(folder, check_parts):
     try:
         with open(os.path.join(folder, _SUMS), encoding="ascii") as file:
             sums = dict(reversed(line.split()) for line in file)
-        for name in [_ARRAYS, _STATE]:
-            if files.sha256(os.path.join(folder, name)) != sums.get(name):
-                raise _DamagedError(f"{name} does not have its SHA-256")
+
+        def check(names):
+            for name in names:
+                if files.sha256(os.path.join(folder, name)) != sums.get(name):
+                    raise _DamagedError(f"{name} does not have its SHA-256")
+
+        check([_ARRAYS, _STATE])
+        num_parts = files.read_json(os.path.join(folder, _STATE)).get("num_parts", 0)
+        for process in range(num_parts if check_parts else 0):
+            check(checkpoint_parts.file_names(process))
     except FileNotFoundError as error:
         raise _DamagedError(f"{os.path.basename(error.filename)} is missing") from None
     except (NotADirectoryError, ValueError):

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import math
+import secrets
 import threading
 import weakref
 
@@ -12,7 +13,9 @@ import numpy as np
 
 from keras_spanbert import distribution, files, stores
 from keras_spanbert.keras_private import set_initial_epoch
-from keras_spanbert.runs.checkpoint_folder import VERSION, open_folder
+from keras_spanbert.runs import checkpoint_parts, torch_generators
+from keras_spanbert.runs.checkpoint_folder import PARTS_VERSION, VERSION, open_folder
+from keras_spanbert.runs.checkpoint_parts import CheckpointParts
 
 # A value of `stop_training` that is not another callback's.
 _CUT = 2
@@ -34,7 +37,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     It also stops a run whose loss is not finite, before such weights are
     written. Of several processes that train together, each is given one and the
-    first writes; their number may change between runs.
+    first writes; their number may change between runs. Where JAX spreads the
+    model over processes, each writes its part and reads what it needs.
 
     Args:
         folder: string. Where checkpoints are written; locked against other
@@ -126,6 +130,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 f"finds a checkpoint of step {self.step:,}, another one does not"
             )
         self._written = self.step
+        starts = distribution.all_gather(secrets.randbelow(2**31))
+        self._joint = CheckpointParts(
+            folder, distribution.process_index(), len(starts), start=starts[0]
+        )
 
     def set_model(self, model):
         super().set_model(model)
@@ -196,7 +204,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if self._restored is not None:
             # Here because PyTorch draws a seed when an iterator is made.
-            _set_torch_generators(self._restored[0])
+            torch_generators.restore(self._restored[0])
             self._restored = None
 
     # === Saving ===
@@ -238,16 +246,12 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.wait()
         if self._written == self.step:
             return
-        arrays = {}
         variables = self._variables()
         with distribution.summed_over_processes(self._trained.metrics):
-            for group, members in variables.items():
-                for i, variable in enumerate(members):
-                    array = distribution.to_numpy(variable)
-                    # NumPy's files know no bfloat16.
-                    is_bfloat16 = array.dtype.kind == "V"
-                    arrays[f"{group}/{i}"] = np.array(array, "float32" if is_bfloat16 else None)
-        arrays.update(_torch_generators())
+            arrays, shards = checkpoint_parts.values(
+                variables, self._is_main, may_share=not stores.is_store(self.folder)
+            )
+        arrays.update(torch_generators.states())
         state = {
             "version": VERSION,
             "step": self.step,
@@ -264,11 +268,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 arrays[f"data/{name}"] = value
             else:
                 state["data"][name] = value
+        if shards is not None:
+            state.update(version=PARTS_VERSION, num_parts=self._joint.num_processes)
         self._written = self.step
-        if not self._is_main:
+        if not self._is_main and shards is None:
             return
         # What parts gave may be their own lists, which grow while this is written.
-        arguments = (self.step, arrays, json.dumps(state))
+        arguments = (self.step, arrays, shards, json.dumps(state))
         self._writer = threading.Thread(target=self._write, args=arguments)
         self._writer.start()
 
@@ -292,15 +298,19 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             "metrics": [v for metric in model.metrics for v in metric.variables],
         }
 
-    def _write(self, step, arrays, state):
+    def _write(self, step, arrays, shards, state):
         try:
-            for array in arrays.values():
+            for array in [*arrays.values(), *(array for _, array in (shards or {}).values())]:
                 if array.dtype.kind == "f" and not np.isfinite(array).all():
                     raise FloatingPointError(
                         f"Weights must be finite. Received: others after step {step:,}; "
                         f"{self._checkpoints.last_good()}"
                     )
-            self.newest = self._checkpoints.write(step, arrays, state)
+            if shards is not None:
+                self._joint.write(step, shards)
+            if self._is_main:
+                parts = None if shards is None else self._joint
+                self.newest = self._checkpoints.write(step, arrays, state, parts)
         except Exception as error:  # Whatever it is, `fit` must not go on without.
             self._error = error
 
@@ -326,7 +336,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     # === Reading ===
     def _open(self):
-        found = self._checkpoints.read_newest()
+        found = self._checkpoints.read_newest(check_parts=self._is_main)
         if found is None:
             return
         self.newest, arrays, state = found
@@ -359,30 +369,7 @@ def _described(variables):
 
 def _assign(variables, arrays, group):
     for i, variable in enumerate(variables):
-        variable.assign(arrays[f"{group}/{i}"])
-
-
-def _torch_generators():
-    """States of PyTorch's own generators, from which dropout draws there."""
-    if keras.backend.backend() != "torch":
-        return {}
-    import torch
-
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()  # Of this process's device.
-    return {f"generator/{device}": state.numpy().copy() for device, state in states.items()}
-
-
-def _set_torch_generators(arrays):
-    if keras.backend.backend() != "torch":
-        return
-    import torch
-
-    if "generator/cuda" in arrays and torch.cuda.is_available():
-        torch.cuda.set_rng_state(torch.from_numpy(arrays["generator/cuda"]))
-    if "generator/cpu" in arrays:  # None in a run that began on another backend.
-        torch.set_rng_state(torch.from_numpy(arrays["generator/cpu"]))
+        distribution.assign(variable, arrays[f"{group}/{i}"])
 
 
 def _flat(batch, prefix=""):

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import runpy
+import shlex
 import shutil
 import signal
 import socket
@@ -58,9 +59,9 @@ def free_port():
 
 
 def start(arguments, **environment):
-    popen = subprocess.Popen if arguments[0] == "-m" else Forked
+    popen = subprocess.Popen if arguments[0] in ("-m", "sh") else Forked
     return popen(
-        [sys.executable, *arguments],
+        arguments if arguments[0] == "sh" else [sys.executable, *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": BACKEND, **environment},
         stdout=subprocess.PIPE,
@@ -235,6 +236,34 @@ def test_two_processes_equal_one_and_stop_within_a_minute_where_one_dies(
         shapes = exchanged_shapes(dumps)
         assert (8, 12, 8) in shapes  # Hidden vectors.
         assert not [s for s in shapes if s[-1] in (18, 35, 36) and np.prod(s) >= 8 * 4 * 18]
+        check_parts(tmp_path / "checkpoints" / "step-5", texts, alone)
+
+
+def check_parts(checkpoint, texts, alone):
+    """Each process wrote its half of what is spread; one process and two go on from there."""
+    parts = []
+    for process in range(2):
+        with np.load(checkpoint / f"part-{process}.npz") as part:
+            parts.append(sum(array.size for array in part.values()))
+    with np.load(checkpoint / "arrays.npz") as arrays:
+        whole = sum(array.size for name, array in arrays.items() if name.startswith("model"))
+    # Of each weight that is spread, the two moments are too.
+    spread = sum(len(weight) for weight in alone["weights"]) - whole
+    assert parts[0] == parts[1] == 3 * spread / 2 and spread > 2 * whole
+    for mode in ["none", "model"]:
+        output = checkpoint.parent.parent / mode
+        shutil.copytree(checkpoint, output / "checkpoints" / checkpoint.name)
+        arguments = [SCRIPT, mode, texts, str(output)]
+        if mode == "none":
+            runpy.run_path(SCRIPT)["main"](*arguments[1:])
+            found = [json.loads((output / "0.json").read_text())]
+        else:
+            found = results(output, launch(arguments))
+        for result in found:
+            assert len(result["history"]["loss"]) == 5
+            history = result["history"]
+            last = {name: all_[-len(history[name]) :] for name, all_ in alone["history"].items()}
+            assert_equal(result, {**alone, "history": last})
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
@@ -251,28 +280,48 @@ def test_a_process_that_is_silent_is_noticed_within_a_minute(texts, tmp_path):
         second.communicate()
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="torchrun is PyTorch's")
-def test_torchrun_starts_processes_again_and_they_go_on(texts, tmp_path):
+def loops_of_the_guide(flags):
+    """The shell's loops that docs/resuming.md has for JAX, one a process."""
+    guide = (ROOT / "docs" / "resuming.md").read_text()
+    loop = guide[guide.index("export KERAS_BACKEND=jax") :].split("```")[0]
+    loop = loop.replace("--output=/shared/mine", shlex.join(flags)).replace(
+        "python", sys.executable
+    )
+    loop = loop.replace("host0:1234", f"127.0.0.1:{free_port()}")
+    numbers = ["PROCESS_ID=0", "PROCESS_ID=1"]
+    assert loop.count(numbers[0]) == 1
+    return [start(["sh", "-c", loop.replace(numbers[0], number)]) for number in numbers]
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+def test_processes_are_started_again_and_go_on(texts, tmp_path):
     output, peace = tmp_path / "run", tmp_path / "peace"
+    kills = [10, 30] if BACKEND == "torch" else [10]
+    steps = 4 * kills[-1]
     flags = [
-        f"--train_data={texts}", *FLAGS, "--steps=200", "--eval_every=200", "--checkpoint_every=5",
-        "--resume",
+        f"--train_data={texts}", *FLAGS, f"--steps={steps}", f"--eval_every={steps}",
+        "--checkpoint_every=5", "--resume",
     ]  # fmt: skip
-    torchrun = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--max-restarts=2"]
-    torchrun += [f"--master_port={free_port()}"]
-    run = start([*torchrun, "train.py", f"--output={output}", *flags])
+    train = ["train.py", f"--output={output}", *flags]
+    if BACKEND == "torch":
+        torchrun = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--max-restarts=2"]
+        runs = [start([*torchrun, f"--master_port={free_port()}", *train])]
+    else:
+        runs = loops_of_the_guide(train[1:])
     try:
-        for step in [10, 30]:
+        for step in kills:
             ends = time.monotonic() + TIMEOUT
             while not list(output.glob(f"checkpoints/step-{step}")) and time.monotonic() < ends:
                 time.sleep(0.05)
-            workers = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True)
+            parents = ",".join(str(run.pid) for run in runs)
+            workers = subprocess.run(["pgrep", "-P", parents], capture_output=True, text=True)
             os.kill(int(workers.stdout.split()[step == 30]), signal.SIGKILL)
     finally:
-        codes, text = finish([run])
-    assert codes == [0], text
+        codes, text = finish(runs)
+    assert not any(codes), text
     starts = [int(step) for step in re.findall(r"Going on from step (\d+)", text)]
-    assert len(starts) == 2 and 10 <= starts[0] and 30 <= starts[1], text
+    assert len(starts) == len(kills) and all(map(int.__ge__, starts, kills)), text
+    assert json.loads((output / "metrics.json").read_text())["steps"] == steps
     in_process(f"--output={peace}", *flags, "--distribution=none")
     killed, whole = [read_csv(run / "history.csv") for run in [output, peace]]
     assert len(killed) == len(whole) == 1
