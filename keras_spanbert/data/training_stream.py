@@ -262,5 +262,8 @@ def _lane_states(flat):
     """What `_flat` was given; or a state of before there were lanes."""
     if "rows" in flat:
         return [LaneState(**flat)]
-    number = 1 + max((int(name.split("/")[0]) for name in flat), default=-1)
-    return [LaneState(*(flat[f"{i}/{name}"] for name in LaneState._fields)) for i in range(number)]
+    states = {}
+    for key, value in flat.items():
+        lane, name = key.split("/")
+        states.setdefault(int(lane), {})[name] = value
+    return [LaneState(**states[lane]) for lane in range(len(states))]
