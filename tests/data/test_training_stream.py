@@ -9,7 +9,7 @@ import pytest
 
 import keras_spanbert as ks
 from keras_spanbert.data import blocks as blocks_module
-from keras_spanbert.data import text_files
+from keras_spanbert.data import text_files, training_stream
 from keras_spanbert.data.array_stream import ArrayStream
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.shuffle_buffer import ShuffleBuffer
@@ -26,6 +26,7 @@ def corpus(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "_READ_BYTES", 5)
     monkeypatch.setattr(text_files, "_PIECE_CHARACTERS", 16)
     monkeypatch.setattr(blocks_module, "_TOKENIZE_CHARACTERS", 24)
+    monkeypatch.setattr(training_stream, "_ROWS_AT_ONCE", 6)
     generator = np.random.default_rng(0)
     for i, size in enumerate([70, 5, 41, 3, 90]):
         (tmp_path / f"{i}.txt").write_text(" ".join(generator.choice(WORDS, size)))
