@@ -401,7 +401,6 @@ def test_no_bucket_no_credentials_no_package_no_such_store(bucket, monkeypatch):
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_writer_that_is_stopped_leaves_a_whole_model_or_none(proxy, bucket, monkeypatch, is_there):
-    monkeypatch.setattr(calls, "_ATTEMPTS", 1)
     old, new = tiny_classifier(), tiny_classifier()
     is_done, num_whole = False, 0
     for number in itertools.count():
@@ -409,7 +408,8 @@ def test_writer_that_is_stopped_leaves_a_whole_model_or_none(proxy, bucket, monk
         if is_there:
             old.save_to_preset(f"{bucket}/model")
         proxy.fault = stop_behind(number)
-        with contextlib.suppress(OSError):
+        with monkeypatch.context() as patch, contextlib.suppress(OSError):
+            patch.setattr(calls, "_ATTEMPTS", 1)
             new.save_to_preset(f"{bucket}/model")
             is_done = True
         proxy.fault = lambda request: None
@@ -419,8 +419,9 @@ def test_writer_that_is_stopped_leaves_a_whole_model_or_none(proxy, bucket, monk
             assert is_equal(loaded, new) or is_there and not is_done and is_equal(loaded, old)
         if is_done:
             break
-    # Before the first object is removed and behind it, and with the last one and without.
-    assert number > 6 and num_whole == (4 if is_there else 2)
+    # Before the first object is removed and behind it, and with the last one and without; each
+    # again where a busy machine is late.
+    assert number > 6 and num_whole >= (4 if is_there else 2)
 
 
 def is_equal(model, other):

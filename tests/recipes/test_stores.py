@@ -119,7 +119,7 @@ def test_fine_tuned_from_a_store_with_predictions_and_export(bucket, tmp_path):
 
     squad_runs.save_preset(tmp_path / "preset")
     stores.put_folder(str(tmp_path / "preset"), f"{bucket}/preset")
-    for name, count in [("train", 12), ("dev", 4)]:
+    for name, count in [("train", 24), ("dev", 4)]:
         path = squad_runs.write_squad(tmp_path / f"{name}.json", count, seed=count)
         stores.put_file(str(path), f"{bucket}/{name}.json")
     flags = [
