@@ -4,9 +4,10 @@
 
 CPU time of a process for a global batch of masked blocks of 128, and kilobytes that it reads, where
 1, 2, 4 and 8 processes share each batch: from a prepared corpus, of which each reads and masks its
-own rows, and from text, of which each reads and tokenises all and masks its own. Processes are
-measured one after another, each in a life of its own, in CPU time, not by the clock, so that cores
-which are few or shared do not matter. The ideal is one process's time divided by their number.
+own rows, and from text in 249 files, of which each reads and tokenises those of its lanes and masks
+its own rows. Processes, the first of each number, are measured one after another, each in a life of
+its own, in CPU time, not by the clock, so that cores which are few or shared do not matter. The
+ideal is one process's time divided by their number.
 """
 
 import argparse

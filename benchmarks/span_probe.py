@@ -28,7 +28,7 @@ RESAMPLES = 2_000
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("presets", nargs="+")
-    parser.add_argument("--words", type=int, default=40, help="of context on each side")
+    parser.add_argument("--words", type=int, default=40, help="of context on each side, at most")
     parser.add_argument("--a_document", type=int, default=15, help="blanks of each document")
     parser.add_argument("--splits", nargs="+", default=["dev", "test"])
     parser.add_argument("--json", default=None)
@@ -107,8 +107,11 @@ def blanks_of(model, rows, args, generator):
             continue
         taken += 1
         others = [str(o) for o in generator.permutation(others)[: MOST_CANDIDATES - 1]]
-        before, after = text[max(0, a - args.words) : a], text[b : b + args.words]
-        yield " ".join(before), name, " ".join(after), [name, *others]
+        for words in range(args.words, 0, -1):  # As much of the context as the model takes.
+            before, after = " ".join(text[max(0, a - words) : a]), " ".join(text[b : b + words])
+            if length(model, f"{before} {name} {after}") <= model.preprocessor.sequence_length - 2:
+                break
+        yield before, name, after, [name, *others]
 
 
 def length(model, name) -> int:

@@ -21,6 +21,7 @@ from keras_spanbert.data.blocks import (
 )
 from keras_spanbert.data.document_lines import is_document_lines, read_document_lines
 from keras_spanbert.data.evaluation_blocks import EvaluationBlocks
+from keras_spanbert.data.file_ranges import FileRange, find_ranges, training_sizes, units_of
 from keras_spanbert.data.marked_text import SPAN_KINDS
 from keras_spanbert.data.masked_batches import check_corpus, evaluation_batches
 from keras_spanbert.data.text_files import DOCUMENT_BOUNDARIES, find_files, read_documents
@@ -46,7 +47,8 @@ class Corpus:
             not UTF-8. Defaults to `"strict"`.
         cross_documents: bool. Whether blocks go on from a document to the next
             one of its file and split, behind a `[SEP]`, as RoBERTa's "full
-            sentences". Defaults to `False`.
+            sentences", but not from one range of a file to the next. Defaults
+            to `False`.
         count_words: bool. Whether to count words in the same reading:
             `train_vocabulary` then reads nothing. Defaults to `False`.
 
@@ -55,6 +57,10 @@ class Corpus:
         num_characters: int.
         evaluation_texts: list of strings, texts that `evaluation_dataset` or
             `survey` came upon, of the first 4 million characters.
+        ranges: list of `FileRange`, all files or, of those above 64 MB, parts.
+        joins_ranges: bool. Whether a file's ranges are read together, and blocks
+            of `cross_documents` go on from one to the next, as before there
+            were any. `False` until it is set, before a stream is made.
         lacks_spans: dict of each kind of linguistic spans, "entity" and
             "noun_phrase", to the first place in each file that lacks them.
 
@@ -97,18 +103,24 @@ class Corpus:
         self.num_characters = 0
         self.evaluation_texts = []
         self.lacks_spans = {kind: [] for kind in SPAN_KINDS}
-        self._first_document = []
+        self.ranges = []
+        self.joins_ranges = False
         self._held_out_every = max(2, round(1 / held_out)) if held_out else None
         self._words = WordCounts(self._held_out_every) if count_words else None
-        for path in self.files:
-            self._first_document.append(self.num_documents)
-            for text, ends_document in self._read(path):
-                if count_words:
-                    self._words.add(text, self.num_documents)
-                self._note_spans(text, path)
-                self.num_documents += ends_document
-                self.num_characters += len(text)
-            if self.num_documents == self._first_document[-1]:
+        for i, path in enumerate(self.files):
+            first_document = self.num_documents
+            is_lines = is_document_lines(path)
+            boundary = "line" if is_lines else document_boundary
+            for within in find_ranges(path, boundary, count_lines=is_lines):
+                place = FileRange(i, self.num_documents, self.num_characters, within)
+                self.ranges.append(place)
+                for text, ends_document in self._read(path, within):
+                    if count_words:
+                        self._words.add(text, self.num_documents)
+                    self._note_spans(text, path)
+                    self.num_documents += ends_document
+                    self.num_characters += len(text)
+            if self.num_documents == first_document:
                 raise ValueError(f"A file must hold text. Received: {path}, empty or blank")
         if held_out and self.num_documents < 2:
             finer = DOCUMENT_BOUNDARIES[1 + DOCUMENT_BOUNDARIES.index(document_boundary) :]
@@ -123,29 +135,43 @@ class Corpus:
             if count_words:
                 self._words.hold_out_last()
 
-    def documents(self, split: str = "train", file_order=None) -> Iterator[tuple[str, bool]]:
+    def training_sizes(self) -> np.ndarray:
+        """About how many characters of each range are trained on, floats `[ranges]`.
+
+        Of each file where blocks join ranges. 0 where all documents are held
+        out, and only there.
+        """
+        starts = [self.ranges[unit[0]] for unit in units_of(self.ranges, self.joins_ranges)]
+        return training_sizes(starts, self.num_documents, self.num_characters, self._held_out_every)
+
+    def documents(self, split: str = "train", order=None) -> Iterator[tuple[str, bool]]:
         """Yields `(text, ends_document)`; long documents come in pieces.
 
         Args:
             split: "train", "held_out" or "all".
-            file_order: sequence of ints, the order in which to read the files.
-                Defaults to `None`, sorted by name.
+            order: sequence of ints, the order in which to read `ranges`, or files
+                where blocks join these. Defaults to `None`, by the files' names.
         """
-        return ((text, ends) for text, ends, _ in self._pieces(split, file_order))
+        return ((text, ends) for text, ends, _ in self._pieces(split, order))
 
-    def _pieces(self, split, file_order=None):
-        """Yields `(text, ends_document, file)`."""
-        for piece, document in self._numbered_pieces(file_order):
+    def _pieces(self, split, order=None):
+        """Yields `(text, ends_document, range or file)`."""
+        for piece, document in self._numbered_pieces(order):
             if split == "all" or self._is_held_out(document) == (split == "held_out"):
                 yield piece
 
-    def _numbered_pieces(self, file_order=None):
-        """Yields `(text, ends_document, file)` and the document's number."""
-        for i in range(len(self.files)) if file_order is None else file_order:
-            document = self._first_document[i]
-            for text, ends_document in self._read(self.files[i]):
-                yield (text, ends_document, i), document
-                document += ends_document
+    def _numbered_pieces(self, order=None):
+        """Yields `(text, ends_document, range or file)` and the document's number.
+
+        Blocks may go on from a document to the next one of the same range or file.
+        """
+        units = units_of(self.ranges, self.joins_ranges)
+        for i in range(len(units)) if order is None else order:
+            for number in units[i]:
+                file, document, _, within = self.ranges[number]
+                for text, ends_document in self._read(self.files[file], within):
+                    yield (text, ends_document, i), document
+                    document += ends_document
 
     def train_vocabulary(self, vocabulary_size: int, lowercase: bool = False) -> list[str]:
         """Trains a WordPiece vocabulary on the training documents.
@@ -174,7 +200,7 @@ class Corpus:
         sequence_length: int,
         split: str = "train",
         min_tokens: int = 8,
-        file_order=None,
+        order=None,
         with_marks: bool = False,
     ) -> Iterator[np.ndarray]:
         """Yields int32 arrays `[blocks, sequence_length]`.
@@ -186,12 +212,12 @@ class Corpus:
         Args:
             tokenizer: `SpanBertTokenizer`.
             sequence_length: int.
-            split, file_order: see `documents`.
+            split, order: see `documents`.
             min_tokens: int. Defaults to `8`.
             with_marks: bool. Whether marks of linguistic spans stand above the
                 ids: see `keras_spanbert.data.blocks`. Defaults to `False`.
         """
-        parts = self.parts_of_blocks(tokenizer, sequence_length, split, min_tokens, file_order)
+        parts = self.parts_of_blocks(tokenizer, sequence_length, split, min_tokens, order)
         found = (blocks for blocks, _ in parts if len(blocks))
         return found if with_marks else map(without_marks, found)
 
@@ -201,7 +227,7 @@ class Corpus:
         sequence_length: int,
         split: str = "train",
         min_tokens: int = 8,
-        file_order=None,
+        order=None,
         skip: int = 0,
         rest=(),
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -210,13 +236,13 @@ class Corpus:
         Both bear marks of linguistic spans, where the text has such.
 
         Args:
-            tokenizer, sequence_length, split, min_tokens, file_order: see
+            tokenizer, sequence_length, split, min_tokens, order: see
                 `blocks`.
             skip: int. Parts not to tokenise. Defaults to `0`.
             rest: int32 `[tokens]`, what was left of the last of these.
         """
         cutter = BlockCutter(tokenizer, sequence_length, min_tokens, rest)
-        groups = group_pieces(self._pieces(split, file_order), self.cross_documents)
+        groups = group_pieces(self._pieces(split, order), self.cross_documents)
         for group in itertools.islice(groups, skip, None):
             yield cutter.blocks(*group), cutter.rest
 
@@ -304,7 +330,12 @@ class Corpus:
             `tf.data.Dataset` of `(x, y, sample_weight)`.
         """
         return self.stream(
-            preprocessor, batch_size, seed, min_tokens, shuffle_blocks, epochs
+            preprocessor,
+            batch_size,
+            seed,
+            epochs=epochs,
+            min_tokens=min_tokens,
+            shuffle_blocks=shuffle_blocks,
         ).dataset()
 
     def evaluation_dataset(
@@ -345,27 +376,9 @@ class Corpus:
         """Whether some documents are held out."""
         return self._held_out_every is not None
 
-    def stream(
-        self,
-        preprocessor,
-        batch_size: int,
-        seed,
-        min_tokens: int = 8,
-        shuffle_blocks: int = 10_000,
-        epochs: int | None = None,
-        unigram_counts=None,
-    ) -> TrainingStream:
-        """The `TrainingStream` of `training_dataset`."""
-        return TrainingStream(
-            self,
-            preprocessor,
-            batch_size,
-            seed,
-            epochs,
-            min_tokens,
-            shuffle_blocks,
-            unigram_counts,
-        )
+    def stream(self, preprocessor, batch_size: int, seed, **kwargs) -> TrainingStream:
+        """The stream of `training_dataset`, with arguments of `TrainingStream`."""
+        return TrainingStream(self, preprocessor, batch_size, seed, **kwargs)
 
     def _is_held_out(self, document):
         every = self._held_out_every
@@ -377,7 +390,7 @@ class Corpus:
                 if not places or not places[-1].startswith(path):
                     places.append(getattr(text, "place", path))
 
-    def _read(self, path):
+    def _read(self, path, within):
         if is_document_lines(path):
-            return read_document_lines(path, self.encoding_errors)
-        return read_documents(path, self.document_boundary, self.encoding_errors)
+            return read_document_lines(path, self.encoding_errors, within)
+        return read_documents(path, self.document_boundary, self.encoding_errors, within)

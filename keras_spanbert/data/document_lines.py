@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 from keras_spanbert.data.examples import check_text
+from keras_spanbert.data.file_ranges import WHOLE_FILE, ByteRange
 from keras_spanbert.data.marked_text import SPAN_KINDS, MarkedText, longest_apart
 from keras_spanbert.data.text_files import cut_into_pieces, read_json_lines
 from keras_spanbert.models.strings import well_formed
@@ -16,7 +17,9 @@ def is_document_lines(path: str | os.PathLike) -> bool:
     return os.fspath(path).endswith(_ENDINGS)
 
 
-def read_document_lines(path: str, encoding_errors: str) -> Iterator[tuple[MarkedText, bool]]:
+def read_document_lines(
+    path: str, encoding_errors: str, within: ByteRange = WHOLE_FILE
+) -> Iterator[tuple[MarkedText, bool]]:
     """Yields `(text, ends_document)`; long documents come in pieces, blank ones not at all.
 
     A line is `{"text": "...", "spans": [[start, end], ...]}`, in characters from
@@ -28,11 +31,12 @@ def read_document_lines(path: str, encoding_errors: str) -> Iterator[tuple[Marke
         path: string.
         encoding_errors: "strict", or "replace" to read on behind bytes that are
             not UTF-8.
+        within: `ByteRange` to read. Defaults to the whole file.
 
     Raises:
         ValueError: where a line is something else (path and line are named).
     """
-    for place, row in read_json_lines(path, encoding_errors):
+    for place, row in read_json_lines(path, encoding_errors, within):
         text = row.get("text") if isinstance(row, dict) else None
         if not isinstance(text, str):
             raise ValueError(

@@ -10,10 +10,11 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from keras_spanbert import stores
+from keras_spanbert.data.file_ranges import GZIP, READ_BYTES, WHOLE_FILE, ByteRange
 
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = READ_BYTES
 _DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # A document longer than this is read in pieces, cut between words.
@@ -42,25 +43,42 @@ def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> lis
     return sorted(by_place.values())
 
 
-def read_documents(path: str, boundary: str, encoding_errors: str) -> Iterator[tuple[str, bool]]:
+def read_documents(
+    path: str, boundary: str, encoding_errors: str, within: ByteRange = WHOLE_FILE
+) -> Iterator[tuple[str, bool]]:
     """Yields `(text, ends_document)` from a file; long documents come in pieces.
+
+    The ranges of a file, one after another, give the pieces that the whole file
+    gives: reads end at the same places.
+
+    Args:
+        path: string.
+        boundary: "file", "blank_line" or "line".
+        encoding_errors: "strict", or "replace" to read on behind bytes that are
+            not UTF-8.
+        within: `ByteRange` to read. Defaults to the whole file.
 
     Raises:
         ValueError: where the file is binary, not UTF-8, or damaged gzip.
     """
-    return _split_documents(_read_text(path, encoding_errors), boundary)
+    # With a document's end goes the white space behind it that the same read brings.
+    before = "\n\n" if within.start % _READ_BYTES else ""
+    return _split_documents(_read_text(path, encoding_errors, within), boundary, before)
 
 
-def _read_text(path, encoding_errors):
-    """Yields the text of a file in parts, with line ends as `\\n`."""
+def _read_text(path, encoding_errors, within):
+    """Yields the text of a file's range in parts, with line ends as `\\n`."""
     decoder = codecs.getincrementaldecoder("utf-8")(encoding_errors)
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
-    offset = 0
+    offset = within.start
     with stores.open_binary(path) as file:
-        file = _unpacked(file)
+        file = _open_range(file, within)
         while True:
+            size = _READ_BYTES - offset % _READ_BYTES
+            if within.stop is not None:
+                size = min(size, within.stop - offset)
             try:
-                data = file.read(_READ_BYTES)
+                data = file.read(size)
             except _DAMAGES as error:
                 raise ValueError(f"A gzip file must be whole. Received: {path}: {error}") from None
             if offset == 0 and data.startswith(_UTF_16):
@@ -90,14 +108,16 @@ def _read_text(path, encoding_errors):
                 return
 
 
-def _unpacked(file):
-    """A file that is open for bytes, or what is in it where it is gzip."""
-    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
+def _open_range(file, within):
+    """A file that is open for bytes, at a range's start, or what is in it where it is gzip."""
+    if within.start:
+        file.seek(within.start)
+        return file
+    return gzip.GzipFile(fileobj=file) if file.peek(len(GZIP)).startswith(GZIP) else file
 
 
-def _split_documents(parts, boundary):
+def _split_documents(parts, boundary, rest=""):
     """Yields `(text, ends_document)` from a file's text; blanks are dropped."""
-    rest = ""
     is_open = False  # Whether a piece was yielded without its document's end.
     for part in parts:
         *documents, rest = _split(rest + part, boundary)
@@ -143,9 +163,12 @@ def _split(text, boundary):
 
 
 def read_lines(
-    path: str | os.PathLike, encoding_errors: str = "strict"
+    path: str | os.PathLike, encoding_errors: str = "strict", within: ByteRange = WHOLE_FILE
 ) -> Iterator[tuple[str, str]]:
     """Yields `(place, line)` of a text file, plain or gzip; `place` is path and line for messages.
+
+    Args:
+        path, encoding_errors, within: see `read_documents`.
 
     Raises:
         ValueError: where a line is not UTF-8, unless `encoding_errors` is
@@ -154,7 +177,8 @@ def read_lines(
     number = 0
     with stores.open_binary(path) as file:
         try:
-            for number, line in enumerate(_unpacked(file), start=1):
+            lines = _lines_of(_open_range(file, within), within)
+            for number, line in enumerate(lines, start=within.first_line):
                 place = f"{path}, line {number}"
                 try:
                     # A byte order mark may stand at the start.
@@ -176,13 +200,25 @@ def read_lines(
             ) from None
 
 
-def read_json_lines(path: str | os.PathLike, encoding_errors: str = "strict") -> Iterator[tuple]:
+def _lines_of(file, within):
+    offset = within.start
+    for line in file:
+        yield line
+        offset += len(line)
+        if offset == within.stop:
+            return
+
+
+def read_json_lines(
+    path: str | os.PathLike, encoding_errors: str = "strict", within: ByteRange = WHOLE_FILE
+) -> Iterator[tuple]:
     """Yields `(place, value)` of a file of a JSON value a line: see `read_lines`.
 
     Raises:
         ValueError: where a line is not JSON.
     """
-    for number, (place, line) in enumerate(read_lines(path, encoding_errors), start=1):
+    lines = read_lines(path, encoding_errors, within)
+    for number, (place, line) in enumerate(lines, start=within.first_line):
         if line.strip():
             yield place, parse_json(line, path, number)
 

@@ -6,6 +6,7 @@ from keras_spanbert.distribution.even_batches import check_rows, even_batches, p
 from keras_spanbert.distribution.layout import add_layout, check_shards, relayout, shares_model
 from keras_spanbert.distribution.processes import (
     all_gather,
+    all_gather_bytes,
     barrier,
     num_torch_processes,
     process_index,
@@ -24,6 +25,7 @@ __all__ = [
     "Distribution",
     "add_layout",
     "all_gather",
+    "all_gather_bytes",
     "barrier",
     "check_rows",
     "check_shards",

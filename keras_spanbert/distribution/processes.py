@@ -48,6 +48,26 @@ def all_gather(number: int) -> list[int]:
     return [int(number) for number in numbers]
 
 
+def all_gather_bytes(data: bytes) -> list[bytes]:
+    """What the processes give, as a list: all must ask."""
+    sizes = all_gather(len(data))
+    if len(sizes) == 1:
+        return [data]
+    padded = np.zeros(max(sizes), np.uint8)
+    padded[: len(data)] = np.frombuffer(data, np.uint8)
+    if keras.backend.backend() == "jax":
+        from jax.experimental import multihost_utils
+
+        rows = multihost_utils.process_allgather(padded)
+    else:
+        import torch
+
+        rows = [torch.empty(len(padded), dtype=torch.uint8) for _ in sizes]
+        torch.distributed.all_gather(rows, torch.from_numpy(padded))
+        rows = [row.numpy() for row in rows]
+    return [row[:size].tobytes() for row, size in zip(rows, sizes)]
+
+
 def barrier() -> None:
     """Waits for all processes."""
     all_gather(0)

@@ -169,12 +169,16 @@ def load_preset(**arguments):
     return model, tokenizer
 
 
-def recorded_counts(corpus, path: str) -> dict:
+def recorded_counts(corpus, eval_corpus, path: str) -> dict:
     """What was counted when the run began, to check and not to count it again."""
     from keras_spanbert import files
 
-    counts = {"bytes": {name: stores.size(name) for name in corpus.files}}
+    counts = {"bytes": {name: stores.size(name) for name in corpus.files}, "by_ranges": True}
     before = files.read_json(path) if os.path.exists(path) else counts
+    # A run that began before there were ranges of files keeps its blocks.
+    for one in (corpus, eval_corpus):
+        if one is not None and not before.get("by_ranges", False):
+            one.joins_ranges = True
     for name in [*counts["bytes"], *before["bytes"]]:
         here, there = counts["bytes"].get(name), before["bytes"].get(name)
         if here != there:

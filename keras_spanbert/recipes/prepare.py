@@ -64,14 +64,14 @@ def _with_spans(corpus, output):
         # Beside the output, which all of Beam's workers see.
         folder = os.path.dirname(os.path.abspath(output))
         os.makedirs(folder, exist_ok=True)
-    num_files = len(corpus.files)
+    num_ranges = len(corpus.ranges)
     with tempfile.TemporaryDirectory(prefix=".spans-", dir=folder) as folder:
-        for i in range(num_files):
-            path = os.path.join(folder, f"{i:09d}.jsonl")  # In the order of the files.
-            texts = corpus.documents("all", file_order=[i])
+        for i in range(num_ranges):
+            path = os.path.join(folder, f"{i:09d}.jsonl")  # In the order of the text.
+            texts = corpus.documents("all", order=[i])
             linguistic_spans.write_pieces(texts, path, nlp)
-            if (i + 1) * 10 // num_files > i * 10 // num_files:
-                log(f"{i + 1:,}/{num_files:,} files with their linguistic spans")
+            if (i + 1) * 10 // num_ranges > i * 10 // num_ranges:
+                log(f"{i + 1:,}/{num_ranges:,} files with their linguistic spans")
         yield Corpus(
             os.path.join(glob.escape(folder), "*.jsonl"),
             held_out=FLAGS.held_out,

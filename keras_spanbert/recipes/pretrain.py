@@ -48,7 +48,7 @@ def run(run: Run) -> None:
         corpus, eval_corpus = corpora.open_corpora(
             must_hold_out=True, has_vocabulary=os.path.exists(recorded)
         )
-        known = corpora.recorded_counts(corpus, recorded)
+        known = corpora.recorded_counts(corpus, eval_corpus, recorded)
         with distribution.scope():
             model = _build_model(corpus, known.get("vocabulary"))
         preprocessor = model.preprocessor

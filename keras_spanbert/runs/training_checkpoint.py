@@ -106,13 +106,12 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             weakref.finalize(self, self._lock.close)
         else:
             distribution.barrier()
-        self.newest = None
-        self._restored = None  # Arrays and state until `fit` begins.
+        # What is restored, arrays and state, until `fit` begins.
+        self.newest = self._restored = None
         self._epoch = 0
         self._batches_before = 0  # Of the epoch, in an earlier process.
         self._batches = 0  # Of the epoch, in all.
-        self._writer = None
-        self._error = None
+        self._writer = self._error = None
         try:
             self._open()
         except BaseException:
@@ -189,8 +188,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         arrays, state = self._restored
         set_initial_epoch(self.model, None)
         self._batches_before = self._batches = state["batches"]
-        if self._batches and self.data is not None:  # The epoch's metrics go on.
-            _assign(self._variables()["metrics"], arrays, "metrics")
+        # The epoch's metrics go on; PyTorch's processes add theirs to those of all, of the first.
+        if self._batches and self.data is not None:
+            if self._is_main or keras.backend.backend() != "torch":
+                _assign(self._variables()["metrics"], arrays, "metrics")
 
     def on_train_batch_begin(self, batch, logs=None):
         if self._restored is not None:
@@ -239,12 +240,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             return
         arrays = {}
         variables = self._variables()
-        for group, members in variables.items():
-            for i, variable in enumerate(members):
-                array = distribution.to_numpy(variable)
-                # NumPy's files know no bfloat16.
-                is_bfloat16 = array.dtype.kind == "V"
-                arrays[f"{group}/{i}"] = np.array(array, "float32" if is_bfloat16 else None)
+        with distribution.summed_over_processes(self._trained.metrics):
+            for group, members in variables.items():
+                for i, variable in enumerate(members):
+                    array = distribution.to_numpy(variable)
+                    # NumPy's files know no bfloat16.
+                    is_bfloat16 = array.dtype.kind == "V"
+                    arrays[f"{group}/{i}"] = np.array(array, "float32" if is_bfloat16 else None)
         arrays.update(_torch_generators())
         state = {
             "version": VERSION,
@@ -310,12 +312,14 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def _stop_at(self, loss):
         self.wait()
         text = f"The loss must be finite. Received: {loss} at step {self.step:,}"
-        if self.data is not None and self._is_main:
+        if self.data is not None:
             path = stores.join(self.folder, f"bad-batch-step-{self.step}.npz")
             try:
-                with files.replacing(path, "wb") as file:
-                    np.savez(file, **_flat(self.data.batch(self.step - 1)))
-                text += f"; its batch is in {path}"
+                batch = self.data.batch(self.step - 1)  # All must ask, the first writes.
+                if self._is_main:
+                    with files.replacing(path, "wb") as file:
+                        np.savez(file, **_flat(batch))
+                    text += f"; its batch is in {path}"
             except OSError as error:
                 text += f"; its batch cannot be written: {error}"
         raise FloatingPointError(f"{text}; {self._checkpoints.last_good()}")

@@ -40,10 +40,10 @@ def write(path, content):
     return str(path)
 
 
-def texts_of(corpus, split="all", file_order=None):
+def texts_of(corpus, split="all", order=None):
     """Whole documents, each its pieces joined."""
     texts, pieces = [], []
-    for text, ends_document in corpus.documents(split, file_order):
+    for text, ends_document in corpus.documents(split, order):
         pieces.append(text)
         if ends_document:
             texts.append("".join(pieces))
@@ -223,7 +223,7 @@ def test_several_globs_give_each_file_once_and_sorted(tmp_path):
         write(tmp_path / f"{name}.txt", name)
     corpus = Corpus([str(tmp_path / "c*"), str(tmp_path / "*.txt")])
     assert texts_of(corpus) == ["a", "b", "c"]
-    assert texts_of(corpus, file_order=[2, 0, 1]) == ["c", "a", "b"]
+    assert texts_of(corpus, order=[2, 0, 1]) == ["c", "a", "b"]
 
 
 # === Held-out documents ===
@@ -238,7 +238,7 @@ def test_each_nth_document_is_held_out_and_no_other(tmp_path):
     assert texts_of(corpus, "held_out") == documents[3::4]
     assert texts_of(corpus, "train") == [d for i, d in enumerate(documents) if i % 4 != 3]
     # A document's split does not depend on the order of the files.
-    backwards = texts_of(corpus, "held_out", file_order=[2, 1, 0])
+    backwards = texts_of(corpus, "held_out", order=[2, 1, 0])
     assert sorted(backwards) == sorted(documents[3::4])
 
 
@@ -611,9 +611,9 @@ def test_evaluation_reads_no_further_than_its_batches_take(tmp_path, monkeypatch
     corpus = Corpus(str(tmp_path / "*.txt"))
     read, read_document = [], corpus._read
 
-    def count(path):
+    def count(path, within):
         read.append(path)
-        return read_document(path)
+        return read_document(path, within)
 
     monkeypatch.setattr(corpus, "_read", count)
     tokenizer = ks.SpanBertTokenizer([*SPECIAL_TOKENS, "apple", "plum"])
@@ -633,9 +633,9 @@ def test_survey_gives_counts_and_evaluation_in_one_reading(tmp_path, monkeypatch
     batches = list(corpus.evaluation_dataset(preprocessor, 4, steps=2))
     read, read_document = [], corpus._read
 
-    def count(path):
+    def count(path, within):
         read.append(path)
-        return read_document(path)
+        return read_document(path, within)
 
     monkeypatch.setattr(corpus, "_read", count)
     counts, num_blocks, dataset = corpus.survey(preprocessor, 4, steps=2)

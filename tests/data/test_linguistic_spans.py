@@ -229,7 +229,7 @@ def test_stream_goes_on_from_its_state_with_its_marks(corpora, tokenizer, monkey
     stream = TrainingStream(corpora[0], preprocessor, 8, 1, shuffle_blocks=8)
     batches = [x["token_ids"].numpy() for x, _, _ in stream.dataset().take(30)]
     state = stream.state(25)
-    assert state["rows"] > 0 and state["buffer"].max() >= 2**27
+    assert state["0/rows"] > 0 and state["0/buffer"].max() >= 2**27
     again = TrainingStream(corpora[0], preprocessor, 8, 1, shuffle_blocks=8)
     again.start_at(25, state)
     for expected, (x, _, _) in zip(batches[25:], again.dataset().take(5)):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import keras_spanbert as ks
+from keras_spanbert.data import file_ranges
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import PreparedCorpus, is_prepared, prepare
 
@@ -90,13 +91,14 @@ def test_beam_gives_the_same_folder(corpus, tokenizer, folder, tmp_path):
     np.testing.assert_array_equal(by_beam.token_counts()[0], plain.token_counts()[0])
 
 
-def test_dask_gives_the_same_files_where_a_worker_is_killed(tokenizer, tmp_path):
+def test_dask_gives_the_same_files_where_a_worker_is_killed(tokenizer, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
     pytest.importorskip("apache_beam")
     generator = np.random.default_rng(0)
-    for i in range(6):
-        (tmp_path / f"{i}.txt").write_text(" ".join(generator.choice(WORDS, size=400_000)))
-    corpus = Corpus(str(tmp_path / "*.txt"))
+    lines = [" ".join(generator.choice(WORDS, size=400_000)) for _ in range(6)]
+    (tmp_path / "large.txt").write_text("\n".join(lines))
+    monkeypatch.setattr(file_ranges, "RANGE_BYTES", 1_000_000)  # A line, and the workers' is 64 MB.
+    corpus = Corpus(str(tmp_path / "*.txt"), "line")
     plain, by_dask = tmp_path / "plain", tmp_path / "by_dask"
     prepare(corpus, tokenizer, LENGTH, str(plain))
     killed, is_over = [], threading.Event()

