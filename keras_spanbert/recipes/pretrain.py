@@ -81,8 +81,8 @@ def run(run: Run) -> None:
             preprocessor,
             FLAGS.batch_size,
             FLAGS.seed,
-            FLAGS.min_block_tokens,
-            FLAGS.shuffle_blocks,
+            min_tokens=FLAGS.min_block_tokens,
+            shuffle_blocks=FLAGS.shuffle_blocks,
             unigram_counts=counts if known["masks_by_row"] else None,
         )
     model, report, metrics = fit(
