@@ -75,7 +75,8 @@ def test_run_killed_within_a_checkpoint_goes_on_elsewhere(proxy, bucket, texts, 
 
     proxy.fault = hang
     process = Forked([sys.executable, "-c", TRAIN, *flags])
-    assert is_writing.wait(120)
+    while not is_writing.wait(0.2):
+        assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     assert process.wait(60) == -signal.SIGKILL
     proxy.fault = lambda request: None
