@@ -5,6 +5,7 @@ import gzip
 import itertools
 import os
 import pathlib
+import pickle
 import sys
 import threading
 
@@ -103,6 +104,16 @@ def test_corpus_of_a_store_gives_the_blocks_of_local_files(bucket, texts, tmp_pa
         Corpus(f"{bucket}/none/*.txt")
     with pytest.raises(ValueError, match="a folder"):
         Corpus(f"{bucket}/texts")
+
+
+def test_object_that_changes_between_two_readings_of_a_corpus_is_an_error(bucket, tmp_path):
+    for name in "ab":
+        put(tmp_path, f"{bucket}/{name}.txt", f"{name} berry .")
+    corpus = Corpus(f"{bucket}/*.txt")
+    assert [text for text, _ in corpus.documents()] == ["a berry .", "b berry ."]
+    put(tmp_path, f"{bucket}/b.txt", "b apple .")
+    with pytest.raises(OSError, match=f"Changed since it was first read: '{bucket}/b.txt'"):
+        list(pickle.loads(pickle.dumps(corpus)).documents())
 
 
 def test_json_lines_with_spans_are_read(bucket, tmp_path):
@@ -340,7 +351,7 @@ def test_object_that_changes_while_it_is_read_is_an_error(long_file, tmp_path, s
     with stores.open_binary(long_file) as file:
         assert file.read(4) == b"line"
         put(tmp_path, long_file, LINES.replace("i", "o") if same_size else "short")
-        with pytest.raises(OSError, match=f"Changed while it was read: '{long_file}'"):
+        with pytest.raises(OSError, match=f"Changed since it was first read: '{long_file}'"):
             while file.read(1 << 12):
                 pass
 
@@ -350,7 +361,7 @@ def test_where_a_store_cannot_pin_it_a_changed_object_is_an_error_at_its_end(tmp
     with stores.open_binary(f"file://{tmp_path}/a.txt") as file:
         assert file.read(4) == b"line"
         (tmp_path / "a.txt").write_text(LINES.replace("i", "o"))
-        with pytest.raises(OSError, match="Changed while it was read"):
+        with pytest.raises(OSError, match="Changed since it was first read"):
             while file.read(1 << 12):
                 pass
 
@@ -364,7 +375,7 @@ def test_object_that_changes_while_it_is_fetched_is_an_error(proxy, long_file, t
             put(tmp_path, long_file, LINES.replace("i", "o"))
 
     proxy.fault = change
-    with pytest.raises(OSError, match="Changed while"):
+    with pytest.raises(OSError, match="Changed since"):
         stores.local_copy(long_file)
     assert "lone 1" in pathlib.Path(stores.local_copy(long_file)).read_text()
 
@@ -401,7 +412,6 @@ def test_no_bucket_no_credentials_no_package_no_such_store(bucket, monkeypatch):
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_writer_that_is_stopped_leaves_a_whole_model_or_none(proxy, bucket, monkeypatch, is_there):
-    monkeypatch.setattr(calls, "_ATTEMPTS", 1)
     old, new = tiny_classifier(), tiny_classifier()
     is_done, num_whole = False, 0
     for number in itertools.count():
@@ -409,7 +419,8 @@ def test_writer_that_is_stopped_leaves_a_whole_model_or_none(proxy, bucket, monk
         if is_there:
             old.save_to_preset(f"{bucket}/model")
         proxy.fault = stop_behind(number)
-        with contextlib.suppress(OSError):
+        with monkeypatch.context() as patch, contextlib.suppress(OSError):
+            patch.setattr(calls, "_ATTEMPTS", 1)
             new.save_to_preset(f"{bucket}/model")
             is_done = True
         proxy.fault = lambda request: None
@@ -419,8 +430,9 @@ def test_writer_that_is_stopped_leaves_a_whole_model_or_none(proxy, bucket, monk
             assert is_equal(loaded, new) or is_there and not is_done and is_equal(loaded, old)
         if is_done:
             break
-    # Before the first object is removed and behind it, and with the last one and without.
-    assert number > 6 and num_whole == (4 if is_there else 2)
+    # Before the first object is removed and behind it, and with the last one and without; each
+    # again where a busy machine is late.
+    assert number > 6 and num_whole >= (4 if is_there else 2)
 
 
 def is_equal(model, other):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from keras_spanbert import stores
 from keras_spanbert.data.array_stream import check_batch_size
 from keras_spanbert.data.blocks import (
     BlockCutter,
@@ -98,6 +99,7 @@ class Corpus:
         self.cross_documents = cross_documents
         # By tokenizer, length and fewest tokens, so that nobody reads all text again to know.
         self.counted_blocks = {}
+        self._seen = {}  # What objects of stores were at first.
         self.files = find_files(files)
         self.num_documents = 0
         self.num_characters = 0
@@ -391,6 +393,7 @@ class Corpus:
                     places.append(getattr(text, "place", path))
 
     def _read(self, path, within):
+        stores.check_same(path, self._seen)
         if is_document_lines(path):
             return read_document_lines(path, self.encoding_errors, within)
         return read_documents(path, self.document_boundary, self.encoding_errors, within)

@@ -7,6 +7,7 @@ local paths say so, and read these without fsspec.
 from keras_spanbert.stores.calls import StoreError, is_store, join
 from keras_spanbert.stores.reading import (
     SumError,
+    check_same,
     exists,
     fetch,
     find,
@@ -32,6 +33,7 @@ __all__ = [
     "SUMS",
     "StoreError",
     "SumError",
+    "check_same",
     "check_writable",
     "entries",
     "exists",

@@ -98,7 +98,7 @@ def _raise_what_stays(error, path):
 
 def changed(path: str) -> OSError:
     """The error of an object that is not the one of before."""
-    return OSError(errno.EIO, "Changed while it was read", path)
+    return OSError(errno.EIO, "Changed since it was first read", path)
 
 
 def info_of(path: str) -> tuple:

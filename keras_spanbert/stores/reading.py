@@ -86,6 +86,19 @@ class _ObjectReader(io.RawIOBase):
         super().close()
 
 
+def check_same(path: str | os.PathLike, seen: dict) -> None:
+    """Raises an OSError where an object of a store is not the one that `seen` has noted.
+
+    Args:
+        path: string. Of a local file nothing is asked.
+        seen: dict, into which what is new is noted.
+    """
+    if is_store(path):
+        now = info_of(path)
+        if seen.setdefault(path, now) != now:
+            raise changed(path)
+
+
 def find(pattern: str) -> Iterator[str]:
     """What a glob, or a path, finds, local or in a store, where globs find no folders."""
     if not is_store(pattern):
