@@ -12,7 +12,9 @@ with N the parameters of the layers and D the tokens seen (Hoffmann et al. 2022,
 equation 10), least squares of Huber's kind. Prints the fit, the last loss of each run, and what
 `--days` on a device would buy by it: N and D at which the fit is lowest for so many operations
 (6 a parameter and token). That is extrapolation, far out of the fitted range, from the corpus of
-the runs alone, which ends: it is marked as such. Writes FOLDER/learning_curve.png.
+the runs alone, which ends: it is marked as such, and left out where an exponent is at its bounds,
+as where runs are too short for their size to matter. Runs that are not at their end count as far as
+they are. Writes FOLDER/learning_curve.png.
 
 Evaluations within a run come before its rate has fallen, so that they are worse than the last ones
 of runs of that length; losses of different mask rates are of different tasks.
@@ -24,11 +26,14 @@ import pathlib
 import numpy as np
 from scipy import optimize
 
+import keras_spanbert as ks
 from keras_spanbert import files
 
 # Dense bfloat16, operations a second, and the share of them that a step is taken to reach.
 DEVICES = {"one H200": 989e12 * 0.45, "a TPU v5e-8": 8 * 197e12 * 0.45}
 SKIPPED = 0.1
+# Bounds of the exponents.
+LOWEST, HIGHEST = 0.01, 2.0
 SCORE = "val_mlm_cross_entropy"
 
 
@@ -55,7 +60,14 @@ def main():
     print(
         f"loss = {E:.3f} + ({A:.3g} / N)^{a:.3f} + ({B:.3g} / D)^{b:.3f}, off by {error:.3f} nats"
     )
-    for device, rate in DEVICES.items():
+    exponents = {"parameters": a, "tokens": b}
+    unsettled = [name for name, x in exponents.items() if min(x - LOWEST, HIGHEST - x) < 1e-3]
+    if unsettled:
+        print(
+            f"No extrapolation: these runs do not say how the loss falls with "
+            f"{' and '.join(unsettled)}, whose exponent is at the bounds of the fit"
+        )
+    for device, rate in DEVICES.items() if not unsettled else ():
         operations = rate * 86_400 * args.days
         parameters, tokens, loss = best(found, operations)
         print(
@@ -69,9 +81,10 @@ def main():
 def run_of(path) -> dict:
     """What a pretraining was and came to; points are of tokens seen and held-out loss."""
     flags = files.read_json(path / "run.json")["flags"]
-    config = files.read_json(path / "config.json")["config"]
-    hidden, inner = config["hidden_dim"], config["intermediate_dim"]
-    parameters = config["num_layers"] * (4 * hidden**2 + 2 * hidden * inner)
+    # Of the flags, since a run that is not at its end has no preset yet.
+    size = ks.SpanBertBackbone.SIZES[flags["size"]]
+    hidden, inner = size["hidden_dim"], size["intermediate_dim"]
+    parameters = size["num_layers"] * (4 * hidden**2 + 2 * hidden * inner)
     a_step = flags["batch_size"] * flags["sequence_length"]
     rows = files.read_csv(path / "history.csv")
     points = [
@@ -108,7 +121,7 @@ def fit(runs) -> tuple[np.ndarray, float]:
         for a in (0.1, 0.3)
         for b in (0.1, 0.3)
     ]
-    bounds = [(0.0, 0.0, 0.01, 0.0, 0.01), (y.min(), 40.0, 2.0, 40.0, 2.0)]
+    bounds = [(0.0, 0.0, LOWEST, 0.0, LOWEST), (y.min(), 40.0, HIGHEST, 40.0, HIGHEST)]
     tried = [
         optimize.least_squares(residuals, start, bounds=bounds, loss="huber", f_scale=0.05)
         for start in starts
