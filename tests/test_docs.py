@@ -16,10 +16,11 @@ from absl.testing import flagsaver
 from train_script import in_process
 
 import keras_spanbert as ks
-from keras_spanbert import demo
+from keras_spanbert import demo, stores
 from keras_spanbert.checkpoints import __main__ as checkpoints_main
 from keras_spanbert.recipes.run import parse_flags
 
+pytest_plugins = ["s3_server"]
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -97,6 +98,14 @@ def folder(files, tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def stored(folder, bucket, s3_server):
+    """The bucket that pages name, with some of these files."""
+    assert s3_server.request("PUT", "/my-bucket")[0] == 200
+    for path in [*folder.glob("texts/*.txt"), *folder.glob("reviews*.csv")]:
+        stores.put_file(str(path), f"s3://my-bucket/{path.relative_to(folder)}")
+
+
+@pytest.fixture
 def short_fit(monkeypatch):
     """Cuts training short, wherever it is called from."""
     fit = keras.Model.fit
@@ -143,7 +152,9 @@ def page(path):
 
 
 @pytest.mark.parametrize("path", map(page, PAGES))
-def test_code_runs(path, folder, short_fit, already_run, monkeypatch, capsys):
+def test_code_runs(path, folder, short_fit, already_run, monkeypatch, capsys, request):
+    if "s3://" in path.read_text():
+        request.getfixturevalue("stored")
     for language, code in blocks(path):
         assert language in ("python", "sh"), f"{path}: a block of {language or 'no language'}"
         if language == "python":

@@ -188,5 +188,5 @@ def test_store_that_stays_down_ends_the_run_in_one_line(
         return "error" if has_begun and request.startswith(method) and name in request else None
 
     proxy.fault = fault
-    flags = [f"--train_data={text}/*.txt", f"--output={bucket}/run", *TINY, "--steps=80"]
+    flags = [f"--train_data={text}/*.txt", f"--output={bucket}/run", *TINY, "--steps=2000"]
     mistake(capsys, flags, "The store failed 2 times", name, "last good checkpoint", "step-")
