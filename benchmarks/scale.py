@@ -71,10 +71,15 @@ def main():
     parser.add_argument("--restart_seconds", type=float, required=True)
     parser.add_argument("--checkpoint_every", type=int, default=500)
     parser.add_argument("--steps", type=int, default=24, help="of input to measure")
-    parser.add_argument("--json", default=None, help="measurements and rows go there too")
+    parser.add_argument("--json", help="measurements go there, or come from there, if it exists")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        measured = {"input": measure_input(folder, args.steps), **measure_checkpoint(folder)}
+    if args.json and os.path.exists(args.json):
+        measured = json.loads(pathlib.Path(args.json).read_text())
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            measured = {"input": measure_input(folder, args.steps), **measure_checkpoint(folder)}
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps(measured, indent=2))
     for source, figures in measured["input"].items():
         print(f"{source}: {figures['cpu_ms']:.3f} CPU ms, {figures['bytes']:,.0f} bytes read a row")
     write, read = measured["write"] / 1e6, measured["read"] / 1e6
@@ -89,8 +94,6 @@ def main():
     print("| " + " | ".join(names) + " |\n|" + " --- |" * len(names))
     for each in rows:
         print("| " + " | ".join(map(str, each.values())) + " |")
-    if args.json:
-        pathlib.Path(args.json).write_text(json.dumps([measured, rows], indent=2))
 
 
 def measure_input(folder, steps) -> dict:
