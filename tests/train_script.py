@@ -77,7 +77,7 @@ def check_alone(*arguments):
 
 def check_mistake(code, err, *values):
     assert code == 2
-    assert len(err.splitlines()) == 1 and "Traceback" not in err
+    assert len(err.splitlines()) == 1 and "Traceback" not in err, err
     assert err.startswith("train.py: ")
     for value in values:
         assert str(value) in err
