@@ -65,6 +65,13 @@ class S3Server:
             return response.status, response.read()
 
 
+class QuietServer(http.server.ThreadingHTTPServer):
+    """Tells nothing of clients that went away, on a stderr that tests read."""
+
+    def handle_error(self, request, client_address):
+        pass
+
+
 class Proxy:
     """Passes requests on to a server, but for those that `fault` takes.
 
@@ -92,7 +99,7 @@ class Proxy:
             def log_message(self, *args):
                 pass
 
-        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http = QuietServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
