@@ -132,8 +132,10 @@ def test_a_shard_that_was_finished_is_not_made_again(corpus, tokenizer, tmp_path
     from keras_spanbert.data.prepared.writer import _jobs
 
     (job, *_) = _jobs(corpus, tokenizer, LENGTH, str(tmp_path), 3, 2)
-    writer = _WriteShard(VOCABULARY, False)
+    writer, other = _WriteShard(tuple(VOCABULARY), False), _WriteShard(tuple(VOCABULARY), False)
     writer.setup()
+    other.setup()
+    assert other.tokenizer is writer.tokenizer
     writer.process(job)
     written = os.stat(job["path"]).st_mtime_ns
     writer.process(job)

@@ -1,5 +1,6 @@
 """Preparing corpora on Apache Beam: Flink, Spark, Dataflow, or this machine."""
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 
@@ -41,7 +42,7 @@ def by_runner(name: str, options: Sequence[str] = ()) -> Callable:
         options.append(f"{_PARTITIONS[0]}=1")
 
     def run(jobs, tokenizer):
-        writer = _WriteShard(list(tokenizer.get_vocabulary()), tokenizer.lowercase)
+        writer = _WriteShard(tuple(tokenizer.get_vocabulary()), tokenizer.lowercase)
         with apache_beam.Pipeline(runner, PipelineOptions(options)) as pipeline:
             _ = (
                 pipeline
@@ -54,13 +55,19 @@ def by_runner(name: str, options: Sequence[str] = ()) -> Callable:
     return run
 
 
+@functools.lru_cache(maxsize=1)
+def _tokenizer(vocabulary, lowercase):
+    """One for all shards of a process: what TensorFlow traces of another stays in memory."""
+    return SpanBertTokenizer(vocabulary, lowercase=lowercase)
+
+
 class _WriteShard(apache_beam.DoFn):
     def __init__(self, vocabulary, lowercase):
         self.vocabulary = vocabulary
         self.lowercase = lowercase
 
     def setup(self):
-        self.tokenizer = SpanBertTokenizer(self.vocabulary, lowercase=self.lowercase)
+        self.tokenizer = _tokenizer(self.vocabulary, self.lowercase)
 
     def process(self, job):
         if stores.is_file(_found_path(job["path"])):
