@@ -221,8 +221,8 @@ def _read_files(folder, path):
         arrays = dict(file)
     if state["version"] == 1:
         _drop_unused_seeds(arrays, state["variables"]["model"])
-    num_parts = state.get("num_parts", 0)
-    arrays.update(checkpoint_parts.read(folder, num_parts, state["variables"]))
+    if num_parts := state.get("num_parts", 0):
+        arrays.update(checkpoint_parts.read(folder, num_parts, state["variables"]))
     return arrays, state
 
 
