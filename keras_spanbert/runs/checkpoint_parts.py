@@ -9,14 +9,15 @@ import json
 import math
 import os
 import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import keras
 import numpy as np
 
-from keras_spanbert import distribution, files
+from keras_spanbert import distribution, files, stores
 
 # How long the first process waits for what the others write, which begin when it does, and how
 # long once it is about to end, perhaps because they have.
@@ -35,9 +36,11 @@ class CheckpointParts:
         process: int. Number of this one.
         num_processes: int.
         start: int, the same in all processes and another each time that they
-            start: a process of before, which does not know yet that it is
-            alone, shares no folder with these.
+            start: what a process of before writes, which does not know yet that
+            it is alone, is not taken for a part of these.
     """
+
+    _pause = 0.05  # Seconds between two looks.
 
     def __init__(self, folder: str, process: int, num_processes: int, start: int):
         self._folder = folder
@@ -55,14 +58,21 @@ class CheckpointParts:
         """
         folder = self._partial(step)
         os.makedirs(folder, exist_ok=True)
-        arrays, bounds = (os.path.join(folder, name) for name in file_names(self._process))
+        self._write_files(folder, shards)
+
+    def _write_files(self, folder, shards):
+        """Writes the part's files into a local folder; returns their names, the last one last."""
+        names = file_names(self._process)
+        arrays, bounds = (os.path.join(folder, name) for name in names)
         np.savez(arrays, **{name: array for name, (_, array) in shards.items()})
         with open(bounds, "w", encoding="utf-8") as file:
             json.dump({name: where for name, (where, _) in shards.items()}, file)
         for path in [arrays, bounds]:
             files.sync_to_disk(path)
-        with files.replacing(os.path.join(folder, _sums(self._process))) as file:
-            file.writelines(sum_lines(folder, file_names(self._process)))
+        sums = self._sums(self._process)
+        with files.replacing(os.path.join(folder, sums)) as file:
+            file.writelines(sum_lines(folder, names))
+        return [*names, sums]
 
     @contextlib.contextmanager
     def whole_folder(self, step: int, path: str) -> Iterator[str]:
@@ -73,7 +83,7 @@ class CheckpointParts:
         """
         folder = self._partial(step)
         try:
-            self._wait(step, folder)
+            self._wait(step)
             yield folder
             for name in [*os.listdir(folder), ""]:
                 files.sync_to_disk(os.path.join(folder, name))
@@ -87,16 +97,16 @@ class CheckpointParts:
         """The lines of all parts' sums, whose files are removed."""
         lines = []
         for process in range(self.num_processes):
-            path = os.path.join(folder, _sums(process))
+            path = os.path.join(folder, self._sums(process))
             with open(path, encoding="ascii") as file:
                 lines.extend(file)
             os.remove(path)
         return lines
 
-    def _wait(self, step, folder):
+    def _wait(self, step):
         ends = time.monotonic() + _LIMIT_SECONDS
         for process in range(self.num_processes):
-            while not os.path.exists(os.path.join(folder, _sums(process))):
+            while self._sums(process) not in self._written(step):
                 if not threading.main_thread().is_alive():
                     ends = min(ends, time.monotonic() + _END_SECONDS)
                 if time.monotonic() > ends:
@@ -104,10 +114,57 @@ class CheckpointParts:
                         f"Process {process} has not written its part of the checkpoint of step "
                         f"{step:,} into {self._folder}, which all processes must see"
                     )
-                time.sleep(0.05)
+                time.sleep(self._pause)
+
+    def _written(self, step) -> Container[str]:
+        """Names of the files that there are of a checkpoint."""
+        folder = self._partial(step)
+        return os.listdir(folder) if os.path.isdir(folder) else []
 
     def _partial(self, step):
         return os.path.join(self._folder, f"step-{step}-{self._start}{files.PARTIAL}")
+
+    def _sums(self, process):
+        return f"part-{process}-{self._start}.sums"
+
+
+class StoredParts(CheckpointParts):
+    """`CheckpointParts` of a folder in a store: the parts are there before the checkpoint's sums.
+
+    Until `SHA256SUMS` is, which the first process writes when all have written
+    theirs, they count for nothing.
+    """
+
+    _pause = 1.0
+
+    def write(self, step: int, shards: dict[str, tuple[list, np.ndarray]]) -> None:
+        """See `CheckpointParts`."""
+        with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as local:
+            for name in self._write_files(local, shards):
+                stores.put_file(os.path.join(local, name), stores.join(self._path(step), name))
+
+    @contextlib.contextmanager
+    def whole_folder(self, step: int, path: str) -> Iterator[str]:
+        """Gives a local folder for the other files once all parts are there; then copies it.
+
+        Raises:
+            OSError: where a part is missing after ten minutes.
+        """
+        self._wait(step)
+        sums = {self._sums(process) for process in range(self.num_processes)}
+        found = {name: tag for name, tag in self._written(step).items() if name in sums}
+        with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as local:
+            stores.fetch(path, local, found)
+            yield local
+            for name in sums:
+                stores.remove(stores.join(path, name))
+            stores.put_folder(local, path)
+
+    def _written(self, step):
+        return stores.names(self._path(step))
+
+    def _path(self, step):
+        return stores.join(self._folder, f"step-{step}")
 
 
 class SpreadArray:
@@ -184,16 +241,12 @@ def read(folder: str, num_parts: int, described: dict[str, list]) -> dict[str, S
     return arrays
 
 
-def values(
-    groups: dict[str, list[keras.Variable]], is_main: bool, may_share: bool = True
-) -> tuple[dict, dict | None]:
+def values(groups: dict[str, list[keras.Variable]], is_main: bool) -> tuple[dict, dict | None]:
     """What this process writes: whole arrays, and shards of what is spread over processes.
 
     Args:
         groups: dict of name to variables.
         is_main: bool. Whether whole arrays are this process's to write.
-        may_share: bool. Whether what is spread is written as shards; if not, it
-            is gathered, for the first process to write. Defaults to `True`.
 
     Returns:
         Two dicts, the second `None` where nothing is spread.
@@ -202,11 +255,11 @@ def values(
     for group, variables in groups.items():
         for i, variable in enumerate(variables):
             own = distribution.own_shards(variable)
-            if own is not None and may_share:
+            if own is not None:
                 spread = True
                 for number, (bounds, value) in enumerate(own):
                     shards[f"{group}/{i}/{number}"] = bounds, _copied(value)
-            elif is_main or own is not None:  # All must ask for what is spread.
+            elif is_main:
                 arrays[f"{group}/{i}"] = _copied(distribution.to_numpy(variable))
     return arrays, shards if spread else None
 
@@ -214,10 +267,6 @@ def values(
 def _copied(array):
     # NumPy's files know no bfloat16.
     return np.array(array, "float32" if array.dtype.kind == "V" else None)
-
-
-def _sums(process):
-    return f"part-{process}.sums"
 
 
 def _moved(place, start):

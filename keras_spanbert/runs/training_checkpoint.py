@@ -15,7 +15,7 @@ from keras_spanbert import distribution, files, stores
 from keras_spanbert.keras_private import set_initial_epoch
 from keras_spanbert.runs import checkpoint_parts, torch_generators
 from keras_spanbert.runs.checkpoint_folder import PARTS_VERSION, VERSION, open_folder
-from keras_spanbert.runs.checkpoint_parts import CheckpointParts
+from keras_spanbert.runs.checkpoint_parts import CheckpointParts, StoredParts
 
 # A value of `stop_training` that is not another callback's.
 _CUT = 2
@@ -131,7 +131,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             )
         self._written = self.step
         starts = distribution.all_gather(secrets.randbelow(2**31))
-        self._joint = CheckpointParts(
+        self._joint = (StoredParts if stores.is_store(folder) else CheckpointParts)(
             folder, distribution.process_index(), len(starts), start=starts[0]
         )
 
@@ -248,9 +248,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             return
         variables = self._variables()
         with distribution.summed_over_processes(self._trained.metrics):
-            arrays, shards = checkpoint_parts.values(
-                variables, self._is_main, may_share=not stores.is_store(self.folder)
-            )
+            arrays, shards = checkpoint_parts.values(variables, self._is_main)
         arrays.update(torch_generators.states())
         state = {
             "version": VERSION,

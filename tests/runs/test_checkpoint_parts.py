@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import keras_spanbert as ks
+from keras_spanbert import stores
 from keras_spanbert.runs import checkpoint_parts
-from keras_spanbert.runs.checkpoint_folder import CheckpointFolder
-from keras_spanbert.runs.checkpoint_parts import CheckpointParts
+from keras_spanbert.runs.checkpoint_folder import CheckpointFolder, open_folder
+from keras_spanbert.runs.checkpoint_parts import CheckpointParts, StoredParts
 
+pytest_plugins = ["s3_server"]
 pytestmark = pytest.mark.usefixtures("untraced")
 X = np.random.default_rng(0).normal(size=(14, 3)).astype("float32")
 Y = X @ np.array([[1.0], [-2.0], [0.5]], "float32")
@@ -55,17 +57,24 @@ def write_in_parts(folder, step):
     """Has two processes, here threads, write a checkpoint anew."""
     path = folder / f"step-{step}"
     with np.load(path / "arrays.npz") as file:
-        whole, shards = cut(dict(file))
+        arrays = dict(file)
     state = json.loads((path / "state.json").read_text())
     shutil.rmtree(path)
+    write_together(CheckpointParts, str(folder), step, arrays, state)
+
+
+def write_together(parts, folder, step, arrays, state):
+    whole, shards = cut(arrays)
     assert shards[0].keys() == {f"{group}/{i}/0" for group, i in WEIGHTS}
-    first, second = (CheckpointParts(str(folder), i, 2, START) for i in range(2))
+    first, second = (parts(folder, i, 2, START) for i in range(2))
     late = threading.Timer(0.3, second.write, [step, shards[1]])
     late.start()
     first.write(step, shards[0])
     state = json.dumps({**state, "version": 3, "num_parts": 2})
-    CheckpointFolder(str(folder), 3).write(step, whole, state, first)
-    late.join()
+    try:
+        open_folder(folder, 3).write(step, whole, state, first)
+    finally:
+        late.join()
 
 
 # Two kernels, each with two moments, behind the steps and the learning rate.
@@ -81,9 +90,11 @@ def halted(tmp_path_factory):
     return folder
 
 
+NAMES = "SHA256SUMS arrays.npz part-0.json part-0.npz part-1.json part-1.npz state.json".split()
+
+
 def test_run_goes_on_from_parts_in_one_process(halted, tmp_path):
-    names = ["SHA256SUMS", "arrays.npz", "part-0.json", "part-0.npz", "part-1.json", "part-1.npz"]
-    assert sorted(os.listdir(halted / "step-7")) == [*names, "state.json"]
+    assert sorted(os.listdir(halted / "step-7")) == NAMES
     assert not list(halted.glob("*.partial"))
     folder = shutil.copytree(halted, tmp_path / "run")
     variables, epochs = run(folder, 2)
@@ -91,6 +102,45 @@ def test_run_goes_on_from_parts_in_one_process(halted, tmp_path):
     expected, _ = run(tmp_path / "uninterrupted", 2)
     for mine, theirs in zip(variables, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-6)
+
+
+def whole_arrays(folder):
+    _, arrays, state = open_folder(str(folder), 3).read_newest()
+    return {name: np.asarray(array) for name, array in arrays.items()}, state
+
+
+@pytest.mark.once
+def test_run_goes_on_from_parts_in_a_store(halted, tmp_path, bucket):
+    arrays, state = whole_arrays(halted)
+    # What a process of before writes, which does not know yet that it is alone.
+    StoredParts(f"{bucket}/run", 1, 2, START - 1).write(7, {})
+    write_together(StoredParts, f"{bucket}/run", 7, arrays, state)
+    assert sorted({*stores.names(f"{bucket}/run/step-7")} - {f"part-1-{START - 1}.sums"}) == NAMES
+    found, _ = whole_arrays(f"{bucket}/run")
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+    variables, epochs = run(f"{bucket}/run", 2)
+    assert epochs == [1]
+    expected, _ = run(shutil.copytree(halted, tmp_path / "run"), 2)
+    for mine, theirs in zip(variables, expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["arrays.npz", "SHA256SUMS"])
+def test_parts_in_a_store_count_for_nothing_without_the_rest(halted, bucket, proxy, name):
+    folder = f"{bucket}/run"
+    path = f"PUT /{folder[5:]}/step-7/{name}"
+    proxy.fault = lambda request: "error" if request.startswith(path) else None
+    with pytest.raises(OSError, match="failed 6 times.*no checkpoint yet"):
+        write_together(StoredParts, folder, 7, *whole_arrays(halted))
+    proxy.fault = lambda request: None
+    assert "part-1.npz" in stores.names(f"{folder}/step-7")
+    checkpoints = open_folder(folder, 3)
+    assert checkpoints.read_newest() is None
+    checkpoints.lock()()
+    assert not stores.names(folder)
 
 
 def flip(path):
