@@ -277,7 +277,7 @@ def test_text_is_read_twice_before_the_first_step(texts, tmp_path, monkeypatch, 
     assert len(read) == 2 * len(set(read)) == 2 * 20
 
 
-@pytest.mark.once
+@pytest.mark.once("torch")
 def test_run_shows_and_writes_what_its_objectives_are(texts, tmp_path, capsys):
     output = tmp_path / "run"
     flags = [f"--train_data={texts}", "--eval_steps=2", "--eval_every=2", *TINY]

@@ -75,6 +75,7 @@ def test_finished_run_is_not_trained_again_and_answers_to_its_output_alone(finis
     assert newest(finished) == 14
 
 
+@pytest.mark.once("torch")
 def test_a_number_of_steps_that_is_too_large_for_a_run_is_taken_again(texts, tmp_path, capsys):
     flags = [f"--train_data={texts}", f"--output={tmp_path / 'run'}", "--resume", *TINY]
     for _ in range(2):

@@ -284,6 +284,7 @@ def flags(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.once("torch")
 def test_interrupted_grid_goes_on_where_it_stood_and_gives_the_answers_of_the_best(
     flags, tmp_path, monkeypatch, capfd
 ):
