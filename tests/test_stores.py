@@ -17,6 +17,8 @@ import keras_spanbert as ks
 from keras_spanbert import files, stores
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import PreparedCorpus, prepare
+from keras_spanbert.recipes import run_folder
+from keras_spanbert.recipes.run_folder import RunFolder
 from keras_spanbert.runs.checkpoint_folder import open_folder
 from keras_spanbert.stores import calls, reading
 
@@ -143,6 +145,15 @@ def test_prepared_corpus_in_a_store_is_the_local_one(bucket, texts, tmp_path, ru
     arguments = {"num_shards": 3, "beam_runner": runner}
     local = prepare(corpus, tokenizer, 16, str(tmp_path / "prepared"), **arguments)
     stored = prepare(corpus, tokenizer, 16, f"{bucket}/prepared", **arguments)
+    assert not list(tmp_path.glob("cache/*"))  # Of what was just written nothing is fetched.
+    assert PreparedCorpus(f"{bucket}/prepared").files == stored.files
+    copies = set(tmp_path.glob("cache/*"))
+    put(tmp_path, f"{bucket}/prepared/run.json", "{}")
+    np.testing.assert_array_equal(
+        PreparedCorpus(f"{bucket}/prepared").read(np.arange(3)), local.read(np.arange(3))
+    )
+    assert set(tmp_path.glob("cache/*")) == copies
+    stores.remove(f"{bucket}/prepared/run.json")
     found = pathlib.Path(stores.local_copy(f"{bucket}/prepared"))
     paths = sorted((tmp_path / "prepared").iterdir())
     assert sorted(path.name for path in found.iterdir()) == [path.name for path in paths]
@@ -274,6 +285,66 @@ def test_damaged_checkpoint_is_set_aside(bucket, tmp_path, caplog):
     assert newest(f"{bucket}/checkpoints")[1] == 3
     assert "step-5 is damaged" in caplog.text
     assert stores.entries(f"{bucket}/checkpoints") == ["step-3", "step-5.damaged"]
+
+
+def test_a_checkpoint_that_is_cut_on_its_way_is_fetched_again(bucket, monkeypatch):
+    folder = open_folder(f"{bucket}/checkpoints", keep=2)
+    write(folder, 3)
+    fetch, fetched = stores.fetch, []
+
+    def fetch_and_cut(url, local, found):
+        fetch(url, local, found)
+        fetched.append(local)
+        if len(fetched) <= cuts:
+            raise stores.SumError("by the test")
+
+    monkeypatch.setattr(stores, "fetch", fetch_and_cut)
+    cuts = 1
+    assert newest(f"{bucket}/checkpoints")[1] == 3 and len(fetched) == 2
+    cuts = 4
+    with pytest.raises(OSError, match="Not as the first process read it"):
+        folder.read_newest(is_main=False)
+    assert stores.entries(f"{bucket}/checkpoints") == ["step-3"]
+
+
+def test_reports_begin_with_the_one_by_which_a_run_is_known(proxy, bucket):
+    folder = RunFolder(f"{bucket}/run", goes_on=False)
+    for name in ["corpus.json", "run.json", "metrics.json"]:
+        files.write_json(os.path.join(folder.path, name), {})
+    folder.publish()
+    written = [request.split("/run/")[1] for request in proxy.requests if "PUT" in request]
+    assert [name.split("?")[0] for name in written] == ["run.json", "corpus.json", "metrics.json"]
+    run_folder.remove_local()
+    assert not os.path.exists(folder.path)
+
+
+def test_globs_and_copies_of_other_stores(tmp_path):
+    import fsspec
+
+    for name in ["a", "b"]:
+        (tmp_path / f"{name}.txt").write_text(name)
+    assert sorted(stores.find(f"file://{tmp_path}/*.txt")) == [
+        f"file://{tmp_path}/{name}.txt" for name in ["a", "b"]
+    ]
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/texts/a.txt": b"a", "/texts/b.txt": b"b"})
+    assert list(stores.find("memory://texts/*.txt")) == [f"memory://texts/{n}.txt" for n in "ab"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_SPANBERT_CACHE", str(tmp_path / "cache"))
+        assert sorted(os.listdir(stores.local_copy("memory://texts"))) == ["a.txt", "b.txt"]
+    memory.rm("/texts", recursive=True)
+
+
+def test_passwords_are_refused_and_not_told():
+    with pytest.raises(ValueError, match=r"no password.*ftp://\*\*\*@host/x") as error:
+        files.check_writable("ftp://user:secret@host/x")
+    assert "secret" not in str(error.value)
+
+
+def test_what_a_store_cannot_do_is_told_at_once(monkeypatch):
+    monkeypatch.setattr(calls, "_FIRST_PAUSE", 60)
+    with pytest.raises(ValueError, match="must do what is asked. Received: data://x.*[Rr]ead.only"):
+        files.check_writable("data://x")
 
 
 def test_training_goes_on_from_a_store(bucket):

@@ -97,8 +97,7 @@ class Corpus:
         self.document_boundary = document_boundary
         self.encoding_errors = encoding_errors
         self.cross_documents = cross_documents
-        # By tokenizer, length and fewest tokens, so that nobody reads all text again to know.
-        self.counted_blocks = {}
+        self.counted_blocks = {}  # By tokenizer, length and fewest tokens, for who would count.
         self._seen = {}  # What objects of stores were at first.
         self.files = find_files(files)
         self.num_documents = 0
@@ -115,13 +114,14 @@ class Corpus:
             boundary = "line" if is_lines else document_boundary
             for within in find_ranges(path, boundary, count_lines=is_lines):
                 place = FileRange(i, self.num_documents, self.num_characters, within)
-                self.ranges.append(place)
                 for text, ends_document in self._read(path, within):
                     if count_words:
                         self._words.add(text, self.num_documents)
                     self._note_spans(text, path)
                     self.num_documents += ends_document
                     self.num_characters += len(text)
+                if self.num_documents > place.first_document:  # Not blanks alone.
+                    self.ranges.append(place)
             if self.num_documents == first_document:
                 raise ValueError(f"A file must hold text. Received: {path}, empty or blank")
         if held_out and self.num_documents < 2:

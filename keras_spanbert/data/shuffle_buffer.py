@@ -11,7 +11,8 @@ class ShuffleBuffer:
     Args:
         size: int.
         generator: `numpy.random.Generator`.
-        waiting: array `[rows, ...]`, what `waiting` gave. Defaults to `None`.
+        waiting: array `[rows, ...]`, what `waiting` gave, perhaps no rows.
+            Defaults to `None`: `waiting` needs a row first.
     """
 
     def __init__(self, size: int, generator: np.random.Generator, waiting=None):
@@ -19,7 +20,7 @@ class ShuffleBuffer:
         self.generator = generator
         self._buffer = None
         self._filled = 0
-        if waiting is not None and len(waiting):
+        if waiting is not None:
             self._fill(waiting)
 
     def push(self, array: np.ndarray) -> Iterator[np.ndarray]:

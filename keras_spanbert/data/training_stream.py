@@ -100,6 +100,8 @@ class TrainingStream:
             state: dict from `state`, at `step` or before, of a stream with the
                 same arguments.
         """
+        if "rows" in state:  # Of before there were lanes, and ranges of files.
+            self.corpus.joins_ranges = True
         starts = _lane_states(state)
         lanes = len(starts)
         sizes = self.corpus.training_sizes()

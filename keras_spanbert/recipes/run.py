@@ -21,7 +21,7 @@ from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, resolve
 from keras_spanbert.recipes.names import NAMES, recipe
 from keras_spanbert.recipes.resume import recorded_run, take_up_flags
-from keras_spanbert.recipes.run_folder import RunFolder
+from keras_spanbert.recipes.run_folder import RunFolder, remove_local
 from keras_spanbert.recipes.terminal import (
     PROGRAM,
     SIGNALS,
@@ -188,6 +188,7 @@ def _set_up():
 # === Ends of one of several processes ===
 def exit_process(signal_number: int | None) -> None:
     """Ends a process that the first one goes on without."""
+    remove_local()
     # At once: TensorFlow's threads may still be reading, which Python's end would not survive.
     os._exit(128 + signal_number if signal_number else 0)
 
@@ -199,4 +200,5 @@ def _exit_process(error):
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
+    remove_local()
     os._exit(code or 0)

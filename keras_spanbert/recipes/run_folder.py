@@ -8,6 +8,8 @@ import weakref
 
 from keras_spanbert import files, stores
 
+# What removes the local folders of this process.
+_REMOVERS = []
 # Of a run that goes on, what is not needed here, or is fetched by who reads it.
 _LEFT_THERE = ("checkpoints/", "tensorboard/", "profile/")
 
@@ -32,7 +34,7 @@ class RunFolder:
         if not self._is_stored:
             return
         self.path = tempfile.mkdtemp(prefix="keras_spanbert-run-")
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        _REMOVERS.append(weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True))
         if goes_on:
             found = stores.names(output)
             found = {name: tag for name, tag in found.items() if not name.startswith(_LEFT_THERE)}
@@ -46,7 +48,10 @@ class RunFolder:
 
     def publish(self) -> None:
         """Copies what was written since the last time, but for presets."""
-        for name, now in self._reports() if self._is_stored else ():
+        if not self._is_stored:
+            return
+        # Without `run.json`, which is there first, nobody knows that this is a run.
+        for name, now in sorted(self._reports(), key=lambda report: report[0] != "run.json"):
             if self._sent.get(name) != now:
                 stores.put_file(os.path.join(self.path, name), stores.join(self._output, name))
                 self._sent[name] = now
@@ -60,3 +65,9 @@ class RunFolder:
             name = path.relative_to(self.path).as_posix()
             if path.is_file() and name not in of_preset and files.PARTIAL not in name:
                 yield name, (path.stat().st_size, path.stat().st_mtime_ns)
+
+
+def remove_local() -> None:
+    """Removes the local folders that stand for a store's: `os._exit` would leave them."""
+    for remove in _REMOVERS:
+        remove()

@@ -92,23 +92,28 @@ class CheckpointFolder:
         os.rename(self._path(step), partial)
         shutil.rmtree(partial)
 
-    def read_newest(self, check_parts: bool = True) -> tuple[str, dict, dict] | None:
+    def read_newest(self, is_main: bool = True) -> tuple[str, dict, dict] | None:
         """Path, arrays and state of the newest whole checkpoint, `None` where there is none.
 
         Args:
-            check_parts: bool. Whether all parts must have their sums, which
-                reads them all: one process can for all. Defaults to `True`.
+            is_main: bool. Whether this process reads before the others, and for
+                all: it checks the sums of all parts, and sets aside what is
+                damaged. Defaults to `True`.
 
         Raises:
             ValueError: where all are damaged, or it is of another version.
+            OSError: where one is damaged that the main process found whole.
         """
         steps = self.steps()
         for step in steps:
             try:
                 with self._local(step) as folder:
-                    _check_sums(folder, check_parts)
+                    _check_sums(folder, check_parts=is_main)
                     return self._path(step), *_read_files(folder, self._path(step))
             except _DamagedError as error:
+                if not is_main:
+                    text = f"Not as the first process read it: {error}"
+                    raise OSError(errno.EIO, text, self._path(step)) from None
                 self._set_aside(step)
                 logging.getLogger("keras_spanbert").warning(
                     "Checkpoint %s is damaged (%s) and set aside", self._path(step), error
@@ -168,10 +173,13 @@ class StoredCheckpoints(CheckpointFolder):
     @contextlib.contextmanager
     def _local(self, step):
         with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as folder:
-            try:
-                stores.fetch(self._path(step), folder, stores.names(self._path(step)))
-            except stores.SumError as error:
-                raise _DamagedError(error) from None
+            for is_last in [False, True]:
+                try:
+                    stores.fetch(self._path(step), folder, stores.names(self._path(step)))
+                    break
+                except stores.SumError as error:  # Perhaps on the way.
+                    if is_last:
+                        raise _DamagedError(error) from None
             yield folder
 
     def _set_aside(self, step):

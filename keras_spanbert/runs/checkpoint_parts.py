@@ -40,8 +40,6 @@ class CheckpointParts:
             it is alone, is not taken for a part of these.
     """
 
-    _pause = 0.05  # Seconds between two looks.
-
     def __init__(self, folder: str, process: int, num_processes: int, start: int):
         self._folder = folder
         self._process = process
@@ -103,7 +101,7 @@ class CheckpointParts:
             os.remove(path)
         return lines
 
-    def _wait(self, step):
+    def _wait(self, step, pause=0.05):
         ends = time.monotonic() + _LIMIT_SECONDS
         for process in range(self.num_processes):
             while self._sums(process) not in self._written(step):
@@ -114,7 +112,7 @@ class CheckpointParts:
                         f"Process {process} has not written its part of the checkpoint of step "
                         f"{step:,} into {self._folder}, which all processes must see"
                     )
-                time.sleep(self._pause)
+                time.sleep(pause)
 
     def _written(self, step) -> Container[str]:
         """Names of the files that there are of a checkpoint."""
@@ -135,8 +133,6 @@ class StoredParts(CheckpointParts):
     theirs, they count for nothing.
     """
 
-    _pause = 1.0
-
     def write(self, step: int, shards: dict[str, tuple[list, np.ndarray]]) -> None:
         """See `CheckpointParts`."""
         with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as local:
@@ -150,7 +146,7 @@ class StoredParts(CheckpointParts):
         Raises:
             OSError: where a part is missing after ten minutes.
         """
-        self._wait(step)
+        self._wait(step, pause=1.0)
         sums = {self._sums(process) for process in range(self.num_processes)}
         found = {name: tag for name, tag in self._written(step).items() if name in sums}
         with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as local:

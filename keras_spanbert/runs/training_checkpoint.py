@@ -318,23 +318,29 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             raise error
 
     def _stop_at(self, loss):
-        self.wait()
         text = f"The loss must be finite. Received: {loss} at step {self.step:,}"
+        batch = None
         if self.data is not None:
+            try:
+                # All must ask, the first one too where its writing was an error.
+                batch = self.data.batch(self.step - 1)
+            except OSError as error:
+                text += f"; its batch cannot be read: {error}"
+        self.wait()
+        if batch is not None:
             path = stores.join(self.folder, f"bad-batch-step-{self.step}.npz")
             try:
-                batch = self.data.batch(self.step - 1)  # All must ask, the first writes.
                 if self._is_main:
                     with files.replacing(path, "wb") as file:
                         np.savez(file, **_flat(batch))
-                    text += f"; its batch is in {path}"
+                text += f"; its batch is in {path}"
             except OSError as error:
                 text += f"; its batch cannot be written: {error}"
         raise FloatingPointError(f"{text}; {self._checkpoints.last_good()}")
 
     # === Reading ===
     def _open(self):
-        found = self._checkpoints.read_newest(check_parts=self._is_main)
+        found = self._checkpoints.read_newest(self._is_main)
         if found is None:
             return
         self.newest, arrays, state = found

@@ -32,9 +32,21 @@ class StoreError(OSError, ValueError):
 
 
 def is_store(path: str | os.PathLike) -> bool:
-    """Whether a path leads to a store, and not to a file or a handle of a preset."""
+    """Whether a path leads to a store, and not to a file or a handle of a preset.
+
+    Raises:
+        StoreError: where it has a password, which messages and records would tell.
+    """
     match = SCHEME.match(path) if isinstance(path, str) else None
-    return match is not None and match[1].lower() not in _HANDLES
+    if match is None or match[1].lower() in _HANDLES:
+        return False
+    place = path[match.end() :].partition("/")[0]
+    if ":" in place.rpartition("@")[0]:
+        raise StoreError(
+            "The path of a store must have no password, which fsspec's configuration takes. "
+            f"Received: {path.replace(place.rpartition('@')[0], '***', 1)}"
+        )
+    return True
 
 
 def join(folder: str, *names: str) -> str:
@@ -92,6 +104,8 @@ def _raise_what_stays(error, path):
     if isinstance(error, PermissionError) or "redential" in kind:
         text = " ".join(str(error).split()) or kind
         raise StoreError(f"A store must let you in. Received: {path}: {text}") from None
+    if type(error) is ValueError:
+        raise StoreError(f"A store must do what is asked. Received: {path}: {error}") from None
     if isinstance(error, (TypeError, AttributeError, NotImplementedError)):
         raise error
 
@@ -109,5 +123,8 @@ def info_of(path: str) -> tuple:
 def tag_of(info: dict) -> tuple:
     """Size of an object, and what another one in its place would not have."""
     known = ("ETag", "etag", "generation", "LastModified", "mtime", "updated", "created")
-    tag = next((str(info[name]) for name in known if info.get(name)), None)
-    return info["size"], tag
+    tag = next((info[name] for name in known if info.get(name)), None)
+    # Some stores give one thing in two forms, in listings and alone.
+    if hasattr(tag, "timestamp"):
+        tag = tag.timestamp()
+    return info["size"], tag and str(tag).removeprefix("W/").strip('"')

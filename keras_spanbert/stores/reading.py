@@ -41,6 +41,8 @@ def open_binary(path: str | os.PathLike) -> BinaryIO:
 
 
 class _ObjectReader(io.RawIOBase):
+    _file = None  # Where it cannot be opened, this is closed too.
+
     def __init__(self, path):
         super().__init__()
         self._path = path
@@ -82,7 +84,8 @@ class _ObjectReader(io.RawIOBase):
         return len(data)
 
     def close(self):
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         super().close()
 
 
@@ -105,17 +108,19 @@ def find(pattern: str) -> Iterator[str]:
         return glob.iglob(pattern, recursive=True)
     if not glob.has_magic(pattern):
         return iter([pattern] if exists(pattern) else [])
-    scheme = SCHEME.match(pattern)[0]
 
     def find(fs, key):
+        # With the host, where the path's first name is not that of a bucket.
+        before = pattern.removesuffix(key)
         # A bucket that is not ours would look as if it were empty.
         root = key[: re.search(r"[*?[]", key).start()].rpartition("/")[0]
         with contextlib.suppress(FileNotFoundError):
             fs.ls(root)
-        return [name for name, info in fs.glob(key, detail=True).items() if info["type"] == "file"]
+        found = fs.glob(key, detail=True).items()
+        return [before + name for name, info in found if info["type"] == "file"]
 
     with contextlib.suppress(FileNotFoundError):
-        return (scheme + key.lstrip("/") for key in call(pattern, find))
+        return iter(call(pattern, find))
     return iter([])
 
 

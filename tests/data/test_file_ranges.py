@@ -169,6 +169,34 @@ def test_no_token_is_dropped_or_repeated_at_cuts(tmp_path, tokenizer, small_rang
         assert blocks[blocks > 4].tolist() == tokenizer(words).tolist()
 
 
+@pytest.mark.parametrize("boundary", ["line", "blank_line"])
+def test_blanks_behind_the_last_document_are_no_range(tmp_path, small_ranges, boundary):
+    text = ("\n" if boundary == "line" else "\n\n").join(random_documents(50)) + "\n"
+    write(tmp_path / "a.txt", text)
+    without = Corpus(str(tmp_path / "a.txt"), boundary, held_out=0.2)
+    write(tmp_path / "a.txt", text + "\n" * 2_000)
+    corpus = Corpus(str(tmp_path / "a.txt"), boundary, held_out=0.2)
+    assert len(corpus.ranges) == len(without.ranges) > 5
+    # Characters of blanks may be counted to the last one.
+    np.testing.assert_allclose(corpus.training_sizes(), without.training_sizes(), atol=1)
+    assert list(corpus.documents()) == list(without.documents())
+
+
+def test_stream_of_before_ranges_goes_on_in_its_order(tmp_path, tokenizer, small_ranges):
+    corpus = Corpus(*write_documents(tmp_path, "line"))
+    assert len(corpus.training_sizes()) > len(corpus.files)
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH)
+    stream = ks.TrainingStream(corpus, preprocessor, 2, seed=1, min_tokens=1, lanes=1)
+    state = {name.removeprefix("0/"): value for name, value in stream.state(0).items()}
+    before = Corpus(*write_documents(tmp_path, "line"))
+    before.joins_ranges = True
+    expected = ks.TrainingStream(before, preprocessor, 2, seed=1, min_tokens=1, lanes=1)
+    stream.start_at(0, state)
+    batches = zip(stream.dataset().take(9), expected.dataset().take(9))
+    for (mine, *_), (theirs, *_) in batches:
+        np.testing.assert_array_equal(mine["token_ids"], theirs["token_ids"])
+
+
 def test_blocks_go_on_over_cuts_in_runs_that_began_before_these(
     tmp_path, tokenizer, small_ranges, monkeypatch
 ):

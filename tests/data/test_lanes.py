@@ -264,3 +264,9 @@ def test_rows_come_by_any_number(skip):
     found = [rows.take(number) for number in [1, 0, 3, 7, 50]]
     found = [array.ravel() for array in found if len(array)]
     np.testing.assert_array_equal(np.concatenate([*found, []]), np.arange(20)[skip:])
+
+
+def test_an_epoch_may_begin_with_a_part_without_blocks():
+    generator = np.random.default_rng(0)
+    shuffle = ShuffleBuffer(8, generator, np.zeros((0, 5), np.int32))
+    assert not [*shuffle.push(np.zeros((0, 5), np.int32))] and shuffle.waiting().shape == (0, 5)

@@ -6,6 +6,7 @@ any order, and `prepared.json`, which says what they are, with SHA-256 sums.
 
 import concurrent.futures
 import copy
+import functools
 import logging
 import os
 import threading
@@ -24,7 +25,7 @@ from keras_spanbert.data.masked_batches import (
     masked,
     needs_whole_batches,
 )
-from keras_spanbert.data.prepared.shards import SPLITS, array_record, dtype
+from keras_spanbert.data.prepared.shards import SPLITS, SUFFIX, array_record, dtype
 from keras_spanbert.files import read_json, sha256
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.optional import import_tensorflow
@@ -80,6 +81,17 @@ class PreparedCorpus:
                 "`damaged_shards` must be 'refuse' or 'skip'. "
                 f"Received: damaged_shards={damaged_shards!r}"
             )
+        self._read_manifest(path)
+        self._check_shards(damaged_shards)
+
+    @classmethod
+    def just_written(cls, path: str) -> "PreparedCorpus":
+        """Opens a folder as it was written: its shards are not read again, nor copied."""
+        corpus = cls.__new__(cls)
+        corpus._read_manifest(path)
+        return corpus
+
+    def _read_manifest(self, path):
         self.path = path
         manifest = _read_manifest(stores.join(path, MANIFEST))
         self.sequence_length = manifest["sequence_length"]
@@ -90,14 +102,21 @@ class PreparedCorpus:
         self.cross_documents = manifest.get("cross_documents", False)
         self._counts = np.array(manifest["counts"])
         self._shards = manifest["shards"]
-        self._local = stores.local_copy(path)
-        self._check_shards(damaged_shards)
-        self.files = [self._path(shard) for shard in self._shards_of("all")]
         self._readers = {}
         self.evaluation_texts = ()
         kinds = manifest.get("span_kinds", [])
         self.lacks_spans = {kind: [] if kind in kinds else [path] for kind in SPAN_KINDS}
         self._dtype = dtype(len(self.vocabulary), bool(kinds))
+
+    @property
+    def files(self) -> list[str]:
+        return [self._path(shard) for shard in self._shards_of("all")]
+
+    @functools.cached_property
+    def _local(self):
+        """The local folder of the shards."""
+        # The copy stays the same where other files come into the folder, as `run.json`.
+        return stores.local_copy(self.path, lambda name: name.endswith(SUFFIX))
 
     def tokenizer(self) -> SpanBertTokenizer:
         """Its `SpanBertTokenizer`."""

@@ -10,6 +10,7 @@ from keras_spanbert import files, stores
 from keras_spanbert.data.blocks import TokenCounts
 
 SPLITS = ("train", "held_out")
+SUFFIX = ".array_record"  # Of shards' names.
 
 # A record a group, so that reading one decompresses no other.
 _WRITER_OPTIONS = "group_size:1,zstd:3"

@@ -10,7 +10,13 @@ import numpy as np
 
 from keras_spanbert import files, stores
 from keras_spanbert.data.prepared import corpus as prepared
-from keras_spanbert.data.prepared.shards import SPLITS, array_record, span_kinds, write_shard
+from keras_spanbert.data.prepared.shards import (
+    SPLITS,
+    SUFFIX,
+    array_record,
+    span_kinds,
+    write_shard,
+)
 
 
 def prepare(
@@ -101,7 +107,7 @@ def prepare(
             **({"span_kinds": kinds} if kinds else {}),
         }
         files.write_json(stores.join(partial, prepared.MANIFEST), manifest, indent=None)
-    return prepared.PreparedCorpus(path)
+    return prepared.PreparedCorpus.just_written(path)
 
 
 @contextlib.contextmanager
@@ -137,7 +143,7 @@ def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
             "split": split,
             "sequence_length": sequence_length,
             "min_tokens": min_tokens,
-            "path": stores.join(folder, f"{split}-{i:05d}-of-{len(parts):05d}.array_record"),
+            "path": stores.join(folder, f"{split}-{i:05d}-of-{len(parts):05d}{SUFFIX}"),
         }
         for split in splits
         for i, part in enumerate(parts)
