@@ -25,9 +25,9 @@ paired by seed (both intervals by Student's t). Held-out losses are those of a r
 import argparse
 import collections
 import dataclasses
-import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -73,28 +73,36 @@ class Stage:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("plan")
-    parser.add_argument("folder")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("plan", help="A JSON file, as those in benchmarks/plans.")
+    parser.add_argument("folder", help="Of the runs and tables: new, empty, or of this plan.")
+    parser.add_argument("--seeds", type=int, default=3, help="How many; default: 3.")
     parser.add_argument("--minutes", type=float, default=None, help="Ends then; goes on later.")
     parser.add_argument("--rows", nargs="+", help="Names of those to run; default: all.")
-    parser.add_argument("--fine_tunings", nargs="*", help="Likewise.")
+    parser.add_argument(
+        "--fine_tunings", nargs="*", help="Names of those to run; none: no one; default: all."
+    )
     parser.add_argument("--show", action="store_true", help="Writes the tables of what there is.")
     args = parser.parse_args()
     plan = files.read_json(args.plan)
     check(plan)
+    whole_plan = dict(plan)
     for part in ["rows", "fine_tunings"]:
         chosen, known = getattr(args, part), plan.get(part, {})
         for name in set(chosen or []) - set(known):
-            parser.error(f"--{part} must name some of {sorted(known)}. Received: {name}")
+            names = ", ".join(map(repr, sorted(known))) or "none, as the plan has none"
+            raise ValueError(f"--{part} must name some of {names}. Received: {name}")
         if chosen is not None:
             plan[part] = {name: value for name, value in known.items() if name in chosen}
     stages = list(stages_of(plan, args.seeds, args.folder))
-    os.makedirs(args.folder, exist_ok=True)
-    is_whole = args.show or run_all(stages, args.folder, args.minutes)
+    if not args.show:
+        check_variables(stages)
+    take_folder(args.folder, whole_plan)
+    failed = () if args.show else run_all(stages, args.folder, args.minutes)
     report(stages, args.folder)
-    if not is_whole:
-        left = sum(not metrics_of(args.folder, stage) for stage in stages)
+    left = sum(not metrics_of(args.folder, stage) for stage in stages)
+    if failed:
+        sys.exit(f"ablation.py: {left} of {len(stages)} runs are left, as {len(failed)} failed")
+    if left and not args.show:
         print(f"{left} of {len(stages)} runs are left; the same command goes on")
 
 
@@ -115,6 +123,45 @@ def check(plan: dict) -> None:
                 "A fine-tuning must have flags to `train` with, and may have some to `test` with. "
                 f"Received: {name}: {sorted(flags)}"
             )
+
+
+def check_variables(stages) -> None:
+    """Raises a ValueError where a flag has a variable of the environment that is not set."""
+    for flag in {flag for stage in stages for flag in stage.flags}:
+        if found := re.search(r"\$(\w+|{\w+})", os.path.expandvars(flag)):
+            raise ValueError(f"Variables of a plan must be set. Received: {found[0]}, in {flag}")
+
+
+def take_folder(folder: str, plan: dict) -> None:
+    """Notes in a folder of which plan it is; raises a ValueError where it is another's.
+
+    A plan may get further rows and fine-tunings.
+    """
+    path = os.path.join(folder, "plan.json")
+    if not os.path.exists(path):
+        is_free = not os.path.exists(folder) or os.path.isdir(folder) and not os.listdir(folder)
+        # Folders of before have no plan.
+        if not (is_free or os.path.isdir(os.path.join(folder, ".claims"))):
+            raise ValueError(f"The folder must be new, empty, or a plan's. Received: {folder}")
+        os.makedirs(folder, exist_ok=True)
+        return files.write_json(path, plan)
+    before = files.read_json(path)
+    both = {**before, **plan}
+    for name in ["start", "pretrain"]:
+        if plan.get(name) != before.get(name):
+            raise ValueError(
+                f"A folder must be of one plan. Received: {folder}, of one with other `{name}`"
+            )
+    for part in ["rows", "fine_tunings"]:
+        mine, theirs = plan.get(part, {}), before.get(part, {})
+        for name in mine.keys() & theirs.keys():
+            if mine[name] != theirs[name]:
+                raise ValueError(
+                    f"A folder must be of one plan. Received: {folder}, of one with another "
+                    f"{name!r} of `{part}`"
+                )
+        both[part] = {**theirs, **mine}
+    files.write_json(path, both)
 
 
 def stages_of(plan: dict, seeds: int, folder: str):
@@ -148,8 +195,8 @@ def metrics_of(folder: str, stage: Stage) -> dict | None:
     return metrics if metrics.get("steps", 0) == (run["flags"].get("steps") or 0) else None
 
 
-def run_all(stages, folder, minutes) -> bool:
-    """Runs what is left, as far as no other process has it; returns whether all is finished."""
+def run_all(stages, folder, minutes) -> set:
+    """Runs what is left, as far as no other process has it; returns what failed."""
     ends = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     failed = set()
     while time.monotonic() < ends:
@@ -172,7 +219,7 @@ def run_all(stages, folder, minutes) -> bool:
             lock.release()
     for stage in failed:
         print(f"Failed: {stage.path}", file=sys.stderr)
-    return all(metrics_of(folder, stage) for stage in stages)
+    return failed
 
 
 def claim(folder, stage):
@@ -307,11 +354,13 @@ def plot(path, table, found) -> None:
         for place, line in enumerate(lines):
             values = list(found[score][line["row"]].values())
             axes.plot(values, [place] * len(values), "o", color="0.7", ms=4)
-            axes.errorbar(line["mean"], place, xerr=line["width"] or 0.0, fmt="o", capsize=4)
+            axes.errorbar(line["mean"], place, xerr=line["width"], fmt="o", capsize=4)
         axes.set_yticks(range(len(lines)), [line["row"] for line in lines])
         axes.invert_yaxis()
         axes.set_title(score, fontsize=10)
-    figure.suptitle("Mean over seeds, with its 95% interval", fontsize=10)
+    has_seeds = any(line["width"] is not None for line in table)
+    title = "Mean over seeds, with its 95% interval" if has_seeds else "One seed"
+    figure.suptitle(title, fontsize=10)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 
@@ -319,7 +368,9 @@ def plot(path, table, found) -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (ValueError, OSError, json.JSONDecodeError) as error:
-        sys.exit(f"ablation.py: {error}")
+    except (ValueError, OSError) as error:
+        print(f"ablation.py: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
-        sys.exit("Interrupted; the same command goes on")
+        print("Interrupted; the same command goes on", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)

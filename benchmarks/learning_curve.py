@@ -43,13 +43,15 @@ def main():
     parser.add_argument("--mask_rate", type=float, default=0.15)
     parser.add_argument("--days", type=float, default=1.0)
     args = parser.parse_args()
-    runs = [run_of(path) for path in sorted(args.folder.glob("*/seed-*/pretrain"))]
+    runs = [run_of(path) for path in sorted(args.folder.glob("*/seed-*/pretrain/history.csv"))]
     runs = [run for run in runs if run["points"]]
+    if not runs:
+        parser.error(f"a folder must have runs that were evaluated; received: {args.folder}")
     for run in runs:
         tokens, loss = run["points"][-1]
         print(
             f"{run['name']}: {run['parameters']:,} parameters, mask rate {run['mask_rate']}, "
-            f"{tokens:,} tokens: {loss:.3f} nats"
+            f"{tokens:,} of {run['tokens']:,} tokens: {loss:.3f} nats"
         )
     fitted = [run for run in runs if run["mask_rate"] == args.mask_rate]
     sizes = {run["parameters"] for run in fitted}
@@ -80,6 +82,7 @@ def main():
 
 def run_of(path) -> dict:
     """What a pretraining was and came to; points are of tokens seen and held-out loss."""
+    path = path.parent
     flags = files.read_json(path / "run.json")["flags"]
     # Of the flags, since a run that is not at its end has no preset yet.
     size = ks.SpanBertBackbone.SIZES[flags["size"]]
@@ -97,6 +100,7 @@ def run_of(path) -> dict:
         "name": name,
         "parameters": parameters,
         "mask_rate": flags["mask_rate"],
+        "tokens": flags["steps"] * a_step,
         "points": points,
     }
 

@@ -3,10 +3,12 @@
 import json
 import os
 import pathlib
+import subprocess
 import sys
 
 import numpy as np
 import pytest
+from forked import Forked
 from scipy import stats
 from train_script import check_alone
 
@@ -132,6 +134,51 @@ def test_plan_of_rows_that_pretrain_has_flags_for_these():
     with pytest.raises(ValueError, match="must have `pretrain`"):
         ablation.check(plan)
     ablation.check({**plan, "rows": {"as it is": None}})
+
+
+def test_folder_is_of_one_plan_which_may_grow(tmp_path):
+    folder = str(tmp_path / "runs")
+    ablation.take_folder(folder, PLAN)
+    more = {**PLAN, "rows": {**PLAN["rows"], "whole words": ["--scheme=whole_word"]}}
+    ablation.take_folder(folder, more)
+    ablation.take_folder(folder, PLAN)
+    assert files.read_json(f"{folder}/plan.json")["rows"] == more["rows"]
+    with pytest.raises(ValueError, match="of one plan. Received: .*, of one with other `pretrain`"):
+        ablation.take_folder(folder, {**PLAN, "pretrain": ["--steps=20"]})
+    with pytest.raises(ValueError, match="of one with another 'MLM' of `rows`"):
+        ablation.take_folder(folder, {**PLAN, "rows": {"MLM": []}})
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    for taken in [tmp_path / "other", tmp_path / "other" / "notes.txt"]:
+        with pytest.raises(ValueError, match="must be new, empty, or a plan's"):
+            ablation.take_folder(str(taken), PLAN)
+
+
+@pytest.mark.parametrize(
+    ("plan", "arguments", "said"),
+    [
+        ("missing.json", [], "missing.json"),
+        ("plan.json", [], "Variables of a plan must be set. Received: $START, in --preset=$START"),
+        ("plan.json", ["--rows", "MLN"], "--rows must name some of 'MLM', 'as it is'"),
+        ("plan.json", ["--fine_tunings", "entity"], "some of 'entities'. Received: entity"),
+    ],
+)
+def test_mistakes_are_a_line_and_exit_code_2_before_any_run(tmp_path, plan, arguments, said):
+    files.write_json(str(tmp_path / "plan.json"), PLAN)
+    command = [sys.executable, ablation.__file__, str(tmp_path / plan), str(tmp_path / "runs")]
+    process = Forked(
+        [*command, *arguments], stderr=subprocess.PIPE, env={**os.environ, "START": "$START"}
+    )
+    _, stderr = process.communicate()
+    assert process.returncode == 2 and said in stderr and stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_error_for_a_folder_without_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["learning_curve.py", str(tmp_path)])
+    with pytest.raises(SystemExit) as error:
+        learning_curve.main()
+    assert error.value.code == 2 and "must have runs that were evaluated" in capsys.readouterr().err
 
 
 def test_learning_curve_is_found_again_from_its_points():
