@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import os
+import shlex
 import sys
 
 import keras
@@ -127,7 +128,8 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
             plan.plot(report)
         run.folder.publish()
     if interruption.signal:
-        log(f"Saved step {report.step:,} to {run.output}; --resume --output={run.output} goes on")
+        more = f"--resume --output={shlex.quote(run.output)} goes on"
+        log(f"Saved step {report.step:,} to {run.output}; {more}")
         sys.exit(128 + interruption.signal)
     stop_on_signals(f"after training, the preset is in {run.output}")
     if report.best:

@@ -8,6 +8,7 @@ accelerator is the run's.
 import contextlib
 import dataclasses
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -139,8 +140,8 @@ def run(output: str) -> None:
     if failures:
         told = ", ".join(f"{name} (exit code {code})" for name, code in failures.items())
         print(
-            f"{PROGRAM.name}: not all runs ended well: {told}; --resume --output={output} tries "
-            "them again",
+            f"{PROGRAM.name}: not all runs ended well: {told}; "
+            f"--resume --output={shlex.quote(output)} tries them again",
             file=sys.stderr,
         )
         sys.exit(1)
@@ -200,7 +201,7 @@ def _shared_flags(but):
 
 def _end_interrupted(output, number, count, signal_number):
     """Ends where a run was interrupted."""
-    log(f"Interrupted in run {number} of {count}; --resume --output={output} goes on")
+    log(f"Interrupted in run {number} of {count}; --resume --output={shlex.quote(output)} goes on")
     sys.exit(128 + signal_number)
 
 
