@@ -33,6 +33,7 @@ import subprocess
 import sys
 import time
 
+import filelock
 import numpy as np
 from scipy import stats
 
@@ -113,11 +114,25 @@ def check(plan: dict) -> None:
         raise ValueError(f"A plan must have no keys but {known}. Received: {set(plan) - known}")
     if not plan.get("rows"):
         raise ValueError("A plan must have `rows`. Received: none")
+    fine_tunings = plan.get("fine_tunings", {})
+    for part, named in [("rows", plan["rows"]), ("fine_tunings", fine_tunings)]:
+        if not isinstance(named, dict):
+            raise ValueError(f"A plan must have `{part}` by their names. Received: {named!r}")
+    for named in fine_tunings.values():
+        if not isinstance(named, dict):
+            raise ValueError(f"A fine-tuning must have flags to `train` with. Received: {named!r}")
+    if not isinstance(plan.get("start", ""), str):
+        raise ValueError(f"`start` must be a preset. Received: {plan['start']!r}")
+    lists = [plan.get("pretrain", []), *(row for row in plan["rows"].values() if row is not None)]
+    lists += [flags for named in fine_tunings.values() for flags in named.values()]
+    for flags in lists:
+        if not (isinstance(flags, list) and all(isinstance(flag, str) for flag in flags)):
+            raise ValueError(f"Flags must be a list of strings. Received: {flags!r}")
     if "pretrain" not in plan and any(row is not None for row in plan["rows"].values()):
         raise ValueError("A plan must have `pretrain`, the flags of its rows. Received: none")
     if None in plan["rows"].values() and not plan.get("start"):
         raise ValueError("A row of null takes `start`, a preset. Received: none")
-    for name, flags in plan.get("fine_tunings", {}).items():
+    for name, flags in fine_tunings.items():
         if not set(flags) <= {"train", "test"} or "train" not in flags:
             raise ValueError(
                 "A fine-tuning must have flags to `train` with, and may have some to `test` with. "
@@ -137,15 +152,21 @@ def take_folder(folder: str, plan: dict) -> None:
 
     A plan may get further rows and fine-tunings.
     """
-    path = os.path.join(folder, "plan.json")
+    path, claims = os.path.join(folder, "plan.json"), os.path.join(folder, ".claims")
     if not os.path.exists(path):
         is_free = not os.path.exists(folder) or os.path.isdir(folder) and not os.listdir(folder)
-        # Folders of before have no plan.
-        if not (is_free or os.path.isdir(os.path.join(folder, ".claims"))):
+        # Folders of before have no plan, nor has one that another process is about to note it in.
+        if not (is_free or os.path.isdir(claims)):
             raise ValueError(f"The folder must be new, empty, or a plan's. Received: {folder}")
-        os.makedirs(folder, exist_ok=True)
-        return files.write_json(path, plan)
-    before = files.read_json(path)
+    os.makedirs(claims, exist_ok=True)
+    with filelock.FileLock(os.path.join(claims, "plan.lock")):
+        before = files.read_json(path) if os.path.exists(path) else None
+        both = plan if before is None else _joined(before, plan, folder)
+        if both != before:
+            files.write_json(path, both)
+
+
+def _joined(before, plan, folder):
     both = {**before, **plan}
     for name in ["start", "pretrain"]:
         if plan.get(name) != before.get(name):
@@ -161,7 +182,7 @@ def take_folder(folder: str, plan: dict) -> None:
                     f"{name!r} of `{part}`"
                 )
         both[part] = {**theirs, **mine}
-    files.write_json(path, both)
+    return both
 
 
 def stages_of(plan: dict, seeds: int, folder: str):

@@ -122,6 +122,12 @@ def test_plans_are_right(path, monkeypatch, tmp_path):
         ({"rows": {}}, "must have `rows`"),
         ({"start": ""}, "takes `start`"),
         ({"fine_tunings": {"entities": {"test": []}}}, "must have flags to `train` with"),
+        ({"fine_tunings": {"entities": ["--epochs=1"]}}, "must have flags to `train` with"),
+        ({"fine_tunings": ["entities"]}, "`fine_tunings` by their names"),
+        ({"rows": ["MLM"]}, "`rows` by their names"),
+        ({"start": 1}, "`start` must be a preset. Received: 1"),
+        ({"pretrain": "--steps=10"}, "a list of strings. Received: '--steps=10'"),
+        ({"rows": {"MLM": ["--steps", 10]}}, "a list of strings"),
     ],
 )
 def test_error_for_what_is_no_plan(change, message):
@@ -147,6 +153,10 @@ def test_folder_is_of_one_plan_which_may_grow(tmp_path):
         ablation.take_folder(folder, {**PLAN, "pretrain": ["--steps=20"]})
     with pytest.raises(ValueError, match="of one with another 'MLM' of `rows`"):
         ablation.take_folder(folder, {**PLAN, "rows": {"MLM": []}})
+    # Of a process that is about to write its plan, or was killed there.
+    (tmp_path / "runs" / "plan.json").rename(tmp_path / "runs" / "plan.json.partial")
+    ablation.take_folder(folder, PLAN)
+    assert files.read_json(f"{folder}/plan.json") == PLAN
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     for taken in [tmp_path / "other", tmp_path / "other" / "notes.txt"]:

@@ -277,11 +277,19 @@ def test_half_removed_checkpoint_is_not_taken(proxy, bucket):
     assert open_folder(f"{bucket}/checkpoints", keep=1).steps() == [5]
 
 
-def test_damaged_checkpoint_is_set_aside(bucket, tmp_path, caplog):
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("state.json", '{"version": 2, "step": 4}'),
+        ("SHA256SUMS", "no sums\n"),
+        ("SHA256SUMS", b"\xff"),
+    ],
+)
+def test_damaged_checkpoint_is_set_aside(bucket, tmp_path, caplog, name, text):
     folder = open_folder(f"{bucket}/checkpoints", keep=2)
     for step in [3, 5]:
         write(folder, step)
-    put(tmp_path, f"{bucket}/checkpoints/step-5/state.json", '{"version": 2, "step": 4}')
+    put(tmp_path, f"{bucket}/checkpoints/step-5/{name}", text)
     assert newest(f"{bucket}/checkpoints")[1] == 3
     assert "step-5 is damaged" in caplog.text
     assert stores.entries(f"{bucket}/checkpoints") == ["step-3", "step-5.damaged"]

@@ -228,7 +228,11 @@ def fetch(folder: str, local: str, found: dict[str, tuple]) -> None:
         target = os.path.join(local, *name.split("/"))
         os.makedirs(os.path.dirname(target), exist_ok=True)
         _get(join(folder, name), target, tag)
-    for name, expected in (read_sums(local) if SUMS in found else {}).items():
+    try:
+        sums = read_sums(local) if SUMS in found else {}
+    except ValueError as error:
+        raise SumError(errno.EIO, str(error), join(folder, SUMS)) from None
+    for name, expected in sums.items():
         if name in found and sha256(os.path.join(local, name)) != expected:
             raise SumError(errno.EIO, "Not of its SHA-256 sum", join(folder, name))
 

@@ -2,10 +2,13 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 
 # Written last and removed first: without it a folder that was written here is not whole.
 SUMS = "SHA256SUMS"
+# The star is of `sha256sum --binary`.
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
 def sha256(path: str) -> str:
@@ -22,6 +25,18 @@ def write_sums(folder: str, names: Iterable[str]) -> None:
 
 
 def read_sums(folder: str) -> dict[str, str]:
-    """The sums that a local folder has, by the names of files."""
+    """The sums that a local folder has, by the names of files.
+
+    Raises:
+        ValueError: where a line is not as `sha256sum` writes it.
+    """
+    sums = {}
     with open(os.path.join(folder, SUMS), encoding="utf-8") as file:
-        return dict(reversed(line.rstrip("\n").split("  ", 1)) for line in file)
+        for number, line in enumerate(file, start=1):
+            match = _LINE.fullmatch(line.rstrip("\n"))
+            if not match:
+                raise ValueError(
+                    f"{SUMS} must have lines of `sha256sum`. Received: {line[:80]!r}, line {number}"
+                )
+            sums[match[2]] = match[1]
+    return sums
