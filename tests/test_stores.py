@@ -293,6 +293,12 @@ def test_damaged_checkpoint_is_set_aside(bucket, tmp_path, caplog, name, text):
     assert newest(f"{bucket}/checkpoints")[1] == 3
     assert "step-5 is damaged" in caplog.text
     assert stores.entries(f"{bucket}/checkpoints") == ["step-3", "step-5.damaged"]
+    # The same step once more, written anew.
+    write(folder, 5)
+    put(tmp_path, f"{bucket}/checkpoints/step-5/{name}", text)
+    assert newest(f"{bucket}/checkpoints")[1] == 3
+    found = ["step-3", "step-5.damaged", "step-5.damaged-2"]
+    assert stores.entries(f"{bucket}/checkpoints") == found
 
 
 def test_a_checkpoint_that_is_cut_on_its_way_is_fetched_again(bucket, monkeypatch):

@@ -6,6 +6,7 @@ them it counts for nothing.
 
 import contextlib
 import errno
+import itertools
 import json
 import logging
 import os
@@ -25,7 +26,7 @@ VERSION = 2
 PARTS_VERSION = 3
 
 _NAME = re.compile(r"step-(\d+)")
-_ARRAYS, _STATE, _SUMS = "arrays.npz", "state.json", "SHA256SUMS"
+_ARRAYS, _STATE = "arrays.npz", "state.json"
 
 
 class CheckpointFolder:
@@ -75,7 +76,7 @@ class CheckpointFolder:
         """
         path = self._path(step)
         try:
-            new = parts.whole_folder(step, path) if parts else files.new_folder(path, sync=True)
+            new = parts.whole_folder(step, path) if parts else self._new_folder(step)
             with new as partial:
                 write_files(partial, arrays, state, parts.take_sums(partial) if parts else [])
         except OSError as error:
@@ -85,6 +86,9 @@ class CheckpointFolder:
         for old in self.steps()[self.keep :]:
             self._remove(old)
         return path
+
+    def _new_folder(self, step):
+        return files.new_folder(self._path(step), sync=True)
 
     def _remove(self, step):
         # Never half a checkpoint under its name.
@@ -140,7 +144,8 @@ class CheckpointFolder:
         return contextlib.nullcontext(self._path(step))
 
     def _set_aside(self, step):
-        os.rename(self._path(step), _unused(f"{self._path(step)}.damaged"))
+        path = self._path(step)
+        os.rename(path, _unused(f"{path}.damaged", os.path.exists))
 
 
 class StoredCheckpoints(CheckpointFolder):
@@ -167,6 +172,12 @@ class StoredCheckpoints(CheckpointFolder):
         """See `CheckpointFolder`; it does not ask the store, which may be what failed."""
         return _last_good(map(self._path, self._seen))
 
+    def _new_folder(self, step):
+        # A process of before, which does not know yet that it is alone, may have written its part.
+        if step not in self.steps():
+            self._remove(step)
+        return super()._new_folder(step)
+
     def _remove(self, step):
         stores.remove_folder(self._path(step))
 
@@ -183,7 +194,9 @@ class StoredCheckpoints(CheckpointFolder):
             yield folder
 
     def _set_aside(self, step):
-        stores.rename_folder(self._path(step), f"{self._path(step)}.damaged")
+        stores.rename_folder(
+            self._path(step), _unused(f"{self._path(step)}.damaged", stores.is_folder)
+        )
 
 
 def open_folder(folder: str, keep: int) -> CheckpointFolder:
@@ -212,8 +225,7 @@ def write_files(
     np.savez(os.path.join(folder, _ARRAYS), **arrays)
     with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
         file.write(state)
-    with open(os.path.join(folder, _SUMS), "w", encoding="ascii") as file:
-        file.writelines([*sums, *checkpoint_parts.sum_lines(folder, [_ARRAYS, _STATE])])
+    stores.write_sums(folder, [_ARRAYS, _STATE], sums)
 
 
 def _read_files(folder, path):
@@ -229,15 +241,12 @@ def _read_files(folder, path):
         arrays = dict(file)
     if state["version"] == 1:
         _drop_unused_seeds(arrays, state["variables"]["model"])
-    if num_parts := state.get("num_parts", 0):
-        arrays.update(checkpoint_parts.read(folder, num_parts, state["variables"]))
-    return arrays, state
+    return {**arrays, **checkpoint_parts.read(folder, state)}, state
 
 
 def _check_sums(folder, check_parts):
     try:
-        with open(os.path.join(folder, _SUMS), encoding="ascii") as file:
-            sums = dict(reversed(line.split()) for line in file)
+        sums = stores.read_sums(folder)
 
         def check(names):
             for name in names:
@@ -245,13 +254,13 @@ def _check_sums(folder, check_parts):
                     raise _DamagedError(f"{name} does not have its SHA-256")
 
         check([_ARRAYS, _STATE])
-        num_parts = files.read_json(os.path.join(folder, _STATE)).get("num_parts", 0)
-        for process in range(num_parts if check_parts else 0):
-            check(checkpoint_parts.file_names(process))
+        if check_parts:
+            state = files.read_json(os.path.join(folder, _STATE))
+            check(itertools.chain(*checkpoint_parts.all_file_names(state)))
     except FileNotFoundError as error:
         raise _DamagedError(f"{os.path.basename(error.filename)} is missing") from None
     except (NotADirectoryError, ValueError):
-        raise _DamagedError(f"{_SUMS} cannot be read") from None
+        raise _DamagedError(f"{stores.SUMS} cannot be read") from None
 
 
 def _drop_unused_seeds(arrays, described):
@@ -281,9 +290,9 @@ def _drop_unused_seeds(arrays, described):
     described[:] = [described[i] for i in order]
 
 
-def _unused(path):
+def _unused(path, is_used):
     number, unused = 1, path
-    while os.path.exists(unused):
+    while is_used(unused):
         number += 1
         unused = f"{path}-{number}"
     return unused

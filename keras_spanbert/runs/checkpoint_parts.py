@@ -1,7 +1,8 @@
 """Checkpoints of models that are spread over processes: each writes its part, none has the whole.
 
-Beside `arrays.npz`, which has what every process has, there are then `part-0.npz` and
-`part-0.json` of process 0, and so on: shards, and where in their variables they are.
+Beside `arrays.npz`, which has what every process has, there are then `part-0-START.npz` and
+`part-0-START.json` of process 0, and so on: shards, and where in their variables they are. The
+number of the start is in `state.json`: what a process of before writes late is nobody's.
 """
 
 import contextlib
@@ -44,7 +45,7 @@ class CheckpointParts:
         self._folder = folder
         self._process = process
         self.num_processes = num_processes
-        self._start = start
+        self.start = start
 
     def write(self, step: int, shards: dict[str, tuple[list, np.ndarray]]) -> None:
         """Writes this process's part of a checkpoint.
@@ -60,7 +61,7 @@ class CheckpointParts:
 
     def _write_files(self, folder, shards):
         """Writes the part's files into a local folder; returns their names, the last one last."""
-        names = file_names(self._process)
+        names = file_names(self._process, self.start)
         arrays, bounds = (os.path.join(folder, name) for name in names)
         np.savez(arrays, **{name: array for name, (_, array) in shards.items()})
         with open(bounds, "w", encoding="utf-8") as file:
@@ -69,7 +70,7 @@ class CheckpointParts:
             files.sync_to_disk(path)
         sums = self._sums(self._process)
         with files.replacing(os.path.join(folder, sums)) as file:
-            file.writelines(sum_lines(folder, names))
+            file.writelines(stores.sum_lines(folder, names))
         return [*names, sums]
 
     @contextlib.contextmanager
@@ -120,10 +121,10 @@ class CheckpointParts:
         return os.listdir(folder) if os.path.isdir(folder) else []
 
     def _partial(self, step):
-        return os.path.join(self._folder, f"step-{step}-{self._start}{files.PARTIAL}")
+        return os.path.join(self._folder, f"step-{step}-{self.start}{files.PARTIAL}")
 
     def _sums(self, process):
-        return f"part-{process}-{self._start}.sums"
+        return f"part-{process}-{self.start}.sums"
 
 
 class StoredParts(CheckpointParts):
@@ -202,34 +203,33 @@ class SpreadArray:
         return value if dtype is None else value.astype(dtype)
 
 
-def file_names(process: int) -> list[str]:
-    """Names of the files of a process's part."""
-    return [f"part-{process}.npz", f"part-{process}.json"]
+def file_names(process: int, start: int | None) -> list[str]:
+    """Names of the files of a process's part; of 0.2's first checkpoints the start is `None`."""
+    stem = f"part-{process}" if start is None else f"part-{process}-{start}"
+    return [f"{stem}.npz", f"{stem}.json"]
 
 
-def sum_lines(folder: str, names: list[str]) -> list[str]:
-    """Lines of SHA-256 sums, as `sha256sum` has them."""
-    return [f"{files.sha256(os.path.join(folder, name))}  {name}\n" for name in names]
+def all_file_names(state: dict) -> list[list[str]]:
+    """Names of the files of each part, by a checkpoint's state."""
+    return [file_names(i, state.get("start")) for i in range(state.get("num_parts", 0))]
 
 
-def read(folder: str, num_parts: int, described: dict[str, list]) -> dict[str, SpreadArray]:
+def read(folder: str, state: dict) -> dict[str, SpreadArray]:
     """The variables that are in parts, by their names.
 
     Args:
         folder: string, of a whole checkpoint.
-        num_parts: int.
-        described: dict of group to a list of path, shape and dtype of each
-            variable.
+        state: dict, the checkpoint's.
     """
     arrays = {}
-    for process in range(num_parts):
-        values, bounds = (os.path.join(folder, name) for name in file_names(process))
+    for names in all_file_names(state):
+        values, bounds = (os.path.join(folder, name) for name in names)
         file = np.load(values, allow_pickle=False)
         for shard, where in files.read_json(bounds).items():
             name = shard.rpartition("/")[0]
             if name not in arrays:
                 group, _, number = name.partition("/")
-                _, shape, dtype = described[group][int(number)]
+                _, shape, dtype = state["variables"][group][int(number)]
                 # As `copied` has it.
                 dtype = "float32" if dtype == "bfloat16" else dtype
                 arrays[name] = SpreadArray(tuple(shape), dtype)

@@ -267,7 +267,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             else:
                 state["data"][name] = value
         if shards is not None:
-            state.update(version=PARTS_VERSION, num_parts=self._joint.num_processes)
+            joint = {"num_parts": self._joint.num_processes, "start": self._joint.start}
+            state.update(version=PARTS_VERSION, **joint)
         self._written = self.step
         if not self._is_main and shards is None:
             return

@@ -18,7 +18,7 @@ from keras_spanbert.stores.reading import (
     open_binary,
     size,
 )
-from keras_spanbert.stores.sums import SUMS, read_sums
+from keras_spanbert.stores.sums import SUMS, read_sums, sum_lines, write_sums
 from keras_spanbert.stores.writing import (
     check_writable,
     entries,
@@ -53,4 +53,6 @@ __all__ = [
     "remove_folder",
     "rename_folder",
     "size",
+    "sum_lines",
+    "write_sums",
 ]

@@ -17,9 +17,14 @@ def sha256(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_sums(folder: str, names: Iterable[str]) -> None:
-    """Writes the sums of some files of a local folder into it."""
-    lines = [f"{sha256(os.path.join(folder, name))}  {name}\n" for name in names]
+def sum_lines(folder: str, names: Iterable[str]) -> list[str]:
+    """Lines of the sums of some files of a local folder, as `sha256sum` has them."""
+    return [f"{sha256(os.path.join(folder, name))}  {name}\n" for name in names]
+
+
+def write_sums(folder: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
+    """Writes the sums of some files of a local folder into it, below lines of others there."""
+    lines = [*others, *sum_lines(folder, names)]
     with open(os.path.join(folder, SUMS), "w", encoding="utf-8") as file:
         file.writelines(lines)
 

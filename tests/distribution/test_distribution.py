@@ -243,7 +243,8 @@ def check_parts(checkpoint, texts, alone):
     """Each process wrote its half of what is spread; one process and two go on from there."""
     parts = []
     for process in range(2):
-        with np.load(checkpoint / f"part-{process}.npz") as part:
+        (path,) = checkpoint.glob(f"part-{process}-*.npz")
+        with np.load(path) as part:
             parts.append(sum(array.size for array in part.values()))
     with np.load(checkpoint / "arrays.npz") as arrays:
         whole = sum(array.size for name, array in arrays.items() if name.startswith("model"))

@@ -70,7 +70,7 @@ def write_together(parts, folder, step, arrays, state):
     late = threading.Timer(0.3, second.write, [step, shards[1]])
     late.start()
     first.write(step, shards[0])
-    state = json.dumps({**state, "version": 3, "num_parts": 2})
+    state = json.dumps({**state, "version": 3, "num_parts": 2, "start": START})
     try:
         open_folder(folder, 3).write(step, whole, state, first)
     finally:
@@ -90,7 +90,8 @@ def halted(tmp_path_factory):
     return folder
 
 
-NAMES = "SHA256SUMS arrays.npz part-0.json part-0.npz part-1.json part-1.npz state.json".split()
+PARTS = [f"part-{i}-{START}{ending}" for i in range(2) for ending in (".json", ".npz")]
+NAMES = ["SHA256SUMS", "arrays.npz", *PARTS, "state.json"]
 
 
 def test_run_goes_on_from_parts_in_one_process(halted, tmp_path):
@@ -110,12 +111,31 @@ def whole_arrays(folder):
 
 
 @pytest.mark.once
+def test_parts_are_read_by_the_names_that_they_had_at_first(halted, tmp_path):
+    folder = shutil.copytree(halted, tmp_path / "run")
+    path = folder / "step-7"
+    state = json.loads((path / "state.json").read_text())
+    del state["start"]
+    (path / "state.json").write_text(json.dumps(state))
+    for name in PARTS:
+        (path / name).rename(path / name.replace(f"-{START}", ""))
+    stores.write_sums(path, sorted({*os.listdir(path)} - {"SHA256SUMS"}))
+    found, expected = (whole_arrays(run)[0] for run in (folder, halted))
+    assert found.keys() == expected.keys() and (folder / "step-7").is_dir()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.once
 def test_run_goes_on_from_parts_in_a_store(halted, tmp_path, bucket):
     arrays, state = whole_arrays(halted)
     # What a process of before writes, which does not know yet that it is alone.
-    StoredParts(f"{bucket}/run", 1, 2, START - 1).write(7, {})
+    late = [StoredParts(f"{bucket}/run", 1, 2, START - i) for i in (1, 2)]
+    late[0].write(7, {})
     write_together(StoredParts, f"{bucket}/run", 7, arrays, state)
-    assert sorted({*stores.names(f"{bucket}/run/step-7")} - {f"part-1-{START - 1}.sums"}) == NAMES
+    late[1].write(7, {})
+    there = {name for name in stores.names(f"{bucket}/run/step-7") if str(START) in name}
+    assert sorted({"SHA256SUMS", "arrays.npz", "state.json"} | there) == NAMES
     found, _ = whole_arrays(f"{bucket}/run")
     assert found.keys() == arrays.keys()
     for name, array in arrays.items():
@@ -128,6 +148,21 @@ def test_run_goes_on_from_parts_in_a_store(halted, tmp_path, bucket):
 
 
 @pytest.mark.once
+def test_late_part_is_in_no_way_of_a_checkpoint_of_one_process(halted, bucket):
+    arrays, state = whole_arrays(halted)
+    StoredParts(f"{bucket}/run", 1, 2, START).write(7, {})
+    state = json.dumps({**state, "version": 2, "num_parts": 0})
+    open_folder(f"{bucket}/run", 3).write(7, arrays, state)
+    assert sorted(stores.names(f"{bucket}/run/step-7")) == [
+        "SHA256SUMS",
+        "arrays.npz",
+        "state.json",
+    ]
+    found, _ = whole_arrays(f"{bucket}/run")
+    assert found.keys() == arrays.keys()
+
+
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["arrays.npz", "SHA256SUMS"])
 def test_parts_in_a_store_count_for_nothing_without_the_rest(halted, bucket, proxy, name):
     folder = f"{bucket}/run"
@@ -136,7 +171,7 @@ def test_parts_in_a_store_count_for_nothing_without_the_rest(halted, bucket, pro
     with pytest.raises(OSError, match="failed 6 times.*no checkpoint yet"):
         write_together(StoredParts, folder, 7, *whole_arrays(halted))
     proxy.fault = lambda request: None
-    assert "part-1.npz" in stores.names(f"{folder}/step-7")
+    assert PARTS[-1] in stores.names(f"{folder}/step-7")
     checkpoints = open_folder(folder, 3)
     assert checkpoints.read_newest() is None
     checkpoints.lock()()
@@ -151,7 +186,7 @@ def flip(path):
 
 @pytest.mark.once
 @pytest.mark.parametrize("damage", [flip, os.remove])
-@pytest.mark.parametrize("name", ["part-1.npz", "part-0.json"])
+@pytest.mark.parametrize("name", [PARTS[3], PARTS[0]])
 def test_checkpoint_with_a_damaged_part_is_set_aside(halted, tmp_path, name, damage, caplog):
     folder = shutil.copytree(halted, tmp_path / "run")
     damage(folder / "step-7" / name)
