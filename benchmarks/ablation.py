@@ -97,6 +97,8 @@ def main():
     stages = list(stages_of(plan, args.seeds, args.folder))
     if not args.show:
         check_variables(stages)
+    elif not os.path.isdir(os.path.join(args.folder, ".claims")):
+        raise ValueError(f"--show takes the folder of a plan. Received: {args.folder}")
     take_folder(args.folder, whole_plan)
     failed = () if args.show else run_all(stages, args.folder, args.minutes)
     report(stages, args.folder)

@@ -13,6 +13,7 @@ Flags behind `--` go to train.py.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import random
@@ -124,9 +125,13 @@ class Job:
         return self
 
     def __exit__(self, *error):
+        trained = self.processes()  # torchrun's have groups of their own.
         for program in self.programs:
             if program.poll() is None:
                 os.killpg(program.pid, signal.SIGKILL)
+        for pid in trained:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 class TorchJob(Job):

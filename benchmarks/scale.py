@@ -1,6 +1,6 @@
 """What do SpanBERT base and large as published take on 8, 64 and 256 accelerators?
 
-    KERAS_BACKEND=torch python benchmarks/scale.py --restart_seconds=18
+    KERAS_BACKEND=torch python benchmarks/scale.py --restart_seconds=62
 
 Global batches of 256 rows of 512 (Joshi et al. 2020, section 4.2), 2.4 million steps, the data over
 the devices. Measures here, in CPU time: the input of a row, of a prepared corpus and of text, and

@@ -1,7 +1,9 @@
 """Stores: what is read is whole and unchanged, what is half-written is not taken, errors end."""
 
 import contextlib
+import functools
 import gzip
+import http.server
 import itertools
 import os
 import pathlib
@@ -340,6 +342,9 @@ def test_globs_and_copies_of_other_stores(tmp_path):
     assert sorted(stores.find(f"file://{tmp_path}/*.txt")) == [
         f"file://{tmp_path}/{name}.txt" for name in ["a", "b"]
     ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        assert sorted(stores.find("file://*.txt")) == ["file://a.txt", "file://b.txt"]
     memory = fsspec.filesystem("memory")
     memory.pipe({"/texts/a.txt": b"a", "/texts/b.txt": b"b"})
     assert list(stores.find("memory://texts/*.txt")) == [f"memory://texts/{n}.txt" for n in "ab"]
@@ -349,10 +354,31 @@ def test_globs_and_copies_of_other_stores(tmp_path):
     memory.rm("/texts", recursive=True)
 
 
+def test_page_that_changes_at_the_same_length_is_copied_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_SPANBERT_CACHE", str(tmp_path / "cache"))
+    page = tmp_path / "site" / "a.txt"
+    page.parent.mkdir()
+    handler = functools.partial(QuietHandler, directory=page.parent)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for text, time in [("one", 10**9), ("two", 10**9 + 60)]:
+            page.write_text(text)
+            os.utime(page, (time, time))
+            copy = stores.local_copy(f"http://127.0.0.1:{server.server_port}/a.txt")
+            assert pathlib.Path(copy).read_text() == text
+        server.shutdown()
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
 def test_passwords_are_refused_and_not_told():
     with pytest.raises(ValueError, match=r"no password.*ftp://\*\*\*@host/x") as error:
         files.check_writable("ftp://user:secret@host/x")
     assert "secret" not in str(error.value)
+    assert stores.is_store("github://owner:name@main/texts/*.txt")
 
 
 def test_what_a_store_cannot_do_is_told_at_once(monkeypatch):

@@ -4,6 +4,7 @@ import contextlib
 import glob
 import importlib.util
 import os
+import shlex
 import tempfile
 import time
 
@@ -149,5 +150,5 @@ def run(run: Run) -> None:
     log(
         f"Wrote {figures['blocks']:,} blocks of {FLAGS.sequence_length} tokens to train on and "
         f"{figures['held_out_blocks']:,} held out in {figures['seconds']} s to {run.output}; "
-        f"--train_data={run.output} trains on them"
+        f"--train_data={shlex.quote(run.output)} trains on them"
     )

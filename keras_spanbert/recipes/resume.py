@@ -1,5 +1,7 @@
 """--resume: a run goes on with its own flags."""
 
+import shlex
+
 from keras_spanbert import files, stores
 from keras_spanbert.recipes.flags import FLAGS, own_flags, resolve
 
@@ -35,7 +37,7 @@ def recorded_run() -> dict:
 def new_run_hint(output: str) -> str:
     """What works where a run cannot go on as it is asked to."""
     if stores.is_file(stores.join(output, "config.json")):
-        return f"a new run with --preset={output} trains its model on"
+        return f"a new run with --preset={shlex.quote(output)} trains its model on"
     return "a new run in another --output can have others"
 
 

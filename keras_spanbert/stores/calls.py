@@ -10,6 +10,8 @@ from collections.abc import Callable
 SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 # Of presets, which keras-hub and Hugging Face's library download.
 _HANDLES = ("hf", "kaggle", "modelscope")
+# Their paths begin with an owner and a name, or a path and a revision: a colon is of no password.
+_REPOSITORIES = ("github", "git")
 # They give parts of the very object that was opened alone.
 PINNED = ("s3", "s3a")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
@@ -25,6 +27,12 @@ _S3 = {
     }
 }
 _OPTIONS = {"s3": _S3, "s3a": _S3}
+# What the stores call it, the best first: of HTTP "Last-Modified", of FTP "modify", of HDFS
+# "modificationTime".
+_TAGS = (
+    *("ETag", "etag", "generation", "LastModified", "mtime", "updated", "created"),
+    *("Last-Modified", "modify", "modificationTime"),
+)
 
 
 class StoreError(OSError, ValueError):
@@ -41,7 +49,7 @@ def is_store(path: str | os.PathLike) -> bool:
     if match is None or match[1].lower() in _HANDLES:
         return False
     place = path[match.end() :].partition("/")[0]
-    if ":" in place.rpartition("@")[0]:
+    if ":" in place.rpartition("@")[0] and match[1].lower() not in _REPOSITORIES:
         raise StoreError(
             "The path of a store must have no password, which fsspec's configuration takes. "
             f"Received: {path.replace(place.rpartition('@')[0], '***', 1)}"
@@ -122,8 +130,7 @@ def info_of(path: str) -> tuple:
 
 def tag_of(info: dict) -> tuple:
     """Size of an object, and what another one in its place would not have."""
-    known = ("ETag", "etag", "generation", "LastModified", "mtime", "updated", "created")
-    tag = next((info[name] for name in known if info.get(name)), None)
+    tag = next((info[name] for name in _TAGS if info.get(name)), None)
     # Some stores give one thing in two forms, in listings and alone.
     if hasattr(tag, "timestamp"):
         tag = tag.timestamp()

@@ -110,14 +110,16 @@ def find(pattern: str) -> Iterator[str]:
         return iter([pattern] if exists(pattern) else [])
 
     def find(fs, key):
-        # With the host, where the path's first name is not that of a bucket.
-        before = pattern.removesuffix(key)
+        # What the key lacks, as a host or an account, or has besides, as the working folder.
+        common = len(os.path.commonprefix([pattern[::-1], key[::-1]]))
+        before, added = pattern[: len(pattern) - common], key[: len(key) - common]
         # A bucket that is not ours would look as if it were empty.
         root = key[: re.search(r"[*?[]", key).start()].rpartition("/")[0]
         with contextlib.suppress(FileNotFoundError):
             fs.ls(root)
         found = fs.glob(key, detail=True).items()
-        return [before + name for name, info in found if info["type"] == "file"]
+        names = [name for name, info in found if info["type"] == "file"]
+        return [before + name.removeprefix(added) for name in names]
 
     with contextlib.suppress(FileNotFoundError):
         return iter(call(pattern, find))
