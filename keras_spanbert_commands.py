@@ -1,6 +1,6 @@
 """The commands of an installed package.
 
-Outside of the package, so that flags and mistakes in them are told before it is imported.
+Outside the package, so that mistakes in flags are reported before it is imported.
 """
 
 import os
@@ -16,6 +16,7 @@ def train() -> None:
 
 def convert() -> int:
     """`spanbert-convert`: see `keras_spanbert.checkpoints`."""
+    _load_backend("spanbert-convert")
     from keras_spanbert.checkpoints.__main__ import main
 
     return main(program="spanbert-convert")
@@ -23,6 +24,16 @@ def convert() -> int:
 
 def demo() -> int:
     """`spanbert-demo`: see `keras_spanbert.demo`."""
+    _load_backend("spanbert-demo")
     from keras_spanbert.demo import main
 
     return main(program="spanbert-demo")
+
+
+def _load_backend(program):
+    """Checks KERAS_BACKEND and loads the backend with all classes."""
+    os.environ["KERAS_SPANBERT_LAZY"] = "1"
+    from keras_spanbert.optional import exit_without_backend
+
+    exit_without_backend(program)
+    from keras_spanbert import SpanBertBackbone  # noqa: F401

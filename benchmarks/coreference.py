@@ -1,17 +1,18 @@
-"""How fast is coreference learned and resolved?
+"""How fast are training and prediction of coreference?
 
-Documents and words a second on LitBank: steps of `fit` on documents cut to
-`max_training_sentences` segments, and `score_document` of whole ones, from words to clusters
-(KERAS_BACKEND chooses where). Peer: the released graph in plain PyTorch, eager, a document at once
-(benchmarks/coreference_peer.py), on the same weights and the same arrays. MiniLM (6 layers x 384),
-the released settings; the steps that are timed are what the model has learned. Before predictions
-are timed, scores of each document must agree within 1e-4; ours and the peer are timed in turns.
+Measures documents and words per second on LitBank: training steps on documents cut to
+`max_training_sentences` segments, and `score_document` on whole documents, from words to clusters
+(on KERAS_BACKEND). The peer is the released graph in plain eager PyTorch, one document at a time
+(benchmarks/coreference_peer.py), with the same weights and inputs. The model is MiniLM (6 layers x
+384) with the released settings. Before predictions are timed, the scores of each document must
+agree within 1e-4. The two implementations are timed in turns.
 
     KERAS_SPANBERT_DATA=... python benchmarks/coreference.py
 
-Limited by the products with the 3,000 hidden units, of all candidates (N, some 40,000 in a document
-of 2,000 words) and of all pairs (K x 50, K some 1,000), which are most of the FLOPs: the peer
-multiplies whole embeddings of candidates (1,172) and of pairs (3,596), ours each part once.
+Most FLOPs are matrix products with the 3,000 hidden units, for all candidates (N is about 40,000 in
+a document of 2,000 words) and for all pairs (K x 50, with K about 1,000). The peer multiplies the
+whole embeddings of candidates (1,172 units) and of pairs (3,596). This library multiplies each part
+of them once.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import torch  # noqa: E402
 from coreference_peer import Resolver, Training, clusters  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
-from keras_spanbert.models.checkpoint_entries import tensors_of  # noqa: E402
+from keras_spanbert.models.checkpoint_entries import checkpoint_tensors  # noqa: E402
 from keras_spanbert.tasks.coreference.preprocessor import SETTINGS  # noqa: E402
 
 FOLDER = os.environ.get("KERAS_SPANBERT_DATA", "")
@@ -71,15 +72,15 @@ def main():
 
 
 def read(args):
-    """Documents of the test split, the first ones."""
+    """Returns the first documents of the test split."""
     with open(os.path.join(args.data, "test.txt"), encoding="utf-8") as file:
         names = file.read().split()[: args.documents]
     paths = [os.path.join(args.data, "coref/conll", f"{name}_brat.conll") for name in names]
-    return [shortened(document, args.max_words) for document in ks.data.coreference.read(paths)]
+    return [truncate(document, args.max_words) for document in ks.data.coreference.read(paths)]
 
 
-def shortened(document, max_words):
-    """The first sentences of a document, and the mentions in them."""
+def truncate(document, max_words):
+    """Returns the first sentences of a document and the mentions in them."""
     sizes = np.cumsum([len(sentence) for sentence in document["sentences"]])
     kept = len(sizes) if max_words is None else np.searchsorted(sizes, max_words) + 1
     document = {**document, **{n: document[n][:kept] for n in ["sentences", "speakers"]}}
@@ -89,14 +90,14 @@ def shortened(document, max_words):
 
 
 def released_tensors(resolver):
-    """The resolver's weights by their names in the released checkpoints."""
+    """Returns the weights of the resolver by their names in the released checkpoints."""
     settings = {**resolver.backbone.checkpoint_settings(), SETTINGS: resolver.get_config()}
-    parts = [resolver.backbone.checkpoint_part, *resolver.checkpoint_parts]
-    return tensors_of(resolver, settings, parts)
+    groups = [resolver.backbone.tensor_group, *resolver.tensor_groups]
+    return checkpoint_tensors(resolver, settings, groups)
 
 
 def train(resolver, peer, documents, args):
-    """Steps on the same runs of segments, other ones in each repeat as in each epoch."""
+    """Times training steps of both on the same segments, different ones in each repeat."""
     batches = resolver.batches(documents, 1, args.max_training_sentences)
     peer.eval()
     words = np.zeros((args.repeats, len(documents)))
@@ -109,7 +110,7 @@ def train(resolver, peer, documents, args):
         with torch.no_grad():
             np.testing.assert_allclose(float(ours), float(peer.loss(batches.cut(i, 0))), rtol=1e-4)
     training = Training(peer)
-    return in_turns(
+    return time_alternately(
         lambda i, epoch: resolver.train_on_batch(*batches.document(i, epoch)),
         lambda i, epoch: training.step(batches.cut(i, epoch)),
         words,
@@ -117,7 +118,7 @@ def train(resolver, peer, documents, args):
 
 
 def predict(resolver, peer, documents, args):
-    """Whole documents, from words to clusters."""
+    """Times predictions for whole documents, from words to clusters."""
     peer.eval()
 
     def ours(i, _):
@@ -130,7 +131,7 @@ def predict(resolver, peer, documents, args):
         return outputs
 
     words = np.tile([num_words(document) for document in documents], (args.repeats, 1))
-    return in_turns(ours, theirs, words, check_agreement)
+    return time_alternately(ours, theirs, words, check_agreement)
 
 
 def num_words(document):
@@ -138,7 +139,7 @@ def num_words(document):
 
 
 def check_agreement(ours, theirs):
-    """Raises an AssertionError where scores differ by more than 1e-4, or clusters differ."""
+    """Raises an `AssertionError` if scores differ by more than 1e-4 or clusters differ."""
     assert ours["clusters"] == theirs.pop("clusters")
     theirs = {name: array.numpy() for name, array in theirs.items()}
     for name in ["starts", "ends"]:
@@ -147,11 +148,11 @@ def check_agreement(ours, theirs):
         np.testing.assert_array_equal(ours[f"top_span_{name}"], of_candidates[theirs["top_spans"]])
     name = "candidate_mention_scores"
     np.testing.assert_allclose(ours[name], theirs[name], atol=1e-4)
-    # Of each pair: the order of a row's antecedents is open.
+    # Scores are compared by pair, as the order of antecedents in a row may differ.
     matrices = []
     size = len(ours["top_antecedents"])
     for found in (ours, theirs):
-        # Where there are fewer spans than antecedents, what fills a row up is none of them.
+        # Rows with fewer spans than antecedents are padded with other values.
         scores = np.full((size, max(size, 1 + found["top_antecedents"].max())), -np.inf)
         np.put_along_axis(
             scores, found["top_antecedents"], found["top_antecedent_scores"][:, 1:], axis=1
@@ -160,35 +161,35 @@ def check_agreement(ours, theirs):
         matrices.append(scores[:, :size])
     in_both = np.isfinite(matrices[0]) & np.isfinite(matrices[1])
     np.testing.assert_allclose(matrices[0][in_both], matrices[1][in_both], atol=1e-4)
-    # Rounding may decide which antecedent is a row's last one.
+    # The last antecedent of a row may differ because of rounding.
     different = (np.isfinite(matrices[0]) != np.isfinite(matrices[1])).sum()
-    assert different <= 1e-3 * in_both.sum(), f"{different} pairs differ of {in_both.sum()}"
+    assert different <= 1e-3 * in_both.sum(), f"{different} of {in_both.sum()} pairs differ"
 
 
-def in_turns(ours, theirs, words, check=None):
-    """Seconds of ours and of the peer's for documents that have `words`, `[repeats, documents]`.
+def time_alternately(ours, theirs, words, check=None):
+    """Times both implementations in turns on documents of `words`, `[repeats, documents]`.
 
-    `seconds` is `[repeats, documents, 2, 2]`: ours and the peer's, of the clock and of all cores.
-    The results of the first calls for each document go to `check`.
+    The result has `seconds`, `[repeats, documents, 2, 2]`: ours and the peer's, wall-clock and CPU
+    time. The results of the first call for each document are passed to `check`.
     """
-    roads = [ours, theirs]
+    methods = [ours, theirs]
     first = []
-    for i in range(words.shape[1]):  # Compiles, where shapes are others.
-        results, times = zip(*[timed(road, i, 0) for road in roads])
+    for i in range(words.shape[1]):  # Compiles each shape.
+        results, times = zip(*[time_call(method, i, 0) for method in methods])
         first = first or [clock for clock, _ in times]
         if check is not None:
             check(*results)
     taken = [
-        [[timed(road, i, repeat)[1] for road in roads] for i in range(words.shape[1])]
+        [[time_call(method, i, repeat)[1] for method in methods] for i in range(words.shape[1])]
         for repeat in range(len(words))
     ]
     return {"seconds": np.array(taken), "first": first, "words": words}
 
 
-def timed(road, i, repeat):
-    """A road's result, and its seconds by the clock and of all cores."""
+def time_call(method, i, repeat):
+    """Returns the result of a call and its wall-clock and CPU seconds."""
     started = time.perf_counter(), time.process_time()
-    result = road(i, repeat)
+    result = method(i, repeat)
     return result, (time.perf_counter() - started[0], time.process_time() - started[1])
 
 
@@ -203,10 +204,10 @@ def show(what, found):
             f"{name:<24}{1.0 / clock:>12.3f}{words / clock:>10.0f}{cores:>8.1f}"
             f"{found['first'][i]:>10.1f}"
         )
-    for unit, name in enumerate(["by the clock", "in CPU time"]):
+    for unit, name in enumerate(["in wall-clock time", "in CPU time"]):
         ratio = per_document[1, unit] / per_document[0, unit]
         low, high = ratios[..., unit].min(), ratios[..., unit].max()
-        print(f"times as fast {name}: {ratio:.2f} ({low:.2f} to {high:.2f})", flush=True)
+        print(f"speedup {name}: {ratio:.2f} ({low:.2f} to {high:.2f})", flush=True)
 
 
 if __name__ == "__main__":

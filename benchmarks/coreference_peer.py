@@ -1,10 +1,10 @@
 """The released coreference graph in plain PyTorch: the peer of benchmarks/coreference.py.
 
-It is written as its description reads, without thought for speed: `transformers.BertModel`, one
-embedding a candidate span, a softmax over the document's tokens for each, the visit of candidates
-in order in Python, all pairs of spans that are kept, and the concatenated embedding of each pair.
+It follows the description in the paper and is not optimised: `transformers.BertModel`, one
+embedding per candidate span with a softmax over all tokens of the document, a Python loop over the
+candidates, all pairs of kept spans, and a concatenated embedding for each pair.
 
-T = tokens of a document, N = candidate spans, K = spans that are kept, A = antecedents of each.
+T = tokens of a document, N = candidate spans, K = kept spans, A = antecedents per span.
 """
 
 import numpy as np
@@ -12,24 +12,24 @@ import torch
 import transformers
 from torch.nn import functional
 
-MOST_TOP_SPANS = 3900
+MAX_TOP_SPANS = 3900
 ENCODER = ("embeddings.", "encoder.")
 
 
 class Resolver(torch.nn.Module):
-    """The released independent model with its published switches.
+    """The released independent model with its published settings.
 
     Args:
-        tensors: dict of name to array, of a checkpoint in the released names.
-        bert: dict of `transformers.BertConfig`'s settings.
-        settings: dict of the resolver's arguments.
+        tensors: dict of name to array, the checkpoint with the released names.
+        bert: dict, the arguments of `transformers.BertConfig`.
+        settings: dict, the arguments of the resolver.
     """
 
     def __init__(self, tensors: dict, bert: dict, settings: dict):
         super().__init__()
         config = transformers.BertConfig(**bert)
         self.bert = transformers.BertModel(config, add_pooling_layer=False)
-        # A parameter's name may hold no dot.
+        # Parameter names must not contain dots.
         self.heads = torch.nn.ParameterDict(
             {
                 name.replace(".", "/"): torch.nn.Parameter(torch.empty(x.shape))
@@ -41,7 +41,7 @@ class Resolver(torch.nn.Module):
         self.load(tensors)
 
     def load(self, tensors: dict) -> None:
-        """Takes the weights of a checkpoint."""
+        """Loads the weights of a checkpoint."""
         tensors = {name: torch.tensor(x) for name, x in tensors.items()}
         encoder = {name: x for name, x in tensors.items() if name.startswith(ENCODER)}
         missing, _ = self.bert.load_state_dict(encoder, strict=False)
@@ -67,10 +67,10 @@ class Resolver(torch.nn.Module):
         return x @ self.weight(f"{name}.output_weights") + self.weight(f"{name}.bias")
 
     def forward(self, document: dict) -> dict:
-        """Scores of a document's spans and pairs.
+        """Computes the scores of the spans and pairs of a document.
 
         Args:
-            document: dict of the arrays of the preprocessor's `tensors`.
+            document: dict of arrays, from `tensors` of the preprocessor.
         """
         document = {name: torch.tensor(x, dtype=torch.long) for name, x in document.items()}
         mask = document["input_mask"] > 0
@@ -82,7 +82,7 @@ class Resolver(torch.nn.Module):
         mention_scores = self.network("mention_scores", embeddings) + by_width[ends - starts]
 
         num_top = np.float32(len(tokens)) * np.float32(self.settings["top_span_ratio"])
-        num_top = min(MOST_TOP_SPANS, int(num_top))
+        num_top = min(MAX_TOP_SPANS, int(num_top))
         top = torch.tensor(select_spans(starts, ends, mention_scores, num_top))
         E, scores_of_top, starts_of_top = embeddings[top], mention_scores[top], starts[top]
         antecedents, coarse = self.coarse_scores(E, scores_of_top)  # [K, A]
@@ -108,7 +108,7 @@ class Resolver(torch.nn.Module):
         }
 
     def candidates(self, sentence_map):
-        """Spans that begin and end in one sentence."""
+        """Returns the spans that start and end in the same sentence."""
         num_tokens = len(sentence_map)
         starts = torch.arange(num_tokens)[:, None].expand(-1, self.settings["max_span_width"])
         ends = starts + torch.arange(self.settings["max_span_width"])
@@ -155,7 +155,7 @@ class Resolver(torch.nn.Module):
         return torch.cat(parts, dim=-1)
 
     def loss(self, document: dict) -> torch.Tensor:
-        """The marginal loss, summed over a document's spans."""
+        """Returns the marginal loss, summed over the spans of a document."""
         outputs = self(document)
         top = outputs["top_spans"]
         gold = [torch.tensor(document[n]) for n in ["gold_starts", "gold_ends", "cluster_ids"]]
@@ -171,7 +171,7 @@ class Resolver(torch.nn.Module):
 
 
 def clusters(outputs: dict) -> list:
-    """The clusters that each span's best antecedent makes."""
+    """Returns the clusters given by the best antecedent of each span."""
     top = outputs["top_spans"]
     starts, ends = (outputs[f"candidate_{name}"][top].tolist() for name in ["starts", "ends"])
     found, cluster_of = [], {}
@@ -194,7 +194,7 @@ def distance_bucket(distance):
 
 
 def select_spans(starts, ends, scores, num_top) -> list[int]:
-    """The best spans of which none crosses another, visited in order of their scores."""
+    """Selects the best spans that do not cross, in order of their scores."""
     order = scores.detach().sort(descending=True, stable=True).indices.tolist()
     starts, ends = starts.tolist(), ends.tolist()
     chosen, latest_end, earliest_start = [], {}, {}
@@ -215,7 +215,7 @@ def select_spans(starts, ends, scores, num_top) -> list[int]:
 
 
 class Training:
-    """A document a step, with AdamW and the released rates and dropout.
+    """Training with one document per step, AdamW, and the released learning rates and dropout.
 
     Args:
         model: `Resolver`.

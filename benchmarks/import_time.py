@@ -1,12 +1,13 @@
 """What does `import keras_spanbert` add to `import keras_hub`?
 
-Seconds in fresh processes, the two in turns, on the backend of KERAS_BACKEND (TensorFlow unless
-set). The difference of two long times is noisy: the last row times both imports in one process.
+Measures both imports in fresh processes, in turns, on KERAS_BACKEND (default: TensorFlow). As the
+difference of two long times is noisy, the last row measures the import of keras_spanbert after
+keras_hub in the same process.
 
     python benchmarks/import_time.py
     KERAS_BACKEND=jax python benchmarks/import_time.py
 
-Limited by Python's work on this package's own modules: keras-hub has imported the rest.
+The limit is the import of the modules of this package: keras-hub has imported the others.
 """
 
 import argparse
@@ -28,7 +29,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
 
-    seconds(OURS)  # From here on the files are in the disk cache.
+    seconds(OURS)  # Reads the files into the disk cache.
     times = {code: [] for code in [OURS, PEER, AFTER_PEER]}
     for _ in range(args.repeats):
         for code, values in times.items():
@@ -44,8 +45,8 @@ def main():
     ]:
         print(f"{name:<34}{value:>9.3f}{value / peer:>15.3f}")
     print(f"ratio ours/peer: {ours / peer:.3f}")
-    print(f"beyond the peer: {ours - peer:.3f} s (target < 0.5)")
-    print(f"beyond the peer, in one process: {after_peer:.3f} s (target < 0.5)")
+    print(f"added to the peer: {ours - peer:.3f} s (target < 0.5)")
+    print(f"added to the peer, in one process: {after_peer:.3f} s (target < 0.5)")
 
 
 def seconds(code):

@@ -1,23 +1,30 @@
-"""LitBank's files as train.py takes them, a folder a task and split.
+"""Writes LitBank's files as train.py reads them, one folder per task and split.
 
-    KERAS_SPANBERT_DATA=... python benchmarks/litbank.py FOLDER
+    KERAS_SPANBERT_DATA=... python benchmarks/litbank.py FOLDER --novels='novels/*.txt.gz'
 
-writes FOLDER/coreference/train/*.conll and so on, for dev and test too, and FOLDER/entities/ alike,
-with a word and the tag of the outermost entity in a line.
+The folders are FOLDER/coreference/train and FOLDER/entities/train, and the same for dev and test.
+A line of entities is a word and the tag of its outermost entity. With --novels, the program prints
+how many passages of 13 words of each split's documents are in these texts.
 """
 
 import argparse
+import glob
+import gzip
 import os
 import pathlib
+import re
 import shutil
 
 SPLITS = ("train", "dev", "test")
+PASSAGE_WORDS = 13
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
-    folder = parser.parse_args().folder
+    parser.add_argument("--novels", help="glob of texts (*.txt.gz) to search for passages")
+    args = parser.parse_args()
+    folder = args.folder
     data = pathlib.Path(os.environ["KERAS_SPANBERT_DATA"], "data", "litbank")
     for split in SPLITS:
         for task in ["coreference", "entities"]:
@@ -28,20 +35,50 @@ def main():
             words = "".join(f"{word}\t{tag}\n" if word else "\n" for word, tag in tags(data, name))
             (folder / "entities" / split / f"{name}.conll").write_text(words, encoding="utf-8")
     print(f"Wrote {folder}/coreference and {folder}/entities")
+    if args.novels:
+        texts = [gzip.open(path, "rt", encoding="utf-8").read() for path in glob.glob(args.novels)]
+        known = set().union(*map(passages, texts))
+        for split in SPLITS:
+            texts = (" ".join(word for word, _ in tags(data, name)) for name in names(data, split))
+            found = sum(len(passages(text) & known) for text in texts)
+            print(f"{split}: {found:,} passages of {PASSAGE_WORDS} words are in {args.novels}")
+
+
+def passages(text: str) -> set[str]:
+    """Returns all sequences of 13 words of a text, in lower case and without punctuation."""
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    starts = range(len(words) - PASSAGE_WORDS + 1)
+    return {" ".join(words[i : i + PASSAGE_WORDS]) for i in starts}
 
 
 def names(data: pathlib.Path, split: str) -> list[str]:
-    """The documents of a split."""
+    """Returns the names of the documents of a split."""
     return (data / f"{split}.txt").read_text().split()
 
 
 def tags(data: pathlib.Path, name: str):
-    """Yields the words of a document with the tag of the outermost entity, `("", "")` between
-    sentences."""
+    """Yields each word with the tag of its outermost entity, and `("", "")` between sentences."""
     path = data / "entities" / "tsv" / f"{name}_brat.tsv"
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        word, tag, *_ = [*line.split("\t"), "", ""]
-        yield word, tag
+    for sentence in path.read_text(encoding="utf-8").split("\n\n"):
+        words, *layers = zip(*(line.split("\t")[:5] for line in sentence.strip("\n").split("\n")))
+        found = ["O"] * len(words)
+        # The layers are not sorted by length: "Sir" is in the first, "Sir Walter Elliot" in the
+        # second. The longest entity replaces all shorter ones inside it.
+        for start, stop, label in sorted(spans(layers), key=lambda span: span[1] - span[0]):
+            found[start:stop] = [f"B-{label}"] + [f"I-{label}"] * (stop - start - 1)
+        yield from zip(words, found)
+        yield "", ""
+
+
+def spans(layers):
+    """Yields `(start, stop, label)` of the entities in layers of BIO tags."""
+    for layer in layers:
+        starts = [i for i, tag in enumerate(layer) if tag.startswith("B-")]
+        for start in starts:
+            stop = start + 1
+            while stop < len(layer) and layer[stop].startswith("I-"):
+                stop += 1
+            yield start, stop, layer[start][2:]
 
 
 if __name__ == "__main__":

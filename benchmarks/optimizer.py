@@ -1,7 +1,8 @@
 """What does an update of all variables cost on PyTorch?
 
 Times `keras_spanbert.AdamW`, which clips by the global norm and updates in one fused call, on the
-variables of a pretrainer, in turns with the peer, `keras.optimizers.AdamW` with the same settings.
+variables of a pretrainer. The peer is `keras.optimizers.AdamW` with the same settings. The two are
+timed in turns.
 
     python benchmarks/optimizer.py
     python benchmarks/optimizer.py --size=tiny --repeats=2  # seconds
@@ -36,7 +37,7 @@ def main():
     for repeat in range(args.repeats + 1):
         for name, optimizer in optimizers.items():
             seconds = update(optimizer, grads, variables)
-            if repeat:  # The first one makes the moments.
+            if repeat:  # The first one creates the moments.
                 times[name].append(seconds)
 
     size = sum(variable.value.numel() for variable in variables)
@@ -50,8 +51,8 @@ def main():
 
 
 def update(optimizer, grads, variables):
-    """Seconds of CPU time of one update."""
-    grads = [grad.clone() for grad in grads]  # As they are clipped in place.
+    """Returns the CPU seconds of one update."""
+    grads = [grad.clone() for grad in grads]  # They are clipped in place.
     started = time.process_time()
     optimizer.apply(grads, variables)
     return time.process_time() - started

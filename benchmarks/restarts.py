@@ -1,15 +1,15 @@
-"""How long is a run of two processes held up where one of them is killed, and does it end the same?
+"""How long does a killed process delay a run of two, and is the result the same?
 
     KERAS_BACKEND=torch python benchmarks/restarts.py
 
-Pretrains with two processes twice: in peace, and with one of them, drawn anew each time, killed by
-SIGKILL at random moments. On PyTorch `torchrun --max-restarts` starts them again, on JAX a shell's
-loop for each process, as docs/resuming.md has it. Prints, of each kill, the seconds until both are
-new and there is a checkpoint of a later step (`--checkpoint_every` steps are in them), and the
-largest difference of history and weights of the two runs. Fails where they differ by more than
-1e-4.
+Pretrains twice with two processes: once uninterrupted, and once with a random process killed by
+SIGKILL at random moments. The processes are restarted as described in docs/resuming.md: by
+`torchrun --max-restarts` on PyTorch, and by a shell loop for each process on JAX. For each kill,
+prints the seconds until both processes have been restarted and a later checkpoint exists (this
+includes `--checkpoint_every` steps). Also prints the largest difference between the histories and
+weights of the two runs, and fails if it is above 1e-4.
 
-Flags behind `--` go to train.py.
+Flags after `--` are passed to train.py.
 """
 
 import argparse
@@ -29,15 +29,15 @@ import time
 from resume import TRAIN, compare
 
 PROCESSES = 2
-# Of what should take less than two.
+# Timeout. Each wait should take less than two seconds.
 LIMIT_SECONDS = 600
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=0, help="of moments and processes")
-    parser.add_argument("flags", nargs="*", help="of train.py")
+    parser.add_argument("--seed", type=int, default=0, help="for the moments and processes")
+    parser.add_argument("flags", nargs="*", help="flags of train.py")
     args = parser.parse_args()
     flags = args.flags or [
         "--size=tiny", "--batch_size=16", "--steps=600", "--checkpoint_every=10",
@@ -47,35 +47,35 @@ def main():
     moments = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        with job(folder / "peace", flags, 0) as run:
+        with job(folder / "uninterrupted", flags, 0) as run:
             run.wait()
         with job(folder / "killed", flags, args.kills) as run:
-            held_up = [kill(run, moments) for _ in range(args.kills)]
+            delays = [kill(run, moments) for _ in range(args.kills)]
             run.wait()
-        difference = compare(folder / "peace", folder / "killed")
+        difference = compare(folder / "uninterrupted", folder / "killed")
     print(
-        f"{os.environ['KERAS_BACKEND']}: killed {len(held_up)} times, held up for "
-        f"{statistics.median(held_up):.1f} s, at most {max(held_up):.1f}"
+        f"{os.environ['KERAS_BACKEND']}: killed {len(delays)} times, median delay "
+        f"{statistics.median(delays):.1f} s, maximum {max(delays):.1f} s"
     )
-    print(f"largest difference of history and weights: {difference:.2g}")
+    print(f"largest difference between histories and weights: {difference:.2g}")
     if not difference <= 1e-4:
         sys.exit("The runs differ")
 
 
 def kill(run, moments) -> float:
-    """Kills a process once there is a new checkpoint; the seconds until the run has gone on."""
+    """Kills a process after a new checkpoint. Returns the seconds until the run has resumed."""
     step = run.newest()
     run.wait_until(lambda: run.newest() > step)
     time.sleep(moments.uniform(0.0, 3.0))
     processes = run.processes()
     os.kill(moments.choice(processes), signal.SIGKILL)
     began = time.monotonic()
-    # What was being written may yet become whole.
+    # A checkpoint that was being written may still be completed.
     run.wait_until(lambda: len(set(run.processes()) - set(processes)) == PROCESSES)
     before = run.newest()
     run.wait_until(lambda: run.newest() > before)
     seconds = time.monotonic() - began
-    print(f"killed behind step {before}: going on after {seconds:.1f} s", flush=True)
+    print(f"killed after step {before}: resumed in {seconds:.1f} s", flush=True)
     return seconds
 
 
@@ -86,7 +86,7 @@ def free_port() -> int:
 
 
 class Job:
-    """Programs that start a run's processes, and start them again."""
+    """Programs that start and restart the processes of a run."""
 
     def __init__(self, output, commands):
         self.output = output
@@ -98,12 +98,12 @@ class Job:
             ]
 
     def processes(self) -> list[int]:
-        """Those that train, while all do."""
+        """Returns the ids of the processes that train."""
         command = ["pgrep", "-f", str(TRAIN), "-P", ",".join(str(p.pid) for p in self.programs)]
         return [int(pid) for pid in subprocess.run(command, capture_output=True).stdout.split()]
 
     def newest(self) -> int:
-        """The step of the newest checkpoint that is whole, or 0."""
+        """Returns the step of the newest complete checkpoint, or 0."""
         steps = [path.name.removeprefix("step-") for path in self.output.glob("checkpoints/step-*")]
         return max((int(step) for step in steps if step.isdigit()), default=0)
 
@@ -111,9 +111,9 @@ class Job:
         ends = time.monotonic() + LIMIT_SECONDS
         while not condition():
             if all(program.poll() is not None for program in self.programs):
-                sys.exit(f"{self.log.read_text()}\nThe run ended before: --steps may be too few")
+                sys.exit(f"{self.log.read_text()}\nThe run ended too early. Increase --steps.")
             if time.monotonic() > ends:
-                sys.exit(f"{self.log.read_text()}\nNothing for {LIMIT_SECONDS} s")
+                sys.exit(f"{self.log.read_text()}\nNo progress for {LIMIT_SECONDS} s")
             time.sleep(0.05)
 
     def wait(self):
@@ -125,7 +125,7 @@ class Job:
         return self
 
     def __exit__(self, *error):
-        trained = self.processes()  # torchrun's have groups of their own.
+        trained = self.processes()  # torchrun starts them in their own process groups.
         for program in self.programs:
             if program.poll() is None:
                 os.killpg(program.pid, signal.SIGKILL)
@@ -135,7 +135,7 @@ class Job:
 
 
 class TorchJob(Job):
-    """torchrun and what it starts."""
+    """Processes started by torchrun."""
 
     def __init__(self, output, flags, restarts):
         torchrun = [
@@ -147,7 +147,7 @@ class TorchJob(Job):
 
 
 class JaxJob(Job):
-    """A loop for each process."""
+    """Processes started by a shell loop each."""
 
     def __init__(self, output, flags, restarts):
         train = shlex.join([sys.executable, str(TRAIN), "--resume", f"--output={output}", *flags])

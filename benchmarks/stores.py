@@ -1,8 +1,8 @@
-"""What reading and writing through stores costs, locally and against a real S3 server.
+"""How fast are reading and writing through stores, locally and with an S3 server?
 
-Reads the same text by Python's own `open` and by the library's, in turns, and from moto's S3
-server on this machine, in whose process most of the time goes; and asks a server that refuses
-connections until the library gives up.
+Reads the same text with Python's `open` and with the library, in turns, and from moto's S3 server
+on this machine, whose process uses most of the time. Also measures when the library stops retrying
+a server that refuses connections.
 
     python benchmarks/stores.py [--megabytes 256]
 """
@@ -26,7 +26,7 @@ ROUNDS = 5
 
 
 def read(path):
-    """CPU seconds and seconds of reading a file's documents."""
+    """Returns the CPU seconds and the wall-clock seconds of reading the documents of a file."""
     cpu, wall = time.process_time(), time.perf_counter()
     for _ in text_files.read_documents(path, "file", "strict"):
         pass
@@ -49,7 +49,7 @@ def main():
                 found[name].append(read(path)[0])
         stores.open_binary = open_binary
         for name, seconds in found.items():
-            print(f"{name:<28}{megabytes / min(seconds):8.0f} MB a CPU-second")
+            print(f"{name:<28}{megabytes / min(seconds):8.0f} MB per CPU second")
         server = S3Server()
         try:
             os.environ.update(CREDENTIALS, AWS_ENDPOINT_URL=server.url)
@@ -58,12 +58,12 @@ def main():
             stores.put_file(path, "s3://bucket/text.txt")
             print(f"{'copied to S3':<28}{megabytes / (time.perf_counter() - started):8.0f} MB/s")
             cpu, wall = read("s3://bucket/text.txt")
-            print(f"{'read from S3':<28}{megabytes / cpu:8.0f} MB a CPU-second")
+            print(f"{'read from S3':<28}{megabytes / cpu:8.0f} MB per CPU second")
             print(f"{'read from S3':<28}{megabytes / wall:8.0f} MB/s")
         finally:
             server.close()
     started = time.perf_counter()
-    try:  # Nobody is there any more.
+    try:  # The server is closed.
         stores.size("s3://bucket/text.txt")
     except OSError:
         print(f"{'given up':<28}{time.perf_counter() - started:8.1f} s")

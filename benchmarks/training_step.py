@@ -1,23 +1,23 @@
-"""What does a pretraining step cost, and what does computing masked positions alone save?
+"""What does a pretraining step cost, and what does computing only masked positions save?
 
-Milliseconds a step of `fit`, with the same backbone, optimizer and masks, of
+Measures milliseconds per step of `fit` with the same backbone, optimizer and masks, for
 
     both      `SpanBertPretrainer`: MLM and SBO at the M masked positions;
-    mlm       the peer: the backbone and `keras_hub.layers.MaskedLMHead`, at the M positions;
-    released  as the released code computes: MLM at all L positions, SBO at 15 slots for each of
-              18 spans (of L = 512), with weight 0 where there is no target;
-    pytorch   the same in plain PyTorch on `transformers.BertModel`, as the released code is;
-    transformers  MLM alone as `transformers.BertForMaskedLM` computes it in PyTorch, at all L
-              positions, with its fused attention: the peer of JAX and PyTorch;
-    objective  the same with SBO's head at the M positions: the peer with our objective.
+    mlm       the peer: the backbone and `keras_hub.layers.MaskedLMHead` at the M positions;
+    released  the computation of the released code: MLM at all L positions, SBO at 15 slots for
+              each of 18 spans (for L = 512), with weight 0 for unused slots;
+    pytorch   the same in plain PyTorch with `transformers.BertModel`, like the released code;
+    transformers  only MLM with `transformers.BertForMaskedLM` in PyTorch, at all L positions, with
+              fused attention: the peer for JAX and PyTorch;
+    objective  the same with an SBO head at the M positions: the peer with our objective.
 
     python benchmarks/training_step.py
     KERAS_BACKEND=jax python benchmarks/training_step.py --variants=both,transformers
     python benchmarks/training_step.py --size tiny --batch_size 2 --length 64  # seconds
 
-Each runs in a process of its own. Limited by matrix products: the backbone's, and those of the
-heads with the vocabulary; the share of what a large product reaches in the same time is shown, for
-the model's own FLOPs.
+Each variant runs in its own process. The limit is the matrix products of the backbone and of the
+heads with the vocabulary. The column "of rate" shows the FLOP/s of the model relative to those of a
+large matrix product.
 """
 
 import argparse
@@ -35,11 +35,11 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 VARIANTS = {
     "both": "SpanBertPretrainer, MLM + SBO",
-    "mlm": "MaskedLMHead alone (peer)",
-    "released": "all positions, 15 slots a span",
+    "mlm": "only MaskedLMHead (peer)",
+    "released": "all positions, 15 slots/span",
     "pytorch": "the same in plain PyTorch",
     "transformers": "BertForMaskedLM, PyTorch (peer)",
-    "objective": "the same and SBO (peer)",
+    "objective": "the same with SBO (peer)",
 }
 IN_PYTORCH = ("pytorch", "transformers", "objective")
 VOCABULARY_SIZE = 28996
@@ -53,17 +53,17 @@ def main():
     parser.add_argument("--size", default="base", help="of SpanBertBackbone.SIZES")
     parser.add_argument("--batch_size", type=int, default=8)
     parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=5, help="timed steps of a repeat")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps per repeat")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--dtype", default="float32", help="float32 or mixed_bfloat16")
     parser.add_argument("--rematerialize", action="store_true")
     parser.add_argument(
         "--jit_compile",
         action="store_true",
-        help="TensorFlow's XLA, PyTorch's compiler; JAX always",
+        help="compile with XLA on TensorFlow or torch.compile on PyTorch (JAX always compiles)",
     )
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--attention_dropout", type=float, help="where it is not --dropout")
+    parser.add_argument("--attention_dropout", type=float, help="if it differs from --dropout")
     parser.add_argument("--variants", default="both,mlm,released,pytorch")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -96,7 +96,7 @@ def main():
     print(f"{'step':<32}{columns}")
     for variant in variants:
         peak = max(run["peak_bytes"] for run in results[variant]) / 1e9
-        flops, rate = flops_of(results[variant])
+        flops, rate = measure_flops(results[variant])
         share = f"{flops / seconds[variant] / rate:>9.0%}" if flops else ""
         print(
             f"{VARIANTS[variant]:<32}{1000 * seconds[variant]:>10,.1f}"
@@ -104,22 +104,22 @@ def main():
             f"{seconds[variant] / seconds[peer]:>15.2f}{peak:>9.2f}{share}"
         )
     if "both" in results:
-        flops, rate = flops_of(results["both"])
+        flops, rate = measure_flops(results["both"])
         print(
-            f"{flops / 1e9:,.0f} GFLOP a step, {flops / seconds['both'] / 1e9:,.0f} "
+            f"{flops / 1e9:,.0f} GFLOP per step, {flops / seconds['both'] / 1e9:,.0f} "
             f"of {rate / 1e9:,.0f} GFLOP/s"
         )
 
 
-def flops_of(runs):
-    """FLOPs of a variant's step, and the median of the matrix rates measured after its runs."""
+def measure_flops(runs):
+    """Returns the FLOPs per step and the median of the matrix rates measured after the runs."""
     if "flops" not in runs[0]:
         return None, None
     return runs[0]["flops"], statistics.median(run["rate"] for run in runs)
 
 
 def measure(args):
-    """Times a variant's steps, in this process."""
+    """Times the steps of a variant in this process."""
     import keras
     import tensorflow as tf
 
@@ -127,7 +127,7 @@ def measure(args):
     keras.config.set_dtype_policy(args.dtype)
     model = build_model(args)
     x, y, weights = build_batch(args)
-    del x["padding_mask"]  # As `train.py`'s blocks, which are full.
+    del x["padding_mask"]  # The blocks of `train.py` have no padding.
     dataset = tf.data.Dataset.from_tensors((x, y, weights)).repeat()
 
     class Timer(keras.callbacks.Callback):
@@ -137,7 +137,7 @@ def measure(args):
             float(logs["loss"])  # Waits for the device.
             self.ends.append(time.perf_counter())
 
-    # The first step compiles and has no end before it.
+    # The first step compiles, and there is no time before it to compare with.
     steps = 1 + WARM_UP_STEPS + args.steps
     model.fit(dataset, steps_per_epoch=steps, callbacks=[Timer()], shuffle=False, verbose=0)
     ends = Timer.ends[WARM_UP_STEPS:]
@@ -152,7 +152,7 @@ def measure(args):
 
 
 def flops_and_rate(args, model):
-    """Of `both` alone, whose heads are those that `step_flops` counts."""
+    """Returns the FLOPs of the variant `both`, the only one that `step_flops` can count."""
     from keras_spanbert.runs import cost
 
     if args.variant != "both":
@@ -165,7 +165,7 @@ def flops_and_rate(args, model):
 
 
 def measure_pytorch(args):
-    """Times the steps of a variant in PyTorch, in this process."""
+    """Times the steps of a PyTorch variant in this process."""
     step = pytorch_step(args)
     ends = []
     for _ in range(1 + WARM_UP_STEPS + args.steps):
@@ -180,7 +180,7 @@ def measure_pytorch(args):
 
 
 def pytorch_step(args, device="cpu", has_mask=True):
-    """The function of a training step of a variant in PyTorch, which gives its loss."""
+    """Returns the training step of a PyTorch variant, a function that returns the loss."""
     import torch
     import transformers
     from torch.nn import functional
@@ -210,7 +210,7 @@ def pytorch_step(args, device="cpu", has_mask=True):
     ).to(device)
     bias = torch.nn.Parameter(torch.zeros(VOCABULARY_SIZE, device=device))
     parameters = [*bert.parameters(), *positions.parameters(), *mlp.parameters(), bias]
-    # The faster one on a GPU, and PyTorch's own choice elsewhere.
+    # Faster on a GPU. PyTorch chooses by itself on other devices.
     is_fused = True if device == "cuda" else None
     optimizer = torch.optim.AdamW(parameters, 1e-4, weight_decay=0.01, fused=is_fused)
     x, y, weights = (
@@ -315,7 +315,7 @@ def build_model(args):
 
 
 def build_batch(args):
-    """`(x, y, sample_weight)` of random tokens, laid out as the variant takes them."""
+    """Returns `(x, y, sample_weight)` of random tokens in the layout of the variant."""
     import numpy as np
 
     import keras_spanbert
@@ -356,7 +356,7 @@ def build_batch(args):
 
 
 def released_slots(masks, num_spans):
-    """SBO's inputs, targets and weights with `SPAN_SLOTS` slots for each of the first spans."""
+    """Returns inputs, targets and weights for SBO with `SPAN_SLOTS` slots per span."""
     import numpy as np
 
     batch_size, num_slots = len(masks["mask_ids"]), num_spans * SPAN_SLOTS

@@ -1,12 +1,12 @@
-"""How fast are questions and contexts cut into windows?
+"""How fast is splitting questions and contexts into windows?
 
-Questions a second of `SpanBertQuestionAnswererPreprocessor.windows`, labels and offsets included,
-against a pipeline of the released script's kind: plain Python that splits and matches pieces word
-by word, for each question anew.
+Measures questions per second of `SpanBertQuestionAnswererPreprocessor.windows`, including labels
+and offsets. The peer works like the released script: plain Python that tokenises word by word,
+again for each question.
 
     KERAS_SPANBERT_DATA=... python benchmarks/windows.py  # Or --data train-v1.1.json
 
-Limited by tokenising each context once, and by writing five arrays of all windows.
+The limits are tokenising each context once and writing five arrays with all windows.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main():
     ours = len(examples.ids) / (time.perf_counter() - started)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
-    # Spread over the file, so that contexts are not all of one article.
+    # Spread over the file, so that the contexts come from many articles.
     chosen = np.linspace(0, len(examples.ids) - 1, args.peer_questions).astype(int)
     pipeline = PlainPipeline(tokenizer.get_vocabulary(), preprocessor)
     started = time.perf_counter()
@@ -71,7 +71,7 @@ def main():
 
 
 class PlainPipeline:
-    """Words, then pieces, then windows, in plain Python."""
+    """Words, pieces and windows in plain Python."""
 
     def __init__(self, vocabulary, preprocessor):
         self.ids = {token: i for i, token in enumerate(vocabulary)}

@@ -22,8 +22,8 @@ CHARACTER, PADDING, GAP, HEIGHT = 0.108, 0.16, 0.08, 0.44  # In inches, as the a
 INPUT_Y, TARGET_Y = 1.2, 2.6
 
 
-def masked():
-    """What `SpanMasking` makes of the sentence, and the tokens as the model reads them."""
+def mask_sentence():
+    """Draws the masks of the sentence, and the tokens as the model reads them."""
     vocabulary = [*SPECIAL_TOKENS, *sorted(set(TOKENS) - set(SPECIAL_TOKENS))]
     masking = ks.SpanMasking.from_tokenizer(ks.SpanBertTokenizer(vocabulary), mask_rate=MASK_RATE)
     masks = masking([[vocabulary.index(token) for token in TOKENS]], seed=SEED)
@@ -31,14 +31,14 @@ def masked():
     return masks, [vocabulary[i] for i in masks["token_ids"]]
 
 
-def replaced_by(tokens, originals):
+def replacement_text(tokens, originals):
     if set(tokens) == {"[MASK]"}:
         return "mask tokens"
     return "kept" if tokens == originals else "random tokens"
 
 
 def draw(path):
-    masks, read = masked()
+    masks, read = mask_sentence()
     count = int(masks["mask_weights"].sum())
     spans = {}  # By their boundaries, the slots of their tokens.
     for slot in range(count):
@@ -82,7 +82,7 @@ def draw(path):
             box(i, TARGET_Y, TOKENS[i], "white", colors[i], 2.0)
         axes.text(
             (centers[places[0]] + centers[places[-1]]) / 2, INPUT_Y - 0.13,
-            replaced_by([read[i] for i in places], [TOKENS[i] for i in places]), ha="center",
+            replacement_text([read[i] for i in places], [TOKENS[i] for i in places]), ha="center",
             va="top", fontsize=12.5, style="italic", color="#555555",
         )  # fmt: skip
     for slot in shown_slots:

@@ -1,32 +1,39 @@
 """SpanBERT in Keras 3: pretraining, fine-tuning and serving.
 
-The public names are those of `keras_spanbert.api`.
+`keras_spanbert.api` lists the public names.
 """
 
 import importlib
 import importlib.util
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from keras_spanbert import tensorflow_log
+from keras_spanbert.optional import exit_without_backend
 
 __version__ = "0.2.0"
 
-# The commands read their flags before a backend is loaded: they set this variable, and the names
-# are imported when the first one is asked for.
+# The commands read their flags before a backend is loaded. They set this variable, and the public
+# names are imported on first use.
 _IS_LAZY = os.environ.pop("KERAS_SPANBERT_LAZY", "") == "1"
 
+# `python -m keras_spanbert.demo` imports this package before its own module.
+if sys.argv[:1] == ["-m"]:
+    for _program in [arg for arg in sys.orig_argv if arg.startswith(f"{__name__}.")][:1]:
+        exit_without_backend(f"python -m {_program}")
+
 if TYPE_CHECKING or not _IS_LAZY:
-    with tensorflow_log.held_back():
+    with tensorflow_log.suppress_startup_log():
         from keras_spanbert.api import *  # noqa: F403
         from keras_spanbert.api import __all__  # noqa: F401
 
 
 def __getattr__(name):
     is_module = importlib.util.find_spec(f"{__name__}.{name}") is not None
-    # Of a module, `from keras_spanbert import files` then imports that alone.
+    # For submodules, `from keras_spanbert import files` then imports only the submodule.
     if not (name.startswith("_") or is_module):
-        with tensorflow_log.held_back():
+        with tensorflow_log.suppress_startup_log():
             api = importlib.import_module(f"{__name__}.api")
         if name in api.__all__:
             return getattr(api, name)

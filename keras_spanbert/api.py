@@ -1,6 +1,6 @@
-"""The public names, one by one: `import keras_spanbert` has them all."""
+"""The public names of `keras_spanbert`."""
 
-from keras_spanbert import checkpoints, metrics, serving
+from keras_spanbert import checkpoints, data, metrics, serving
 from keras_spanbert.data import (  # noqa: F401, as keras_spanbert.data.squad
     codah,
     columns,
@@ -88,6 +88,7 @@ __all__ = [
     "TrainingStream",
     "TwoRateAdam",
     "checkpoints",
+    "data",
     "distribute",
     "metrics",
     "serving",

@@ -1,16 +1,18 @@
-"""Files and folders written whole or not at all, read as data, locked and checked.
+"""Writes files and folders whole or not at all, reads JSON and CSV, locks and checks folders.
 
-Paths may lead to stores (`s3://...`), but for what adds to folders or locks them.
+Paths may be in stores (`s3://...`), except for functions that add to folders or lock them.
 """
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import math
 import operator
 import os
 import pathlib
+import random
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -19,20 +21,18 @@ from typing import IO
 import filelock
 
 from keras_spanbert import stores
-from keras_spanbert.stores.sums import sha256 as sha256
+from keras_spanbert.stores.checksums import sha256 as sha256
 
-# The process's, which can only be read by setting it: here, before there are threads.
+# The umask can only be read by setting it, which is done here, before there are threads.
 _UMASK = os.umask(0)
 os.umask(_UMASK)
-# What is being written, until it is whole and takes its name.
-PARTIAL = ".partial"
 
 
 def read_json(path: str) -> dict:
-    """The object in a JSON file, as a dict.
+    """Reads the object in a JSON file, as a dict.
 
     Raises:
-        ValueError: where the file is not JSON in UTF-8 or holds something else.
+        ValueError: if the file is not JSON in UTF-8, or has something other than an object.
     """
     try:
         with io.TextIOWrapper(stores.open_binary(path), encoding="utf-8") as file:
@@ -40,76 +40,57 @@ def read_json(path: str) -> dict:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be JSON in UTF-8. Received: {error}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object. Received: {type(value).__name__}")
+        raise ValueError(f"{path} must have a JSON object. Received: {type(value).__name__}")
     return value
 
 
 def write_json(path: str, value, indent: int | None = 2) -> None:
-    """Writes a JSON value, whole or not at all; without `indent` large ones in less time.
+    """Writes a JSON value atomically. Large values are written faster without `indent`.
 
-    JSON has no NaN and no infinity, as a score that is not defined: they become `null`.
+    JSON has no NaN and no infinity. They become `null`, for example for undefined scores.
     """
     try:
         text = json.dumps(value, indent=indent, allow_nan=False)
     except ValueError:
-        text = json.dumps(_with_nulls(value), indent=indent)
-    with replacing(path) as file:
+        text = json.dumps(_replace_nan(value), indent=indent)
+    with atomic_write(path) as file:
         file.write(text + "\n")
 
 
-def _with_nulls(value):
+def _replace_nan(value):
     if isinstance(value, dict):
-        return {name: _with_nulls(item) for name, item in value.items()}
+        return {name: _replace_nan(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_with_nulls(item) for item in value]
+        return [_replace_nan(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json_lines(path: str, values: Iterable) -> None:
-    """Writes values as JSON, a line each, whole or not at all."""
-    # `operator.index` takes NumPy's integers.
+    """Writes values atomically, one JSON value per line."""
+    # `operator.index` accepts NumPy's integers.
     lines = [json.dumps(value, default=operator.index) + "\n" for value in values]
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.writelines(lines)
 
 
 def write_csv(path: str, rows: list[dict], delimiter: str = ",") -> None:
-    """Writes rows, whole or not at all, with the columns of all of them."""
+    """Writes rows atomically, with the columns of all rows."""
     columns = dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         writer = csv.DictWriter(file, fieldnames=list(columns), restval="", delimiter=delimiter)
         writer.writeheader()
         writer.writerows(rows)
 
 
 def read_csv(path: str) -> list[dict[str, str]]:
-    """The rows of a CSV file as text, by the names of its columns."""
+    """Reads the rows of a CSV file as text, by the names of the columns."""
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 @contextlib.contextmanager
-def replacing(path: str, mode: str = "w") -> Iterator[IO]:
-    """Opens a file beside `path`, which takes its place once it is complete.
-
-    Args:
-        path: string.
-        mode: "w" for text in UTF-8, or "wb". Defaults to `"w"`.
-
-    Raises:
-        OSError: where it cannot be written, with the name `path`.
-
-    Example:
-    ```python
-    with files.replacing("metrics.json") as file:
-        file.write("{}")
-    ```
-    """
-    if stores.is_store(path):
-        with _stored_file(path) as local, replacing(local, mode) as file:
-            yield file
-        return
-    partial = f"{path}{PARTIAL}"
+def _atomic_write_on_disk(path, mode="w"):
+    partial = f"{path}{stores.PARTIAL}"
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     try:
         with open(partial, mode, **text) as file:
@@ -118,82 +99,98 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.remove(partial)
-        if isinstance(error, OSError):  # A full disk has no name of its own.
-            raise OSError(error.errno, error.strerror or str(error), path) from None
+        # The error of a full disk names no file.
+        if isinstance(error, OSError) and error.filename in (None, partial):
+            code = error.errno or errno.EIO
+            raise OSError(code, error.strerror or str(error), path) from None
         raise
 
 
+@stores.on_disk(_atomic_write_on_disk)
 @contextlib.contextmanager
-def _stored_file(path):
-    """A local file to write, which is copied to a store once it is complete."""
+def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
+    """Opens a temporary file that replaces `path` once it is complete.
+
+    Args:
+        path: string.
+        mode: "w" for text in UTF-8, or "wb". Defaults to `"w"`.
+
+    Raises:
+        OSError: if it cannot be written. The error names `path`.
+
+    Example:
+    ```python
+    with files.atomic_write("metrics.json") as file:
+        file.write("{}")
+    ```
+    """
     with tempfile.TemporaryDirectory() as folder:
         local = os.path.join(folder, "file")
-        yield local
+        with atomic_write(local, mode) as file:
+            yield file
         stores.put_file(local, path)
 
 
 def check_new(path: str) -> None:
-    """Raises a ValueError where a folder to be written holds something, or cannot be made."""
-    if stores.is_store(path):
-        holds_some = stores.is_file(path) or stores.entries(path)
-    else:
-        holds_some = os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path))
+    """Raises `ValueError` if a folder to write is not empty or cannot be created."""
+    holds_some = stores.entries(path) or stores.is_taken(path) and not stores.is_folder(path)
     if holds_some or not os.fspath(path):
         shown = path or "an empty name"
         raise ValueError(f"The folder to write must be new or empty. Received: {shown}")
     check_writable(path)
 
 
-def check_writable(path: str, name: str = "The folder to write") -> None:
-    """Raises a ValueError where a folder, there or to be made, cannot be written to.
-
-    Args:
-        path: string.
-        name: string. What the message calls it. Defaults to
-            `"The folder to write"`.
-    """
-    if stores.is_store(path):
-        return stores.check_writable(path, name)
+def _check_writable_on_disk(path, name="The folder to write"):
     existing = os.path.abspath(path)
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
     if not os.path.isdir(existing):
-        raise ValueError(f"{name} must be a folder. Received: {path}, where {existing} is none")
+        raise ValueError(
+            f"{name} must be a folder. Received: {path}, where {existing} is not a folder"
+        )
     if not os.access(existing, os.W_OK):
-        raise ValueError(f"{name} must be writable. Received: {path}, where {existing} is not")
+        raise ValueError(
+            f"{name} must be writable. Received: {path}, where {existing} is not writable"
+        )
+
+
+@stores.on_disk(_check_writable_on_disk)
+def check_writable(path: str, name: str = "The folder to write") -> None:
+    """Raises `ValueError` if a folder, existing or new, cannot be written to.
+
+    Args:
+        path: string. In a store, an object is written to it and removed.
+        name: string. The name of the folder in the message. Defaults to
+            `"The folder to write"`.
+    """
+    place = stores.join(path, f".writable-{random.randrange(1 << 32):08x}")
+    try:
+        stores.call(place, lambda fs, key: fs.pipe_file(key, b""))
+        stores.call(place, lambda fs, key: fs.rm_file(key))
+    except (stores.StoreError, FileNotFoundError) as error:
+        raise stores.StoreError(f"{name} must be writable. Received: {path}: {error}") from None
+
+
+@stores.on_disk(contextlib.nullcontext)
+@contextlib.contextmanager
+def local_folder(path: str) -> Iterator[str]:
+    """Yields a local folder to write to: `path`, or for a store, one that is then copied there.
+
+    The files that mark it as complete are copied last: see `stores.put_folder`.
+    """
+    with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as folder:
+        yield folder
+        stores.put_folder(folder, path)
 
 
 @contextlib.contextmanager
-def new_folder(path: str, sync: bool = False) -> Iterator[str]:
-    """Gives a folder beside `path` to fill, which takes its place once it is complete.
-
-    Args:
-        path: string. A new or empty folder. One of a store is filled on a local
-            disk and then copied, what makes it whole last: see `stores`.
-        sync: bool. Whether all is on the disk before the folder takes its name.
-            Defaults to `False`.
-
-    Raises:
-        ValueError: where there is something at `path`.
-        OSError: where it cannot be written.
-
-    Example:
-    ```python
-    with files.new_folder("model") as folder:
-        model.save_to_preset(folder)
-    ```
-    """
+def _new_folder_on_disk(path, sync=False):
     check_new(path)
-    if stores.is_store(path):
-        with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as folder:
-            yield folder
-            stores.put_folder(folder, path)
-        return
     path = pathlib.Path(os.path.abspath(path))
     new_parents = [parent for parent in path.parents if not parent.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = pathlib.Path(
-        tempfile.mkdtemp(prefix=f".{path.name}-", suffix=PARTIAL, dir=path.parent)
+        tempfile.mkdtemp(prefix=f".{path.name}-", suffix=stores.PARTIAL, dir=path.parent)
     )
     try:
         yield str(partial)
@@ -202,25 +199,50 @@ def new_folder(path: str, sync: bool = False) -> Iterator[str]:
             for place in [*partial.rglob("*"), partial]:
                 sync_to_disk(place)
         if os.name == "nt" and path.exists():
-            path.rmdir()  # Windows renames onto nothing that exists.
+            path.rmdir()  # Windows cannot rename to an existing path.
         os.replace(partial, path)
         if sync:
             sync_to_disk(path.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
-        with contextlib.suppress(OSError):  # Others may have written there meanwhile.
+        with contextlib.suppress(OSError):  # Others may have written to it meanwhile.
             for parent in new_parents:
                 parent.rmdir()
         raise
 
 
+@stores.on_disk(_new_folder_on_disk)
 @contextlib.contextmanager
-def added_to_folder(path: str) -> Iterator[str]:
-    """Gives a folder to fill, whose files take their places in `path` once all are complete.
+def new_folder(path: str, sync: bool = False) -> Iterator[str]:
+    """Yields a temporary folder that becomes `path` once it is complete.
 
-    What else stands in `path` stays; `remove_partial` takes away what a killed process left.
+    Args:
+        path: string. A new or empty folder, local or in a store: see `local_folder`.
+        sync: bool. Whether to flush all files to the disk before a local folder
+            is renamed. Defaults to `False`.
+
+    Raises:
+        ValueError: if `path` exists and is not an empty folder.
+        OSError: if it cannot be written.
+
+    Example:
+    ```python
+    with files.new_folder("model") as folder:
+        model.save_to_preset(folder)
+    ```
     """
-    with tempfile.TemporaryDirectory(prefix=".", suffix=PARTIAL, dir=path) as folder:
+    check_new(path)
+    with local_folder(path) as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def add_to_folder(path: str) -> Iterator[str]:
+    """Yields a temporary folder whose files are moved to `path` once all are complete.
+
+    Other files in `path` are kept. `remove_partial` removes the remains of a killed process.
+    """
+    with tempfile.TemporaryDirectory(prefix=".", suffix=stores.PARTIAL, dir=path) as folder:
         yield folder
         for place, _, names in os.walk(folder):
             target = os.path.join(path, os.path.relpath(place, folder))
@@ -230,18 +252,18 @@ def added_to_folder(path: str) -> Iterator[str]:
 
 
 def remove_partial(folder: str) -> None:
-    """Removes what a process that was killed left half-written in a folder."""
+    """Removes the incomplete files that a killed process left in a folder."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
-        if name.endswith(PARTIAL):
+        if name.endswith(stores.PARTIAL):
             shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
 def sync_to_disk(path: str | os.PathLike) -> None:
-    """Has the operating system write a file or a folder's names to the disk now."""
+    """Flushes a file, or the names in a folder, to the disk."""
     if os.name == "nt" and os.path.isdir(path):
-        return  # Windows opens no folders.
-    # Windows writes only what may be written.
+        return  # Windows cannot open folders.
+    # Windows flushes only files that are open for writing.
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -250,10 +272,10 @@ def sync_to_disk(path: str | os.PathLike) -> None:
 
 
 def lock(folder: str) -> filelock.BaseFileLock:
-    """Locks a folder until `release` of what is returned, or the end of the process.
+    """Locks a folder until `release` of the returned lock is called or the process ends.
 
     Raises:
-        ValueError: where another run has it.
+        ValueError: if another run has locked it.
     """
     folder_lock = filelock.FileLock(os.path.join(folder, ".lock"), thread_local=False)
     try:
@@ -267,6 +289,6 @@ def lock(folder: str) -> filelock.BaseFileLock:
 
 
 def _set_usual_modes(folder):
-    """Gives files the modes that the user's other files have: libraries make theirs private."""
+    """Gives files the usual modes of the user's files: libraries create private ones."""
     for place in [folder, *folder.rglob("*")]:
         os.chmod(place, (0o777 if place.is_dir() else 0o666) & ~_UMASK)

@@ -1,38 +1,40 @@
-"""What of Keras's private parts cannot be avoided, each with its reason.
+"""The private parts of Keras that this library needs, each with its reason.
 
 They may change with any release: `tests/test_keras_private.py` fails when they do.
 """
 
 import keras
+import keras_hub
+from keras_hub.src.utils.preset_utils import get_preset_loader
 
 
-def take_tensors_of_tensorflow(layer: keras.layers.Layer) -> None:
-    """Has a layer hand its arguments to `call` as they are.
+def accept_tensorflow_tensors(layer: keras.layers.Layer) -> None:
+    """Makes a layer pass its arguments to `call` unconverted.
 
-    `tf.data` hands in TensorFlow's tensors whatever the backend, which a layer
-    would turn into the backend's. Keras has a public way for whole layers of its
-    own, keras-hub's `PreprocessingLayer` is private, and its `Preprocessor` is
-    for what has a tokenizer.
+    `tf.data` passes TensorFlow's tensors on every backend, and a layer would convert
+    them to the backend's. Keras has no suitable public way: keras-hub's
+    `PreprocessingLayer` is private, and its `Preprocessor` is for layers with a
+    tokenizer.
     """
     layer._convert_input_args = False
     layer._allow_non_tensor_positional_args = True
 
 
 def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
-    """Has `fit` begin with this epoch, from a callback's `on_train_begin`.
+    """Makes `fit` start with this epoch, when called from a callback's `on_train_begin`.
 
-    Keras's `BackupAndRestore` does it so. The argument `initial_epoch` of `fit`
-    comes too early: what is restored is known only once the model is built.
+    Keras's `BackupAndRestore` does the same. The argument `initial_epoch` of `fit` comes
+    too early: the epoch is known only after the model is built and restored.
     """
     model._initial_epoch = epoch
 
 
 def build_training(model: keras.Model, batch) -> None:
-    """Makes the variables of optimizer, losses and metrics, for what a batch is like.
+    """Creates the variables of optimizer, losses and metrics for a given kind of batch.
 
-    Where the first step makes them, TensorFlow traces the step twice. JAX's and
-    PyTorch's `fit` does the same by itself; without the metrics, whose `build` is
-    private too, nothing is won.
+    If the first step creates them, TensorFlow traces the step twice. On JAX and PyTorch
+    `fit` creates them itself. The metrics must be built too, and their `build` is also
+    private.
 
     Args:
         model: compiled `keras.Model`.
@@ -42,21 +44,20 @@ def build_training(model: keras.Model, batch) -> None:
 
 
 def variable_index(optimizer: keras.optimizers.Optimizer, variable) -> int:
-    """The place of a variable among those that an optimizer was built with.
+    """Returns the index of a variable among those that an optimizer was built with.
 
-    `update_step`, which is there for subclasses to write, gets Keras's variable or
-    TensorFlow's, one of a replica's perhaps: Keras's own optimizers find their
-    moments so, and there is no public way.
+    Subclasses override `update_step`, which gets a Keras or a TensorFlow variable,
+    perhaps of one replica. Keras's own optimizers find their moments this way, and there
+    is no public way.
     """
     return optimizer._get_variable_index(variable)
 
 
 def moments(optimizer: keras.optimizers.Adam, variables: list) -> list[list]:
-    """What Keras's Adam keeps of each of some variables: first moments, second ones, and others.
+    """Returns first moments, second moments, and largest second moments of some variables.
 
-    The list of all variables of an optimizer is public, and which of them are
-    whose moments is not. The third list, of the largest second moments, is empty
-    but where they are kept.
+    The list of all variables of Keras's Adam is public, but not which moments belong to
+    which variable. The third list is empty unless the largest second moments are kept.
     """
     kept = [optimizer._momentums, optimizer._velocities]
     kept.append(optimizer._velocity_hats if optimizer.amsgrad else None)
@@ -64,43 +65,42 @@ def moments(optimizer: keras.optimizers.Adam, variables: list) -> list[list]:
     return [[] if each is None else [each[i] for i in places] for each in kept]
 
 
-class UpdatesTogether:
-    """Has an optimizer clip by the global norm and update on PyTorch by `update_together`.
+class FusedUpdateMixin:
+    """Mixin for an optimizer that clips and updates on PyTorch in `fused_update`.
 
-    To be named before the optimizer's class. On a GPU a step of each variable's
-    own for the norm, the factor and the update is a thousand kernels of some
-    microseconds. Keras clips and updates in two calls that have no public names,
-    and its public `update_step` gets one variable at a time. A subclass with an
-    `update_step` of its own is updated by that.
+    Name it before the optimizer's class. Computing norm, factor and update for each
+    variable takes a thousand kernels of a few microseconds on a GPU. Keras clips and
+    updates in two private methods, and its public `update_step` gets one variable at a
+    time. A subclass with an `update_step` of its own uses that.
     """
 
     def _clip_gradients(self, grads):
-        if self._updates_together() and (self.global_clipnorm or 0.0) > 0.0:
-            return grads  # It is part of the update.
+        if self._uses_fused_update() and (self.global_clipnorm or 0.0) > 0.0:
+            return grads  # Clipping is part of the update.
         return super()._clip_gradients(grads)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         if keras.backend.backend() != "torch":
             super()._backend_update_step(grads, trainable_variables, learning_rate)
-        elif self._updates_together():
-            self.update_together(grads, trainable_variables, learning_rate)
-        else:  # Keras would do so for a subclass of its own, too.
+        elif self._uses_fused_update():
+            self.fused_update(grads, trainable_variables, learning_rate)
+        else:  # As Keras does for subclasses.
             for grad, variable in zip(grads, trainable_variables):
                 self.update_step(grad, variable, learning_rate)
 
-    def _updates_together(self):
+    def _uses_fused_update(self):
         classes = type(self).__mro__
-        first = next(c for c in classes if {"update_together", "update_step"} & set(vars(c)))
-        return keras.backend.backend() == "torch" and "update_together" in vars(first)
+        first = next(c for c in classes if {"fused_update", "update_step"} & set(vars(c)))
+        return keras.backend.backend() == "torch" and "fused_update" in vars(first)
 
 
 def operations_before(tensors: list[keras.KerasTensor]) -> list:
-    """The operations, layers among them, that compute tensors of a functional model.
+    """Returns the operations, including layers, that compute tensors of a functional model.
 
-    A layer that is cloned finds the other layers of its model so. Keras has a
-    public way from a model to its layers, and none from a tensor: its
-    `get_source_inputs` gives the inputs alone, and takes time that grows
-    exponentially with the number of residual connections.
+    A cloned layer uses it to find the other layers of its model. Keras has a public way
+    from a model to its layers, but none from a tensor: its `get_source_inputs` returns
+    only the inputs, and takes time that grows exponentially with the number of residual
+    connections.
     """
     operations, visited, to_visit = [], set(), list(tensors)
     while to_visit:
@@ -113,3 +113,23 @@ def operations_before(tensors: list[keras.KerasTensor]) -> list:
             operations.append(operation)
             to_visit.extend(operation._inbound_nodes[node_index].input_tensors)
     return operations
+
+
+def load_preset(cls: type, preset: str, load_weights: bool = True, **kwargs):
+    """Loads what keras-hub's `cls.from_preset` loads, for backbones of any class.
+
+    The public method refuses a preset whose backbone is a subclass of the class's
+    `backbone_cls`, because it compares the two classes for equality.
+
+    Args:
+        cls: class of a task, preprocessor or tokenizer.
+        preset: string. A keras-hub preset.
+        load_weights: bool. Used for tasks only. Defaults to `True`.
+        **kwargs: arguments of the class that replace the preset's.
+    """
+    loader = get_preset_loader(preset)
+    if issubclass(cls, keras_hub.models.Task):
+        return loader.load_task(cls, load_weights, "num_classes" not in kwargs, **kwargs)
+    if issubclass(cls, keras_hub.models.Preprocessor):
+        return loader.load_preprocessor(cls, **kwargs)
+    return loader.load_tokenizer(cls, **kwargs)

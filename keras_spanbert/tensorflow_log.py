@@ -1,4 +1,4 @@
-"""What TensorFlow's C++ code tells on stderr while it is loaded, held back."""
+"""Suppresses the log of TensorFlow's C++ code on stderr while it is loaded."""
 
 import contextlib
 import os
@@ -8,24 +8,23 @@ import tempfile
 from collections.abc import Iterator
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# The log's own lines, and what is told about them. TensorFlow writes some before it has read its
-# level.
+# Lines of the log, and lines about the log. TensorFlow writes some of them before it has read
+# its log level.
 _LINE = re.compile(
     rb"[IWE]\d{4} |WARNING: All log messages before |To enable the following instructions: "
 )
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """Imports TensorFlow without its chatter, and nothing of anybody else's lost.
+def suppress_startup_log() -> Iterator[None]:
+    """Context manager that suppresses TensorFlow's log during its import, but no other output.
 
-    Sets `TF_CPP_MIN_LOG_LEVEL` to 3 where the user has not set it, for
-    TensorFlow's log from here on. Where TensorFlow is loaded already, or the
-    level is 0, does nothing.
+    Sets `TF_CPP_MIN_LOG_LEVEL` to 3 for the rest of the process, unless the user has set
+    it. Does nothing if TensorFlow is already loaded or the level is 0.
 
     Example:
     ```python
-    with tensorflow_log.held_back():
+    with tensorflow_log.suppress_startup_log():
         import tensorflow as tf
     ```
     """
@@ -34,7 +33,7 @@ def held_back() -> Iterator[None]:
         return
     try:
         stderr = os.dup(2)
-    except OSError:  # A process without any.
+    except OSError:  # The process has no stderr.
         yield
         return
     if sys.stderr is not None:

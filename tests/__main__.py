@@ -1,13 +1,13 @@
-"""Runs the tests on every backend: six jobs, two at a time, the longest first.
+"""Runs the tests on every backend, in six jobs, two at a time.
 
-    python -m tests                     all there is to test, on every backend
-    python -m tests --fast              without slow tests, on one backend
-    python -m tests tests/layers -x     arguments for pytest, a job a backend
+    python -m tests                     all tests but those marked `long`
+    python -m tests --long              the tests marked `long`
+    python -m tests tests/layers -x     arguments for pytest, one job per backend
 
-`--fast` takes the backend that KERAS_BACKEND names, TensorFlow by default.
+Each job is a process of pytest. It prints its output when it ends.
 """
 
-import collections
+import concurrent.futures
 import dataclasses
 import os
 import pathlib
@@ -18,12 +18,12 @@ import time
 
 ROOT = pathlib.Path(__file__).parent.parent
 BACKENDS = ("tensorflow", "jax", "torch")
-# Much of a test is one thread's work.
+# Most tests use a single thread.
 SLOTS = 2
-# The folders whose tests start runs, processes or exports take as long as all others.
+# Tests that start runs, processes or exports. They take as long as all others.
 RUNS = ("tests/distribution", "tests/recipes", "tests/serving", "tests/runs")
 OTHERS = tuple(f"--ignore={folder}" for folder in RUNS)
-# So that they can share a GPU, and the cores: what is computed is tiny.
+# Lets the jobs share a GPU and the cores.
 SHARING = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
@@ -31,11 +31,11 @@ SHARING = {
     "TF_NUM_INTRAOP_THREADS": "1",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    # Compiling takes longer than computing here.
+    # In tests, compilation takes longer than computation.
     "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     " --xla_cpu_use_fusion_emitters=false",
 }
-NOTHING_COLLECTED = 5  # The exit code of pytest, where all that was asked for runs once.
+NOTHING_COLLECTED = 5  # Exit code of pytest if no test is selected on this backend.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Job:
         return f"KERAS_BACKEND={self.backend} {self.name}".rstrip()
 
 
-# By the time each takes, the longest first.
+# The slowest first.
 ALL = (
     Job("tensorflow", "all others", OTHERS),
     Job("jax", "all others", OTHERS),
@@ -62,48 +62,39 @@ ALL = (
 
 
 def jobs(arguments: list[str]) -> tuple[Job, ...]:
-    """The processes to start for arguments of the command line."""
-    if "--fast" in arguments:
-        rest = tuple(argument for argument in arguments if argument != "--fast")
-        backend = os.environ.get("KERAS_BACKEND", "tensorflow")
-        return (Job(backend, "without slow tests", ("-m", "not slow", *rest)),)
-    if arguments:
-        return tuple(Job(backend, "", tuple(arguments)) for backend in BACKENDS)
-    return ALL
+    """Returns the jobs for the command-line arguments."""
+    if arguments in ([], ["--long"]):
+        marked = "long" if arguments else "not long"
+        add = ("-m", marked)
+        return tuple(Job(x.backend, f"{x.name}, {marked}", (*x.arguments, *add)) for x in ALL)
+    return tuple(Job(backend, "", tuple(arguments)) for backend in BACKENDS)
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the jobs, and returns the exit code: 1 where one failed."""
-    began = time.monotonic()
-    waiting = collections.deque(jobs(arguments))
-    alone = len(waiting) == 1
-    running, failed = {}, []
-    with tempfile.TemporaryDirectory() as folder:
-        # Many tests, in processes of their own too, compile the same.
-        compiled = os.path.join(folder, "compiled")
-        while waiting or running:
-            while waiting and len(running) < SLOTS:
-                job = waiting.popleft()
-                output = None if alone else open(os.path.join(folder, str(len(waiting))), "w+")
-                running[job] = start(job, output, compiled), output, time.monotonic()
-                print(f"=== {job}: started", flush=True)
-            job = wait(running)
-            process, output, started = running.pop(job)
-            if process.returncode not in (0, NOTHING_COLLECTED):
-                failed.append(str(job))
-            print(f"=== {job}: {time.monotonic() - started:.0f} s", flush=True)
-            if output:
-                output.seek(0)
-                print(output.read(), flush=True)
-                output.close()
-    print(f"=== {time.monotonic() - began:.0f} s in all", flush=True)
+    """Runs the jobs and returns the exit code, 1 if one failed."""
+    began, failed = time.monotonic(), []
+    with tempfile.TemporaryDirectory() as compiled:  # Shared by all tests and child processes.
+        pool = concurrent.futures.ThreadPoolExecutor(SLOTS)
+        try:
+            running = {pool.submit(run, job, compiled): job for job in jobs(arguments)}
+            for done in concurrent.futures.as_completed(running):
+                code, seconds, output = done.result()
+                print(f"=== {running[done]}: {seconds:.0f} s\n{output}", flush=True)
+                if code not in (0, NOTHING_COLLECTED):
+                    failed.append(str(running[done]))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    print(f"=== {time.monotonic() - began:.0f} s in total", flush=True)
     if failed:
         print(f"Failed: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
 
 
-def start(job, output, compiled):
-    return subprocess.Popen(
+def run(job: Job, compiled: str) -> tuple[int, float, str]:
+    """Runs a job. Returns its exit code, seconds and output."""
+    print(f"=== {job}: started\n", end="", flush=True)  # In one piece, as jobs start together.
+    began = time.monotonic()
+    done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--durations=40", *job.arguments],
         cwd=ROOT,
         env={
@@ -113,18 +104,11 @@ def start(job, output, compiled):
             "JAX_COMPILATION_CACHE_DIR": compiled,
             "KERAS_BACKEND": job.backend,
         },
-        stdout=output,
-        stderr=subprocess.STDOUT if output else None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
-
-
-def wait(running):
-    """The first of the running jobs to end."""
-    while True:
-        for job, (process, *_) in running.items():
-            if process.poll() is not None:
-                return job
-        time.sleep(0.2)
+    return done.returncode, time.monotonic() - began, done.stdout
 
 
 if __name__ == "__main__":

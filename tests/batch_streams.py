@@ -1,4 +1,4 @@
-"""The same batches in each kind of stream that `keras.Model.fit` takes."""
+"""The same batches as each type of data that `keras.Model.fit` accepts."""
 
 import keras
 import tensorflow as tf
@@ -29,7 +29,7 @@ def stream(kind, batches):
             joined = joined.concatenate(dataset)
         return joined
     if kind == "py_dataset":
-        # With threads, Keras leaves out the batch that it built a model by.
+        # With several threads, Keras drops the batch that it uses to build the model.
         are_strings = not hasattr(keras.tree.flatten(batches)[0], "dtype")
         return Batches(batches, workers=2 if are_strings else 1)
     if kind == "data_loader":
@@ -38,7 +38,7 @@ def stream(kind, batches):
 
 
 def _outline(batch):
-    """The nest without its lists, which are columns."""
+    """Converts lists, which are columns, to arrays."""
     if isinstance(batch, dict):
         return {name: _outline(value) for name, value in batch.items()}
     return tuple(map(_outline, batch)) if isinstance(batch, tuple) else 0

@@ -12,7 +12,7 @@ V, L = len(VOCABULARY), 19
 
 
 def bert_config(**kwargs):
-    # Every size another.
+    # All sizes are different.
     import transformers
 
     return transformers.BertConfig(
@@ -33,7 +33,7 @@ def bert_config(**kwargs):
 
 
 def build(cls, **kwargs):
-    """A random model of `transformers`, biases and LayerNorm included."""
+    """Returns a random model of `transformers`, with random biases and LayerNorm."""
     torch.manual_seed(0)
     model = cls(bert_config(**kwargs)).eval()
     with torch.no_grad():
@@ -44,7 +44,7 @@ def build(cls, **kwargs):
 
 
 def write(model, folder, file_format="safetensors", vocabulary=VOCABULARY):
-    """Writes a folder as `transformers` does, or did until its version 5."""
+    """Writes a folder in the format of `transformers`, or of its versions before 5."""
     if file_format == "sharded":
         model.save_pretrained(folder, max_shard_size="20KB")
     else:
@@ -76,12 +76,34 @@ def as_torch(x):
     }
 
 
+def compute(model, x, **labels):
+    """Returns the outputs of a model of `transformers`."""
+    with torch.no_grad():
+        return model(**as_torch(x), **labels)
+
+
+def load(cls, folder, **kwargs):
+    """Loads a folder with `transformers`. No tensor may be missing or unused."""
+    model, info = cls.from_pretrained(folder, output_loading_info=True, **kwargs)
+    assert not any(info.values()), info
+    return model.eval()
+
+
+def assert_same(one, other, ignore="none"):
+    """Checks that two models have equal weights, except those whose paths start with `ignore`."""
+    assert [weight.path for weight in one.weights] == [weight.path for weight in other.weights]
+    for mine, theirs in zip(one.weights, other.weights):
+        if not mine.path.startswith(ignore):
+            values = map(keras.ops.convert_to_numpy, (mine, theirs))
+            np.testing.assert_array_equal(*values, err_msg=mine.path)
+
+
 def encode(backbone, x):
     return keras.ops.convert_to_numpy(backbone(x, training=False))
 
 
 def mlm_logits(pretrainer, x):
-    """The MLM head's logits at every position."""
+    """Returns the logits of the MLM head at every position."""
     rows, length = x["token_ids"].shape
     zeros = np.zeros((rows, length), "int32")
     masks = {name: zeros for name in ["span_left", "span_right", "span_offsets"]}

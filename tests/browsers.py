@@ -1,4 +1,4 @@
-"""Chromium without a window, for what a page does by itself."""
+"""Headless Chromium, for the behaviour of pages in a browser."""
 
 import contextlib
 import shutil
@@ -8,7 +8,7 @@ import pytest
 
 @contextlib.contextmanager
 def phone(tmp_path):
-    """A browser as wide as a phone, a driver of Selenium's; without one the test is skipped."""
+    """Yields a Selenium driver with the width of a phone, or skips the test."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         pytest.skip("Chromium is not installed")

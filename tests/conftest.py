@@ -12,8 +12,9 @@ import pytest
 from keras_spanbert import SpanBertBackbone
 
 TESTS = pathlib.Path(__file__).parent
-# Folders and files of tests that no backend computes anything in, or whose code is the same on
-# each and has a test of its own there. Single tests bear `@pytest.mark.once`.
+# Tests that run on one backend only, because they do not use the backend or because other tests
+# cover the same code on each backend: folders, files and patterns. Single tests are marked with
+# `@pytest.mark.once`.
 ONCE = (
     "data",
     "formats/test_sources.py",
@@ -21,54 +22,51 @@ ONCE = (
     "layers/test_span_masks.py",
     "metrics",
     "models/test_length_batches.py",
+    "models/test_preprocessors.py",
+    "models/test_registration.py",
     "models/test_strings.py",
     "models/test_tokenizer.py",
     "recipes/test_checks.py",
     "recipes/test_configs.py",
     "recipes/test_estimate.py",
+    "recipes/test_flags.py",
     "recipes/test_masking.py",
-    "recipes/test_places.py",
+    "recipes/test_output_paths.py",
     "recipes/test_stores.py",
     "recipes/test_sweep.py",
     "runs/test_plots.py",
     "runs/test_statistics.py",
-    "tasks/classification/test_preprocessor.py",
+    "tasks/*/test_decoding.py",
+    "tasks/*/test_preprocessor.py",
     "tasks/coreference/test_page.py",
-    "tasks/coreference/test_preprocessor.py",
     "tasks/coreference/test_replacing.py",
     "tasks/coreference/test_resolve.py",
     "tasks/coreference/test_splitting.py",
-    "tasks/multiple_choice/test_preprocessor.py",
     "tasks/multiple_choice/test_serving.py",
     "tasks/pretrain/test_unigram.py",
-    "tasks/question_answering/test_decoding.py",
-    "tasks/question_answering/test_preprocessor.py",
-    "tasks/token_classification/test_decoding.py",
-    "tasks/token_classification/test_preprocessor.py",
     "tasks/token_classification/test_serving.py",
     "tasks/token_classification/test_spans.py",
-    "tasks/relation_extraction/test_preprocessor.py",
     "tasks/relation_extraction/test_serving.py",
-    "test_benchmarks_ablation.py",
-    "test_benchmarks_gpu.py",
+    "tasks/test_mistakes.py",
+    "test_benchmarks_*.py",
+    "test_compiled_step.py",
     "test_demo.py",
     "test_docs.py",
     "test_files.py",
     "test_floors.py",
-    "test_hlo_bytes.py",
     "test_imports.py",
     "test_optional.py",
     "test_package.py",
     "test_runner.py",
     "test_spacy.py",
     "test_stores.py",
-    "test_tpu_plan.py",
 )
-# What runs once does so on TensorFlow, or, in these, on PyTorch, which neither traces nor compiles:
-# they test what is read, told and written around a short training. Models and recipes train on
-# every backend in tests that do not run once. One whose SavedModel TensorFlow alone writes without
-# another process bears `@pytest.mark.once("tensorflow")`, and one in another file `once("torch")`.
+# Tests that run once use TensorFlow by default, and PyTorch in these files, since it does not trace
+# or compile. These tests check files and messages of short training runs. Other tests train models
+# and recipes on every backend. `@pytest.mark.once("tensorflow")` and `once("torch")` choose the
+# backend of a single test, for example for SavedModels, which need no child process on TensorFlow.
 ON_TORCH = (
+    "models/test_registration.py",
     "recipes/test_classification.py",
     "recipes/test_configs.py",
     "recipes/test_coreference.py",
@@ -77,28 +75,22 @@ ON_TORCH = (
     "recipes/test_relation_extraction.py",
     "recipes/test_stores.py",
     "recipes/test_token_classification.py",
-    "runs/test_checkpoint_parts.py",
-    "runs/test_examples.py",
+    "runs/test_checkpoint_shards.py",
+    "runs/test_cloze_report.py",
     "runs/test_progress.py",
     "runs/test_training_checkpoint.py",
-    "tasks/classification/test_model.py",
-    "tasks/coreference/test_model.py",
+    "tasks/*/test_model.py",
+    "tasks/classification/test_multi_label.py",
     "tasks/coreference/test_resolve.py",
-    "tasks/multiple_choice/test_model.py",
-    "tasks/pretrain/test_model.py",
-    "tasks/question_answering/test_model.py",
-    "tasks/relation_extraction/test_model.py",
-    "tasks/token_classification/test_inputs.py",
-    "tasks/token_classification/test_model.py",
+    "tasks/test_models.py",
     "test_docs.py",
     "test_stores.py",
 )
-# Those that take more than some seconds. Single tests bear `@pytest.mark.slow`.
-SLOW = (
-    "data/test_training_stream.py",
+# Files of tests that take more than a few seconds. Single tests have `@pytest.mark.long`.
+LONG = (
     "distribution",
-    "layers/test_attention_on_tpu.py",
-    "layers/test_dropout_on_tpu.py",
+    "layers/test_on_tpu.py",
+    "long",
     "recipes/test_classification.py",
     "recipes/test_configs.py",
     "recipes/test_multiple_choice.py",
@@ -111,9 +103,9 @@ SLOW = (
     "runs/test_cost.py",
     "runs/test_training_checkpoint.py",
     "serving",
+    "tasks/*/test_serving.py",
     "tasks/coreference/test_model.py",
     "tasks/coreference/test_reference.py",
-    "tasks/multiple_choice/test_serving.py",
     "test_demo.py",
     "test_docs.py",
     "test_imports.py",
@@ -122,40 +114,51 @@ SLOW = (
 )
 
 
-@pytest.hookimpl(tryfirst=True)  # Before `-m` chooses.
+@pytest.hookimpl(tryfirst=True)  # Before `-m` selects tests.
 def pytest_collection_modifyitems(config, items):
-    """Marks what runs once or is slow, and leaves out what another backend runs."""
-    for name, paths in [("once", ONCE), ("on_torch", ON_TORCH), ("slow", SLOW)]:
-        for path in [TESTS / path for path in paths]:
-            assert path.exists(), f"{path} is named in tests/conftest.py and not there"
+    """Marks tests that run once or are long, and deselects those that another backend runs."""
+    for name, paths in [("once", ONCE), ("on_torch", ON_TORCH), ("long", LONG)]:
+        for pattern in paths:
+            found = list(TESTS.glob(pattern))
+            assert found, f"{pattern} is listed in tests/conftest.py but does not exist"
             for item in items:
-                if item.path.is_relative_to(path):
+                if any(item.path.is_relative_to(path) for path in found):
                     item.add_marker(name)
-    left_out = [item for item in items if backend_of(item) not in (None, keras.backend.backend())]
+    left_out = [
+        item for item in items if required_backend(item) not in (None, keras.backend.backend())
+    ]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]
 
 
-def backend_of(item):
-    """The one backend that a test runs on, or None."""
-    once = item.get_closest_marker("once")  # The test's own mark, where it has one.
+def required_backend(item):
+    """Returns the backend of a test that runs on one backend only, or None."""
+    once = item.get_closest_marker("once")  # A mark of the test itself comes first.
     if once is None or once.args:
         return once and once.args[0]
     return "torch" if item.get_closest_marker("on_torch") else "tensorflow"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """Keeps tokenized text and copies of stored files out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_SPANBERT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data():
-    """The folder of reference data, named by KERAS_SPANBERT_DATA."""
+    """The folder of reference data, from KERAS_SPANBERT_DATA."""
     folder = os.environ.get("KERAS_SPANBERT_DATA")
     if not folder:
-        pytest.skip("KERAS_SPANBERT_DATA does not name the folder of reference data")
+        pytest.skip("KERAS_SPANBERT_DATA is not set to the folder of reference data")
     return pathlib.Path(folder)
 
 
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory):
-    """20 files of few words, as a glob; tests leave them as they are."""
+    """Glob of 20 short text files. Tests must not change them."""
     words = "apple berry cherry grape lemon mango melon olive peach plum".split()
     folder = tmp_path_factory.mktemp("texts")
     generator = np.random.default_rng(0)
@@ -167,7 +170,7 @@ def texts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one_layer():
-    """Sizes are of one small layer, in this process: tracing them is most of a short run."""
+    """Reduces the sizes to one small layer, since short runs spend most time on tracing."""
     sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
     with pytest.MonkeyPatch.context() as patch:
         for name in ["tiny", "mini"]:
@@ -177,9 +180,9 @@ def one_layer():
 
 @pytest.fixture
 def untraced(request, monkeypatch):
-    """Models compute eagerly on TensorFlow, whose tracing takes longer than a few steps do.
+    """Runs models eagerly on TensorFlow, where tracing takes longer than a few steps.
 
-    But for tests that bear `@pytest.mark.traced`, and steps of a module's fixtures.
+    Does not apply to tests marked with `@pytest.mark.traced` or to module fixtures.
     """
     if keras.backend.backend() == "tensorflow" and not request.node.get_closest_marker("traced"):
         always = property(lambda self: True, lambda self, value: None)
@@ -188,7 +191,7 @@ def untraced(request, monkeypatch):
 
 @pytest.fixture(scope="session")
 def trained_answerer():
-    """A model that answers questions; tests leave it as it is."""
+    """A question answering model. Tests must not change it."""
     import tiny_answerer
 
     return tiny_answerer.train()
@@ -196,7 +199,7 @@ def trained_answerer():
 
 @pytest.fixture(scope="session")
 def trained_extractor():
-    """A model that finds relations; tests leave it as it is."""
+    """A relation extraction model. Tests must not change it."""
     import tiny_extractor
 
     return tiny_extractor.train("ner_text")

@@ -1,4 +1,4 @@
-"""Small files of tagged words under the names that docs/ uses."""
+"""Small files of tagged words with the names used in docs/."""
 
 import keras_spanbert as ks
 
@@ -10,7 +10,7 @@ SENTENCES = [
 
 
 def write_all(root, backbone, tokenizer):
-    """Writes WNUT's files, a text, and a preset that has its labels."""
+    """Writes the files of WNUT, a text, and a preset with the same labels."""
     rows = "\n".join(
         "".join(f"{word}\t{tag}\n" for word, tag in zip(words.split(), tags.split()))
         for words, tags in SENTENCES * 3

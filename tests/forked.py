@@ -1,9 +1,9 @@
-"""Python processes that have imported the library before they begin, for tests.
+"""Python processes for tests that start with the library already imported.
 
-Importing takes longer than most of what such a process does in a test. One server a process of
-pytest imports it once, initialises no backend, and is forked for each. All else is as in a new
-process, but for variables that are read while packages are imported, as `JAX_...` and
-`TF_CPP_MIN_LOG_LEVEL` are: these are the server's.
+In most tests, importing takes longer than the rest of the process. Each pytest process therefore
+has a server that imports the library once, initialises no backend, and is forked for each process.
+The difference from a new process is that environment variables which are read during import, like
+`JAX_...` and `TF_CPP_MIN_LOG_LEVEL`, have the values of the server.
 """
 
 import atexit
@@ -27,7 +27,7 @@ CONTEXT.set_forkserver_preload(["keras_spanbert.recipes.fit"])
 
 
 class Forked:
-    """What tests need of `subprocess.Popen`, for a script, or code behind `-c`."""
+    """The parts of `subprocess.Popen` that tests use, for a script or `-c` with code."""
 
     def __init__(
         self, command, cwd=ROOT, env=None, stdout=None, stderr=None, text=True,
@@ -46,7 +46,7 @@ class Forked:
             os.dup2(writer, out)
             os.close(writer)
         if stderr == subprocess.PIPE:
-            self.stderr = tempfile.TemporaryFile("w+")  # Read at the end only.
+            self.stderr = tempfile.TemporaryFile("w+")  # Read only at the end.
             os.dup2(self.stderr.fileno(), err)
         elif stderr == subprocess.STDOUT:
             os.dup2(out, err)
@@ -99,7 +99,7 @@ class Forked:
 
 
 def _run(arguments, cwd, environment, start_new_session, out, err):
-    """In the process: the script, and what Python does behind it."""
+    """Runs the script in the child process, and shuts down like Python."""
     if start_new_session:
         os.setsid()
     os.chdir(cwd)
@@ -118,6 +118,6 @@ def _run(arguments, cwd, environment, start_new_session, out, err):
             sys.argv = arguments
             runpy.run_path(arguments[0], run_name="__main__")
     finally:
-        # What multiprocessing leaves out before Python 3.14; it tells exceptions and has the code.
+        # Before Python 3.14, multiprocessing skips this. It handles exceptions and the exit code.
         threading._shutdown()
         atexit._run_exitfuncs()

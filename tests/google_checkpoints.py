@@ -1,4 +1,4 @@
-"""Checkpoints as Google's TensorFlow BERT writes them, for tests."""
+"""Checkpoints in the format of Google's TensorFlow BERT, for tests."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from bert_checkpoints import VOCABULARY
 
 
 def google_name(name):
-    """The name in TensorFlow's BERT, and whether the tensor is transposed there."""
+    """Returns the name in TensorFlow's BERT and whether the tensor is transposed there."""
     name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
     name = name.replace("LayerNorm.bias", "LayerNorm.beta")
     name = name.replace("encoder.layer.", "encoder.layer_")

@@ -1,4 +1,4 @@
-"""A real S3 server, moto's, in a process of its own, and a proxy before it that makes faults."""
+"""moto's S3 server in its own process, and a proxy that injects faults."""
 
 import contextlib
 import http.client
@@ -21,19 +21,19 @@ CREDENTIALS = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
-# Waits of clients that meet faults, in seconds.
+# Retry delays of clients, in seconds.
 SHORT = {
     "connect_timeout": 2,
     "read_timeout": 1,
     "retries": {"mode": "standard", "total_max_attempts": 1},
 }
-# Of an answer, what the proxy says itself.
+# Response headers that the proxy sets itself.
 OWN = ("content-length", "connection", "transfer-encoding", "server", "date")
 FAULTS = {"error": (503, "ServiceUnavailable"), "refuse": (403, "AccessDenied")}
 
 
 class S3Server:
-    """moto's server, on a free port of this machine."""
+    """moto's server on a free local port."""
 
     def __init__(self):
         with socket.socket() as free:
@@ -57,7 +57,7 @@ class S3Server:
         self.process.wait()
 
     def request(self, method, path, body=None):
-        """A request as any client would make it, without credentials."""
+        """Sends a request without credentials."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         with contextlib.closing(connection):
             connection.request(method, path, body)
@@ -66,20 +66,20 @@ class S3Server:
 
 
 class QuietServer(http.server.ThreadingHTTPServer):
-    """Tells nothing of clients that went away, on a stderr that tests read."""
+    """Does not print errors about closed connections, since tests read stderr."""
 
     def handle_error(self, request, client_address):
         pass
 
 
 class Proxy:
-    """Passes requests on to a server, but for those that `fault` takes.
+    """Forwards requests to a server, except those for which `fault` returns a fault.
 
     Attributes:
-        requests: list of the requests that came, "PUT /bucket/key".
-        fault: function of a request that returns `None` to pass it on, or one of
-            "error" (503), "hang", "drop" (no answer), "cut" (half the body, then the end),
-            "short" (half the body as if it were all), "refuse" (403).
+        requests: list of the received requests, like "PUT /bucket/key".
+        fault: function of a request that returns `None` to forward it, or one of "error" (503),
+            "hang", "drop" (no response), "cut" (connection closed after half of the body),
+            "short" (half of the body with a matching length), "refuse" (403).
     """
 
     def __init__(self, server):
@@ -131,8 +131,8 @@ class Proxy:
                 connection.request(handler.command, handler.path, body, dict(handler.headers))
                 response = connection.getresponse()
                 status, content, headers = response.status, response.read(), response.getheaders()
-        told = dict((name.lower(), value) for name, value in headers)
-        length = told.get("content-length") if handler.command == "HEAD" else str(len(content))
+        given = dict((name.lower(), value) for name, value in headers)
+        length = given.get("content-length") if handler.command == "HEAD" else str(len(content))
         if fault in ("cut", "short"):
             content = content[: len(content) // 2]
             length = str(len(content)) if fault == "short" else length
@@ -158,7 +158,7 @@ def s3_server():
 
 @pytest.fixture
 def bucket(s3_server, monkeypatch, tmp_path):
-    """A new bucket as a URL; clients of this process and of those it starts find its server."""
+    """The URL of a new bucket. Clients in this process and its children use the server."""
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": s3_server.url}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("KERAS_SPANBERT_CACHE", str(tmp_path / "cache"))
@@ -169,16 +169,16 @@ def bucket(s3_server, monkeypatch, tmp_path):
 
 @pytest.fixture
 def proxy(s3_server, bucket, monkeypatch):
-    """A `Proxy` that clients find in the server's place, and short waits for what it does."""
+    """A `Proxy` between clients and the server, with short retry delays."""
     import fsspec
 
-    from keras_spanbert.stores import calls
+    from keras_spanbert.stores import fsspec_calls
 
     proxy = Proxy(s3_server)
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-    # Else clients of tests before this one, with their server, would be taken from fsspec's cache.
+    # Otherwise fsspec would reuse cached clients of earlier tests, with another server.
     options = {"endpoint_url": proxy.url, "config_kwargs": SHORT}
     monkeypatch.setitem(fsspec.config.conf, "s3", options)
-    monkeypatch.setattr(calls, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(fsspec_calls, "_FIRST_PAUSE", 0.02)
     yield proxy
     proxy.close()

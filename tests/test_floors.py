@@ -1,14 +1,14 @@
-"""Imports go down the floors of the house, and never in a circle."""
+"""Imports follow the layers of the package and have no cycles."""
 
 import ast
 import pathlib
 
 PACKAGE = pathlib.Path(__file__).parent.parent / "keras_spanbert"
-# The lower ones first; a module's floor is that of its file or folder.
+# From the lowest to the highest. Each module belongs to the layer of its file or folder.
 FLOORS = [
     (
         "files", "stores", "keras_private", "optional", "tensorflow_log", "distribution", "layers",
-        "metrics",
+        "metrics", "wording",
     ),
     ("training", "formats"),
     ("models",),
@@ -21,26 +21,26 @@ FLOORS = [
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 
 
-def module_of(path):
+def module_name(path):
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def imports(module):
-    """The package's modules that a module imports, at its top or in a function."""
+    """Returns the modules of the package that a module imports, also inside functions."""
     is_package = MODULES[module].name == "__init__.py"
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
         elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{module}: relative imports hide where they lead"
+            assert not node.level, f"{module}: relative imports are not allowed"
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 found = name if name in MODULES else node.module
-                # The names of a package's own modules are its own.
+                # Names of submodules count as modules.
                 if found in MODULES and not (is_package and found == module):
                     yield found
 
@@ -50,23 +50,23 @@ def floor(module):
     return FLOOR_OF[parts[1] if len(parts) > 1 else "__init__"]
 
 
-def test_every_module_has_a_floor():
+def test_every_module_has_a_layer():
     missing = [module for module in MODULES if module.split(".")[1:2] and not floor(module) >= 0]
     assert not missing and len(MODULES) > 40
 
 
-def test_no_import_goes_up_a_floor():
+def test_no_import_from_a_higher_layer():
     up = [
         f"{module} imports {other}"
         for module in MODULES
         for other in imports(module)
-        # The package itself has every public name: whoever runs above it may ask it.
+        # Modules of higher layers can import public names from the package.
         if floor(other) > floor(module)
     ]
     assert not up, "\n".join(up)
 
 
-def test_no_imports_make_a_circle():
+def test_no_circular_imports():
     graph = {module: set(imports(module)) - {module} for module in MODULES}
     done, path = set(), []
 
@@ -103,11 +103,11 @@ def test_files_are_short():
     assert not long
 
 
-# Public in spite of their names: of named tuples, and of `os`.
+# Public names with an underscore: those of named tuples and `os`.
 PUBLIC = {"_asdict", "_exit", "_replace"}
 
 
-def test_private_parts_of_keras_stand_in_one_place():
+def test_private_names_of_keras_are_used_in_one_module():
     trees = {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
     nodes = {module: list(ast.walk(tree)) for module, tree in trees.items()}
     own = set(PUBLIC)

@@ -1,4 +1,4 @@
-"""The package imports in any order, and its classes are known to Keras."""
+"""The package can be imported in any order, and its classes are registered with Keras."""
 
 import subprocess
 import sys
@@ -6,8 +6,8 @@ import sys
 import pytest
 
 
-# What begins with the module of a command, test_package.py runs.
-def test_package_is_the_first_import():
+# test_package.py tests imports that start with the commands.
+def test_package_can_be_imported_first():
     program = (
         "import keras_spanbert as ks, keras; "
         "assert keras.saving.get_registered_object('keras_spanbert>SpanBertBackbone'); "
@@ -20,6 +20,13 @@ def test_package_is_the_first_import():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Error" not in done.stdout
+
+
+def test_public_modules_are_listed():
+    import keras_spanbert as ks
+
+    for name in ["checkpoints", "data", "metrics", "serving"]:
+        assert name in ks.__all__ and name in dir(ks)
 
 
 def test_unknown_name_is_an_attribute_error():

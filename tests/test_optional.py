@@ -1,5 +1,7 @@
-"""What cannot do without TensorFlow says so, and what to install."""
+"""Errors about missing packages say what to install."""
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -25,11 +27,48 @@ def stream(answerer, folder):
 
 
 @pytest.mark.parametrize("use", [export, read_corpus, stream])
-def test_use_without_tensorflow_is_an_error_that_says_what_to_install(use, tmp_path, monkeypatch):
+def test_missing_tensorflow_error_says_what_to_install(use, tmp_path, monkeypatch):
     import tiny_answerer
 
     answerer = tiny_answerer.build()
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(ImportError, match="takes TensorFlow, .* install tensorflow tensorflow-tex"):
+    with pytest.raises(
+        ImportError, match="needs the package tensorflow, .* install tensorflow tensorflow-t"
+    ):
         use(answerer, tmp_path)
     assert not (tmp_path / "served").exists()
+
+
+CONVERT = "import keras_spanbert_commands; keras_spanbert_commands.convert()"
+
+
+@pytest.mark.parametrize(
+    ("start", "name"),
+    [
+        (["-c", CONVERT], "spanbert-convert"),
+        (["-m", "keras_spanbert.checkpoints"], "python -m keras_spanbert.checkpoints"),
+        (["-m", "keras_spanbert.demo"], "python -m keras_spanbert.demo"),
+    ],
+)
+def test_invalid_backend_is_one_line_with_the_name_of_the_command(start, name):
+    done = subprocess.run(
+        [sys.executable, *start, "a", "b"],
+        env={**os.environ, "KERAS_BACKEND": "bogus"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    rule = "KERAS_BACKEND must be one of tensorflow, jax, torch. Received: KERAS_BACKEND=bogus\n"
+    assert done.stderr == f"{name}: {rule}"
+
+
+def test_missing_packages_name_the_extra(monkeypatch, capsys):
+    from keras_spanbert import demo, stores
+
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    assert demo.main(["preset"]) == 2
+    assert "needs the package gradio" in (err := capsys.readouterr().err)
+    assert "pip install keras-spanbert[demo]" in err
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(ValueError, match=r"s3:// needs the package s3fs.*spanbert\[s3\]"):
+        stores.is_file("s3://bucket/x")

@@ -1,4 +1,4 @@
-"""`python -m tests`: which processes it starts, and how it ends."""
+"""`python -m tests`: its jobs and exit code."""
 
 import pathlib
 
@@ -10,63 +10,41 @@ from tests import conftest
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def test_each_backend_runs_each_test_file_once():
+def test_each_backend_runs_each_file_once():
     files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
     for backend in runner.BACKENDS:
         found = []
-        for job in runner.jobs([]):
+        for job in runner.jobs(["--long"]):
             if job.backend == backend:
-                ignored = [a.partition("=")[2] for a in job.arguments if a.startswith("--ignore=")]
-                folders = [a for a in job.arguments if not a.startswith("-")] or ["tests"]
-                found += [
-                    file
-                    for file in files
-                    if any(file.startswith(f"{folder}/") for folder in folders)
-                    and not any(file.startswith(f"{folder}/") for folder in ignored)
-                ]
+                *arguments, option, marked = job.arguments
+                assert (option, marked) == ("-m", "long")
+                ignored = tuple(a[9:] + "/" for a in arguments if a.startswith("--ignore="))
+                chosen = tuple(f"{a}/" for a in arguments if a.startswith("tests/")) or "tests/"
+                found += [f for f in files if f.startswith(chosen) and not f.startswith(ignored)]
         assert sorted(found) == sorted(files) and len(files) > 40
+    assert {job.arguments[-2:] for job in runner.jobs([])} == {("-m", "not long")}
 
 
-def test_arguments_go_to_pytest_on_each_backend_and_fast_takes_one(monkeypatch):
+def test_arguments_are_passed_to_pytest():
     jobs = runner.jobs(["tests/layers", "-x"])
     assert [job.backend for job in jobs] == list(runner.BACKENDS)
     assert {job.arguments for job in jobs} == {("tests/layers", "-x")}
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    (job,) = runner.jobs(["--fast", "-x"])
-    assert job.backend == "jax" and job.arguments == ("-m", "not slow", "-x")
 
 
-@pytest.mark.parametrize(
-    ("codes", "expected"), [([0, 0, 0], 0), ([0, 5, 5], 0), ([0, 1, 0], 1), ([2, 0, 0], 1)]
-)
-def test_at_most_two_run_at_once_and_a_failure_is_named(codes, expected, monkeypatch, capsys):
-    running, most = [], []
+@pytest.mark.parametrize(("codes", "expected"), [([0, 5, 5], 0), ([0, 1, 0], 1), ([2, 0, 0], 1)])
+def test_failed_jobs_are_named(codes, expected, monkeypatch, capsys):
+    def run(job, compiled):
+        return codes[runner.BACKENDS.index(job.backend)], 1.0, f"3 passed on {job.backend}"
 
-    class Process:
-        def __init__(self, job, returncode):
-            self.job, self.returncode = job, returncode
-            running.append(self)
-            most.append(len(running))
-
-        def poll(self):
-            if self in running:
-                running.remove(self)
-            return self.returncode
-
-    def start(job, output, compiled):
-        output.write(f"3 passed on {job.backend}\n")
-        return Process(job, codes[runner.BACKENDS.index(job.backend)])
-
-    monkeypatch.setattr(runner, "start", start)
+    monkeypatch.setattr(runner, "run", run)
     assert runner.main(["tests/layers"]) == expected
     out, err = capsys.readouterr()
-    assert max(most) == 2 and len(most) == 3
     for backend, code in zip(runner.BACKENDS, codes):
         assert f"3 passed on {backend}" in out
         assert (f"KERAS_BACKEND={backend}" in err) == (code in (1, 2))
 
 
-def test_a_test_that_runs_once_does_so_on_one_backend(request):
+def test_once_tests_run_on_one_backend(request):
     for added, backend in [
         ([], None),
         (["once"], "tensorflow"),
@@ -78,4 +56,4 @@ def test_a_test_that_runs_once_does_so_on_one_backend(request):
         item = pytest.Function.from_parent(request.node.parent, name="f", callobj=lambda: None)
         for mark in added:
             item.add_marker(mark)
-        assert conftest.backend_of(item) == backend
+        assert conftest.required_backend(item) == backend

@@ -1,4 +1,4 @@
-"""Everything public that Keras can clone and save comes back the same, on any backend."""
+"""Saving, loading and cloning of all public layers and models, on any backend."""
 
 import importlib.util
 import json
@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-import keras_spanbert
+import keras_spanbert as ks
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 
 V, L = 13, 11
@@ -18,12 +18,12 @@ VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c d e f g h".split()
 
 
 def tokenizer():
-    return keras_spanbert.SpanBertTokenizer(VOCABULARY)
+    return ks.SpanBertTokenizer(VOCABULARY)
 
 
 def backbone():
     sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": 6, "intermediate_dim": 7}
-    return keras_spanbert.SpanBertBackbone(V, max_sequence_length=L, **sizes)
+    return ks.SpanBertBackbone(V, max_sequence_length=L, **sizes)
 
 
 def transformer_layer():
@@ -33,24 +33,22 @@ def transformer_layer():
 
 def pretrainer():
     arguments = {"sequence_length": L, "max_predictions": 3, "seed": 1}
-    preprocessor = keras_spanbert.SpanBertPretrainerPreprocessor(tokenizer(), **arguments)
-    model = keras_spanbert.SpanBertPretrainer(backbone(), preprocessor, position_dim=3)
-    schedule = keras_spanbert.LinearWarmupDecay(1e-3, warmup_steps=2, total_steps=5)
-    model.compile(keras_spanbert.AdamW(schedule))
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer(), **arguments)
+    model = ks.SpanBertPretrainer(backbone(), preprocessor, position_dim=3)
+    schedule = ks.LinearWarmupDecay(1e-3, warmup_steps=2, total_steps=5)
+    model.compile(ks.AdamW(schedule))
     return model
 
 
 def answerer():
-    preprocessor = keras_spanbert.SpanBertQuestionAnswererPreprocessor(
-        tokenizer(), sequence_length=L, doc_stride=2, max_question_length=3
-    )
-    return keras_spanbert.SpanBertQuestionAnswerer(backbone(), preprocessor, null_threshold=1.5)
+    preprocessor = ks.SpanBertQuestionAnswererPreprocessor(tokenizer(), L, 2, 3)
+    return ks.SpanBertQuestionAnswerer(backbone(), preprocessor, null_threshold=1.5)
 
 
-def model_of_a_user():
+def user_model():
     encoder = backbone()
     positions = {name: keras.Input((None,), dtype="int32", name=name) for name in POSITIONS}
-    head = keras_spanbert.SpanBoundaryHead(
+    head = ks.SpanBoundaryHead(
         token_embedding=encoder.token_embedding, position_dim=3, name="sbo_head"
     )
     logits = head(encoder(encoder.input), *(positions[name] for name in POSITIONS))
@@ -58,10 +56,7 @@ def model_of_a_user():
 
 
 POSITIONS = ["span_left", "span_right", "span_offsets"]
-MODELS = {
-    build.__name__: build
-    for build in [backbone, transformer_layer, pretrainer, answerer, model_of_a_user]
-}
+MODELS = {f.__name__: f for f in [backbone, transformer_layer, pretrainer, answerer, user_model]}
 
 
 def inputs(model):
@@ -79,7 +74,7 @@ def outputs(model):
 
 
 def write_files(folder):
-    """Files of all models, and what these compute."""
+    """Files and outputs of all models."""
     expected = {}
     for name, build in MODELS.items():
         model = build()
@@ -96,15 +91,15 @@ def test_files_load(tmp_path):
     check_files(tmp_path)
 
 
-# Those of TensorFlow load on the others in test_version_0_1.py too, in this process.
 @pytest.mark.once
-@pytest.mark.slow
-def test_files_load_in_another_process_on_another_backend(tmp_path):
-    write_files(tmp_path)
+@pytest.mark.long
+def test_files_load_on_another_backend(tmp_path):
     others = [name for name in ["torch", "jax"] if importlib.util.find_spec(name)]
-    backend = [*others, keras.backend.backend()][0]
+    if not others:
+        pytest.skip("no other backend is installed")
+    write_files(tmp_path)
     command = [sys.executable, "-W", "error::UserWarning:keras", __file__, str(tmp_path)]
-    subprocess.run(command, env={**os.environ, "KERAS_BACKEND": backend}, check=True)
+    subprocess.run(command, env={**os.environ, "KERAS_BACKEND": others[0]}, check=True)
 
 
 def check_files(folder):
@@ -113,20 +108,20 @@ def check_files(folder):
         model = keras.models.load_model(os.path.join(folder, f"{name}.keras"))
         for i, x in enumerate(outputs(model)):
             np.testing.assert_allclose(x, expected[f"{name}_{i}"], atol=1e-5)
-        if isinstance(model, keras_spanbert.SpanBertPretrainer):
+        if isinstance(model, ks.SpanBertPretrainer):
             for head in [model.mlm_head, model.sbo_head]:
                 assert head.token_embedding is model.backbone.token_embedding
             schedule = model.optimizer.get_config()["learning_rate"]
             assert schedule["class_name"] == "LinearWarmupDecay"
-        if name == "model_of_a_user":
-            (encoder,) = (x for x in model.layers if isinstance(x, keras_spanbert.SpanBertBackbone))
+        if name == "user_model":
+            (encoder,) = (x for x in model.layers if isinstance(x, ks.SpanBertBackbone))
             assert model.get_layer("sbo_head").token_embedding is encoder.token_embedding
         if hasattr(model, "preprocessor"):
             assert list(model.preprocessor.tokenizer("a bc")) == [5, 6, 7]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_clones_compute_the_same(name):
+def test_clones_have_the_same_outputs(name):
     model = MODELS[name]()
     clone = keras.models.clone_model(model)
     assert [w.path for w in clone.weights] == [w.path for w in model.weights]
@@ -136,29 +131,22 @@ def test_clones_compute_the_same(name):
     assert not {id(w) for w in clone.weights} & {id(w) for w in model.weights}
 
 
+# Optimizers and `SpanMasking` have their own tests of this.
 @pytest.mark.parametrize(
-    "build",
-    [
-        tokenizer,
-        lambda: pretrainer().preprocessor,
-        lambda: answerer().preprocessor,
-        lambda: pretrainer().optimizer,
-        lambda: keras_spanbert.LinearWarmupDecay(1e-3, warmup_steps=2, total_steps=5),
-        lambda: keras_spanbert.SpanMasking(V, 4, (7,), (0, 1, 2, 3, 4), seed=1),
-    ],
+    "build", [tokenizer, lambda: pretrainer().preprocessor, lambda: answerer().preprocessor]
 )
-def test_configs_of_what_is_no_model_come_back(build):
+def test_configs_of_other_objects_round_trip(build):
     thing = build()
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(thing)))
     copy = keras.saving.deserialize_keras_object(config)
     assert keras.saving.serialize_keras_object(copy) == keras.saving.serialize_keras_object(thing)
 
 
-def test_span_masking_is_part_of_a_model_on_tensorflow_alone(tmp_path):
+def test_span_masking_in_a_model_needs_tensorflow(tmp_path):
     token_ids = keras.Input((L,), dtype="int32")
-    masking = keras_spanbert.SpanMasking(V, 4, max_predictions=3, seed=1)
+    masking = ks.SpanMasking(V, 4, max_predictions=3, seed=1)
     if keras.backend.backend() != "tensorflow":
-        with pytest.raises(ValueError, match="in `tf.data`.*on TensorFlow alone"):
+        with pytest.raises(ValueError, match="in `tf.data`.*Only with TensorFlow"):
             masking(token_ids)
         return
     model = keras.Model(token_ids, masking(token_ids))

@@ -1,4 +1,4 @@
-"""A model that answers questions after seconds of training."""
+"""A question answering model that trains in seconds."""
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ def build(hidden_dim=32, **kwargs):
 
 
 def examples(count, words=9, seed=0):
-    """Who did it, in contexts that name one."""
+    """Returns questions that ask for a name in the context."""
     rng = np.random.default_rng(seed)
     contexts, answers = [], []
     for _ in range(count):

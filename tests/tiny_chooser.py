@@ -1,4 +1,4 @@
-"""A model that chooses among phrases after seconds of training."""
+"""A multiple choice model that trains in seconds."""
 
 import keras
 import numpy as np
@@ -19,7 +19,7 @@ def build(dtype=None, **kwargs):
 
 
 def examples(count, seed=0, choices=None):
-    """Which of two to four choices has a color; prompts of two lengths."""
+    """Returns questions with two to four choices, one of them with a color."""
     rng = np.random.default_rng(seed)
     rows = []
     for i in range(count):

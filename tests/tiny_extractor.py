@@ -1,4 +1,4 @@
-"""A model that finds relations after seconds of training."""
+"""A relation extraction model that trains in seconds."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ VERBS = {"saw": "no_relation", "runs": "head", "left": "former_head"}
 VOCABULARY = ["[PAD]", *(f"[unused{i}]" for i in range(1, 10)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY += [*NAMES, *VERBS, "the", "old", "firm", "and", "."]
 RELATIONS = list(VERBS.values())
-# No row is cut to less, and batches are of 32: one shape to compile.
+# Longer than all rows, so that there is one shape to compile, with batches of 32.
 LENGTH = 16
 
 
@@ -29,11 +29,12 @@ def build(mode="text", hidden_dim=16, relations=RELATIONS, length=LENGTH, **kwar
         max_sequence_length=length,
         initializer_range=0.2,  # Learns in seconds.
     )
-    return ks.SpanBertRelationExtractor(backbone, relations, preprocessor, dropout=0.0, **kwargs)
+    kwargs = {"dropout": 0.0, **kwargs}
+    return ks.SpanBertRelationExtractor(backbone, relations, preprocessor, **kwargs)
 
 
 def examples(count, seed=0):
-    """Who runs or left what, of which the verb tells."""
+    """Returns examples in which the verb determines the relation."""
     rng = np.random.default_rng(seed)
     found = []
     for i in range(count):
@@ -55,7 +56,7 @@ def examples(count, seed=0):
 
 
 def columns(found):
-    """Examples as columns of texts, and their relations."""
+    """Returns columns of texts and their relations."""
     given = {n: [] for n in ("text", "subject", "object", "subject_type", "object_type")}
     for example in found:
         words = example["token"]

@@ -1,4 +1,4 @@
-"""A model that finds entities after seconds of training."""
+"""A token classification model that trains in seconds."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ import keras_spanbert as ks
 PEOPLE = ["ann", "bob", "eve"]
 PLACES = ["oslo", "rome"]
 OTHERS = ["lives", "in", "and", "met"]
-# "new york" is a place of two words, "annie" a person of two tokens.
+# "new york" is a place with two words, and "annie" a person with two tokens.
 VOCABULARY = [
     *["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PEOPLE, *PLACES, *OTHERS],
     *["new", "york", "##ie", ".", ",", "old"],
@@ -27,7 +27,7 @@ def build(length=16, labels=LABELS, dropout=0.0):
 
 
 def examples(count, seed=0):
-    """Sentences of people and places."""
+    """Returns sentences with people and places."""
     rng = np.random.default_rng(seed)
     parts = [
         *(([name], ["B-person"]) for name in [*PEOPLE, "annie"]),

@@ -9,22 +9,24 @@ import subprocess
 import sys
 
 import keras
+import pytest
 from absl import logging
 from absl.testing import flagsaver
 from forked import Forked
 
+import keras_spanbert as ks
 from keras_spanbert.recipes.names import NAMES, recipe
 from keras_spanbert.recipes.run import check_flags, parse_flags, run_recipe
 
 for name in NAMES:
-    recipe(name)  # Defines its flags, which flagsaver would take away again.
+    recipe(name)  # Defines its flags now, as flagsaver would remove them later.
 
 ROOT = pathlib.Path(__file__).parent.parent
-TIMEOUT = 180  # Seconds; a run takes some 15.
+TIMEOUT = 180  # Seconds. A run takes about 15.
 
 
 def start(*arguments, popen=Forked):
-    """Starts train.py; `subprocess.Popen` for `popen` imports all anew."""
+    """Starts train.py. With `popen=subprocess.Popen`, it imports everything again."""
     environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     environment["PYTHONPATH"] = str(ROOT)
     return popen(
@@ -43,8 +45,8 @@ def run(*arguments, popen=Forked):
     return process.returncode, out, err
 
 
-def in_process(*arguments):
-    """Runs train.py as a script would, in this process."""
+def run_in_process(*arguments):
+    """Runs train.py in this process."""
     policy = keras.config.dtype_policy()
     try:
         with flagsaver.flagsaver():
@@ -53,31 +55,46 @@ def in_process(*arguments):
         keras.config.set_dtype_policy(policy)
 
 
-def printed(*arguments):
-    """What such a run writes to stdout and to stderr."""
+def run_and_capture(*arguments):
+    """Returns the stdout and stderr of such a run."""
     out, err = io.StringIO(), io.StringIO()
-    # A script has absl's handler from `absl.app.run`.
+    # Scripts get this handler from `absl.app.run`.
     handler = logging.get_absl_handler()
     stream = handler.python_handler.setStream(err)
     python_logging.getLogger().addHandler(handler)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            in_process(*arguments)
+            run_in_process(*arguments)
     finally:
         python_logging.getLogger().removeHandler(handler)
         handler.python_handler.setStream(stream)
     return out.getvalue(), err.getvalue()
 
 
-def check_alone(*arguments):
-    """What train.py does before it loads a backend or reads."""
+def check_flags_only(*arguments):
+    """Runs the checks of train.py before it loads a backend or reads data."""
     with flagsaver.flagsaver():
         check_flags(parse_flags(["train.py", *arguments]))
 
 
-def check_mistake(code, err, *values):
+def check_error(code, err, *values):
     assert code == 2
     assert len(err.splitlines()) == 1 and "Traceback" not in err, err
     assert err.startswith("train.py: ")
     for value in values:
         assert str(value) in err
+
+
+def check_fails(capsys, flags, *values):
+    """Runs train.py in this process, and checks that it ends with an error that has the values."""
+    with pytest.raises(SystemExit) as error:
+        run_in_process(*flags)
+    check_error(error.value.code, capsys.readouterr().err, *values)
+
+
+def save_encoder(folder, backbone, vocabulary):
+    """Writes a preset with pretraining heads only, to fine-tune from."""
+    length = backbone.max_sequence_length
+    preprocessor = ks.SpanBertPretrainerPreprocessor(ks.SpanBertTokenizer(vocabulary), length)
+    ks.SpanBertPretrainer(backbone, preprocessor).save_to_preset(folder)
+    return folder

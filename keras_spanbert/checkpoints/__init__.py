@@ -1,4 +1,4 @@
-"""Checkpoints of other libraries, in and out."""
+"""Functions that load and write checkpoints of other libraries."""
 
 from keras_spanbert.checkpoints.convert import (
     convert,

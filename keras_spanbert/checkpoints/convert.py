@@ -1,4 +1,4 @@
-"""From other libraries' checkpoints to Keras models, and back."""
+"""Converts checkpoints of other libraries to Keras models, and back."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ from keras_spanbert import files, formats
 from keras_spanbert.formats import fairseq, google, huggingface
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.models.backbone import SpanBertBackbone
-from keras_spanbert.models.checkpoint_entries import tensors_of
+from keras_spanbert.models.checkpoint_entries import checkpoint_tensors
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.tasks import TASKS, model_class
@@ -26,12 +26,12 @@ def from_huggingface(path: str) -> SpanBertBackbone:
             the released `spanbert_hf_base.tar.gz`, or `hf://owner/name`.
 
     Returns:
-        `SpanBertBackbone`. For heads and tokenizer use the `from_preset` of a
+        `SpanBertBackbone`. For heads and tokenizer, use the `from_preset` of a
         task and of `SpanBertTokenizer` with the same `path`.
 
     Raises:
-        ValueError: where a file is missing, damaged or holds more than data, or
-            a tensor is missing (it is named) or does not fit the settings.
+        ValueError: if a file is missing, damaged or contains more than data, or if
+            a tensor is missing (the message names it) or does not fit the settings.
 
     Example:
     ```python
@@ -47,12 +47,12 @@ def from_google(path: str, **arguments) -> SpanBertPretrainer:
     Args:
         path: string. A folder with `bert_config.json`, `bert_model.ckpt.*` and
             `vocab.txt`.
-        **arguments: of `SpanBertPretrainer`: with `next_sentence=True` its
-            pooler and its head for pairs are loaded too, with
+        **arguments: arguments of `SpanBertPretrainer`. With `next_sentence=True`
+            the pooler and the next sentence head are loaded too. With
             `span_boundary=False` there is no SBO head.
 
     Returns:
-        `SpanBertPretrainer`, its SBO head started fresh.
+        `SpanBertPretrainer`. Its SBO head is newly initialized.
 
     Raises:
         ValueError: see `from_huggingface`.
@@ -70,14 +70,14 @@ def from_coreference(
 ) -> SpanBertCoreferenceResolver:
     """Loads a coreference model of the released TensorFlow code, heads included.
 
-    Arguments that its tensors show, such as the widest span, are read off them.
+    Arguments that the tensors determine, such as the widest span, are derived from them.
 
     Args:
         path: string. A folder with `bert_config.json` and `model.max.ckpt.*`.
         vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to
-            `None`, that in the folder; without any the resolver has no
+            `None`: the one in the folder. Without any, the resolver has no
             preprocessor.
-        **arguments: of `SpanBertCoreferenceResolver`. `max_segment_len`,
+        **arguments: arguments of `SpanBertCoreferenceResolver`. `max_segment_len`,
             `model_type` and the other arguments without weights are in the
             released `experiments.conf`.
 
@@ -85,8 +85,8 @@ def from_coreference(
         `SpanBertCoreferenceResolver`.
 
     Raises:
-        ValueError: see `from_huggingface`; and where an argument does not fit
-            the tensors.
+        ValueError: see `from_huggingface`. Also if an argument does not fit the
+            tensors.
 
     Example:
     ```python
@@ -104,22 +104,22 @@ def from_fairseq(
 ) -> SpanBertPretrainer:
     """Loads the fairseq checkpoint of a SpanBERT, heads included.
 
-    Sizes are read off the tensors.
+    Sizes are derived from the tensors.
 
     Args:
         path: string. A `.pt` file.
-        num_heads: int. Number of attention heads, which no tensor shows.
-            Defaults to `None`, one for 64 of the hidden size, as in every
+        num_heads: int. Number of attention heads, which the tensors do not show.
+            Defaults to `None`: one per 64 units of the hidden size, as in every
             released BERT.
         vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to
-            `None`, that beside the checkpoint; without any the pretrainer has
+            `None`: the one next to the checkpoint. Without any, the pretrainer has
             no preprocessor.
 
     Returns:
         `SpanBertPretrainer`.
 
     Raises:
-        ValueError: see `from_huggingface`; and where `num_heads` must be given.
+        ValueError: see `from_huggingface`. Also if `num_heads` must be given.
 
     Example:
     ```python
@@ -135,26 +135,26 @@ def to_huggingface(
 ) -> None:
     """Writes a model as a folder that `transformers` loads.
 
-    A `SpanBertPretrainer` becomes a `BertForMaskedLM`, with a head for pairs of
-    segments a `BertForPreTraining`; its SBO head, which
-    `transformers` has no class for, goes to `span_boundary_head.safetensors`,
-    which `from_preset` reads again. A `SpanBertQuestionAnswerer` becomes a
-    `BertForQuestionAnswering`, a `SpanBertTextClassifier` or
-    `SpanBertRelationExtractor` a `BertForSequenceClassification` and a
-    `SpanBertTokenClassifier` a `BertForTokenClassification`, with the names of
-    their labels, a `SpanBertMultipleChoice` a `BertForMultipleChoice`, a
-    `SpanBertBackbone` a `BertModel` without pooler: load that with
-    `add_pooling_layer=False`.
+    A `SpanBertPretrainer` becomes a `BertForMaskedLM`, or a `BertForPreTraining` if it
+    has a next sentence head. `transformers` has no class for the SBO head: it is
+    written to `span_boundary_head.safetensors`, which `from_preset` reads. A
+    `SpanBertQuestionAnswerer` becomes a `BertForQuestionAnswering`, a
+    `SpanBertTextClassifier` or `SpanBertRelationExtractor` a
+    `BertForSequenceClassification`, and a `SpanBertTokenClassifier` a
+    `BertForTokenClassification`, with the names of their labels. A
+    `SpanBertMultipleChoice` becomes a `BertForMultipleChoice`, and a
+    `SpanBertBackbone` a `BertModel`: load it with `add_pooling_layer=False` unless the
+    backbone has a pooled output.
 
     Args:
         model: `SpanBertBackbone`, or a task that `transformers` has a class for.
-        path: string. A new or empty folder. It is there whole or not at all.
-        tokenizer: `SpanBertTokenizer`. Defaults to `None`, that of the model's
-            preprocessor; without any no vocabulary is written.
+        path: string. A new or empty folder. After an error it is not written at all.
+        tokenizer: `SpanBertTokenizer`. Defaults to `None`: the tokenizer of the
+            model's preprocessor. Without any, no vocabulary is written.
 
     Raises:
-        ValueError: where `path` holds something, `tokenizer` has another size
-            than the model, or the model is of another class.
+        ValueError: if `path` is not empty, `tokenizer` has another size than the
+            model, or the model is of another class.
 
     Example:
     ```python
@@ -177,8 +177,9 @@ def to_huggingface(
         "pad_token_id": 0 if tokenizer is None else tokenizer.pad_token_id,
         **model.checkpoint_settings(),
     }
-    parts = [] if is_encoder else model.parts_for(model.get_config())
-    tensors = tensors_of(model, model.checkpoint_settings(), [backbone.checkpoint_part, *parts])
+    groups = model.tensor_groups_for(model.get_config())
+    groups = groups if is_encoder else [backbone.tensor_group, *groups]
+    tensors = checkpoint_tensors(model, model.checkpoint_settings(), groups)
     with files.new_folder(path) as folder:
         huggingface.write_huggingface(folder, config, tensors, is_encoder)
         if tokenizer is not None:
@@ -203,17 +204,17 @@ def convert(
     """Converts a checkpoint to a keras-hub preset, or a preset to Hugging Face.
 
     Args:
-        source: string. What `from_preset` takes.
+        source: string. A preset or checkpoint that `from_preset` accepts.
         destination: string. A new or empty folder.
         num_heads: int. See `from_fairseq`. Defaults to `None`.
-        vocabulary: string. A `vocab.txt` or `tokenizer.json` in place of the
-            source's. Defaults to `None`.
-        next_sentence: bool. Whether a pretrainer gets BERT's head for pairs of
-            segments, with its pooler. Defaults to `False`: where a checkpoint
-            has them, they are left unused.
+        vocabulary: string. A `vocab.txt` or `tokenizer.json` to use instead of
+            that of the source. Defaults to `None`.
+        next_sentence: bool. Whether a pretrainer gets BERT's next sentence head
+            and its pooler. Defaults to `False`: those of a checkpoint are not
+            used.
 
     Returns:
-        string, the report: what was loaded, left unused, started fresh.
+        string. A report of the weights that were loaded, left unused or newly initialized.
 
     Raises:
         ValueError: see `from_huggingface` and `to_huggingface`.
@@ -223,11 +224,11 @@ def convert(
     if isinstance(opened, str):
         if next_sentence:
             raise ValueError(
-                "`next_sentence` is for other libraries' checkpoints. Received: the preset "
-                f"{source}"
+                "`next_sentence` applies only to checkpoints of other libraries. Received: the "
+                f"preset {source}"
             )
         if not os.path.isdir(opened):
-            raise ValueError(f"SOURCE must be there. Received: {source}")
+            raise ValueError(f"SOURCE must exist. Received: {source}")
         model = _load_preset(opened)
         tokenizer = None
         if isinstance(model, SpanBertBackbone) and presets.has_tokenizer(opened):
@@ -235,10 +236,10 @@ def convert(
         to_huggingface(model, destination, tokenizer)
         rows = [f"{'written':<15}{w.path:<70}{tuple(w.shape)}" for w in model.weights]
         return "\n".join([*rows, f"{len(rows)} written, for {model.huggingface_class}"])
-    cls = task_of(opened)
+    cls = infer_task_class(opened)
     if next_sentence and cls is not SpanBertPretrainer:
         raise ValueError(
-            f"`next_sentence` is for pretrainers. Received: {source}, of a {cls.__name__}"
+            f"`next_sentence` applies only to pretrainers. Received: {source}, a {cls.__name__}"
         )
     model = cls.from_checkpoint(opened, **({"next_sentence": True} if next_sentence else {}))
     with files.new_folder(destination) as folder:
@@ -247,8 +248,8 @@ def convert(
 
 
 @contextlib.contextmanager
-def without_log() -> Iterator[None]:
-    """Holds the library's warnings back, where a report says the same."""
+def suppress_warnings() -> Iterator[None]:
+    """Context manager that suppresses the library's warnings, which a report repeats."""
     log = logging.getLogger("keras_spanbert")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -259,23 +260,23 @@ def without_log() -> Iterator[None]:
 
 
 def _classes():
-    """The classes that `transformers` has a counterpart of, by name."""
+    """Returns the classes that have a counterpart in `transformers`, by name."""
     tasks = [model_class(task) for task in TASKS]
     classes = [SpanBertBackbone, *(cls for cls in tasks if cls.huggingface_class)]
     return {cls.__name__: cls for cls in classes}
 
 
-def task_of(checkpoint):
-    """The class of the task whose own head a checkpoint has: to pretrain, if it has no other."""
+def infer_task_class(checkpoint):
+    """Returns the class of the task whose head a checkpoint has, else the pretrainer."""
     classes = [model_class(task) for task in reversed(TASKS)]
     architectures = checkpoint.config.get("architectures") or []
-    # Heads of several tasks have the same tensors.
+    # The heads of several tasks have the same tensors.
     named = [cls for cls in classes if cls.huggingface_class in architectures]
     return next((cls for cls in [*named, *classes] if cls.is_in(checkpoint)), SpanBertPretrainer)
 
 
 def _load_preset(folder):
-    """The model of a keras-hub preset, of the class that it was saved as."""
+    """Loads a keras-hub preset as a model of the class that it was saved as."""
     saved_as = presets.task_class(folder) or presets.backbone_class(folder)
     if saved_as not in _classes():
         raise ValueError(

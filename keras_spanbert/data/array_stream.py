@@ -1,36 +1,39 @@
-"""Shuffled batches of rows without end, from any step on."""
+"""Endless shuffled batches of rows, which can start at any step."""
 
+import copy
 import dataclasses
+import itertools
 
 import numpy as np
 
-from keras_spanbert.optional import import_tensorflow
+from keras_spanbert.optional import require
 
 
 def check_batch_size(batch_size: int, num_rows: int) -> None:
-    """Raises a ValueError where a batch has more rows than there are, if there are any."""
+    """Raises `ValueError` if a batch would have more rows than the data. Accepts empty data."""
     if batch_size < 1 or 0 < num_rows < batch_size:
         raise ValueError(
-            f"`batch_size` (--batch_size) must be from 1 to the data's {num_rows:,} rows. "
+            f"`batch_size` (--batch_size) must be from 1 to the number of rows, {num_rows:,}. "
             f"Received: batch_size={batch_size}"
         )
 
 
 def epoch_order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of an epoch's rows, `[num_rows]`, from the seed and the epoch alone."""
+    """Returns the order of an epoch's rows, `[num_rows]`, from the seed and the epoch."""
     return np.random.default_rng([seed, epoch]).permutation(num_rows)
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """The rows of each batch that are one process's.
+class BatchShard:
+    """The rows of each batch that belong to one process.
 
     Args:
-        batch_size: int, of all processes together.
-        part, num_parts: ints. Rows are shared evenly, in order.
+        batch_size: int. Batch size of all processes together.
+        part, num_parts: ints. The index of the part, from 0, and the number of
+            equal parts of consecutive rows.
 
     Raises:
-        ValueError: where they cannot be.
+        ValueError: if the rows cannot be split evenly.
     """
 
     batch_size: int
@@ -40,68 +43,111 @@ class Part:
     def __post_init__(self):
         if not 0 <= self.part < self.num_parts or self.batch_size % self.num_parts:
             raise ValueError(
-                "A batch must be shared evenly by parts, numbered from 0. Received: batch_size="
-                f"{self.batch_size}, part={self.part}, num_parts={self.num_parts}"
+                "`part` must be in [0, num_parts), and `batch_size` a multiple of `num_parts`. "
+                f"Received: batch_size={self.batch_size}, part={self.part}, "
+                f"num_parts={self.num_parts}"
             )
 
     @property
     def size(self) -> int:
-        """Rows of the part."""
+        """Number of rows of the shard."""
         return self.batch_size // self.num_parts
 
     @property
     def rows(self) -> slice:
-        """Where they are in the batch."""
+        """Slice of the batch with the rows of the shard."""
         return slice(self.part * self.size, (self.part + 1) * self.size)
+
+    def signature(self) -> tuple:
+        """Returns the `tf.TensorSpec`s of the rows' indices and weights."""
+        import tensorflow as tf
+
+        return tf.TensorSpec([self.size], tf.int64), tf.TensorSpec([self.size], tf.float32)
 
 
 class RowStream:
-    """The order of batches of numbered rows, and a place in it.
+    """Endless batches of row numbers, which can start at any step.
 
-    It is drawn anew in each epoch, from `seed` and the epoch alone. Epochs run
-    into one another.
+    Each epoch has a new random order, which depends on `seed` and the epoch.
 
     Args:
         num_rows: int.
         batch_size: int.
         seed: int.
+        whole_epochs: bool. Whether each epoch contains every row exactly once. If
+            the last batch is not full, rows of weight 0 are added. Defaults to
+            `False`: a batch can contain rows of two epochs.
 
     Raises:
-        ValueError: where there are no rows, or fewer than a batch has.
+        ValueError: if there are no rows, or fewer than `batch_size`.
     """
 
-    def __init__(self, num_rows: int, batch_size: int, seed):
+    def __init__(self, num_rows: int, batch_size: int, seed, whole_epochs: bool = False):
         if num_rows < 1:
-            raise ValueError(f"A stream must have a row or more. Received: num_rows={num_rows}")
+            raise ValueError(f"A stream must have at least one row. Received: num_rows={num_rows}")
         check_batch_size(batch_size, num_rows)
         self.num_rows = num_rows
         self.batch_size = batch_size
         self.seed = seed
+        self.whole_epochs = whole_epochs
         self.first_step = 0
 
+    @property
+    def num_batches(self) -> int:
+        """Number of batches per epoch, including a last one that is not full."""
+        return -(-self.num_rows // self.batch_size)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether batches have weights, because the last one of each epoch is not full."""
+        return self.whole_epochs and self.num_rows % self.batch_size > 0
+
     def start_at(self, step: int, state: dict | None = None) -> None:
-        """Has datasets made from now on start at batch `step`: see `TrainingStream`."""
-        before = (state or {}).get("num_rows", self.num_rows)
-        if before != self.num_rows:
+        """Makes new datasets start at batch `step`.
+
+        Args:
+            step: int.
+            state: dict, an earlier result of `state`. Defaults to `None`: no check
+                whether the data is the same.
+        """
+        if state not in (None, self.state()):
+            before = state.get("num_rows")
+            received = f"{before:,} rows at the start and {self.num_rows:,} now"
+            if before == self.num_rows:
+                received = f"{before:,} rows that have changed"
             raise ValueError(
-                f"The data must have the {before:,} rows that it had until a run ends; a new run "
-                f"(--preset) trains its model on others. Received: {self.num_rows:,} rows"
+                "The data must be the same until the run ends. To train the model on other data, "
+                f"start a new run (--preset). Received: {received}"
             )
         self.first_step = step
 
-    def consumed(self, step: int) -> None:
-        """See `TrainingStream`."""
-
-    def state(self, step: int) -> dict:
-        """See `TrainingStream`. The step says it all but for the number of rows, a check."""
+    def state(self) -> dict:
+        """Returns a description of the data that `start_at` compares: the number of rows."""
         return {"num_rows": self.num_rows}
 
+    def batch(self, step: int):
+        """Returns the batch `step` as NumPy arrays."""
+        stream = copy.copy(self)
+        stream.first_step = step
+        return next(stream.dataset().as_numpy_iterator())
+
     def num_tokens(self) -> tuple[int, int] | None:
-        """Tokens of an epoch, and with them the padding; `None` where it is not known."""
+        """Returns the tokens per epoch without and with padding, or `None` if unknown."""
         return None
 
     def _rows(self, step):
-        """Indices `[batch_size]` of the rows of each batch from `step` on."""
+        """Yields the row numbers and weights, `[batch_size]` each, of the batches from `step`."""
+        for rows in self._batches(step):
+            weights = np.zeros(self.batch_size, "float32")
+            weights[: len(rows)] = 1.0
+            yield np.resize(rows, self.batch_size), weights
+
+    def _batches(self, step):
+        if self.whole_epochs:
+            epoch, first = divmod(step, self.num_batches)
+            yield from self._epoch(epoch)[first:]
+            for later in itertools.count(epoch + 1):
+                yield from self._epoch(later)
         epoch, row = divmod(step * self.batch_size, self.num_rows)
         waiting = self._order(epoch)[row:]
         while True:
@@ -111,19 +157,26 @@ class RowStream:
             yield waiting[: self.batch_size]
             waiting = waiting[self.batch_size :]
 
+    def _epoch(self, epoch):
+        """Returns the rows of each batch of a whole epoch."""
+        order = self._order(epoch)
+        return [order[i : i + self.batch_size] for i in range(0, self.num_rows, self.batch_size)]
+
     def _order(self, epoch):
         return epoch_order(self.num_rows, self.seed, epoch)
 
 
 class ArrayStream(RowStream):
-    """Batches of the rows of arrays, in an order drawn anew in each epoch.
-
-    See `RowStream`.
+    """Endless shuffled batches of the rows of arrays, in a new order in each epoch.
 
     Args:
-        arrays: nested tuples and dicts of arrays with as many rows each.
+        arrays: nested tuples and dicts of arrays with the same number of rows.
+            With `whole_epochs`, `(x, y)` or `(x, y, sample_weight)`.
         batch_size: int.
         seed: int.
+        whole_epochs: bool. See `RowStream`. If it is `True`, the loss and metrics
+            must be weighted means, as with Keras's `"mean_with_sample_weight"`
+            and `weighted_metrics`. Defaults to `False`.
 
     Example:
     ```python
@@ -132,39 +185,48 @@ class ArrayStream(RowStream):
     ```
     """
 
-    def __init__(self, arrays, batch_size: int, seed):
-        tf = import_tensorflow("A stream")
+    def __init__(self, arrays, batch_size: int, seed, whole_epochs: bool = False):
+        tf = require("tensorflow", "A stream")
 
-        super().__init__(len(tf.nest.flatten(arrays)[0]), batch_size, seed)
+        super().__init__(len(tf.nest.flatten(arrays)[0]), batch_size, seed, whole_epochs)
         self.arrays = arrays
 
-    def batch(self, step: int):
-        """The batch `step`."""
-        tf = import_tensorflow("A stream")
-
-        rows = next(self._rows(step))
-        return tf.nest.map_structure(lambda array: array[rows], self.arrays)
-
     def num_tokens(self) -> tuple[int, int] | None:
-        """See `RowStream`; of inputs with a `padding_mask`."""
+        """See `RowStream`. Known if the inputs have a `padding_mask`."""
         inputs = self.arrays[0] if isinstance(self.arrays, tuple) else self.arrays
         mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
         return None if mask is None else (int(np.count_nonzero(mask)), int(np.size(mask)))
 
     def dataset(self, part: int = 0, num_parts: int = 1):
-        """`tf.data.Dataset` of batches, or of a process's rows of each.
+        """Returns a `tf.data.Dataset` of batches, or of one process's rows of each batch.
 
         Args:
-            part, num_parts: see `Part`. Default to all rows.
+            part, num_parts: see `BatchShard`. Default to `0`, `1`: all rows.
         """
-        tf = import_tensorflow("A stream")
+        tf = require("tensorflow", "A stream")
 
-        own = Part(self.batch_size, part, num_parts)
+        shard = BatchShard(self.batch_size, part, num_parts)
         rows = tf.data.Dataset.from_generator(
-            lambda: (rows[own.rows] for rows in self._rows(self.first_step)),
-            output_signature=tf.TensorSpec([own.size], tf.int64),
+            lambda: ((r[shard.rows], w[shard.rows]) for r, w in self._rows(self.first_step)),
+            output_signature=shard.signature(),
         )
         tensors = tf.nest.map_structure(tf.constant, self.arrays)
-        return rows.map(
-            lambda rows: tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
-        ).prefetch(tf.data.AUTOTUNE)
+
+        def gather(rows, weights):
+            batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
+            return apply_weights(batch, weights) if self.has_weights else batch
+
+        return rows.map(gather).prefetch(tf.data.AUTOTUNE)
+
+
+def apply_weights(batch: tuple, weights) -> tuple:
+    """Multiplies a batch's sample weights by `weights` `[B]`. Returns `(x, y, sample_weight)`."""
+    import tensorflow as tf
+
+    x, y, *given = batch
+
+    def times(array):
+        shape = [-1, *[1] * (array.shape.rank - 1)]
+        return array * tf.cast(tf.reshape(weights, shape), array.dtype)
+
+    return x, y, tf.nest.map_structure(times, given[0]) if given else weights

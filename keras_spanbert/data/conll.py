@@ -1,11 +1,10 @@
-"""Files of tagged words in columns, as CoNLL-2003's and WNUT 2017's."""
+"""Reads and writes files of tagged words in columns, such as CoNLL-2003 and WNUT 2017."""
 
 import itertools
 import os
 import re
 
-from keras_spanbert import files
-from keras_spanbert.data.examples import as_list
+from keras_spanbert.data.examples import as_list, check_not_empty, write_lines
 from keras_spanbert.data.text_files import read_lines
 from keras_spanbert.metrics.entities import read_tags
 
@@ -21,41 +20,41 @@ def read(
     convert: bool = True,
     entities: bool = True,
 ) -> list[dict]:
-    """Reads and checks files of a word a line, with its tag in one of the columns.
+    """Reads and checks files with a word and its tag on each line.
 
-    Columns stand between tabs, or where a line has none, between spaces; empty
-    ones at a line's end are none. A line of blanks ends a sentence, as does one
-    that begins with `-DOCSTART-`, which is left out.
+    Columns are separated by tabs, or by spaces in a line without tabs. Empty
+    columns at the end of a line are ignored. A blank line ends a sentence. So
+    does a line that starts with `-DOCSTART-`, which is skipped.
 
-    Tags are given in IOB2, whatever the file has: as conlleval reads them, an
-    `I-` that continues nothing starts an entity, as in the files of CoNLL-2003,
-    and `E-` and `S-` end one and are one.
+    Tags are converted to IOB2, as conlleval reads them: an `I-` that continues no
+    entity starts one, as in the files of CoNLL-2003. `E-` ends an entity and
+    `S-` is an entity of one word.
 
     Args:
         paths: string or list of strings.
-        column: int. Where the tag stands, counted from 0, or from the end with
-            -1; words stand in column 0. `None` reads words alone. Defaults to
-            `-1`, the last; of LitBank's entities 1 is the outermost layer.
-        needs_labels: bool. Whether each word must have a tag, where `column` is
-            not `None`. If not, sentences without are read too. Defaults to
+        column: int. Index of the tag's column, counted from 0, or from the end
+            with -1. Words are in column 0. `None` reads only words. Defaults to
+            `-1`, the last. In LitBank's entity files, 1 is the outermost layer.
+        needs_labels: bool. Whether each word must have a tag if `column` is not
+            `None`. If `False`, sentences without tags are accepted. Defaults to
             `True`.
-        types: list of strings, the types of entities that there may be, as of
-            the training set. Defaults to `None`, all.
-        convert: bool. Whether to give tags in IOB2. If not, they are as in the
-            file, as strict scores of predictions need them. Defaults to `True`.
-        entities: bool. Whether tags are of entities. If not, they may be any, as
-            parts of speech, `types` are those that there may be, and they are as in
-            the file. Defaults to `True`.
+        types: list of strings. The allowed entity types, such as those of the
+            training set. Defaults to `None`, all.
+        convert: bool. Whether to convert tags to IOB2. `False` keeps the tags of
+            the file, which strict scores of predictions need. Defaults to `True`.
+        entities: bool. Whether tags mark entities. If `False`, tags can be any
+            strings, such as parts of speech, `types` lists the allowed tags, and
+            tags are not converted. Defaults to `True`.
 
     Returns:
-        List of dicts, one a sentence: `words`, a list of strings; `tags`, a list
-        of `"O"`, `"B-"` or `"I-"` and a type, or `None`.
+        List of dicts, one per sentence: `words`, a list of strings, and `tags`, a
+        list of `"O"`, or `"B-"` or `"I-"` with a type, or `None`.
 
     Raises:
-        ValueError: where a line has no such column, an empty word, a tag of
-            another form or an unknown type, or another number of columns than
-            the sentence's first (path, line and rule are named), or there are no
-            sentences.
+        ValueError: if a line lacks the column, has an empty word, a malformed
+            tag, an unknown type, or not the same number of columns as the first
+            line of the sentence (the message has path, line and rule), or there
+            are no sentences.
 
     Example:
     ```python
@@ -72,24 +71,22 @@ def read(
     for path in as_list(paths):
         for rows in _sentences(path):
             examples.append(_example(rows, column, needs_labels, types, convert, entities))
-    if not examples:
-        raise ValueError(f"{paths} must hold sentences. Received: none")
-    return examples
+    return check_not_empty(examples, paths, "sentences")
 
 
 def has_tags(path: str | os.PathLike, types=()) -> bool:
-    """Whether a file is of words with their tags, for `read`, rather than of texts.
+    """Returns whether a file contains words with tags for `read`, rather than texts.
 
-    So it is where each line that is not blank ends in a tag of entities behind a
-    word, and where in any line such a tag, or one of `types`, stands behind a tab:
-    with it one file may have lines that `read` refuses.
+    It does if each line that is not blank ends with an entity tag after a word,
+    or if any line has such a tag, or one of `types`, after a tab. In the second
+    case the file may have lines that `read` rejects.
 
     Args:
         path: string.
-        types: list of strings, other tags that there may be. Defaults to `()`.
+        types: list of strings. Other tags that may occur. Defaults to `()`.
 
     Raises:
-        ValueError: where a line is not UTF-8, or the file is damaged gzip.
+        ValueError: if a line is not UTF-8, or the file is a damaged gzip file.
 
     Example:
     ```python
@@ -109,17 +106,17 @@ def has_tags(path: str | os.PathLike, types=()) -> bool:
 
 
 def tag_names(examples) -> list[str]:
-    """The tags that models of examples give, which always make whole entities.
+    """Returns the tags for a model of these examples. They can form any whole entity.
 
     Args:
-        examples: list of dicts, of `read`, with tags.
+        examples: list of dicts from `read`, with tags.
 
     Returns:
-        List of strings: `"O"`, then for each type of entity, in the order of the
-        alphabet, `B-` and `I-` with it, whether both stand in `examples` or one.
+        List of strings: `"O"`, then `B-` and `I-` with each type of entity, in
+        alphabetical order. Both are included even if only one is in `examples`.
 
     Raises:
-        ValueError: where a sentence has no tags.
+        ValueError: if a sentence has no tags.
 
     Example:
     ```python
@@ -135,10 +132,10 @@ def tag_names(examples) -> list[str]:
 
 
 def to_iob2(tags) -> list[str]:
-    """Tags of one sentence in IOB2, as `read` gives them: see there.
+    """Converts the tags of one sentence to IOB2: see `read`.
 
     Raises:
-        ValueError: where a tag is of another form.
+        ValueError: if a tag is malformed.
 
     Example:
     ```python
@@ -154,23 +151,23 @@ def to_iob2(tags) -> list[str]:
 def write_predictions(
     path: str | os.PathLike, examples, predictions, delimiter: str = "\t", entities: bool = True
 ) -> None:
-    """Writes words with predicted tags, as the official scorers read them, whole or not at all.
+    """Writes words with predicted tags for the official scorers, atomically.
 
-    A line is the word, the tag of `examples` where there is one, and the
-    predicted tag; an empty line ends a sentence.
+    A line has the word, the tag of `examples` if any, and the predicted tag. An
+    empty line ends a sentence.
 
     Args:
         path: string.
-        examples: list of dicts, of `read`.
-        predictions: list of lists of tags, one a word.
-        delimiter: string. Defaults to a tab, as WNUT's scorer wants it;
-            conlleval wants `" "`.
-        entities: bool. Whether tags are of entities: see `read`. Defaults to `True`.
+        examples: list of dicts from `read`.
+        predictions: list of lists of tags, one per word.
+        delimiter: string. Defaults to a tab, which WNUT's scorer expects.
+            conlleval expects `" "`.
+        entities: bool. Whether tags mark entities: see `read`. Defaults to `True`.
 
     Raises:
-        ValueError: where tags are not as many as words, one is of another form,
-            or a word or tag is empty or has a delimiter or line end.
-        OSError: where the file cannot be written.
+        ValueError: if the numbers of tags and words differ, a tag is malformed,
+            or a word or tag is empty or contains a delimiter or line end.
+        OSError: if the file cannot be written.
 
     Example:
     ```python
@@ -179,40 +176,35 @@ def write_predictions(
     keras_spanbert.data.conll.write_predictions("predictions.txt", examples, predictions)
     ```
     """
-    if len(examples) != len(predictions):
-        raise ValueError(
-            f"`predictions` must be one list for each sentence. Received: {len(predictions)} for "
-            f"{len(examples)} sentences"
-        )
-    lines = []
-    for i, (example, tags) in enumerate(zip(examples, predictions)):
-        columns = [example["words"], *([example["tags"]] if example.get("tags") else []), tags]
-        if len(tags) != len(example["words"]):
+
+    def sentence(example, numbered):
+        i, tags = numbered
+        words = example["words"]
+        if len(tags) != len(words):
             raise ValueError(
                 f"`predictions` must have a tag for each word. Received: {len(tags)} for "
-                f"{len(example['words'])} words in predictions[{i}]"
+                f"{len(words)} words in predictions[{i}]"
             )
-        for cells in zip(*columns):
-            tag = cells[-1]
+        for word, tag in zip(words, tags):
             if not isinstance(tag, str) or (entities and not _TAG.fullmatch(tag)):
                 raise ValueError(
                     f"A tag must be {'O or B-type, I-type' if entities else 'a string'}. Received: "
                     f"{tag!r:.80} in predictions[{i}]"
                 )
-            for cell in (cells[0], tag):
+            for cell in (word, tag):
                 if not cell.strip() or re.search(rf"[\r\n{re.escape(delimiter)}]", cell):
                     raise ValueError(
-                        f"Words and tags must not be empty, nor have {delimiter!r} or line ends. "
+                        f"Words and tags must not be empty or contain {delimiter!r} or line ends. "
                         f"Received: {cell!r:.80}"
                     )
-            lines.append(delimiter.join(cells) + "\n")
-        lines.append("\n")
-    with files.replacing(os.fspath(path)) as file:
-        file.writelines(lines)
+        columns = [words, *([example["tags"]] if example.get("tags") else []), tags]
+        return "".join(delimiter.join(cells) + "\n" for cells in zip(*columns))
+
+    write_lines(path, examples, list(enumerate(predictions)), sentence)
 
 
 def _sentences(path):
-    """Lists of `(place, cells)`, one a sentence."""
+    """Yields lists of `(place, cells)`, one list per sentence."""
     rows = ((place, _cells(line)) for place, line in read_lines(path))
     for is_sentence, group in itertools.groupby(rows, lambda row: row[1] is not None):
         if is_sentence:
@@ -220,7 +212,7 @@ def _sentences(path):
 
 
 def _cells(line):
-    """The columns of a line, `None` where it ends a sentence."""
+    """Returns the columns of a line, or `None` if it ends a sentence."""
     if not line.strip(" \t"):
         return None
     cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
@@ -235,19 +227,19 @@ def _example(rows, column, needs_labels, types, convert, entities):
     is_tagged = column is not None and len(first) > 1
     if needs_labels and column is not None and not is_tagged:
         raise ValueError(
-            f"{first_place}: a line must be a word and its tag, between tabs or spaces; "
-            f"needs_labels=False reads words alone. Received: {first!r:.80}"
+            f"{first_place}: a line must be a word and its tag, separated by a tab or spaces. "
+            f"needs_labels=False reads only words. Received: {first!r:.80}"
         )
     if is_tagged and not (-len(first) < column < len(first) and column):
         raise ValueError(
             f"{first_place}: `column` (--label_column) must be one of the columns after the first, "
-            f"1 to {len(first) - 1}, or -1 and so on from the end. Received: column={column}"
+            f"1 to {len(first) - 1}, or -1, -2, ... from the end. Received: column={column}"
         )
     for place, cells in rows:
         if len(cells) != len(first):
             raise ValueError(
-                f"{place}: the lines of a sentence must have one number of columns, {len(first)} "
-                f"here. Received: {len(cells)}, {cells!r:.80}"
+                f"{place}: the lines of a sentence must have the same number of columns, "
+                f"{len(first)} here. Received: {len(cells)}, {cells!r:.80}"
             )
         if not cells[0]:
             raise ValueError(f"{place}: a word must not be empty. Received: {cells!r:.80}")
@@ -261,7 +253,7 @@ def _example(rows, column, needs_labels, types, convert, entities):
 
 
 def check_tag(tag: str, types, place: str, entities: bool = True) -> None:
-    """Raises a ValueError where a tag is of another form, or not one of those there may be."""
+    """Raises a `ValueError` if a tag is malformed or not allowed."""
     if not entities:
         if not tag.strip() or (types is not None and tag not in types):
             rule = "not be empty" if types is None else f"be one of {', '.join(types)}"

@@ -1,20 +1,21 @@
-"""Files with coreference: the released jsonlines, CoNLL-2012 and LitBank."""
+"""Reads and writes coreference files: the released jsonlines, CoNLL-2012 and LitBank."""
 
 import os
 
 from keras_spanbert import files
-from keras_spanbert.data.coreference_conll import read_conll, write_conll
+from keras_spanbert.data.coreference_conll import nested_clusters, read_conll, write_conll
 from keras_spanbert.data.coreference_documents import (
     check_document,
     clusters_in_words,
     pair_with_clusters,
 )
-from keras_spanbert.data.examples import as_list
+from keras_spanbert.data.examples import as_list, check_not_empty
 from keras_spanbert.data.text_files import read_json_lines
 
 __all__ = [
     "check_document",
     "clusters_in_words",
+    "nested_clusters",
     "read",
     "write_conll",
     "write_jsonlines",
@@ -25,37 +26,43 @@ _CONLL = (".conll", "_conll")
 
 
 def read(paths) -> list[dict]:
-    """Reads and checks documents with coreference, of any of the formats.
+    """Reads and checks documents with coreference, in any of the formats.
 
-    A document is a dict that JSON can hold, of one meaning in all formats:
+    A document is a dict with JSON values. Its keys mean the same in all formats:
 
-    - `doc_key`: string. A document's id, and `_` with the number of its part
-      where a CoNLL file has parts. Its first two letters may name the genre.
-    - `sentences`: list of lists of strings: words, or in `.jsonlines` of the
-      released scripts subtokens, of which a list is a segment.
+    - `doc_key`: string. The document's id, followed by `_` and the number of its
+      part if a CoNLL file has parts. Its first two letters may name the genre.
+    - `sentences`: list of lists of strings. The strings are words, and a list is
+      a sentence. In the released scripts' `.jsonlines` the strings are subtokens,
+      and a list is a segment.
     - `speakers`: parallel to `sentences`, `"-"` for none.
-    - `clusters`: list of clusters, each a list of mentions `[start, end]`, both
-      within it, that count the strings of all `sentences`. A mention that
-      stands twice in the file does so here.
+    - `clusters`: list of clusters, each a list of mentions `[start, end]`. Both
+      are included in the mention and count the strings of all `sentences`. A
+      mention that occurs twice in the file occurs twice here.
 
-    Those in subtokens have `sentence_map` and `subtoken_map` too, the sentence
-    and the word of each. JSON lines stay as they are: what they do not have,
-    such as `clusters` of text to predict, is not added, and more is kept. CoNLL
-    documents also have `part`, the number as it was written.
+    Documents in subtokens also have `sentence_map` and `subtoken_map`, the
+    sentence and the word of each subtoken. JSON lines are not changed: missing
+    keys, such as the `clusters` of text to predict, are not added, and other keys
+    are kept. CoNLL documents also have `part`, the number as written in the file.
 
     Args:
-        paths: string or list of strings. `.jsonlines` and `.jsonl` hold a JSON
-            object a line. `.conll` and what ends in `_conll`, as OntoNotes' files
-            do, have the columns of CoNLL-2012 between spaces or tabs, with
-            coreference in the last one, where `-`, `_` or nothing is no mention;
-            LitBank's are such files.
+        paths: string or list of strings. `.jsonlines` and `.jsonl` files have a
+            JSON object per line. `.conll` files and names ending in `_conll`, as
+            in OntoNotes, have the columns of CoNLL-2012, separated by spaces or
+            tabs. LitBank's files have them too. The last column has the
+            coreference, with `-`, `_` or nothing for no mention. A cell is read
+            as by the official scorer v8.01: first mentions of one word such as
+            `(1)`, then all brackets that open, then all that close. A bracket
+            closes the last open mention of its cluster. So `1)|(1` is a mention
+            of one word and the end of a longer one.
 
     Returns:
         List of documents.
 
     Raises:
-        ValueError: where a file is of no such name, not UTF-8, not of its form
-            (path, line and rule are named), or there are no documents.
+        ValueError: if a file's name has another ending, the file is not UTF-8 or
+            is malformed (the message has path, line and rule), or there are no
+            documents.
 
     Example:
     ```python
@@ -80,9 +87,7 @@ def read(paths) -> list[dict]:
                 f"A file with coreference must end in {', '.join([*_JSONLINES, *_CONLL])}. "
                 f"Received: {path}"
             )
-    if not documents:
-        raise ValueError(f"{paths} must hold documents. Received: none")
-    return documents
+    return check_not_empty(documents, paths, "documents")
 
 
 def _read_jsonlines(path):
@@ -92,18 +97,18 @@ def _read_jsonlines(path):
 
 
 def write_jsonlines(path: str | os.PathLike, documents, predicted_clusters=None) -> None:
-    """Writes documents as JSON lines, whole or not at all.
+    """Writes documents as JSON lines, atomically.
 
     Args:
         path: string.
-        documents: list of dicts, as `keras_spanbert.data.coreference.read` gives.
+        documents: list of dicts from `keras_spanbert.data.coreference.read`.
         predicted_clusters: list of clusters for each document, as lists of
-            `[start, end]`, which are written as `predicted_clusters`, as in the
-            released code. Defaults to `None`: the documents as they are.
+            `[start, end]`. They are written as `predicted_clusters`, as in the
+            released code. Defaults to `None`: write only the documents.
 
     Raises:
-        ValueError: where a document is not of the form, or a mention not in it.
-        OSError: where the file cannot be written.
+        ValueError: if a document is malformed, or a mention is not in its document.
+        OSError: if the file cannot be written.
 
     Example:
     ```python

@@ -1,4 +1,4 @@
-"""Files of CoNLL-2012 and LitBank, with coreference in their last column."""
+"""Reads and writes CoNLL-2012 files, which have the coreference in the last column."""
 
 import collections
 import os
@@ -8,11 +8,11 @@ from keras_spanbert import files
 from keras_spanbert.data.coreference_documents import check_document, pair_with_clusters
 from keras_spanbert.data.text_files import read_lines
 
-# Document, part, number, word, five of syntax, speaker, entities, coreference; predicates, of
-# which a sentence may have none, stand before the last.
+# Columns: document, part, number, word, five of syntax, speaker, entities, any number of
+# predicates, coreference.
 _WORD, _SPEAKER = 3, 9
-_FEWEST_COLUMNS = 12
-# What stands for "none" in OntoNotes and in LitBank.
+_MIN_COLUMNS = 12
+# Values that mean "none" in OntoNotes and in LitBank.
 _NONE = ("-", "_", "")
 
 _BEGIN = re.compile(r"#\s*begin document \((.*)\);?(?:\s*part (\d{1,9}))?\s*")
@@ -24,7 +24,7 @@ _CELL = re.compile(r"[^ \t\r\n](?:[^\t\r\n]*[^ \t\r\n])?")
 
 
 def read_conll(path: str | os.PathLike) -> list[dict]:
-    """Reads a file of CoNLL-2012's columns; see `keras_spanbert.data.coreference.read`."""
+    """Reads a file with CoNLL-2012's columns: see `keras_spanbert.data.coreference.read`."""
     documents = []
     document = None
     place = str(path)
@@ -38,29 +38,29 @@ def read_conll(path: str | os.PathLike) -> list[dict]:
                 document = None
             else:
                 raise ValueError(
-                    f"{place}: a line of # must be `#begin document (id); part 000`, once the last "
-                    f"document has ended, or `#end document`. Received: {line!r:.80}"
+                    f"{place}: a line with # must be `#begin document (id); part 000`, after the "
+                    f"end of the last document, or `#end document`. Received: {line!r:.80}"
                 )
         elif not line.strip(" \t"):
             if document is not None:
                 document.end_sentence()
         elif document is None:
             raise ValueError(
-                f"{place}: words must stand between `#begin document (id); part 000` and "
+                f"{place}: words must be between `#begin document (id); part 000` and "
                 f"`#end document`. Received: {line!r:.80}"
             )
         else:
             document.add_word(line, place)
     if document is not None:
         raise ValueError(
-            f"{place}: a document must close with `#end document`. Received: the end of the file, "
-            f"while that of {document.place} is open"
+            f"{place}: a document must end with `#end document`. Received: the end of the file "
+            f"in the document that starts at {document.place}"
         )
     return documents
 
 
 class _DocumentReader:
-    """Collects the lines of a document that begins at `place`."""
+    """Collects the lines of a document that starts at `place`."""
 
     def __init__(self, name, part, place):
         self.place = place
@@ -68,22 +68,22 @@ class _DocumentReader:
         self._part = part
         self._sentences = []
         self._speakers = []
-        self._columns = None  # Of the sentence that is open.
+        self._columns = None  # Number of columns of the current sentence.
         self._size = 0
         self._clusters = {}
-        self._open = collections.defaultdict(list)  # Where mentions start, as (word, place).
+        self._open = collections.defaultdict(list)  # (word, place) of each open mention's start.
 
     def end_sentence(self):
         self._columns = None
 
     def add_word(self, line, place):
-        # A cell between tabs may be empty.
+        # A cell between two tabs may be empty.
         cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
         cells = [cell.strip(" ") for cell in cells]
-        if len(cells) < _FEWEST_COLUMNS:
+        if len(cells) < _MIN_COLUMNS:
             raise ValueError(
-                f"{place}: a line must have {_FEWEST_COLUMNS} columns or more, between tabs or "
-                f"spaces. Received: {len(cells)}, {line!r:.80}"
+                f"{place}: a line must have at least {_MIN_COLUMNS} columns, separated by tabs "
+                f"or spaces. Received: {len(cells)}, {line!r:.80}"
             )
         if self._columns is None:
             self._columns = len(cells)
@@ -91,7 +91,7 @@ class _DocumentReader:
             self._speakers.append([])
         if len(cells) != self._columns:
             raise ValueError(
-                f"{place}: the lines of a sentence must have one number of columns, "
+                f"{place}: the lines of a sentence must have the same number of columns, "
                 f"{self._columns} here. Received: {len(cells)}, {line!r:.80}"
             )
         if not cells[_WORD]:
@@ -105,18 +105,13 @@ class _DocumentReader:
     def _add_mentions(self, cell, place):
         if not _BRACKETS.fullmatch(cell):
             raise ValueError(
-                f"{place}: the last column must be `-` or of `(1`, `1)` and `(1)` with | between. "
+                f"{place}: the last column must be `-`, or `(1`, `1)` and `(1)` separated by |. "
                 f"Received: {cell!r:.80}"
             )
-        brackets = cell.split("|")
-        # The order in which the official scorer meets clusters, on which the scores of mentions
-        # that stand twice depend: first those of one word.
-        for bracket in sorted(brackets, key=lambda bracket: not bracket.endswith(")")):
-            if bracket.startswith("("):
-                self._clusters.setdefault(bracket.strip("()"), [])
-        for bracket in brackets:
+        for bracket in sorted(cell.split("|"), key=_scorer_pass):
             cluster = bracket.strip("()")
             if bracket.startswith("("):
+                self._clusters.setdefault(cluster, [])
                 self._open[cluster].append((self._size, place))
             if bracket.endswith(")"):
                 if not self._open[cluster]:
@@ -124,7 +119,7 @@ class _DocumentReader:
                         f"{place}: a mention must open before it closes. Received: {bracket!r} in "
                         f"{cell!r:.80} without `({cluster}`"
                     )
-                # The last one opened: mentions of a cluster may be nested.
+                # Closes the last open mention, because mentions of a cluster may be nested.
                 start, _ = self._open[cluster].pop()
                 self._clusters[cluster].append([start, self._size])
 
@@ -145,26 +140,35 @@ class _DocumentReader:
         }
 
 
-def write_conll(path: str | os.PathLike, documents, predicted_clusters=None) -> None:
-    """Writes documents in the columns of CoNLL-2012, whole or not at all.
+def _scorer_pass(bracket):
+    """Sorts a cell's brackets as the official scorer reads them: `(1)`, then `(1`, then `1)`."""
+    opens, closes = bracket.startswith("("), bracket.endswith(")")
+    return not (opens and closes), closes
 
-    There are 13 columns between tabs, of which document, part, number, word,
-    speaker and coreference are filled, as the official scorer reads them. It
-    matches documents by their `#begin` lines: these are as they were read, and
-    `part 000` where a `doc_key` that was not read from such a file ends in `_0`.
+
+def write_conll(path: str | os.PathLike, documents, predicted_clusters=None) -> None:
+    """Writes documents in the columns of CoNLL-2012, atomically.
+
+    There are 13 columns separated by tabs. Document, part, number, word, speaker
+    and coreference are filled in, as the official scorer reads them. The scorer
+    matches documents by their `#begin` lines. These are written as they were read.
+    A `doc_key` from another format that ends in `_0` gets `part 000`.
 
     Args:
         path: string.
         documents: list of dicts in words, as
-            `keras_spanbert.data.coreference.read` gives; `clusters` may be missing.
+            `keras_spanbert.data.coreference.read` returns them. `clusters` may be missing.
         predicted_clusters: list of clusters for each document, as lists of
             `[start, end]` in words. Defaults to `None`, the documents' `clusters`.
 
     Raises:
-        ValueError: where a document is in subtokens, or not of the form; a word
-            or name has tabs, line ends or blanks at its ends; or two mentions of a
-            cluster cross, which the format cannot say.
-        OSError: where the file cannot be written.
+        ValueError: if a document is in subtokens or malformed; a word or name is
+            empty, or has tabs, line ends, or blanks at its ends; a document's
+            name starts with `#`; or two mentions of one cluster cross, or one ends
+            at the word where the other begins. The columns cannot express such
+            mentions. Use `write_jsonlines` to keep them, or `nested_clusters` to
+            leave some out.
+        OSError: if the file cannot be written.
 
     Example:
     ```python
@@ -185,7 +189,7 @@ def write_conll(path: str | os.PathLike, documents, predicted_clusters=None) -> 
         _document_text({**document, "clusters": clusters}, f"documents[{i}]")
         for i, (document, clusters) in enumerate(pairs)
     ]
-    with files.replacing(os.fspath(path)) as file:
+    with files.atomic_write(os.fspath(path)) as file:
         file.writelines(texts)
 
 
@@ -198,7 +202,12 @@ def _document_text(document, place):
         )
     name, part = _name_and_part(document)
     _check_cell(name, place)
-    column = _coreference_column(document["clusters"], size, place)
+    if name.startswith("#"):
+        raise ValueError(
+            f"{place}: a document's name must not start with `#`, as other lines do. "
+            f"Received: {name!r:.80}"
+        )
+    column = _coreference_column(document["clusters"], size, f"{place}, {document['doc_key']!r}")
     lines = [f"#begin document ({name});" + (f" part {part}" if part else "")]
     at = 0
     for s, sentence in enumerate(document["sentences"]):
@@ -216,8 +225,8 @@ def _document_text(document, place):
 def _check_cell(cell, place):
     if not _CELL.fullmatch(cell):
         raise ValueError(
-            f"{place}: words and names must have no tabs or line ends, nor blanks at their ends, "
-            f"and not be empty. Received: {cell!r:.80}"
+            f"{place}: words and names must not be empty, have blanks at their ends, or contain "
+            f"tabs or line ends. Received: {cell!r:.80}"
         )
 
 
@@ -230,7 +239,7 @@ def _name_and_part(document):
 
 
 def _coreference_column(clusters, size, place):
-    """The last column's cells: what closes, what is of one word, then what opens."""
+    """Returns the cells of the last column: closing brackets, single words, opening brackets."""
     closing, single, opening = ([[] for _ in range(size)] for _ in range(3))
     for c, mentions in enumerate(clusters):
         _check_nested(mentions, f"{place}, cluster {c}")
@@ -242,7 +251,7 @@ def _coreference_column(clusters, size, place):
                 closing[end].append((start, f"{c})"))
     cells = []
     for closed, of_one, opened in zip(closing, single, opening):
-        # What began last closes first, and what is longest opens first.
+        # The mention that started last closes first, and the longest opens first.
         closed, opened = (
             [bracket for _, bracket in sorted(some, key=lambda item: -item[0])]
             for some in [closed, opened]
@@ -251,15 +260,51 @@ def _coreference_column(clusters, size, place):
     return cells
 
 
-def _check_nested(mentions, place):
-    ends = []  # Of the mentions that the next one may be in, the outermost first.
+def _split_nested(mentions):
+    """Returns the mentions of a cluster that columns can express, and pairs that they cannot."""
+    held, pairs = [], []
+    outer = []  # Mentions that may contain the next one, the outermost first.
     for start, end in sorted(mentions, key=lambda mention: (mention[0], -mention[1])):
-        # At the word where one ends another may begin: what closes stands first.
-        while ends and ends[-1] <= start:
-            ends.pop()
-        if ends and ends[-1] < end:
-            raise ValueError(
-                f"{place}: mentions of a cluster must not cross, since a bracket closes the last "
-                f"one opened. Received: {[start, end]}, which crosses one that ends at {ends[-1]}"
-            )
-        ends.append(end)
+        while outer and outer[-1][1] < start:
+            outer.pop()
+        # The official scorer reads brackets that open at a word before those that close there.
+        if start < end and outer and outer[-1][1] < end:
+            pairs.append((*outer[-1], start, end))
+        else:
+            outer.append((start, end))
+            held.append([start, end])
+    return held, pairs
+
+
+def _check_nested(mentions, place):
+    for pair in _split_nested(mentions)[1]:
+        raise ValueError(
+            f"{place}: two mentions of a cluster must not cross, and one must not end at the word "
+            "where the other begins, because in CoNLL columns a bracket closes the last open one. "
+            "Write .jsonlines to keep such mentions, or leave some out with `nested_clusters`. "
+            "Received: "
+            "[{}, {}] and [{}, {}]".format(*pair)
+        )
+
+
+def nested_clusters(clusters: list) -> list:
+    """Leaves out mentions so that `write_conll` can write the clusters of a document.
+
+    If two mentions of a cluster cross, or one ends at the word where the other
+    begins, only the first is kept. A cluster with only one mention left is
+    removed.
+
+    Args:
+        clusters: list of clusters, each a list of mentions `[start, end]`.
+
+    Returns:
+        List of clusters.
+
+    Example:
+    ```python
+    keras_spanbert.data.coreference.nested_clusters([[[0, 1], [1, 2], [4, 4]], [[5, 5], [7, 7]]])
+    # [[[0, 1], [4, 4]], [[5, 5], [7, 7]]]
+    ```
+    """
+    held = [_split_nested(cluster)[0] for cluster in clusters]
+    return [h for h, cluster in zip(held, clusters) if len(h) > 1 or len(h) == len(cluster)]

@@ -1,27 +1,27 @@
-"""The form of a document with coreference, whatever file it is from, and its check."""
+"""The format of a document with coreference, and its check."""
 
 import numbers
 
 from keras_spanbert.data.examples import check_text, field
 
-# Fields of clusters, which need not be there.
+# Optional keys with clusters.
 _CLUSTERS = ("clusters", "predicted_clusters")
 
 
 def check_document(document: dict, place: str = "document") -> int:
-    """Checks the form of a document, which is that of `keras_spanbert.data.coreference.read`.
+    """Checks the format of a document: see `keras_spanbert.data.coreference.read`.
 
     Args:
         document: dict.
-        place: string, which messages begin with. Defaults to `"document"`.
+        place: string. Prefix of error messages. Defaults to `"document"`.
 
     Returns:
-        The number of its tokens.
+        int. The number of its tokens.
 
     Raises:
-        ValueError: where `doc_key` or `sentences` is missing; something is of
-            another type; `speakers`, `sentence_map` or `subtoken_map` is not as
-            long as the text; a mention is not within it; or text has a lone
+        ValueError: if `doc_key` or `sentences` is missing, a value has the wrong
+            type, `speakers`, `sentence_map` or `subtoken_map` differs from the
+            text in length, a mention is not in the text, or text has a lone
             surrogate.
 
     Example:
@@ -50,7 +50,7 @@ def check_document(document: dict, place: str = "document") -> int:
         values = field(document, name, place, list) if name in document else None
         if values is not None and (len(values) != size or not all(map(_is_integer, values))):
             raise ValueError(
-                f"{place}: `{name}` must be one integer a token, {size} in all. Received: "
+                f"{place}: `{name}` must be one integer per token, {size} in total. Received: "
                 f"{len(values)}, {values!r:.80}"
             )
     for name in _CLUSTERS:
@@ -59,13 +59,13 @@ def check_document(document: dict, place: str = "document") -> int:
     return size
 
 
-def in_subtokens(document: dict) -> bool:
-    """Whether a document is in subtokens and segments, as the released scripts store it."""
+def has_subtokens(document: dict) -> bool:
+    """Returns whether a document is in subtokens and segments, as in the released scripts."""
     return "sentence_map" in document
 
 
-def check_labelled(documents) -> None:
-    """Raises a ValueError where a document has no clusters to train on or to score against."""
+def check_has_clusters(documents) -> None:
+    """Raises a `ValueError` if a document has no clusters to train on or to score against."""
     for number, document in enumerate(documents):
         if not isinstance(document, dict) or "clusters" not in document:
             name = document.get("doc_key", number) if isinstance(document, dict) else number
@@ -76,11 +76,11 @@ def check_labelled(documents) -> None:
 
 
 def clusters_in_words(document: dict, clusters=None) -> list:
-    """Clusters of a document that is in subtokens as spans of words.
+    """Converts clusters of a document in subtokens to spans of words.
 
-    A word is in a mention where a piece of it is, so that two mentions may
-    become one, which then stands twice: `keras_spanbert.metrics.coreference`
-    and the official scorer have a rule for that.
+    A word belongs to a mention if one of its subtokens does, so two mentions may
+    become equal. The mention is then listed twice, which
+    `keras_spanbert.metrics.coreference` and the official scorer handle.
 
     Args:
         document: dict with `subtoken_map`.
@@ -88,10 +88,10 @@ def clusters_in_words(document: dict, clusters=None) -> list:
             `None`, the document's.
 
     Returns:
-        List of lists of `[start, end]`, both within the mention.
+        List of lists of `[start, end]`, both included in the mention.
 
     Raises:
-        ValueError: where the document is in words already.
+        ValueError: if the document is already in words.
 
     Example:
     ```python
@@ -106,10 +106,10 @@ def clusters_in_words(document: dict, clusters=None) -> list:
 
 
 def pair_with_clusters(documents, predicted_clusters) -> list[tuple[dict, list]]:
-    """Each document with its predicted clusters."""
+    """Pairs each document with its predicted clusters."""
     if len(documents) != len(predicted_clusters):
         raise ValueError(
-            "`predicted_clusters` must be one list for each document. Received: "
+            "`predicted_clusters` must have one list per document. Received: "
             f"{len(predicted_clusters)} for {len(documents)} documents"
         )
     return list(zip(documents, predicted_clusters))
@@ -153,6 +153,6 @@ def _check_clusters(clusters, name, size, place):
                 )
             if not 0 <= mention[0] <= mention[1] < size:
                 raise ValueError(
-                    f"{place}: a mention must end where it starts or later, within the {size} "
+                    f"{place}: a mention must not end before it starts, and be within the {size} "
                     f"tokens of the text. Received: {name}[{c}][{m}]={mention!r:.80}"
                 )

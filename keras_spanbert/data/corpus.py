@@ -1,79 +1,75 @@
-"""Text files to blocks of tokens and masked batches, streamed.
+"""Reads text files as documents and blocks of tokens.
 
-Each pass over the corpus reads the files anew, a megabyte at a time, so that
-memory does not grow with them. A block never crosses a document's end
-(Joshi et al. 2020, section 4.2: "single contiguous segments").
+Files are read a megabyte at a time, so memory use does not depend on their size. A
+block does not cross the end of a document (Joshi et al. 2020, section 4.2: "single
+contiguous segments").
 """
 
-import itertools
+import hashlib
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from keras_spanbert import stores
-from keras_spanbert.data.array_stream import check_batch_size
-from keras_spanbert.data.blocks import (
-    BlockCutter,
-    PieceGroups,
-    TokenCounts,
-    group_pieces,
-    without_marks,
-)
+from keras_spanbert.data.annotated_text import SPAN_KINDS
+from keras_spanbert.data.blocks import BlockBuilder, chunk_pieces, remove_span_marks
 from keras_spanbert.data.document_lines import is_document_lines, read_document_lines
-from keras_spanbert.data.evaluation_blocks import EvaluationBlocks
-from keras_spanbert.data.file_ranges import FileRange, find_ranges, training_sizes, units_of
-from keras_spanbert.data.marked_text import SPAN_KINDS
-from keras_spanbert.data.masked_batches import check_corpus, evaluation_batches
+from keras_spanbert.data.file_ranges import FileRange, find_ranges
+from keras_spanbert.data.masked_batches import check_corpus
+from keras_spanbert.data.prepared import PreparedCorpus, prepare
 from keras_spanbert.data.text_files import DOCUMENT_BOUNDARIES, find_files, read_documents
-from keras_spanbert.data.training_stream import TrainingStream
+from keras_spanbert.data.training_stream import BlockDatasets
 from keras_spanbert.data.vocabulary import WordCounts, train_vocabulary
 
+# Increase this number if a change of the code gives other blocks. Otherwise the cache returns the
+# old ones.
+_BLOCKS_VERSION = 1
 
-class Corpus:
-    """Text files, split into documents, some of them held out.
 
-    Reads all files once, to check and count them.
+class Corpus(BlockDatasets):
+    """Text files split into documents, some of them held out.
+
+    The constructor reads all files once, to check and count them. Datasets and
+    streams first tokenize the text: see `prepared`.
 
     Args:
-        files: string or `os.PathLike`, or a list of these, paths or globs, of
-            plain or gzip UTF-8 text; of JSON lines (`.jsonl`), a document a line
+        files: string, `os.PathLike` or a list of these: paths or globs of UTF-8
+            text, plain or gzip. JSON lines (`.jsonl`) have a document per line,
             with its linguistic spans: see `document_lines`.
-        document_boundary: "file", "blank_line" or "line", where documents end.
+        document_boundary: "file", "blank_line" or "line". The end of a document.
             Defaults to `"file"`.
-        held_out: float in [0, 1). Share of documents to hold out: each n-th,
-            over the sorted files, whatever the seed; at most each second.
-            Defaults to `0.0`.
-        encoding_errors: "strict", or "replace" to read on behind bytes that are
+        held_out: float in [0, 1). Share of documents to hold out, at most a half.
+            Every n-th document is held out, with files sorted by name, whatever
+            the seed. Defaults to `0.0`.
+        encoding_errors: "strict", or "replace" to continue after bytes that are
             not UTF-8. Defaults to `"strict"`.
-        cross_documents: bool. Whether blocks go on from a document to the next
-            one of its file and split, behind a `[SEP]`, as RoBERTa's "full
-            sentences", but not from one range of a file to the next. Defaults
-            to `False`.
-        count_words: bool. Whether to count words in the same reading:
-            `train_vocabulary` then reads nothing. Defaults to `False`.
+        cross_documents: bool. Whether blocks continue from one document to the
+            next of the same file and split, with a `[SEP]` between them, like
+            RoBERTa's "full sentences". They never continue from one range of a
+            file to the next. Defaults to `False`.
+        count_words: bool. Whether to count words in the same pass, so that
+            `train_vocabulary` need not read the files again. Defaults to `False`.
 
     Attributes:
         num_documents: int.
-        num_characters: int.
-        evaluation_texts: list of strings, texts that `evaluation_dataset` or
-            `survey` came upon, of the first 4 million characters.
-        ranges: list of `FileRange`, all files or, of those above 64 MB, parts.
-        joins_ranges: bool. Whether a file's ranges are read together, and blocks
-            of `cross_documents` go on from one to the next, as before there
-            were any. `False` until it is set, before a stream is made.
-        lacks_spans: dict of each kind of linguistic spans, "entity" and
-            "noun_phrase", to the first place in each file that lacks them.
+        checksums: dict from each file to the SHA-256 sum of its text and spans.
+        ranges: list of `FileRange`: whole files, or parts of files above 64 MB.
+        lacks_spans: dict from each kind of linguistic span, "entity" and
+            "noun_phrase", to a list with the first document without annotations
+            of this kind in each file.
 
     Raises:
-        ValueError: where no file matches, or a file is empty or blank, binary,
-            or not UTF-8; or where there are too few documents to hold one out.
+        ValueError: if no file matches, a file is empty, blank, binary or not
+            UTF-8, or there are too few documents to hold one out.
 
     Example:
     ```python
     corpus = Corpus("texts/*.txt", held_out=0.05)
     tokenizer = SpanBertTokenizer(corpus.train_vocabulary(8000))
-    blocks = next(corpus.blocks(tokenizer, sequence_length=128))
+    preprocessor = SpanBertPretrainerPreprocessor(tokenizer, sequence_length=128)
+    model.fit(corpus.training_dataset(preprocessor, 32, seed=1), steps_per_epoch=1000)
     ```
     """
 
@@ -97,38 +93,43 @@ class Corpus:
         self.document_boundary = document_boundary
         self.encoding_errors = encoding_errors
         self.cross_documents = cross_documents
-        self.counted_blocks = {}  # By tokenizer, length and fewest tokens, for who would count.
-        self._seen = {}  # What objects of stores were at first.
+        self._seen = {}  # Versions of the files, to notice if one changes.
+        self._prepared = {}  # Results of `prepared`, by their keys.
         self.files = find_files(files)
         self.num_documents = 0
-        self.num_characters = 0
-        self.evaluation_texts = []
+        self.checksums = {}
         self.lacks_spans = {kind: [] for kind in SPAN_KINDS}
         self.ranges = []
-        self.joins_ranges = False
         self._held_out_every = max(2, round(1 / held_out)) if held_out else None
         self._words = WordCounts(self._held_out_every) if count_words else None
         for i, path in enumerate(self.files):
             first_document = self.num_documents
+            checksum = hashlib.sha256()
             is_lines = is_document_lines(path)
             boundary = "line" if is_lines else document_boundary
             for within in find_ranges(path, boundary, count_lines=is_lines):
-                place = FileRange(i, self.num_documents, self.num_characters, within)
+                place = FileRange(i, self.num_documents, within)
                 for text, ends_document in self._read(path, within):
                     if count_words:
                         self._words.add(text, self.num_documents)
-                    self._note_spans(text, path)
+                    self._record_missing_spans(text, path)
                     self.num_documents += ends_document
-                    self.num_characters += len(text)
-                if self.num_documents > place.first_document:  # Not blanks alone.
+                    spans = getattr(text, "spans", {})
+                    lengths = {kind: len(found) for kind, found in spans.items()}
+                    checksum.update(json.dumps([len(text), ends_document, lengths]).encode())
+                    checksum.update(text.encode("utf-8", "surrogatepass"))
+                    for found in spans.values():
+                        checksum.update(found.tobytes())
+                if self.num_documents > place.first_document:  # The range is not blank.
                     self.ranges.append(place)
+            self.checksums[path] = checksum.hexdigest()
             if self.num_documents == first_document:
-                raise ValueError(f"A file must hold text. Received: {path}, empty or blank")
+                raise ValueError(f"A file must contain text. Received: {path}, empty or blank")
         if held_out and self.num_documents < 2:
             finer = DOCUMENT_BOUNDARIES[1 + DOCUMENT_BOUNDARIES.index(document_boundary) :]
             hint = f", --document_boundary={' or '.join(finer)} may find more" if finer else ""
             raise ValueError(
-                "A corpus must hold 2 documents or more to hold one out: --eval_data names others "
+                "A corpus must have at least 2 documents to hold one out. --eval_data names others "
                 f"to evaluate on (with --task=prepare: --held_out=0){hint}. Received: 1 document "
                 f"in {len(self.files)} file(s) with document_boundary={document_boundary!r}"
             )
@@ -137,63 +138,47 @@ class Corpus:
             if count_words:
                 self._words.hold_out_last()
 
-    def training_sizes(self) -> np.ndarray:
-        """About how many characters of each range are trained on, floats `[ranges]`.
-
-        Of each file where blocks join ranges. 0 where all documents are held
-        out, and only there.
-        """
-        starts = [self.ranges[unit[0]] for unit in units_of(self.ranges, self.joins_ranges)]
-        return training_sizes(starts, self.num_documents, self.num_characters, self._held_out_every)
-
     def documents(self, split: str = "train", order=None) -> Iterator[tuple[str, bool]]:
-        """Yields `(text, ends_document)`; long documents come in pieces.
+        """Yields `(text, ends_document)`. Long documents come in pieces.
 
         Args:
             split: "train", "held_out" or "all".
-            order: sequence of ints, the order in which to read `ranges`, or files
-                where blocks join these. Defaults to `None`, by the files' names.
+            order: sequence of ints. Order in which to read `ranges`. Defaults to
+                `None`, sorted by file name.
         """
         return ((text, ends) for text, ends, _ in self._pieces(split, order))
 
     def _pieces(self, split, order=None):
-        """Yields `(text, ends_document, range or file)`."""
-        for piece, document in self._numbered_pieces(order):
-            if split == "all" or self._is_held_out(document) == (split == "held_out"):
-                yield piece
+        """Yields `(text, ends_document, range)`.
 
-    def _numbered_pieces(self, order=None):
-        """Yields `(text, ends_document, range or file)` and the document's number.
-
-        Blocks may go on from a document to the next one of the same range or file.
+        Blocks may continue from a document to the next of the same range.
         """
-        units = units_of(self.ranges, self.joins_ranges)
-        for i in range(len(units)) if order is None else order:
-            for number in units[i]:
-                file, document, _, within = self.ranges[number]
-                for text, ends_document in self._read(self.files[file], within):
-                    yield (text, ends_document, i), document
-                    document += ends_document
+        for i in range(len(self.ranges)) if order is None else order:
+            file, document, within = self.ranges[i]
+            for text, ends_document in self._read(self.files[file], within):
+                if split == "all" or self._is_held_out(document) == (split == "held_out"):
+                    yield text, ends_document, i
+                document += ends_document
 
     def train_vocabulary(self, vocabulary_size: int, lowercase: bool = False) -> list[str]:
         """Trains a WordPiece vocabulary on the training documents.
 
         Args:
-            vocabulary_size: int. Most tokens of the vocabulary, the five
-                special ones included.
+            vocabulary_size: int. Maximum number of tokens, including the five
+                special ones.
             lowercase: bool. Whether to lower-case and strip accents first.
 
         Returns:
             List of tokens.
 
         Raises:
-            ValueError: where `vocabulary_size` leaves no room for letters.
+            ValueError: if `vocabulary_size` leaves no room for letters.
         """
         if self._words is None:
             self._words = WordCounts()
             for text, _ in self.documents():
                 self._words.add(text)
-        words, self._words = self._words, None  # Much memory that is not needed any more.
+        words, self._words = self._words, None  # Frees a lot of memory.
         return train_vocabulary(words, vocabulary_size, lowercase)
 
     def blocks(
@@ -202,198 +187,93 @@ class Corpus:
         sequence_length: int,
         split: str = "train",
         min_tokens: int = 8,
-        order=None,
         with_marks: bool = False,
     ) -> Iterator[np.ndarray]:
         """Yields int32 arrays `[blocks, sequence_length]`.
 
-        Each block is `[CLS]`, up to `sequence_length - 2` tokens that follow
-        one another in a document, `[SEP]`, and padding. No token is dropped or
-        repeated but for documents' tails of fewer than `min_tokens` tokens.
+        Each block is `[CLS]`, up to `sequence_length - 2` consecutive tokens of a
+        document, `[SEP]`, and padding. No token is repeated. The only dropped
+        tokens are those at the end of a document, if fewer than `min_tokens` are left.
 
         Args:
             tokenizer: `SpanBertTokenizer`.
             sequence_length: int.
-            split, order: see `documents`.
+            split: see `documents`.
             min_tokens: int. Defaults to `8`.
-            with_marks: bool. Whether marks of linguistic spans stand above the
+            with_marks: bool. Whether to keep the marks of linguistic spans in the
                 ids: see `keras_spanbert.data.blocks`. Defaults to `False`.
         """
-        parts = self.parts_of_blocks(tokenizer, sequence_length, split, min_tokens, order)
-        found = (blocks for blocks, _ in parts if len(blocks))
-        return found if with_marks else map(without_marks, found)
+        builder = BlockBuilder(tokenizer, sequence_length, min_tokens)
+        for chunk in chunk_pieces(self._pieces(split), self.cross_documents):
+            blocks = builder.blocks(*chunk)
+            if len(blocks):
+                yield blocks if with_marks else remove_span_marks(blocks)
 
-    def parts_of_blocks(
+    def prepared(
         self,
-        tokenizer,
-        sequence_length: int,
-        split: str = "train",
+        preprocessor,
         min_tokens: int = 8,
-        order=None,
-        skip: int = 0,
-        rest=(),
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the blocks of a part of the text, and the tokens left of its last document.
+        progress: Callable[[int, int, int], None] | None = None,
+    ) -> PreparedCorpus:
+        """Tokenizes the text, keeps the blocks on disk and returns them.
 
-        Both bear marks of linguistic spans, where the text has such.
-
-        Args:
-            tokenizer, sequence_length, split, min_tokens, order: see
-                `blocks`.
-            skip: int. Parts not to tokenise. Defaults to `0`.
-            rest: int32 `[tokens]`, what was left of the last of these.
-        """
-        cutter = BlockCutter(tokenizer, sequence_length, min_tokens, rest)
-        groups = group_pieces(self._pieces(split, order), self.cross_documents)
-        for group in itertools.islice(groups, skip, None):
-            yield cutter.blocks(*group), cutter.rest
-
-    def token_counts(
-        self, tokenizer, sequence_length: int, min_tokens: int = 8
-    ) -> tuple[np.ndarray, int]:
-        """Tokenises the training documents and counts.
-
-        Args:
-            tokenizer, sequence_length, min_tokens: see `blocks`.
-
-        Returns:
-            Counts of each token, int64 `[V]`, special ones left out, and the
-            number of blocks.
-        """
-        counts = TokenCounts(tokenizer)
-        for blocks in self.blocks(tokenizer, sequence_length, min_tokens=min_tokens):
-            counts.add(blocks)
-        counts, num_blocks = counts.result()
-        self.counted_blocks[tokenizer, sequence_length, min_tokens] = num_blocks
-        return counts, num_blocks
-
-    def survey(self, preprocessor, batch_size: int, steps: int | None = None, min_tokens: int = 8):
-        """`token_counts` and `evaluation_dataset` of the held-out documents, in one reading.
+        The blocks are in the cache, the folder that the environment variable
+        KERAS_SPANBERT_CACHE names, by default `~/.cache/keras_spanbert`. The same text
+        with the same settings is not tokenized again, even by another process. Use
+        `keras_spanbert.data.prepared.prepare` to write blocks to a folder of your own.
 
         Args:
             preprocessor: `SpanBertPretrainerPreprocessor`.
-            batch_size, steps, min_tokens: see `evaluation_dataset`.
-
-        Returns:
-            Counts of each token and the number of blocks, as `token_counts`
-            gives them, and the `tf.data.Dataset`.
+            min_tokens: see `blocks`. With `sequence_length - 2`, all blocks are full,
+                and batches have no `padding_mask`.
+            progress: see `prepare`. Not called if the blocks are in the cache.
 
         Raises:
-            ValueError: where a batch has more rows than there are blocks to
-                train on.
+            ValueError: if the corpus does not fit the preprocessor: its masking scheme
+                needs linguistic spans, or pairs of sentences need blocks of one document.
         """
         check_corpus(self, preprocessor)
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
-        counts = TokenCounts(tokenizer)
-        held_out = EvaluationBlocks(None if steps is None else steps * batch_size)
-        sinks = {False: lambda blocks, _: counts.add(blocks), True: held_out.add}
-        groups = {flag: PieceGroups(self.cross_documents) for flag in sinks}
-        cutters = {flag: BlockCutter(tokenizer, length, min_tokens) for flag in sinks}
+        min_tokens = min(int(min_tokens), length - 2)
+        ranges = [(self.checksums[self.files[file]], within) for file, _, within in self.ranges]
+        config = {k: v for k, v in tokenizer.get_config().items() if k not in ("name", "dtype")}
+        config["vocabulary"] = tokenizer.get_vocabulary()
+        every, crosses = self._held_out_every, self.cross_documents
+        key = json.dumps(
+            [_BLOCKS_VERSION, ranges, every, crosses, length, min_tokens]
+            + [type(tokenizer).__name__, config]
+        )
 
-        def take(flag, parts):
-            for part in parts:
-                sinks[flag](cutters[flag].blocks(*part), part[0])
+        def write(folder):
+            prepare(self, tokenizer, length, folder, min_tokens, progress=progress)
 
-        for piece, document in self._numbered_pieces():
-            flag = self._is_held_out(document)
-            take(flag, groups[flag].push(*piece))
-        for flag in sinks:
-            take(flag, groups[flag].flush())
-        self.evaluation_texts = held_out.texts
-        counts, num_blocks = counts.result()
-        self.counted_blocks[tokenizer, length, min_tokens] = num_blocks
-        check_batch_size(batch_size, num_blocks)
-        dataset = evaluation_batches(held_out.batches, preprocessor, batch_size, steps)
-        return counts, num_blocks, dataset
+        if key not in self._prepared:
+            # A program that cleans up may have removed files, which `PreparedCorpus` notices.
+            self._prepared[key] = stores.open_cached(key, write, PreparedCorpus)
+        return self._prepared[key]
 
-    def training_dataset(
-        self,
-        preprocessor,
-        batch_size: int,
-        seed,
-        epochs: int | None = None,
-        min_tokens: int = 8,
-        shuffle_blocks: int = 10_000,
-    ):
-        """A `tf.data` dataset of masked batches that `seed` fixes altogether.
-
-        See `TrainingStream` for its order, and for starting within it.
-
-        Args:
-            preprocessor: `SpanBertPretrainerPreprocessor`.
-            batch_size: int. All batches have it: epochs run into one another.
-            seed: int.
-            epochs: int. Defaults to `None`, without end.
-            min_tokens: see `blocks`. With `sequence_length - 2` all blocks are
-                full, and `x` has no `padding_mask`.
-            shuffle_blocks: int. Size of the shuffle buffer.
-
-        Returns:
-            `tf.data.Dataset` of `(x, y, sample_weight)`.
-        """
-        return self.stream(
-            preprocessor,
-            batch_size,
-            seed,
-            epochs=epochs,
-            min_tokens=min_tokens,
-            shuffle_blocks=shuffle_blocks,
-        ).dataset()
-
-    def evaluation_dataset(
-        self,
-        preprocessor,
-        batch_size: int,
-        split: str = "held_out",
-        steps: int | None = None,
-        min_tokens: int = 8,
-    ):
-        """A `tf.data` dataset of masked batches, the same in each pass.
-
-        Args:
-            preprocessor: `SpanBertPretrainerPreprocessor`.
-            batch_size: int. The last batch is filled up with padding, of
-                weight 0.
-            split: see `documents`.
-            steps: int. Number of batches, of blocks drawn from all documents.
-                Defaults to `None`, all.
-            min_tokens: see `blocks`.
-
-        Returns:
-            `tf.data.Dataset` of `(x, y, sample_weight)`, in memory.
-        """
-        check_corpus(self, preprocessor)
-        held_out = EvaluationBlocks(None if steps is None else steps * batch_size)
-        tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
-        cutter = BlockCutter(tokenizer, length, min_tokens)
-        for part in group_pieces(self._pieces(split), self.cross_documents):
-            held_out.add(cutter.blocks(*part), part[0])
-            if held_out.is_full:
-                break
-        self.evaluation_texts = held_out.texts
-        return evaluation_batches(held_out.batches, preprocessor, batch_size, steps)
+    def check_unchanged(self) -> None:
+        """Raises `OSError` if a file is not the one that the constructor read."""
+        for path in self.files:
+            stores.check_unchanged(path, self._seen)
 
     @property
     def holds_out(self) -> bool:
         """Whether some documents are held out."""
         return self._held_out_every is not None
 
-    def stream(self, preprocessor, batch_size: int, seed, **kwargs) -> TrainingStream:
-        """The stream of `training_dataset`, with arguments of `TrainingStream`."""
-        return TrainingStream(self, preprocessor, batch_size, seed, **kwargs)
-
     def _is_held_out(self, document):
         every = self._held_out_every
         return every is not None and document % every == every - 1
 
-    def _note_spans(self, text, path):
+    def _record_missing_spans(self, text, path):
         for kind, places in self.lacks_spans.items():
             if kind not in getattr(text, "spans", ()):
                 if not places or not places[-1].startswith(path):
                     places.append(getattr(text, "place", path))
 
     def _read(self, path, within):
-        stores.check_same(path, self._seen)
+        stores.check_unchanged(path, self._seen)
         if is_document_lines(path):
             return read_document_lines(path, self.encoding_errors, within)
         return read_documents(path, self.document_boundary, self.encoding_errors, within)

@@ -1,40 +1,41 @@
-"""JSON lines of documents with linguistic spans, read and checked."""
+"""Reads and checks JSON lines of documents with linguistic spans."""
 
 import os
 from collections.abc import Iterator
 
+from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, filter_spans
 from keras_spanbert.data.examples import check_text
 from keras_spanbert.data.file_ranges import WHOLE_FILE, ByteRange
-from keras_spanbert.data.marked_text import SPAN_KINDS, MarkedText, longest_apart
 from keras_spanbert.data.text_files import cut_into_pieces, read_json_lines
-from keras_spanbert.models.strings import well_formed
+from keras_spanbert.models.strings import replace_surrogates
 
 _ENDINGS = (".jsonl", ".jsonl.gz")
 
 
 def is_document_lines(path: str | os.PathLike) -> bool:
-    """Whether a file has a document a line, by its name."""
+    """Returns whether a file has one document per line, judging by its name."""
     return os.fspath(path).endswith(_ENDINGS)
 
 
 def read_document_lines(
     path: str, encoding_errors: str, within: ByteRange = WHOLE_FILE
-) -> Iterator[tuple[MarkedText, bool]]:
-    """Yields `(text, ends_document)`; long documents come in pieces, blank ones not at all.
+) -> Iterator[tuple[AnnotatedText, bool]]:
+    """Yields `(text, ends_document)`. Long documents come in pieces, and blank ones are skipped.
 
-    A line is `{"text": "...", "spans": [[start, end], ...]}`, in characters from
-    0 with the end excluded, or with `"spans": {"entity": [...], "noun_phrase":
-    [...]}`. A list serves for either kind, and there may be none. Of spans that
-    overlap the longest stays.
+    A line is `{"text": "...", "spans": [[start, end], ...]}`. Positions count
+    characters from 0, and the end is excluded. A list of spans is used for both
+    kinds. To give each kind its own, use `"spans": {"entity": [...],
+    "noun_phrase": [...]}`. `spans` is optional. If spans overlap, the longest is
+    kept.
 
     Args:
         path: string.
-        encoding_errors: "strict", or "replace" to read on behind bytes that are
+        encoding_errors: "strict", or "replace" to continue after bytes that are
             not UTF-8.
         within: `ByteRange` to read. Defaults to the whole file.
 
     Raises:
-        ValueError: where a line is something else (path and line are named).
+        ValueError: if a line has another format. The message names the path and line.
     """
     for place, row in read_json_lines(path, encoding_errors, within):
         text = row.get("text") if isinstance(row, dict) else None
@@ -44,35 +45,35 @@ def read_document_lines(
                 f"Received: {row!r:.80}"
             )
         if encoding_errors == "replace":
-            text = well_formed(text)
+            text = replace_surrogates(text)
         check_text(place, text=[text])
-        document = MarkedText(text, _spans(row.get("spans"), text, place), place)
+        document = AnnotatedText(text, _spans(row.get("spans"), text, place), place)
         if text.strip():
             for start, stop in cut_into_pieces(text):
                 yield document.piece(start, stop), stop == len(text)
 
 
 def _spans(given, text, place):
-    """Spans by their kinds, checked."""
+    """Returns checked spans by kind."""
     if given is None:
         return {}
     if not isinstance(given, dict):
-        found = _checked(given, text, place)
+        found = _check_spans(given, text, place)
         return dict.fromkeys(SPAN_KINDS, found)
     for kind in given:
         if kind not in SPAN_KINDS:
             raise ValueError(
-                f"{place}: kinds of `spans` must be of {', '.join(SPAN_KINDS)}. Received: {kind!r}"
+                f"{place}: kinds of `spans` must be {' or '.join(SPAN_KINDS)}. Received: {kind!r}"
             )
-    return {kind: _checked(spans, text, place) for kind, spans in given.items()}
+    return {kind: _check_spans(spans, text, place) for kind, spans in given.items()}
 
 
-def _checked(spans, text, place):
+def _check_spans(spans, text, place):
     for span in spans if isinstance(spans, list) else [spans]:
         is_pair = isinstance(span, list) and [type(x) for x in span] == [int, int]
         if not is_pair or not 0 <= span[0] < span[1] <= len(text):
             raise ValueError(
-                f"{place}: `spans` must be a list of [start, end] in characters, 0 <= start < end "
-                f"<= {len(text)}, the text's length. Received: {span!r:.80}"
+                f"{place}: `spans` must be a list of [start, end] in characters, with 0 <= start "
+                f"< end <= {len(text)}, the length of the text. Received: {span!r:.80}"
             )
-    return longest_apart(spans)
+    return filter_spans(spans)

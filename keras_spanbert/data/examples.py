@@ -1,81 +1,17 @@
-"""Questions with contexts and answers, checked as they are read."""
+"""Checks and writes examples: code that all readers share."""
 
 import collections
-import logging
 import os
 
-import keras
-
-from keras_spanbert.models.strings import well_formed
-
-Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])
-
-
-class ExamplesReader:
-    """Collects the questions of files, and what is wrong with them.
-
-    Args:
-        strict: bool. Whether an answer that is not at its place is an error.
-        for_training: bool. Whether to leave such questions out.
-    """
-
-    def __init__(self, strict: bool, for_training: bool):
-        self.strict = strict
-        self.for_training = for_training
-        self.examples = Examples([], [], [], [], [])
-        self._seen = set()
-        self._misplaced = []
-
-    def add(self, place: str, name: str, question: str, context, answer, golds) -> None:
-        """Adds a question, found at `place`.
-
-        Args:
-            place: string, for messages.
-            name: string, its id.
-            question: string.
-            context: string.
-            answer: `{"text", "answer_start"}` or `None`, to train with.
-            golds: list of strings, to score with.
-        """
-        place = f"{place} (id {well_formed(name)})"
-        check_text(place, id=[name], question=[question], context=[context], answers=golds)
-        if name in self._seen:
-            raise ValueError(f"{place}: an id may stand once. Received: {name!r} again")
-        self._seen.add(name)
-        if not question.strip() or not context.strip():
-            raise ValueError(
-                f"{place}: question and context must not be empty. Received: {question!r}"
-            )
-        if answer is not None and self.for_training:
-            text, at = answer["text"], answer["answer_start"]
-            if at < 0 or not text or context[at : at + len(text)] != text:
-                self._misplaced.append(f"{place}: {text!r} is not at {at}")
-                if self.strict:
-                    raise ValueError(
-                        f"An answer must be at its place. Received: {self._misplaced[0]}"
-                    )
-                return
-        for values, value in zip(self.examples, [name, question, context, answer, golds]):
-            values.append(value)
-
-    def finish(self, paths) -> Examples:
-        """The `Examples`, with a warning that counts what was left out."""
-        if self._misplaced:
-            logging.getLogger("keras_spanbert").warning(
-                "Left out %d questions whose answers are not at their places, the first %s",
-                len(self._misplaced),
-                self._misplaced[0],
-            )
-        if not self.examples.ids:
-            raise ValueError(f"{', '.join(map(str, paths))} must hold questions. Received: none")
-        return self.examples
+from keras_spanbert import files
+from keras_spanbert.models.strings import replace_surrogates
 
 
 def check_text(place: str, **texts) -> None:
-    """Raises a ValueError where one of the strings of a list has a lone surrogate."""
+    """Raises a `ValueError` if a string of a list has a lone surrogate."""
     for name, values in texts.items():
         for value in values:
-            clean = well_formed(value)
+            clean = replace_surrogates(value)
             if clean is not value:
                 at = next(i for i, (a, b) in enumerate(zip(value, clean)) if a != b)
                 raise ValueError(
@@ -84,24 +20,44 @@ def check_text(place: str, **texts) -> None:
                 )
 
 
-def check_some(examples: list, paths) -> list:
-    """The examples, of which there are some."""
+def check_not_empty(examples: list, paths, name: str = "examples") -> list:
+    """Returns the examples. Raises an error if there are none."""
     if not examples:
-        raise ValueError(f"{_shown(paths)} must hold examples. Received: none")
+        raise ValueError(f"{_format_paths(paths)} must contain {name}. Received: none")
     return examples
 
 
-def _shown(paths):
+def _format_paths(paths):
     return ", ".join(map(str, as_list(paths)))
 
 
 def check_ids(examples: list[dict], paths) -> list[dict]:
-    """The examples, of which there are some, each with an `id` of its own."""
-    ids = collections.Counter(example["id"] for example in check_some(examples, paths))
+    """Returns the examples. Raises an error if there are none or an `id` is repeated."""
+    check_not_empty(examples, paths)
+    ids = collections.Counter(example["id"] for example in examples if "id" in example)
     twice = next((name for name, n in ids.items() if n > 1), None)
     if twice is not None:
-        raise ValueError(f"{_shown(paths)}: an id may stand once. Received: {twice!r} again")
+        raise ValueError(
+            f"{_format_paths(paths)}: an id must not be repeated. Received: {twice!r} again"
+        )
     return examples
+
+
+def write_lines(path: str | os.PathLike, examples, predictions, line, header=()) -> None:
+    """Writes the header, and `line(example, prediction)` for each example, atomically.
+
+    Raises:
+        ValueError: if the numbers of examples and predictions differ.
+        OSError: if the file cannot be written.
+    """
+    if len(examples) != len(predictions):
+        raise ValueError(
+            f"`predictions` must have one item per example. Received: {len(predictions)} for "
+            f"{len(examples)} examples"
+        )
+    lines = [*header, *(line(*pair) for pair in zip(examples, predictions))]
+    with files.atomic_write(os.fspath(path)) as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def as_list(paths) -> list:
@@ -109,27 +65,9 @@ def as_list(paths) -> list:
 
 
 def field(value, key, place: str, kind):
-    """The item `key` of a JSON object, which must be of type `kind`."""
+    """Returns the value of `key` in a JSON object. It must have the type `kind`."""
     item = value.get(key) if isinstance(value, dict) else None
-    # JSON's true and false are integers to Python.
+    # In Python, JSON's true and false are integers too.
     if not isinstance(item, kind) or kind is int and isinstance(item, bool):
         raise ValueError(f"{place}: `{key}` must be a {kind.__name__}. Received: {item!r:.80}")
     return item
-
-
-def download(name: str, files, folder: str) -> str:
-    """Fetches one of `files`, `{name: (URL, SHA-256)}`, unless it is in Keras's cache.
-
-    Returns:
-        Path of the file.
-    """
-    if name not in files:
-        raise ValueError(f"`name` must be one of {', '.join(files)}. Received: {name}")
-    url, checksum = files[name]
-    return keras.utils.get_file(
-        fname=name.replace("/", "-"),
-        origin=url,
-        file_hash=checksum,
-        hash_algorithm="sha256",
-        cache_subdir=os.path.join("datasets", folder),
-    )

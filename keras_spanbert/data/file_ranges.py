@@ -1,26 +1,24 @@
-"""Large files cut into ranges at ends of documents, for several workers to read."""
+"""Cuts large files into ranges at ends of documents, for several workers to read."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from keras_spanbert import stores
 
 GZIP = b"\x1f\x8b"
-# All files are read so much at a time.
+# Number of bytes per read, for all files.
 READ_BYTES = 1 << 20
-# Of larger files: whoever reads them, in whatever number, they are cut at the same places.
+# Larger files are cut at multiples of this size, so the cuts do not depend on the readers.
 RANGE_BYTES = 64 << 20
 
 
 class ByteRange(NamedTuple):
-    """A part of a file, or all of it.
+    """A part of a file, or the whole file.
 
     Attributes:
-        start: int, its first byte.
-        stop: int, the byte behind its last, or `None` at the file's end.
-        first_line: int, the number of its first line, from 1, where lines were
+        start: int. Offset of its first byte.
+        stop: int. Offset after its last byte, or `None` for the file's end.
+        first_line: int. Number of its first line, from 1, if lines were
             counted.
     """
 
@@ -33,59 +31,32 @@ WHOLE_FILE = ByteRange()
 
 
 class FileRange(NamedTuple):
-    """What one worker may read of a corpus.
+    """A part of a corpus that one worker may read.
 
     Attributes:
-        file: int, the number of its file.
-        first_document: int, the number of its first document.
-        first_character: int, how many characters come before it.
-        within: `ByteRange`, a part of the file, or all of it.
+        file: int. Number of the file.
+        first_document: int. Number of its first document.
+        within: `ByteRange`, a part of the file or the whole file.
     """
 
     file: int
     first_document: int
-    first_character: int
     within: ByteRange
 
 
-def units_of(ranges: list[FileRange], joins_files: bool) -> list[list[int]]:
-    """The numbers of ranges that are read together: one each, or those of a file."""
-    units = []
-    for number, place in enumerate(ranges):
-        if joins_files and units and ranges[units[-1][0]].file == place.file:
-            units[-1].append(number)
-        else:
-            units.append([number])
-    return units
-
-
-def training_sizes(
-    starts: list[FileRange], num_documents: int, num_characters: int, held_out_every: int | None
-) -> np.ndarray:
-    """About how many characters are trained on from each start to the next, floats `[starts]`.
-
-    Each n-th document of all is held out. 0 where all between are, and only there.
-    """
-    characters = np.diff([*(start.first_character for start in starts), num_characters])
-    documents = np.array([*(start.first_document for start in starts), num_documents])
-    if held_out_every is None:
-        return characters.astype(float)
-    return characters * (1.0 - np.diff(documents // held_out_every) / np.diff(documents))
-
-
 def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator[ByteRange]:
-    """Yields the ranges of a file, of which each holds whole documents.
+    """Yields the ranges of a file, each with whole documents.
 
-    A range ends at the first end of a document behind a multiple of 64 MB: by
-    `boundary` a newline (not a lone carriage return), or a blank line behind one
-    with text. A file of at most 64 MB, one that is gzip, and one that is a
-    document are one range.
+    A range ends at the first document end after a multiple of 64 MB. Depending on
+    `boundary`, that is a newline (not a lone carriage return), or a blank line
+    after a line with text. A file of at most 64 MB, a gzip file, or a file that is
+    one document is a single range.
 
     Args:
         path: string.
         boundary: "file", "blank_line" or "line".
-        count_lines: bool. Whether ranges know their first line, for which all
-            of a large file is read. Defaults to `False`.
+        count_lines: bool. Whether to count the first line of each range. This
+            reads all of a large file. Defaults to `False`.
     """
     size = stores.size(path)
     start, line = 0, 1
@@ -105,20 +76,20 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
 
 
 def _next_end(file, boundary):
-    """The offset behind the next end of a document, or None."""
+    """Returns the offset after the next end of a document, or `None`."""
     start, text_start = file.tell(), -1
-    begins_line = False  # For all that is known here.
-    # No newline is part of another character of UTF-8. Lines may be of any length.
+    begins_line = False  # The position may be inside a line.
+    # In UTF-8, a newline byte is never part of another character. Lines may have any length.
     while data := file.readline(READ_BYTES):
         stop, ends_line = file.tell(), data.endswith(b"\n")
         if boundary == "line" and ends_line:
             return stop
         text = data.decode("utf-8", "replace")
-        # In one of the reads of `read_documents` with the text before it and more behind it.
+        # One read of `read_documents` contains it, the text before it and some text after it.
         is_apart = begins_line and text_start // READ_BYTES == stop // READ_BYTES
         if is_apart and not text.strip():
             return stop
-        # Lone carriage returns end lines there.
+        # In `read_documents`, lone carriage returns end lines too.
         has_text = begins_line and text.splitlines()[-1].strip()
         text_start = start if has_text else -1
         start, begins_line = stop, ends_line

@@ -1,24 +1,14 @@
-"""Files of GAP, pronouns with two names that each may refer to."""
+"""Reads and writes files of GAP: pronouns with two names that each may refer to."""
 
 import os
 
-from keras_spanbert import files
-from keras_spanbert.data.examples import as_list, check_some
-from keras_spanbert.data.text_files import read_lines
+from keras_spanbert.data.examples import as_list, check_not_empty, write_lines
+from keras_spanbert.data.tables import read_table
 
 _COLUMNS = (
-    "ID",
-    "Text",
-    "Pronoun",
-    "Pronoun-offset",
-    "A",
-    "A-offset",
-    "A-coref",
-    "B",
-    "B-offset",
-    "B-coref",
-    "URL",
-)
+    "ID", "Text", "Pronoun", "Pronoun-offset",
+    "A", "A-offset", "A-coref", "B", "B-offset", "B-coref", "URL",
+)  # fmt: skip
 _LABELS = {"true": True, "false": False}
 
 
@@ -26,19 +16,19 @@ def read(paths) -> list[dict]:
     """Reads and checks GAP's files.
 
     Args:
-        paths: string or list of strings. Files between tabs, with a header and
+        paths: string or list of strings. Tab-separated files with a header and
             without quoting, as they were released.
 
     Returns:
-        List of dicts, one a row, with the columns' names in small letters and
-        `_` for `-`: strings, but for the offsets `pronoun_offset`, `a_offset`
-        and `b_offset`, integers that count characters of `text`, and the labels
-        `a_coref` and `b_coref`, bools.
+        List of dicts, one per row. Keys are the column names in lower case with
+        `_` for `-`. Values are strings, except the offsets `pronoun_offset`,
+        `a_offset` and `b_offset`, integers that count characters of `text`, and
+        the labels `a_coref` and `b_coref`, bools.
 
     Raises:
-        ValueError: where the header or a row is of another form (path and line
-            are named), a name or the pronoun is not at its offset, an id comes
-            twice, or there are no rows.
+        ValueError: if the header or a row is malformed (the message has path and
+            line), a name or the pronoun is not at its offset, an id is repeated,
+            or there are no rows.
 
     Example:
     ```python
@@ -54,41 +44,32 @@ def read(paths) -> list[dict]:
     Reference:
         [Webster et al. 2018](https://aclanthology.org/Q18-1042/).
     """
-    examples, seen = [], set()
+    examples = {}
     for path in as_list(paths):
-        for number, (place, line) in enumerate(read_lines(path)):
-            cells = line.split("\t")
-            if number == 0:
-                if tuple(cells) != _COLUMNS:
-                    raise ValueError(
-                        f"{place}: the header must be {', '.join(_COLUMNS)}, between tabs. "
-                        f"Received: {line!r:.80}"
-                    )
-            elif line.strip():
-                example = _example(cells, place)
-                if example["id"] in seen:
-                    raise ValueError(
-                        f"{place}: an id may stand once. Received: {example['id']!r} again"
-                    )
-                seen.add(example["id"])
-                examples.append(example)
-    return check_some(examples, paths)
+        for place, row in read_table(path, _COLUMNS):
+            example = _example(row, place)
+            if row["ID"] in examples:
+                raise ValueError(
+                    f"{place}: an id must not be repeated. Received: {row['ID']!r} again"
+                )
+            examples[row["ID"]] = example
+    return check_not_empty(list(examples.values()), paths)
 
 
 def refers_to(example: dict, clusters) -> tuple[bool, bool]:
-    """Whether the pronoun refers to A and whether to B, as clusters of a text say.
+    """Returns whether the pronoun refers to A and to B, according to clusters of the text.
 
-    As in the released system, it does where a mention of the pronoun's cluster
-    contains the name or is contained in it.
+    As in the released system, it refers to a name if a mention of the pronoun's
+    cluster contains the name or is contained in it.
 
     Args:
-        example: dict of `read`.
+        example: dict from `read`.
         clusters: list of clusters of the example's text, each a list of
-            mentions with `start` and `end`, the characters from the first to
-            before the end.
+            mentions with `start` and `end`, the first character and the one
+            after the last.
 
     Returns:
-        Two bools: both `False` where the pronoun is no mention.
+        Two bools. Both are `False` if the pronoun is not a mention.
 
     Example:
     ```python
@@ -114,26 +95,25 @@ def refers_to(example: dict, clusters) -> tuple[bool, bool]:
 
 
 def write_predictions(path: str | os.PathLike, predictions: dict) -> None:
-    """Writes whom pronouns refer to, as the official scorer reads it, whole or not at all.
+    """Writes whom pronouns refer to, for the official scorer, atomically.
 
     Args:
         path: string.
-        predictions: dict of id to a pair of bools, for A and B.
+        predictions: dict from ids to pairs of bools, for A and B.
 
     Raises:
-        OSError: where the file cannot be written.
+        OSError: if the file cannot be written.
 
     Example:
     ```python
     keras_spanbert.data.gap.write_predictions("found.tsv", {"test-1": (True, False)})
     ```
     """
-    lines = [
-        "\t".join([name, *(str(bool(label)).upper() for label in pair)]) + "\n"
-        for name, pair in predictions.items()
-    ]
-    with files.replacing(os.fspath(path)) as file:
-        file.writelines(lines)
+
+    def line(name, pair):
+        return "\t".join([name, *(str(bool(label)).upper() for label in pair)])
+
+    write_lines(path, predictions, predictions.values(), line)
 
 
 def _span(example, name):
@@ -141,20 +121,15 @@ def _span(example, name):
     return start, start + len(example[name])
 
 
-def _example(cells, place):
-    if len(cells) != len(_COLUMNS):
-        raise ValueError(
-            f"{place}: a row must have {len(_COLUMNS)} columns, between tabs. Received: "
-            f"{len(cells)}"
-        )
-    example = {name.lower().replace("-", "_"): cell for name, cell in zip(_COLUMNS, cells)}
+def _example(row, place):
+    example = {name.lower().replace("-", "_"): cell for name, cell in row.items()}
     for name in ["pronoun", "a", "b"]:
         offset = example[f"{name}_offset"]
         start = int(offset) if offset.isdecimal() and len(offset) < 10 else -1
         is_there = start >= 0 and example["text"].startswith(example[name], start)
         if not (is_there and example[name]):
             raise ValueError(
-                f"{place}: `{name}` must stand in the text at its offset. Received: "
+                f"{place}: `{name}` must be in the text at its offset. Received: "
                 f"{example[name]!r:.80} at {offset!r:.20}"
             )
         example[f"{name}_offset"] = start

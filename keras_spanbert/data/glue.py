@@ -1,4 +1,4 @@
-"""Files of GLUE: its nine tasks and the diagnostic set, and predictions to submit."""
+"""Reads files of GLUE, its nine tasks and the diagnostic set, and writes submissions."""
 
 import collections
 import logging
@@ -6,14 +6,14 @@ import math
 import numbers
 import os
 
-from keras_spanbert import files, stores
-from keras_spanbert.data.examples import as_list, check_some
-from keras_spanbert.data.tables import read_rows, read_table
+from keras_spanbert import stores
+from keras_spanbert.data.examples import as_list, check_not_empty, write_lines
+from keras_spanbert.data.tables import read_table
 from keras_spanbert.metrics.glue import CLASSES, task_name
 
 _Columns = collections.namedtuple("_Columns", ["text", "text_pair", "label", "id"])
 _PAIR = _Columns("sentence1", "sentence2", "label", "index")
-# Of the files with labels; a test file has a column of ids, and none of labels.
+# Columns of the files with labels. A test file has a column of ids and no labels.
 _COLUMNS = {
     "cola": _Columns("sentence", None, "label", None),
     "sst-2": _Columns("sentence", None, "label", None),
@@ -26,7 +26,7 @@ _COLUMNS = {
     "wnli": _PAIR,
     "ax": _PAIR,
 }
-# Its files with labels have no header, but these four columns.
+# CoLA's files with labels have no header. These are their columns.
 _COLA = ("source", "label", "mark", "sentence")
 
 _SPLITS = {
@@ -41,48 +41,37 @@ _SPLITS = {
     "ax": ("test",),
 }
 _AX_FILES = ("ax.tsv", "diagnostic.tsv", "AX.tsv")
-_SUBMISSIONS = {
-    "cola": "CoLA.tsv",
-    "sst-2": "SST-2.tsv",
-    "mrpc": "MRPC.tsv",
-    "sts-b": "STS-B.tsv",
-    "qqp": "QQP.tsv",
-    "qnli": "QNLI.tsv",
-    "rte": "RTE.tsv",
-    "wnli": "WNLI.tsv",
-    "ax": "AX.tsv",
-}
 
 
 def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
     """Reads and checks files of GLUE, as they were released.
 
-    Quotes are characters as others are, empty lines none. Columns are found by
-    their names; CoLA's training and development sets have no header. Rows of
-    QQP that have not enough columns, of which its training set has some, are
-    left out as in the released SpanBERT, and the log names the first and counts
-    them; in all other tasks such a row is an error.
+    Quotes are ordinary characters, and empty lines are skipped. Columns are found
+    by name. CoLA's training and development sets have no header. QQP's training
+    set has some rows with too few columns. As in the released SpanBERT they are
+    left out, and the log counts them and names the first. In other tasks such a
+    row is an error.
 
     Args:
         path: string, or list of strings. A file, or the folder of a task, with
             `train.tsv` and so on.
-        task: string: see `keras_spanbert.metrics.glue`.
-        split: string. `"train"`, `"dev"` or `"test"`; of MNLI `"train"`,
+        task: string. See `keras_spanbert.metrics.glue`.
+        split: string. `"train"`, `"dev"` or `"test"`. For MNLI `"train"`,
             `"dev_matched"`, `"dev_mismatched"`, `"test_matched"`,
-            `"test_mismatched"` or `"ax"`, the diagnostic set; of `"ax"` `"test"`.
-        strict: bool. Whether a row of QQP with not enough columns is an error.
+            `"test_mismatched"` or `"ax"`, the diagnostic set. For `"ax"` `"test"`.
+        strict: bool. Whether a row of QQP with too few columns is an error.
             Defaults to `False`.
 
     Returns:
-        List of dicts, one a row: `id`, a string, the file's or the number of the
-        row; `text`; `text_pair`, `None` where the task has single sentences;
-        `label`, a class name of `CLASSES` or, for STS-B, a float, and `None` in
-        test files, which have none.
+        List of dicts, one per row: `id`, a string, from the file or the number of
+        the row; `text`; `text_pair`, `None` in tasks with single sentences;
+        `label`, a class name of `CLASSES`, a float for STS-B, or `None` in test
+        files.
 
     Raises:
-        ValueError: where task or split is unknown, a column is missing, or a row
-            is malformed or of an unknown label (path, line and rule are named),
-            or there are no rows.
+        ValueError: if the task or split is unknown, a column is missing, a row is
+            malformed or has an unknown label (the message has path, line and
+            rule), or there are no rows.
 
     Example:
     ```python
@@ -98,56 +87,45 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
     has_labels = _check_split(task, split)
     if split == "ax":
         task, split = "ax", "test"
-    examples, short = [], []
+    columns = _COLUMNS[task]
+    if not has_labels:
+        columns = columns._replace(label=None, id=columns.id or "index")
+    header = _COLA if task == "cola" and has_labels else None
+    examples, short = [], [] if task == "qqp" and not strict else None
     for one in as_list(path):
-        one = _file(one, task, split)
-        for place, row in _rows(one, task, has_labels, None if strict else short):
-            examples.append(_example(row, task, has_labels, place, len(examples)))
+        file = _file(one, task, split)
+        for place, row in read_table(file, filter(None, columns), header=header, short=short):
+            examples.append(
+                {
+                    "id": row[columns.id] if columns.id else str(len(examples)),
+                    "text": row[columns.text],
+                    "text_pair": row[columns.text_pair] if columns.text_pair else None,
+                    "label": _label(row[columns.label], task, place) if has_labels else None,
+                }
+            )
     if short:
         logging.getLogger("keras_spanbert").warning(
-            "Left out %d rows of QQP with not enough columns, the first %s", len(short), short[0]
+            "Left out %d rows of QQP with too few columns, the first %s", len(short), short[0]
         )
-    return check_some(examples, path)
-
-
-def submission_name(task: str, split: str = "test") -> str:
-    """The name that the site of GLUE wants a file of predictions to have.
-
-    Args:
-        task: string: see `keras_spanbert.metrics.glue`.
-        split: string, of MNLI `"test_matched"`, `"test_mismatched"` or `"ax"`.
-            Defaults to `"test"`.
-
-    Raises:
-        ValueError: where there is no such task or test set.
-
-    Example:
-    ```python
-    keras_spanbert.data.glue.submission_name("mnli", "test_mismatched")  # "MNLI-mm.tsv"
-    ```
-    """
-    task = task_name(task)
-    if _check_split(task, split):
-        raise ValueError(f"`split` must be a test set. Received: split={split!r}")
-    if task == "mnli" and split != "ax":
-        return {"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"}[split]
-    return _SUBMISSIONS["ax" if split == "ax" else task]
+    return check_not_empty(examples, path)
 
 
 def write_predictions(path: str | os.PathLike, task: str, examples, predictions) -> None:
-    """Writes predictions as the site of GLUE takes them, whole or not at all.
+    """Writes predictions in the format of GLUE's site, atomically.
 
     Args:
-        path: string; `submission_name` has the name that the site wants.
-        task: string: see `keras_spanbert.metrics.glue`.
-        examples: list of dicts, of `read`.
-        predictions: for each a class name or index, of STS-B a number, which is
-            written with six decimals, as in the released SpanBERT.
+        path: string. The site requires the task's name in GLUE's spelling, for example
+            `CoLA.tsv`, `RTE.tsv`, or `MNLI-m.tsv` and `MNLI-mm.tsv`.
+        task: string. See `keras_spanbert.metrics.glue`.
+        examples: list of dicts from `read`.
+        predictions: class name or index for each example. For STS-B, a number,
+            which is written with six decimals, as in the released SpanBERT.
 
     Raises:
-        ValueError: where predictions are not as many as examples, one is no
-            class of the task or no finite number, or an id stands twice.
-        OSError: where the file cannot be written.
+        ValueError: if the numbers of predictions and examples differ, a
+            prediction is not a class of the task or a finite number, or an id is
+            repeated.
+        OSError: if the file cannot be written.
 
     Example:
     ```python
@@ -157,21 +135,20 @@ def write_predictions(path: str | os.PathLike, task: str, examples, predictions)
     ```
     """
     task = task_name(task)
-    if len(examples) != len(predictions):
-        raise ValueError(
-            f"`predictions` must be one for each example. Received: {len(predictions)} for "
-            f"{len(examples)} examples"
-        )
     ids = [example["id"] for example in examples]
     twice = next((name for name, n in collections.Counter(ids).items() if n > 1), None)
     if twice is not None:
-        raise ValueError(f"An id may stand once. Received: {twice!r} again")
-    lines = [f"{name}\t{_written(task, value)}\n" for name, value in zip(ids, predictions)]
-    with files.replacing(os.fspath(path)) as file:
-        file.writelines(["index\tprediction\n", *lines])
+        raise ValueError(f"An id must not be repeated. Received: {twice!r} again")
+    write_lines(
+        path,
+        examples,
+        predictions,
+        lambda example, value: f"{example['id']}\t{_format_label(task, value)}",
+        header=["index\tprediction"],
+    )
 
 
-def _written(task, value):
+def _format_label(task, value):
     classes = CLASSES[task]
     if isinstance(value, str) and classes and value in classes:
         return value
@@ -184,12 +161,12 @@ def _written(task, value):
 
 
 def splits_of(task: str) -> tuple[str, ...]:
-    """The splits of a task."""
+    """Returns the splits of a task."""
     return _SPLITS.get(task_name(task), ("train", "dev", "test"))
 
 
 def _check_split(task, split):
-    """Whether a split of a task has labels."""
+    """Returns whether a split of a task has labels. Raises an error if it is unknown."""
     splits = splits_of(task)
     if split not in splits:
         raise ValueError(
@@ -204,42 +181,13 @@ def _file(path, task, split):
     names = _AX_FILES if task == "ax" else (f"{split}.tsv",)
     found = [name for name in names if stores.is_file(stores.join(path, name))]
     if not found:
-        raise ValueError(f"{path} must hold {' or '.join(names)}. Received: no such file")
+        raise ValueError(f"{path} must contain {' or '.join(names)}. Received: no such file")
     return stores.join(path, found[0])
-
-
-def _rows(path, task, has_labels, short):
-    """Places and rows, as dicts; those of QQP that are short go to the list `short`."""
-    if task == "cola" and has_labels:
-        for place, cells in read_rows(path):
-            if len(cells) != len(_COLA):
-                raise ValueError(
-                    f"{place}: a row of CoLA must have the {len(_COLA)} columns "
-                    f"{', '.join(_COLA)}, between tabs. Received: {len(cells)}, {cells!r:.80}"
-                )
-            yield place, dict(zip(_COLA, cells))
-        return
-    columns = filter(None, _used_columns(task, has_labels))
-    yield from read_table(path, columns, short=short if task == "qqp" else None)
-
-
-def _used_columns(task, has_labels):
-    columns = _COLUMNS[task]
-    return columns if has_labels else columns._replace(label=None, id=columns.id or "index")
-
-
-def _example(row, task, has_labels, place, number):
-    columns = _used_columns(task, has_labels)
-    return {
-        "id": row[columns.id] if columns.id else str(number),
-        "text": row[columns.text],
-        "text_pair": row[columns.text_pair] if columns.text_pair else None,
-        "label": _label(row[columns.label], task, place) if has_labels else None,
-    }
 
 
 def _label(cell, task, place):
     classes = CLASSES[task]
+    cell = cell.strip()
     if classes is not None:
         if cell not in classes:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Text to text with its entities and noun phrases, which `entity` and `noun_phrase` masking take.
+"""Finds entities and noun phrases in text, for `entity` and `noun_phrase` masking.
 
 ```python
 nlp = spacy.load("en_core_web_sm")
@@ -18,35 +18,34 @@ from keras_spanbert import files
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.document_lines import is_document_lines
 
-# What spaCy's pipelines find in this way is a number: SpanBERT's paper leaves it out.
+# spaCy's labels of numerical entities, which SpanBERT's paper leaves out.
 NUMERICAL = ("CARDINAL", "ORDINAL", "PERCENT", "MONEY", "QUANTITY", "DATE", "TIME")
 
-# Pipelines take so many characters at once: longer documents are cut, between paragraphs where
-# there are some.
-_PART_CHARACTERS = 50_000
+# Maximum number of characters that a pipeline gets at once. Longer documents are cut, between
+# paragraphs if possible.
+_CHUNK_CHARACTERS = 50_000
 _SEPARATORS = ("\n\n", "\n", ". ", " ")
 
 
 def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None:
-    """Finds the linguistic spans of documents and writes both, a JSON object a line.
+    """Writes documents with their linguistic spans, one JSON object per line.
 
-    A spaCy pipeline gives entities, but for numerical ones (`NUMERICAL`), and
-    noun chunks, which come from its dependency parser, in place of the
-    constituency parser that the paper names; the released code takes these
-    too. What the pipeline does not find is left out. This library's
-    `SpanBertTokenClassifier` gives entities alone.
+    spaCy pipelines find entities, without numerical ones (`NUMERICAL`), and noun
+    chunks. Noun chunks come from the dependency parser, as in the released code,
+    although the paper names a constituency parser. A pipeline may find only one
+    of the two kinds. This library's `SpanBertTokenClassifier` finds only entities.
 
     Args:
         documents: `Corpus`, or iterable of strings.
-        path: string or `os.PathLike`, a file to write: `.jsonl` or `.jsonl.gz`.
-            `Corpus` and `--train_data` read it.
+        path: string or `os.PathLike`. File to write, `.jsonl` or `.jsonl.gz`, which
+            `Corpus` and `--train_data` can read.
         nlp: spaCy pipeline, or `SpanBertTokenClassifier` of entities.
-        batch_size: int. Texts that `nlp` takes at once. Defaults to `32`.
+        batch_size: int. Number of texts per batch of `nlp`. Defaults to `32`.
 
     Raises:
-        ValueError: where `path` ends in something else, or `nlp` finds neither
-            entities nor noun chunks.
-        OSError: where it cannot be written.
+        ValueError: if `path` has another ending, or `nlp` finds neither entities
+            nor noun chunks.
+        OSError: if the file cannot be written.
 
     Example:
     ```python
@@ -68,62 +67,62 @@ def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None
 def write_pieces(
     pieces: Iterable[tuple[str, bool]], path: str | os.PathLike, nlp, batch_size: int = 32
 ) -> None:
-    """`write` of `(text, ends_document)`, as `Corpus.documents` yields them."""
+    """Same as `write`, for pieces `(text, ends_document)` of `Corpus.documents`."""
     path = os.fspath(path)
     if not is_document_lines(path):
         raise ValueError(f"`path` must end in .jsonl or .jsonl.gz. Received: path={path}")
-    with files.replacing(path, "wb") as file:
+    with files.atomic_write(path, "wb") as file:
         with gzip.open(file, "wb") if path.endswith(".gz") else file as packed:
             with io.TextIOWrapper(packed, encoding="utf-8", newline="") as lines:
                 _write(pieces, lines, nlp, batch_size)
 
 
 def _write(pieces, lines, nlp, batch_size):
-    waiting = collections.deque()  # What `nlp` has taken and not given back yet.
+    waiting = collections.deque()  # Chunks that `nlp` is still processing.
 
-    def parts():
+    def chunks():
         for text, ends_document in pieces:
-            for part, is_last in _parts(text):
-                waiting.append((part, ends_document and is_last))
-                yield part
+            for chunk, is_last in _split_into_chunks(text):
+                waiting.append((chunk, ends_document and is_last))
+                yield chunk
 
     kinds, spans, length = None, None, 0
-    for found in find(parts(), nlp, batch_size):
-        part, ends_document = waiting.popleft()
+    for found in find(chunks(), nlp, batch_size):
+        chunk, ends_document = waiting.popleft()
         if kinds is None and found:
             kinds = list(found)
         if spans is None:
             lines.write('{"text": "')
             spans = collections.defaultdict(list)
-        lines.write(json.dumps(part)[1:-1])
+        lines.write(json.dumps(chunk)[1:-1])
         for kind, places in found.items():
             spans[kind] += [[start + length, end + length] for start, end in places]
-        length += len(part)
+        length += len(chunk)
         if ends_document:
             spans = {kind: spans[kind] for kind in kinds or ()}
             lines.write(f'", "spans": {json.dumps(spans)}}}\n')
             spans, length = None, 0
     if not kinds:
         raise ValueError(
-            "A pipeline must find entities or noun chunks, as of spaCy one with a parser, an `ner` "
-            f"or an `entity_ruler`. Received: {getattr(nlp, 'pipe_names', nlp)}"
+            "`nlp` must find entities or noun chunks. A spaCy pipeline needs an `ner`, an "
+            f"`entity_ruler` or a parser. Received: {getattr(nlp, 'pipe_names', nlp)}"
         )
 
 
-def _parts(text):
-    """Yields `(part, is_last)`."""
+def _split_into_chunks(text):
+    """Yields the chunks of a text as `(chunk, is_last)`."""
     start = 0
-    while len(text) - start > _PART_CHARACTERS:
-        window = text[start : start + _PART_CHARACTERS]
+    while len(text) - start > _CHUNK_CHARACTERS:
+        window = text[start : start + _CHUNK_CHARACTERS]
         ends = [window.rfind(mark) + len(mark) for mark in _SEPARATORS]
-        size = next((end for end in ends if end > _PART_CHARACTERS // 2), _PART_CHARACTERS)
+        size = next((end for end in ends if end > _CHUNK_CHARACTERS // 2), _CHUNK_CHARACTERS)
         yield window[:size], False
         start += size
     yield text[start:], True
 
 
 def find(texts: Iterable[str], nlp, batch_size: int = 32) -> Iterator[dict]:
-    """Yields for each text a dict of kinds of spans to lists of `(start, end)`, in characters.
+    """Yields the spans of each text: a dict from kind to a list of `(start, end)` in characters.
 
     Args:
         texts: iterable of strings.
@@ -143,7 +142,7 @@ def find(texts: Iterable[str], nlp, batch_size: int = 32) -> Iterator[dict]:
         return
     for doc in nlp.pipe(texts, batch_size=batch_size):
         found = {}
-        # Without a token, each annotation would count as there.
+        # spaCy says that a doc without tokens has every annotation.
         if len(doc) and doc.has_annotation("ENT_IOB"):
             ents = [(e.start_char, e.end_char, e.label_) for e in doc.ents]
             found["entity"] = _names(ents)

@@ -1,20 +1,17 @@
-"""Files of SemEval-2010 Task 8: relations between two marked nominals."""
+"""Reads and writes files of SemEval-2010 Task 8: relations between two marked nominals."""
 
 import os
 import re
 
+from keras_spanbert.data import tacred
 from keras_spanbert.data.examples import as_list, check_ids
-from keras_spanbert.data.relation_examples import (
-    example_of_text,
-    relation_names,
-    write_relations,
-)
+from keras_spanbert.data.tacred import example_of_text, relation_names
 from keras_spanbert.data.text_files import read_lines
 from keras_spanbert.metrics.relation import SEMEVAL2010_TASK8
 
 __all__ = ["RELATIONS", "read", "read_answers", "relation_names", "write_predictions"]
 
-# The 19 labels, `"Other"`, which is no relation, first.
+# The 19 labels. `"Other"`, which means no relation, comes first.
 RELATIONS = (
     "Other",
     *(f"{name}({order})" for name in SEMEVAL2010_TASK8 for order in ["e1,e2", "e2,e1"]),
@@ -27,25 +24,25 @@ _TAGS = ["</e1>", "</e2>", "<e1>", "<e2>"]
 def read(paths, needs_labels: bool = True) -> list[dict]:
     """Reads and checks the task's text files.
 
-    An example is `id`, a tab and the sentence between `"`, with `<e1>` and
-    `<e2>` about the nominals; then, but in the test file without labels, a line
-    with the relation, and one that begins with `Comment:`, which is not kept.
-    Empty lines may stand between examples.
+    An example is `id`, a tab and the sentence in `"`, with `<e1>` and `<e2>` around
+    the nominals. Next comes a line with the relation and one that begins with
+    `Comment:`, which is ignored. The test file without labels lacks these two.
+    There may be empty lines between examples.
 
     Args:
-        paths: string or list of strings, `TRAIN_FILE.TXT` for one.
+        paths: string or list of strings, for example `"TRAIN_FILE.TXT"`.
         needs_labels: bool. Whether each example must have a relation. Defaults
             to `True`.
 
     Returns:
-        List of dicts, as of `keras_spanbert.data.tacred.read`: e1 is the
-        subject, e2 the object, without types; words are what stands between
-        blanks, cut at the tags; relations are written as in the file.
+        List of dicts as in `keras_spanbert.data.tacred.read`. e1 is the subject,
+        e2 the object, both without types. Words are separated by blanks and cut
+        at the tags. Relations are written as in the file.
 
     Raises:
-        ValueError: where a line is out of this order, a tag is missing, a
-            nominal empty, or a relation unknown or missing (path and line are
-            named), an id stands twice, or there are no examples.
+        ValueError: if a line is not in this order, a tag is missing, a nominal is
+            empty, or a relation is unknown or missing (the message has path and
+            line), an id is repeated, or there are no examples.
 
     Example:
     ```python
@@ -65,7 +62,7 @@ def read(paths, needs_labels: bool = True) -> list[dict]:
 
 def _read_file(path, needs_labels):
     examples, places = [], []
-    is_open = False  # Whether the last example's lines may go on.
+    is_open = False  # Whether more lines of the last example may follow.
     for place, line in read_lines(path):
         start = _EXAMPLE.fullmatch(line)
         if not line.strip():
@@ -76,7 +73,7 @@ def _read_file(path, needs_labels):
             is_open = True
         elif not is_open:
             raise ValueError(
-                f'{place}: an example must begin with its id, a tab and the sentence between `"`. '
+                f'{place}: an example must begin with its id, a tab and the sentence in `"`. '
                 f"Received: {line!r:.80}"
             )
         elif line.startswith("Comment:"):
@@ -85,13 +82,13 @@ def _read_file(path, needs_labels):
             examples[-1]["relation"] = line.strip()
         else:
             raise ValueError(
-                f"{place}: after a sentence must come its relation, one of "
-                f"{', '.join(RELATIONS)}, and a line of `Comment:`. Received: {line!r:.80}"
+                f"{place}: a sentence must be followed by its relation, one of "
+                f"{', '.join(RELATIONS)}, and a line with `Comment:`. Received: {line!r:.80}"
             )
     for place, example in zip(places, examples):
         if needs_labels and example["relation"] is None:
             raise ValueError(
-                f"{place}: an example to train or score on must have a relation. "
+                f"{place}: an example for training or scoring must have a relation. "
                 f"Received: none for id {example['id']}"
             )
     return examples
@@ -100,36 +97,35 @@ def _read_file(path, needs_labels):
 def _example(name, sentence, place):
     sentence = sentence.strip()
     if len(sentence) < 2 or not sentence.startswith('"') or not sentence.endswith('"'):
-        raise ValueError(f'{place}: a sentence must stand between `"`. Received: {sentence!r:.80}')
+        raise ValueError(f'{place}: a sentence must be in `"`. Received: {sentence!r:.80}')
     sentence = sentence[1:-1]
     if sorted(_TAG.findall(sentence)) != _TAGS:
         raise ValueError(
             f"{place}: a sentence must have <e1>, </e1>, <e2> and </e2> once. Received: "
             f"{', '.join(_TAG.findall(sentence)) or 'none'}"
         )
-    parts, edges, size = [], {}, 0
+    text, edges = "", {}
     for part in re.split(f"({_TAG.pattern})", sentence):
         if _TAG.fullmatch(part):
-            edges[part] = size
+            edges[part] = len(text)
         else:
-            parts.append(part)
-            size += len(part)
+            text += part
     spans = [(edges[f"<e{n}>"], edges[f"</e{n}>"]) for n in [1, 2]]
-    return example_of_text(name, "".join(parts), *spans, place=place)
+    return example_of_text(name, text, *spans, place=place)
 
 
 def read_answers(path: str | os.PathLike) -> dict[str, str]:
-    """Reads a key or a file of answers, a line of id, tab and relation each.
+    """Reads a key or a file of answers, with an id, a tab and a relation per line.
 
     Args:
-        path: string, `TEST_FILE_KEY.TXT` for one.
+        path: string, for example `"TEST_FILE_KEY.TXT"`.
 
     Returns:
-        Dict of id to relation, in the order of the file.
+        Dict from ids to relations, in the order of the file.
 
     Raises:
-        ValueError: where a line is of another form, its relation is unknown or
-            its id stands twice, as in the official scorer.
+        ValueError: if a line is malformed, its relation is unknown or its id is
+            repeated, as in the official scorer.
 
     Example:
     ```python
@@ -141,31 +137,32 @@ def read_answers(path: str | os.PathLike) -> dict[str, str]:
     """
     answers = {}
     for place, line in read_lines(path):
-        name, tab, relation = line.partition("\t")
+        name, tab, relation = line.rstrip().partition("\t")
         if not (name.isdecimal() and tab and relation in RELATIONS):
             raise ValueError(
                 f"{place}: a line must be an id, a tab and one of {', '.join(RELATIONS)}. "
                 f"Received: {line!r:.80}"
             )
         if name in answers:
-            raise ValueError(f"{place}: an id may stand once. Received: {name!r} again")
+            raise ValueError(f"{place}: an id must not be repeated. Received: {name!r} again")
         answers[name] = relation
     if not answers:
-        raise ValueError(f"{path} must hold answers. Received: none")
+        raise ValueError(f"{path} must contain answers. Received: none")
     return answers
 
 
 def write_predictions(path: str | os.PathLike, examples, predictions) -> None:
-    """Writes answers as the official scorer reads them, whole or not at all.
+    """Writes answers for the official scorer, atomically.
 
     Args:
         path: string.
-        examples: list of dicts, of `read`.
+        examples: list of dicts from `read`.
         predictions: list of strings of `RELATIONS`, one for each example.
 
     Raises:
-        ValueError: where there are not as many, or one is no such label.
-        OSError: where the file cannot be written.
+        ValueError: if the numbers of predictions and examples differ, or a
+            prediction is not one of `RELATIONS`.
+        OSError: if the file cannot be written.
 
     Example:
     ```python
@@ -177,6 +174,6 @@ def write_predictions(path: str | os.PathLike, examples, predictions) -> None:
     for relation in predictions:
         if relation not in RELATIONS:
             raise ValueError(
-                f"`predictions` must be of {', '.join(RELATIONS)}. Received: {relation!r:.80}"
+                f"`predictions` must be from {', '.join(RELATIONS)}. Received: {relation!r:.80}"
             )
-    write_relations(path, examples, predictions)
+    tacred.write_predictions(path, examples, predictions)

@@ -1,35 +1,47 @@
-"""Files of rows and columns, checked as they are read."""
+"""Reads and checks files of rows and columns."""
 
 import collections
 import csv
+import math
 import os
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from keras_spanbert.data.text_files import read_lines
+from keras_spanbert.data.examples import as_list, check_ids, check_text
+from keras_spanbert.data.text_files import read_json_lines, read_lines
+
+# Python limits the size of a cell to 131,072 characters, for the whole process.
+_LIMIT_LOCK = threading.Lock()
+_NO_LIMIT = 2**31 - 1
+
+_TABLES = {".csv": ",", ".tsv": "\t"}
+_JSON_LINES = (".jsonl", ".jsonlines")
+_HINT = " (arguments or flags can name others)"
+_SEVERAL = " (for several labels per row, set `label_separator` or --multi_label)"
 
 
 def read_rows(
     path: str | os.PathLike, delimiter: str = "\t", quoted: bool = False
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields `(place, cells)` of the rows of a file; empty lines are none.
+    """Yields `(place, cells)` for the rows of a file. Empty lines are skipped.
 
     Args:
         path: string. A text file, plain or gzip, in UTF-8.
-        delimiter: string. What stands between cells. Defaults to a tab.
-        quoted: bool. Whether a cell may stand between `"`, and then hold
-            delimiters, line ends and, doubled, `"`. Where not, these are
-            characters as others are. Defaults to `False`.
+        delimiter: string. Separator of cells. Defaults to a tab.
+        quoted: bool. Whether cells may be quoted with `"`. A quoted cell may contain
+            delimiters, line ends and doubled `"`. If `False`, `"` is an ordinary
+            character. Defaults to `False`.
 
     Raises:
-        ValueError: where a line is not UTF-8, the file is damaged gzip, or
-            quotes do not close; `place`, path and line, is named.
+        ValueError: if a line is not UTF-8, the file is a damaged gzip file, or a
+            quote is not closed. The message names the path and line.
     """
     if not quoted:
         for place, line in read_lines(path):
             if line:
                 yield place, line.split(delimiter)
         return
-    places = []  # Of the lines of the row that is being read.
+    places = []  # Places of the lines of the current row.
 
     def lines():
         for place, line in read_lines(path):
@@ -40,16 +52,26 @@ def read_rows(
     while True:
         places.clear()
         try:
-            cells = next(rows, None)
+            cells = _next_row(rows)
         except csv.Error as error:
             raise ValueError(
-                f'{places[0]}: a row must be cells between {delimiter!r}, where a cell with `"` in '
-                f'it stands between `"` and has it doubled. Received: {error}'
+                f'{places[0]}: a row must be cells separated by {delimiter!r}. A cell with `"` in '
+                f'it must be in `"`, with the inner `"` doubled. Received: {error}'
             ) from None
         if cells is None:
             return
         if cells:
             yield places[0], cells
+
+
+def _next_row(rows):
+    """Returns the next row, or `None` at the end. Cells may have any size."""
+    with _LIMIT_LOCK:
+        limit = csv.field_size_limit(_NO_LIMIT)
+        try:
+            return next(rows, None)
+        finally:
+            csv.field_size_limit(limit)
 
 
 def read_table(
@@ -58,48 +80,196 @@ def read_table(
     optional: Iterable[str] = (),
     delimiter: str = "\t",
     quoted: bool = False,
+    header: list[str] | None = None,
     short: list | None = None,
     hint: str = "",
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields `(place, row)` of a file with a header; a row is a dict of the columns asked for.
+    """Yields `(place, row)` for the rows of a table. `row` is a dict from column to cell.
 
     Args:
         path: string.
-        columns: names that the header must have, among others.
-        optional: names that it may have.
+        columns: names that the header must contain.
+        optional: names that the header may contain.
         delimiter, quoted: see `read_rows`.
-        short: list, to which the places of rows with fewer cells than the header
-            are added, instead of an error. Defaults to `None`.
-        hint: string, what the message of a missing column adds. Defaults to
-            `""`.
+        header: list of strings. The columns of a file without a header. Defaults to
+            `None`: the first row is the header.
+        short: list. If it is given, rows with fewer cells than the header are skipped
+            and their places are added to it. Defaults to `None`: they are errors.
+        hint: string, added to the message about a missing column. Defaults to `""`.
 
     Raises:
-        ValueError: see `read_rows`; and where the header has not all columns, or
-            one of these twice, or a row has not as many cells as the header.
+        ValueError: see `read_rows`. Also if the header lacks or repeats a column,
+            or a row has another number of cells than the header.
     """
-    header = places = None
     wanted = list(columns)
     known = {*wanted, *optional}
+    rule = f"the {len(header)} columns {', '.join(header)}" if header else None
     for place, cells in read_rows(path, delimiter, quoted):
         if header is None:
             header = check_header(cells, wanted, known, place, hint)
-            places = {name: i for i, name in enumerate(header) if name in known}
+            rule = f"as many cells as the header, {len(header)}"
             continue
         if short is not None and len(cells) < len(header):
             short.append(place)
             continue
         if len(cells) != len(header):
             raise ValueError(
-                f"{place}: a row must have as many cells as the header, {len(header)}, between "
-                f"{delimiter!r}. Received: {len(cells)}, {cells!r:.80}"
+                f"{place}: a row must have {rule}, separated by {delimiter!r}. Received: "
+                f"{len(cells)}, {cells!r:.80}"
             )
-        yield place, {name: cells[i] for name, i in places.items()}
+        yield place, {name: cell for name, cell in zip(header, cells) if name in known}
     if header is None:
         raise ValueError(f"{path}: a table must have a header. Received: an empty file")
 
 
+def read_examples(
+    paths,
+    example: Callable,
+    columns: Sequence[str | None],
+    label: str,
+    needs_labels: bool,
+    quoted: bool | None = None,
+) -> list[dict]:
+    """Returns `example(row)` for each row of tables, or of files of JSON lines.
+
+    Args:
+        paths: string or list of strings.
+        example: function of a `Row` that returns a dict.
+        columns: list of names, `None` for a column that is not used.
+        label: string. The column of labels.
+        needs_labels: bool. Whether files must have labels.
+        quoted: see `read_rows`. Defaults to `None`: `True` for `.csv`, else `False`.
+
+    Raises:
+        ValueError: if a file has another ending, there are no rows, or an id is
+            repeated. See also `read_table`.
+    """
+    columns = [*filter(None, columns), *([label] if needs_labels else [])]
+    examples = []
+    for path in as_list(paths):
+        for place, cells in _rows(path, columns, label, quoted):
+            examples.append(example(Row(cells, place, len(examples))))
+    return check_ids(examples, paths)
+
+
+def _rows(path, columns, label, quoted):
+    ending = os.path.splitext(os.fspath(path).removesuffix(".gz"))[1]
+    if ending in _TABLES:
+        quoted = ending == ".csv" if quoted is None else quoted
+        yield from read_table(path, columns, [label], _TABLES[ending], quoted, hint=_HINT)
+    elif ending in _JSON_LINES:
+        for place, row in read_json_lines(path):
+            if not isinstance(row, dict):
+                raise ValueError(f"{place}: a line must be a JSON object. Received: {row!r:.80}")
+            check_header(list(row), columns, columns, place, _HINT)
+            yield place, row
+    else:
+        raise ValueError(
+            f"A file must end in {', '.join([*_TABLES, *_JSON_LINES])}, optionally with .gz. "
+            f"Received: {path}"
+        )
+
+
+class Row:
+    """A row of a file. Its methods check and convert the cells of columns.
+
+    Args:
+        cells: dict from column to value: strings, or any values in JSON lines.
+        place: string. Path and line, for messages.
+        number: int. The number of the row, from 0, over all files.
+    """
+
+    def __init__(self, cells: dict, place: str, number: int):
+        self.cells = cells
+        self.place = place
+        self.number = number
+
+    def check(self, is_right, name, rule, value):
+        if not is_right:
+            raise ValueError(f"{self.place}: `{name}` must {rule}. Received: {value!r:.80}")
+
+    def id(self, name):
+        """Returns the id as a string, or the number of the row if no column is given."""
+        value = self.cells[name] if name else self.number
+        return str(value) if type(value) is int else self.text(name)
+
+    def text(self, name, may_be_empty=False):
+        value = self.cells[name]
+        value = "" if value is None and may_be_empty else value
+        is_text = isinstance(value, str) and (may_be_empty or not is_blank(value))
+        self.check(is_text, name, "be a non-empty text", value)
+        check_text(self.place, **{name: [value]})
+        return value
+
+    def strings(self, name):
+        """Returns a list of strings unchanged, or a string split at blanks."""
+        value = self.cells[name]
+        value = value.split() if isinstance(value, str) else value
+        are_strings = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        self.check(are_strings, name, "be a list of strings", value)
+        check_text(self.place, **{name: value})
+        return value
+
+    def integer(self, name):
+        value = self.cells[name]
+        if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
+            value = int(value)
+        rule = "be an integer that counts characters from 0"
+        self.check(type(value) is int, name, rule, value)
+        return value
+
+    def label(self, name, needs_labels, labels=None, is_regression=False, separator=None):
+        """Returns a label, a number, or a list of labels if there is a separator.
+
+        Returns `None` if the row has no label.
+        """
+        value = self.cells.get(name)
+        if separator is not None and not (value is None and not needs_labels):
+            return self._labels(name, value, labels, separator)
+        if is_blank(value):
+            if needs_labels:
+                raise ValueError(
+                    f"{self.place}: a row for training or scoring must have a `{name}`. Received: "
+                    "none"
+                )
+            return None
+        return self._number(name, value) if is_regression else self._label(name, value, labels)
+
+    def _label(self, name, value, labels):
+        value = str(value) if type(value) is int else value
+        hint = _SEVERAL if isinstance(value, list) else ""
+        self.check(isinstance(value, str), name, f"be a string or integer{hint}", value)
+        check_text(self.place, **{name: [value]})
+        value = value.strip()
+        if labels is not None and value not in labels:
+            self.check(False, name, f"be one of {', '.join(labels)}", value)
+        return value
+
+    def _labels(self, name, value, labels, separator):
+        values = value
+        if isinstance(value, str):
+            values = value.split(separator) if value.strip() else []
+        rule = f"be a list of labels, or a text of labels with {separator!r} between them"
+        self.check(isinstance(values, list), name, rule, value)
+        self.check(not any(map(is_blank, values)), name, "not have an empty label", value)
+        return [self._label(name, value, labels) for value in values]
+
+    def _number(self, name, value):
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        self.check(math.isfinite(number), name, "be a finite number", value)
+        return number
+
+
+def is_blank(value) -> bool:
+    """Returns whether a cell is empty or has only blanks."""
+    return value is None or isinstance(value, str) and not value.strip()
+
+
 def check_header(header: list[str], columns, known, place: str, hint: str = "") -> list[str]:
-    """The header, which has all of `columns`, and none of `known` twice."""
+    """Returns the header, after checking that it has all `columns` and repeats none of `known`."""
     missing = [name for name in columns if name not in header]
     if missing:
         raise ValueError(
@@ -108,5 +278,5 @@ def check_header(header: list[str], columns, known, place: str, hint: str = "") 
         )
     twice = [name for name, n in collections.Counter(header).items() if n > 1 and name in known]
     if twice:
-        raise ValueError(f"{place}: a column may stand once. Received: {twice[0]!r} again")
+        raise ValueError(f"{place}: a column must not be repeated. Received: {twice[0]!r} again")
     return header

@@ -1,42 +1,40 @@
-"""Files of TACRED: sentences with a subject, an object and their relation."""
+"""Reads and writes files of TACRED: sentences with a subject, an object and their relation."""
 
+import collections
 import os
+import re
+from collections.abc import Sequence
 
-from keras_spanbert.data.examples import as_list, check_ids
-from keras_spanbert.data.relation_examples import (
-    relation_example,
-    relation_names,
-    write_relations,
-)
+from keras_spanbert.data.examples import as_list, check_ids, check_text, field, write_lines
 from keras_spanbert.data.text_files import read_json, read_json_lines
 
-__all__ = ["read", "relation_names", "write_predictions"]
-
-write_predictions = write_relations
+_SPANS = ("subj_start", "subj_end", "obj_start", "obj_end")
+_TYPES = ("subj_type", "obj_type")
+_WORD = re.compile(r"\S+")
 
 
 def read(paths, needs_labels: bool = True, relations=None) -> list[dict]:
-    """Reads and checks TACRED's files, or others of their form.
+    """Reads and checks files in TACRED's format.
 
     Args:
-        paths: string or list of strings. A JSON list of objects, or with
-            `.jsonl` or `.jsonlines` one a line; plain or gzip.
-        needs_labels: bool. Whether each example must have a relation, as to
-            train or to score. Defaults to `True`.
-        relations: list of strings, those that there may be, as of the training
-            set. Defaults to `None`, all.
+        paths: string or list of strings. Files with a JSON list of objects, or
+            `.jsonl` or `.jsonlines` files with one object per line, plain or gzip.
+        needs_labels: bool. Whether each example must have a relation. Needed for
+            training and scoring. Defaults to `True`.
+        relations: list of strings. The allowed relations, such as those of the
+            training set. Defaults to `None`, all.
 
     Returns:
-        List of dicts, one an example, of one form for all data of relations:
-        `id`; `token`, the list of words, as in the file; `subj_start`,
-        `subj_end`, `obj_start`, `obj_end`, the first and the last word of
-        subject and object, counted from 0; `subj_type`, `obj_type` and
-        `relation`, strings, or `None` where there is none.
+        List of dicts, one per example. All readers of relations return this
+        format: `id`; `token`, the list of words, as in the file; `subj_start`,
+        `subj_end`, `obj_start`, `obj_end`, the first and the last word of subject
+        and object, counted from 0; `subj_type`, `obj_type` and `relation`,
+        strings or `None`.
 
     Raises:
-        ValueError: where the file is not JSON of this form, a span is not in its
-            sentence, a relation is unknown or missing (path and example are
-            named), an id stands twice, or there are no examples.
+        ValueError: if the file is not JSON in this format, a span is not in its
+            sentence, a relation is unknown or missing (the message has path and
+            example), an id is repeated, or there are no examples.
 
     Example:
     ```python
@@ -62,8 +60,170 @@ def _objects(path):
     values = read_json(path)
     if not isinstance(values, list):
         raise ValueError(
-            f"{path} must hold a JSON list, or have a name in .jsonl. Received: {values!r:.80}"
+            f"{path} must contain a JSON list, or end in .jsonl. Received: {values!r:.80}"
         )
     for number, value in enumerate(values):
         name = value.get("id") if isinstance(value, dict) else None
         yield f"{path}, example {number}" + (f" (id {name!r})" if name else ""), value
+
+
+def relation_names(examples, no_relation: str = "no_relation") -> list[str]:
+    """Returns the relations of examples in the released SpanBERT's order.
+
+    Args:
+        examples: list of dicts of the training set, all with a relation.
+        no_relation: string. The label for no relation. Defaults to
+            `"no_relation"`.
+
+    Returns:
+        List of strings: `no_relation`, then the others by decreasing frequency.
+        Relations with the same frequency are in the order of `examples`.
+
+    Raises:
+        ValueError: if an example has no relation.
+
+    Example:
+    ```python
+    examples = keras_spanbert.data.tacred.read("train.json")
+    relations = keras_spanbert.data.tacred.relation_names(examples)
+    ```
+    """
+    counts = collections.Counter(example["relation"] for example in examples)
+    if None in counts:
+        raise ValueError("`examples` must all have a relation. Received: one of None")
+    return [no_relation, *(name for name, _ in counts.most_common() if name != no_relation)]
+
+
+def write_predictions(path: str | os.PathLike, examples, predictions) -> None:
+    """Writes the id and the relation of each example, separated by a tab, atomically.
+
+    Args:
+        path: string.
+        examples: list of dicts with `id`.
+        predictions: list of strings, one for each example.
+
+    Raises:
+        ValueError: if the numbers of predictions and examples differ, or an item
+            contains a tab or line end.
+        OSError: if the file cannot be written.
+
+    Example:
+    ```python
+    examples = keras_spanbert.data.tacred.read("test.json", needs_labels=False)
+    predictions = ["no_relation"] * len(examples)
+    keras_spanbert.data.tacred.write_predictions("predictions.txt", examples, predictions)
+    ```
+    """
+
+    def line(example, relation):
+        for cell in [example["id"], relation]:
+            if not isinstance(cell, str) or not cell or re.search(r"[\t\r\n]", cell):
+                raise ValueError(
+                    "Ids and relations must be strings without tabs or line ends. Received: "
+                    f"{cell!r:.80}"
+                )
+        return f"{example['id']}\t{relation}"
+
+    write_lines(path, examples, predictions, line)
+
+
+def relation_example(
+    value: dict, place: str, needs_labels: bool, relations: Sequence[str] | None = None
+) -> dict:
+    """Checks a JSON object with TACRED's fields and returns it as an example.
+
+    Args:
+        value: dict.
+        place: string. Prefix of error messages.
+        needs_labels: bool. Whether `relation` is required.
+        relations: list of strings. The allowed relations. Defaults to `None`, all.
+
+    Returns:
+        Dict: see `read`.
+
+    Raises:
+        ValueError: if a field is missing or has the wrong type, a span is not in
+            the sentence, or the relation is unknown.
+    """
+    example = {"id": field(value, "id", place, str), "token": field(value, "token", place, list)}
+    words = example["token"]
+    if not words or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"{place}: `token` must be a list of strings. Received: {words!r:.80}")
+    for name in _SPANS:
+        example[name] = field(value, name, place, int)
+    for start, end in [_SPANS[:2], _SPANS[2:]]:
+        if not 0 <= example[start] <= example[end] < len(words):
+            raise ValueError(
+                f"{place}: `{start}` and `{end}` must be the first and the last word of a span "
+                f"within the {len(words)} words. Received: {example[start]}, {example[end]}"
+            )
+    for name in _TYPES:
+        example[name] = _label(value, name, place)
+    relation = example["relation"] = _label(value, "relation", place)
+    if relation is None and needs_labels:
+        raise ValueError(
+            f"{place}: an example for training or scoring must have a `relation`. Received: none"
+        )
+    if relation is not None and relations is not None and relation not in relations:
+        raise ValueError(
+            f"{place}: `relation` must be one of {', '.join(relations)}. Received: {relation!r}"
+        )
+    texts = {name: [example[name]] for name in ["id", *_TYPES, "relation"] if example[name]}
+    check_text(place, token=words, **texts)
+    return example
+
+
+def _label(value, name, place):
+    """Returns a string without surrounding blanks, or `None` if it is missing or blank."""
+    return None if value.get(name) is None else field(value, name, place, str).strip() or None
+
+
+def example_of_text(
+    name: str,
+    text: str,
+    subject: tuple[int, int],
+    object: tuple[int, int],
+    place: str = "text",
+    **more,
+) -> dict:
+    """Converts a sentence with spans in characters to an example.
+
+    Words are separated by blanks and also cut where a span starts or ends, so
+    that WordPiece finds the same pieces as in the text.
+
+    Args:
+        name: string. The id.
+        text: string.
+        subject: pair of integers, the first character and the one after the
+            last.
+        object: the same for the object. It may overlap the subject.
+        place: string. Prefix of error messages. Defaults to `"text"`.
+        **more: `subj_type`, `obj_type` and `relation`, strings or `None`.
+
+    Raises:
+        ValueError: if a span is not in the text, or is blank.
+
+    Example:
+    ```python
+    example = example_of_text("1", "Ann's dog, Bo", (0, 3), (11, 13))
+    example["token"], example["obj_start"]  # (["Ann", "'s", "dog,", "Bo"], 3)
+    ```
+    """
+    cuts = {*subject, *object}
+    for span, kind in [(subject, "subject"), (object, "object")]:
+        start, end = span
+        if not 0 <= start < end <= len(text) or not text[start:end].strip():
+            raise ValueError(
+                f"{place}: the {kind} must be characters of the text, not all blank: the first and "
+                f"the one after the last, from 0 to {len(text)}. Received: {start}, {end}"
+            )
+    pieces = []
+    for word in _WORD.finditer(text):
+        start, end = word.span()
+        edges = sorted({start, end, *(cut for cut in cuts if start < cut < end)})
+        pieces.extend(zip(edges, edges[1:]))
+    example = {"id": name, "token": [text[start:end] for start, end in pieces]}
+    for (start, end), kind in [(subject, "subj"), (object, "obj")]:
+        inside = [i for i, piece in enumerate(pieces) if start <= piece[0] and piece[1] <= end]
+        example[f"{kind}_start"], example[f"{kind}_end"] = inside[0], inside[-1]
+    return {**example, **dict.fromkeys(_TYPES), "relation": None, **more}

@@ -1,4 +1,4 @@
-"""Text files read as documents, a megabyte at a time, and checked on the way."""
+"""Reads text files as documents, a megabyte at a time, and checks them."""
 
 import codecs
 import gzip
@@ -23,47 +23,58 @@ _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 
 
 def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
-    """The sorted files that one or several globs match, each under its first name alone."""
+    """Returns the sorted files that globs match. A file with several names is listed once."""
     patterns = [patterns] if isinstance(patterns, (str, os.PathLike)) else patterns
     files = set()
     for pattern in map(os.fspath, patterns):
         found = list(stores.find(pattern))
         if not found:
-            raise ValueError(f"Files must exist. Received: {pattern}, which no file matches")
-        paths = [pattern] if stores.is_store(pattern) else found
-        folder = next((path for path in paths if stores.is_folder(path)), None)
+            raise ValueError(f"Files must exist. Received: {pattern}, which matches no file")
+        # In a store, globs skip folders.
+        is_folder = stores.is_folder(pattern)
+        folder = pattern if is_folder else next(filter(os.path.isdir, found), None)
         if folder is not None:
             raise ValueError(
-                f"Files must be named, as by '{folder}/*'. Received: {folder}, a folder"
+                f"Files must be given, for example as '{folder}/*'. Received: {folder}, a folder"
             )
         files.update(found)
     by_place = {}
     for path in sorted(files, reverse=True):
-        by_place[path if stores.is_store(path) else os.path.realpath(path)] = path
+        by_place[_real_path(path)] = path
     return sorted(by_place.values())
+
+
+@stores.on_disk(os.path.realpath)
+def _real_path(path):
+    return path
 
 
 def read_documents(
     path: str, boundary: str, encoding_errors: str, within: ByteRange = WHOLE_FILE
 ) -> Iterator[tuple[str, bool]]:
-    """Yields `(text, ends_document)` from a file; long documents come in pieces.
+    """Yields `(text, ends_document)` from a file. Long documents come in pieces.
 
-    The ranges of a file, one after another, give the pieces that the whole file
-    gives: reads end at the same places.
+    The ranges of a file, one after another, give the same pieces as the whole
+    file, because reads end at the same places.
 
     Args:
         path: string.
         boundary: "file", "blank_line" or "line".
-        encoding_errors: "strict", or "replace" to read on behind bytes that are
+        encoding_errors: "strict", or "replace" to continue after bytes that are
             not UTF-8.
         within: `ByteRange` to read. Defaults to the whole file.
 
     Raises:
-        ValueError: where the file is binary, not UTF-8, or damaged gzip.
+        ValueError: if the file is binary, not UTF-8, or a damaged gzip file.
     """
-    # With a document's end goes the white space behind it that the same read brings.
+    # White space after a document's end belongs to it if the same read contains both.
     before = "\n\n" if within.start % _READ_BYTES else ""
     return _split_documents(_read_text(path, encoding_errors, within), boundary, before)
+
+
+def read_text(path: str, encoding_errors: str = "strict") -> str:
+    """Reads a file as one text. The arguments and errors are those of `read_documents`."""
+    return "".join(piece for piece, _ in read_documents(path, "file", encoding_errors))
 
 
 def _read_text(path, encoding_errors, within):
@@ -83,21 +94,21 @@ def _read_text(path, encoding_errors, within):
                 raise ValueError(f"A gzip file must be whole. Received: {path}: {error}") from None
             if offset == 0 and data.startswith(_UTF_16):
                 raise ValueError(
-                    "Text must be UTF-8: `iconv -f UTF-16 -t UTF-8` writes it so. Received: "
-                    f"{path}, which begins as UTF-16"
+                    "Text must be UTF-8. Convert it with `iconv -f UTF-16 -t UTF-8`. Received: "
+                    f"{path}, which starts like UTF-16"
                 )
             if (nul := data.find(0)) >= 0:
                 raise ValueError(
-                    "A file must hold text: where this is text, `tr -d '\\000'` takes such bytes "
-                    f"out. Received: {path}, binary: a zero byte at byte {offset + nul}"
+                    "A file must contain text. If this is text, `tr -d '\\000'` removes zero "
+                    f"bytes. Received: {path}, binary: a zero byte at byte {offset + nul}"
                 )
             waiting = len(decoder.getstate()[0])
             try:
                 text = decoder.decode(data, final=not data)
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"Text must be UTF-8; --encoding_errors=replace (encoding_errors='replace') "
-                    f"reads on. Received: {path}, {error.reason} at byte "
+                    f"Text must be UTF-8. --encoding_errors=replace (encoding_errors='replace') "
+                    f"ignores the error. Received: {path}, {error.reason} at byte "
                     f"{offset - waiting + error.start}"
                 ) from None
             if text.startswith("\ufeff") and offset == 0:
@@ -109,7 +120,7 @@ def _read_text(path, encoding_errors, within):
 
 
 def _open_range(file, within):
-    """A file that is open for bytes, at a range's start, or what is in it where it is gzip."""
+    """Returns a file opened in binary mode, at the start of a range. Decompresses gzip."""
     if within.start:
         file.seek(within.start)
         return file
@@ -117,8 +128,8 @@ def _open_range(file, within):
 
 
 def _split_documents(parts, boundary, rest=""):
-    """Yields `(text, ends_document)` from a file's text; blanks are dropped."""
-    is_open = False  # Whether a piece was yielded without its document's end.
+    """Yields `(text, ends_document)` from a file's text. Blank documents are dropped."""
+    is_open = False  # Whether a piece of a document was yielded but not its end.
     for part in parts:
         *documents, rest = _split(rest + part, boundary)
         for document in documents:
@@ -140,18 +151,18 @@ def cut_into_pieces(text: str) -> Iterator[tuple[int, int]]:
     start = 0
     while len(text) - start > _PIECE_CHARACTERS:
         size = _before_last_word(text[start : start + _PIECE_CHARACTERS])
-        size = size or _PIECE_CHARACTERS  # Of nothing but blanks.
+        size = size or _PIECE_CHARACTERS  # The piece is blank.
         yield start, start + size
         start += size
     yield start, len(text)
 
 
 def _before_last_word(text):
-    # The last word may go on, and blanks may become a blank line.
+    # The last word may be incomplete, and blanks may become a blank line.
     stripped = len(text.rstrip())
     if stripped == len(text):
         space = max(text.rfind(character) for character in " \n\t")
-        # A "word" that long is none: it is cut where it stands.
+        # A "word" of this length is not a word and can be cut anywhere.
         stripped = len(text[:space].rstrip()) if space > len(text) // 2 else stripped
     return stripped
 
@@ -165,29 +176,29 @@ def _split(text, boundary):
 def read_lines(
     path: str | os.PathLike, encoding_errors: str = "strict", within: ByteRange = WHOLE_FILE
 ) -> Iterator[tuple[str, str]]:
-    """Yields `(place, line)` of a text file, plain or gzip; `place` is path and line for messages.
+    """Yields `(place, line)` of a text file, plain or gzip. `place` is path and line.
 
     Args:
         path, encoding_errors, within: see `read_documents`.
 
     Raises:
-        ValueError: where a line is not UTF-8, unless `encoding_errors` is
-            "replace", or the file is damaged gzip.
+        ValueError: if a line is not UTF-8, unless `encoding_errors` is
+            "replace", or the file is a damaged gzip file.
     """
     number = 0
     with stores.open_binary(path) as file:
         try:
-            lines = _lines_of(_open_range(file, within), within)
+            lines = _iterate_lines(_open_range(file, within), within)
             for number, line in enumerate(lines, start=within.first_line):
                 place = f"{path}, line {number}"
                 try:
-                    # A byte order mark may stand at the start.
+                    # The file may start with a byte order mark.
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8", encoding_errors)
                 except UnicodeDecodeError as error:
                     if number == 1 and line.startswith(_UTF_16):
                         raise ValueError(
-                            f"{place}: text must be UTF-8: `iconv -f UTF-16 -t UTF-8` writes it "
-                            "so. Received: the beginning of UTF-16"
+                            f"{place}: text must be UTF-8. Convert it with `iconv -f UTF-16 -t "
+                            "UTF-8`. Received: the beginning of UTF-16"
                         ) from None
                     raise ValueError(
                         f"{place}: text must be UTF-8. Received: {error.reason} at byte "
@@ -200,7 +211,7 @@ def read_lines(
             ) from None
 
 
-def _lines_of(file, within):
+def _iterate_lines(file, within):
     offset = within.start
     for line in file:
         yield line
@@ -212,10 +223,10 @@ def _lines_of(file, within):
 def read_json_lines(
     path: str | os.PathLike, encoding_errors: str = "strict", within: ByteRange = WHOLE_FILE
 ) -> Iterator[tuple]:
-    """Yields `(place, value)` of a file of a JSON value a line: see `read_lines`.
+    """Yields `(place, value)` of a file with a JSON value per line: see `read_lines`.
 
     Raises:
-        ValueError: where a line is not JSON.
+        ValueError: if a line is not JSON.
     """
     lines = read_lines(path, encoding_errors, within)
     for number, (place, line) in enumerate(lines, start=within.first_line):
@@ -224,19 +235,19 @@ def read_json_lines(
 
 
 def read_json(path: str | os.PathLike):
-    """The value of a JSON file, plain or gzip: see `read_lines`.
+    """Returns the value of a JSON file, plain or gzip: see `read_lines`.
 
     Raises:
-        ValueError: where it is not JSON in UTF-8.
+        ValueError: if it is not JSON in UTF-8.
     """
     return parse_json("\n".join(line for _, line in read_lines(path)), path)
 
 
 def parse_json(text: str, path: str | os.PathLike, line: int = 1):
-    """The value of JSON text, which begins at a line of a file.
+    """Parses JSON text that starts at a line of a file.
 
     Raises:
-        ValueError: where it is not JSON.
+        ValueError: if it is not JSON.
     """
     try:
         return json.loads(text)
@@ -244,5 +255,5 @@ def parse_json(text: str, path: str | os.PathLike, line: int = 1):
         line += error.lineno - 1
         received = f"{error.msg}, column {error.colno}"
     except RecursionError:
-        received = "lists in lists too deep"
+        received = "lists nested too deeply"
     raise ValueError(f"{path}, line {line}: must be JSON. Received: {received}")

@@ -1,300 +1,139 @@
-"""Masked batches of a corpus without end, from any step on."""
+"""Shuffled and masked batches of a corpus, which can start at any step."""
 
-import copy
-import io
-import json
+import functools
+import hashlib
 
 import numpy as np
 
-from keras_spanbert.data.array_stream import Part, check_batch_size
-from keras_spanbert.data.lanes import Lane, LaneState, Rows, choose_lanes, share
-from keras_spanbert.data.masked_batches import check_corpus, masked, needs_whole_batches
-from keras_spanbert.distribution import all_gather_bytes
-from keras_spanbert.optional import import_tensorflow
+from keras_spanbert.data.array_stream import BatchShard, RowStream
+from keras_spanbert.data.masked_batches import (
+    EVALUATION_SEED,
+    evaluation_batches,
+    masked_stream,
+    rows_to_read,
+)
 
-# Rows that are handed to `tf.data` at once.
-_ROWS_AT_ONCE = 512
+# Number of rows per read, because each call has a high fixed cost.
+_READ_ROWS = 4096
 
 
-class TrainingStream:
-    """Batches of shuffled blocks, masked, fixed by `seed` altogether.
+class TrainingStream(RowStream):
+    """Endless batches of shuffled and masked blocks, the same for the same arguments.
 
-    A stream is made of lanes, as many as suit the files and the batch, however
-    many processes there are. With `n` lanes, lane `i` makes the `i`-th `n`-th of
-    the rows of each batch. The files, and the ranges of those above 64 MB, are
-    shared evenly among the lanes, by their length; in each epoch a lane has another
-    share, in an order drawn anew, and its blocks come through a shuffle buffer of
-    its own. A lane goes to its next epoch without the others, when it has read its
-    share: in each epoch each document is read once, by one lane, but for a moment
-    some lanes may be in the next epoch already. Masks come from the row's number,
-    or the batch's. So neither the parallelism nor the machine matters, and a
-    process that takes part of the rows reads the text of their lanes alone.
+    Each epoch is a permutation of all training blocks, and a batch can contain blocks
+    of two epochs. Batches do not depend on the number of processes or threads.
 
     Args:
-        corpus: `Corpus`.
-        preprocessor: `SpanBertPretrainerPreprocessor`.
+        corpus: `Corpus`, which is tokenized first, or `PreparedCorpus`.
+        preprocessor: `SpanBertPretrainerPreprocessor`. It must have the tokenizer and
+            the sequence length of a prepared corpus.
         batch_size: int.
         seed: int.
-        epochs: int. The stream has one lane then, and each block so many times
-            but for an incomplete last batch. Defaults to `None`, without end.
-        min_tokens: see `Corpus.blocks`.
-        shuffle_blocks: int. Size of the shuffle buffers of all lanes together.
-        unigram_counts: see `SpanMasking`, as `Corpus.token_counts` gives them.
-            With them a row's masks come from its number, and each of several
-            processes masks its own rows alone. Defaults to `None`: masks come
-            from the batch and its number.
-        lanes: int. Defaults to `None`, those of the state that the stream
-            starts at, in the beginning the largest power of two, at most 64,
-            that divides `batch_size` and gives lanes that are about equally
-            long. With `epochs` and several lanes the stream ends with the first
-            lane that does.
+        min_tokens: int. See `Corpus.blocks`. Not used with a prepared corpus.
+            Defaults to `8`.
+        unigram_counts: see `SpanMasking` and `PreparedCorpus.token_counts`. If given, a
+            row's masks depend on its number, and each of several processes reads and
+            masks only its own rows. Defaults to `None`: the masks of a row depend on the
+            other rows of its batch.
 
-    Attributes:
-        lanes: int.
+    Raises:
+        ValueError: if the corpus does not fit the preprocessor, has no block to train
+            on, or `batch_size` is larger than the number of blocks.
 
     Example:
     ```python
     stream = TrainingStream(corpus, preprocessor, batch_size=32, seed=1)
     model.fit(stream.dataset(), steps_per_epoch=1000)
-    stream.start_at(1000, stream.state(1000))  # Here or in another process.
+    stream.start_at(1000)  # Here or in another process.
     model.fit(stream.dataset(), steps_per_epoch=1000)
     ```
     """
 
     def __init__(
-        self,
-        corpus,
-        preprocessor,
-        batch_size: int,
-        seed,
-        epochs: int | None = None,
-        min_tokens: int = 8,
-        shuffle_blocks: int = 10_000,
-        unigram_counts=None,
-        lanes: int | None = None,
+        self, corpus, preprocessor, batch_size: int, seed, min_tokens: int = 8, unigram_counts=None
     ):
-        check_corpus(corpus, preprocessor)
-        self.corpus = corpus
+        self.corpus = corpus.prepared(preprocessor, min_tokens)
+        if not self.corpus.num_blocks():
+            raise ValueError(
+                f"The training text must have a document of {self.corpus.min_tokens} tokens or "
+                "more (--min_block_tokens). Received: none"
+            )
+        super().__init__(self.corpus.num_blocks(), batch_size, seed)
         self.preprocessor = preprocessor
-        self.batch_size = batch_size
-        self.seed = seed
-        self.epochs = epochs
-        self.min_tokens = min_tokens
-        self.shuffle_blocks = shuffle_blocks
         self.unigram_counts = unigram_counts
-        self._has_a_batch = False
-        self._read = Part(batch_size)
-        self._given_lanes = lanes
-        if lanes is None and epochs is None:
-            lanes = choose_lanes(corpus.training_sizes(), batch_size)
-        lanes = 1 if lanes is None else lanes
-        empty = np.zeros(0, np.int32), np.zeros((0, preprocessor.sequence_length), np.int32)
-        start = LaneState(0, 0, 0, *empty, None)
-        self.start_at(0, _flat([start] * lanes))
 
-    def start_at(self, step: int, state: dict) -> None:
-        """Has datasets made from now on start at batch `step`.
-
-        Args:
-            step: int.
-            state: dict from `state`, at `step` or before, of a stream with the
-                same arguments.
-        """
-        if "rows" in state:  # Of before there were lanes, and ranges of files.
-            self.corpus.joins_ranges = True
-        starts = _lane_states(state)
-        lanes = len(starts)
-        sizes = self.corpus.training_sizes()
-        most = np.count_nonzero(sizes)
-        if not 1 <= lanes <= most or self.batch_size % lanes:
-            raise ValueError(
-                f"`lanes` must be from 1 to the {most:,} files, or ranges of large ones, with text "
-                f"to train on, and divide `batch_size`. Received: lanes={lanes}, "
-                f"batch_size={self.batch_size}"
-            )
-        if self._given_lanes not in (None, lanes):
-            raise ValueError(
-                f"`lanes` must be those of `state`, or None. Received: lanes={self._given_lanes} "
-                f"with a state of {lanes} lanes"
-            )
-        row = max(start.rows for start in starts)
-        if row * lanes > step * self.batch_size:
-            raise ValueError(
-                f"`state` must be of `step` or before. Received: state of row {row * lanes:,}, "
-                f"step={step} with batch_size={self.batch_size}"
-            )
-        self.first_step = step
-        self.lanes = lanes
-        self._shares = share(sizes, lanes)
-        self._starts = starts
-        self._states = [[start] for start in starts]
+    def state(self) -> dict:
+        """See `RowStream`. Also has a checksum of the blocks."""
+        checksums = "".join(self.corpus.checksums.values())
+        return {**super().state(), "sha256": hashlib.sha256(checksums.encode()).hexdigest()}
 
     def dataset(self, part: int = 0, num_parts: int = 1):
-        """`tf.data.Dataset` of `(x, y, sample_weight)`, or of a process's rows of each.
+        """Returns a `tf.data.Dataset` of `(x, y, sample_weight)`, or of one process's rows.
 
-        A process reads and tokenises what the lanes of its rows read. With
-        `unigram_counts` and without pairs these are its own rows, which it masks
-        alone; else all rows.
+        With `unigram_counts` a process reads and masks only its own rows, unless the
+        preprocessor makes sentence pairs, which needs whole batches.
 
         Args:
-            part, num_parts: see `Part`. Default to all rows.
-
-        Raises:
-            ValueError: where a batch has more rows than the corpus has blocks.
+            part, num_parts: see `BatchShard`. Default to `0`, `1`: all rows.
         """
-        tf = import_tensorflow("A stream")
+        batch_shard = BatchShard(self.batch_size, part, num_parts)
+        read = rows_to_read(self, batch_shard)
+        blocks = functools.partial(self._blocks, self.first_step, read)
+        return masked_stream(blocks, self, batch_shard, self.corpus.min_tokens)
 
-        own = Part(self.batch_size, part, num_parts)
-        self._check_batch_size()
-        is_whole = needs_whole_batches(self.preprocessor, self.unigram_counts)
-        read = self._read = Part(self.batch_size) if is_whole else own
-        shape = [None, read.size, self.preprocessor.sequence_length]
-        blocks = tf.data.Dataset.from_generator(
-            lambda: self._blocks(read.rows), output_signature=tf.TensorSpec(shape, tf.int32)
-        )
-        are_full = self.min_tokens >= self.preprocessor.sequence_length - 2
-        batches = masked(
-            blocks.unbatch(),
-            self.preprocessor,
-            self.seed,
-            self.first_step,
-            are_full,
-            may_have_marks=True,
-            unigram_counts=self.unigram_counts,
-            part=own,
-        )
-        return batches.prefetch(tf.data.AUTOTUNE)
+    def _blocks(self, step, part):
+        """Yields arrays `[batches, rows of the part, L]`."""
+        waiting = []
+        batches = 1  # The first read is small, so that the first batch comes quickly.
+        for rows, _ in self._rows(step):
+            waiting.append(rows[part.rows])
+            if len(waiting) == batches:
+                blocks = self.corpus.read(np.concatenate(waiting), with_marks=True)
+                yield blocks.reshape(len(waiting), part.size, -1)
+                waiting = []
+                batches = max(1, _READ_ROWS // part.size)
 
-    def consumed(self, step: int) -> None:
-        """Notes that the batches before `step` were trained on: older states are let go."""
-        for states in self._states:  # The generator's thread appends to them.
-            while len(states) > 1 and states[1].rows * self.lanes <= step * self.batch_size:
-                del states[0]
 
-    def state(self, step: int) -> dict:
-        """What a stream takes to start at `step`, soon: a dict of numbers and arrays.
+class BlockDatasets:
+    """Datasets of masked batches, for classes with a method `prepared`: see `Corpus.prepared`."""
 
-        Where processes have parts of the batches, all must ask, at the same step.
+    def training_dataset(self, preprocessor, batch_size: int, seed, min_tokens: int = 8):
+        """Returns an endless `tf.data` dataset of shuffled and masked batches.
+
+        `TrainingStream` describes the arguments. It can also start at a later step.
+
+        Returns:
+            `tf.data.Dataset` of `(x, y, sample_weight)`.
         """
-        self.consumed(step)
-        # Not by which lanes are made here: all must ask, or none.
-        if self._read.num_parts > 1 and self.lanes > 1:
-            made = self._lanes_of(self._read.rows)
-            own = _packed({i: self._states[i][0] for i in made})
-            for others in map(_unpacked, all_gather_bytes(own)):
-                for i in others.keys() - made:
-                    self._states[i] = [others[i]]
-        return _flat([states[0] for states in self._states])
+        return TrainingStream(self, preprocessor, batch_size, seed, min_tokens).dataset()
 
-    def batch(self, step: int):
-        """The batch `step`, the last one trained on or a later one; all must ask: see `state`."""
-        stream = copy.copy(self)
-        stream.start_at(step, self.state(step))
-        return next(iter(stream.dataset()))
+    def evaluation_dataset(
+        self,
+        preprocessor,
+        batch_size: int,
+        split: str = "held_out",
+        steps: int | None = None,
+        min_tokens: int = 8,
+    ):
+        """Returns a `tf.data` dataset of masked batches, the same in each pass.
 
-    def _check_batch_size(self):
-        """Reads as many blocks as a batch has, once."""
-        if self._has_a_batch:
-            return
-        tokenizer, length = self.preprocessor.tokenizer, self.preprocessor.sequence_length
-        num_rows = self.corpus.counted_blocks.get((tokenizer, length, self.min_tokens), 0)
-        if not num_rows:
-            parts = self.corpus.parts_of_blocks(tokenizer, length, min_tokens=self.min_tokens)
-            for blocks, _ in parts:
-                num_rows += len(blocks)
-                if 0 < self.batch_size <= num_rows:
-                    break
-        check_batch_size(self.batch_size, num_rows)
-        self._has_a_batch = True
+        Args:
+            preprocessor: `SpanBertPretrainerPreprocessor`.
+            batch_size: int. If the last batch is not full, blocks of padding with
+                weight 0 are added.
+            split: string: `"train"`, `"held_out"` or `"all"`. Defaults to `"held_out"`.
+            steps: int. Number of batches. Their blocks are drawn from all documents
+                of the split. Defaults to `None`: all blocks.
+            min_tokens: int. See `Corpus.blocks`. Defaults to `8`.
 
-    def _lanes_of(self, rows):
-        """The lanes that a slice of each batch takes."""
-        size = self.batch_size // self.lanes
-        return range(rows.start // size, -(-rows.stop // size))
+        Returns:
+            `tf.data.Dataset` of `(x, y, sample_weight)`, kept in memory.
+        """
+        corpus = self.prepared(preprocessor, min_tokens)
 
-    def _blocks(self, rows):
-        """Arrays `[batches, rows, L]` from `first_step` on, of a slice of each batch."""
-        size = self.batch_size // self.lanes
-        # An iterator that is not used any more may still be filling its own lists.
-        states = self._states = [[start] for start in self._starts]
-        made = self._lanes_of(rows)
-        lanes = [Rows(self._lane(i).rows(states[i])) for i in made]
-        for i, lane in zip(made, lanes):
-            lane.skip(self.first_step * size - self._starts[i].rows)
-        own = slice(rows.start - made.start * size, rows.stop - made.start * size)
-        batches = 1  # The first one soon.
-        while True:
-            taken = [lane.take(batches * size) for lane in lanes]
-            whole = min(map(len, taken)) // size
-            if whole:
-                shape = whole, size, self.preprocessor.sequence_length
-                parts = [rows[: whole * size].reshape(shape) for rows in taken]
-                yield np.concatenate(parts, axis=1)[:, own]
-            if whole < batches:
-                return
-            batches = max(1, _ROWS_AT_ONCE // self._read.size)
+        def blocks():
+            order = np.random.default_rng(EVALUATION_SEED).permutation(corpus.num_blocks(split))
+            for start in range(0, len(order), _READ_ROWS):
+                yield corpus.read(order[start : start + _READ_ROWS], split, with_marks=True)
 
-    def _lane(self, number):
-        def read(units, skip, rest):
-            return self.corpus.parts_of_blocks(
-                self.preprocessor.tokenizer,
-                self.preprocessor.sequence_length,
-                min_tokens=self.min_tokens,
-                order=units,
-                skip=skip,
-                rest=rest,
-            )
-
-        return Lane(
-            number,
-            self._shares,
-            read,
-            self.seed,
-            self.epochs,
-            max(1, self.shuffle_blocks // self.lanes),
-        )
-
-
-def _flat(states):
-    """The states of all lanes as one dict, without lists."""
-    return {
-        f"{i}/{name}": value
-        for i, state in enumerate(states)
-        for name, value in state._asdict().items()
-    }
-
-
-def _packed(states):
-    """States by the numbers of their lanes, as bytes that other processes can read."""
-    arrays, rest = {}, {}
-    for i, state in states.items():
-        for name, value in state._asdict().items():
-            if isinstance(value, np.ndarray):
-                arrays[f"{i}/{name}"] = value
-            else:
-                rest.setdefault(i, {})[name] = value
-    file = io.BytesIO()
-    np.savez(file, rest=json.dumps(rest), **arrays)
-    return file.getvalue()
-
-
-def _unpacked(data):
-    """What `_packed` was given."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as file:
-        arrays = dict(file)
-    states = {int(i): values for i, values in json.loads(str(arrays.pop("rest"))).items()}
-    for key, array in arrays.items():
-        i, name = key.split("/")
-        states[int(i)][name] = array
-    return {i: LaneState(**values) for i, values in states.items()}
-
-
-def _lane_states(flat):
-    """What `_flat` was given; or a state of before there were lanes."""
-    if "rows" in flat:
-        return [LaneState(**flat)]
-    states = {}
-    for key, value in flat.items():
-        i, name = key.split("/")
-        states.setdefault(int(i), {})[name] = value
-    return [LaneState(**states[i]) for i in sorted(states)]
+        return evaluation_batches(blocks, preprocessor, batch_size, steps)

@@ -1,4 +1,4 @@
-"""WordPiece vocabularies, trained on counts of words."""
+"""Trains WordPiece vocabularies on counts of words."""
 
 import collections
 import itertools
@@ -8,7 +8,7 @@ import tokenizers
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-# Text handed to the trainer at once, in characters.
+# Number of characters that are passed to the trainer at once.
 _TRAIN_CHARACTERS = 1 << 16
 
 
@@ -19,7 +19,7 @@ def train_vocabulary(words: "WordCounts", vocabulary_size: int, lowercase: bool)
             "`vocabulary_size` must be at least 100: special tokens and letters. "
             f"Received: vocabulary_size={vocabulary_size}"
         )
-    # Each letter also takes a token as a word's continuation.
+    # Each letter also needs a token for the continuation of a word.
     most_letters = (vocabulary_size - len(SPECIAL_TOKENS)) // 3
 
     def train(size, first_tokens):
@@ -34,33 +34,33 @@ def train_vocabulary(words: "WordCounts", vocabulary_size: int, lowercase: bool)
         vocabulary = trainer.get_vocab()
         return sorted(vocabulary, key=vocabulary.get)
 
-    # The trainer numbers letters in no fixed order and breaks ties between
-    # pairs by these numbers: a first run finds the letters, a second one is
-    # given them in order, so that the same text gives the same vocabulary.
+    # The trainer numbers letters in no fixed order and breaks ties between pairs by
+    # these numbers. A first run finds the letters, and a second one gets them in
+    # order, so that the same text gives the same vocabulary.
     special = list(SPECIAL_TOKENS)
     letters = sorted(set(train(0, special)) - set(special))
     return train(vocabulary_size, special + letters)
 
 
 class WordCounts:
-    """Counts words, as white space shows them, to train a vocabulary on.
+    """Counts words, separated by white space, to train a vocabulary on.
 
     Args:
-        held_out_every: int. Each n-th document is left out. Defaults to `None`,
+        held_out_every: int. Every n-th document is left out. Defaults to `None`,
             none.
     """
 
     def __init__(self, held_out_every=None):
         self._every = held_out_every
         self._counts = collections.Counter()
-        # While it is not known whether there are n documents, the last one so far is counted
-        # apart: of fewer it is the one to leave out.
+        # Until there are n documents, the last one so far is counted separately, because it is
+        # held out if there are fewer.
         self._last = collections.Counter()
         self._last_document = 0
 
     def add(self, text: str, document: int = 0) -> None:
-        """Counts the words of a piece of the document of that number."""
-        # Blanks as the tokenizer has them: some of Python's are letters there.
+        """Counts the words of a piece of the document with this number."""
+        # Blanks as defined by the tokenizer. It treats some of Python's blanks as letters.
         words = text.replace("\n", " ").replace("\t", " ").split(" ")
         if self._every is None:
             self._counts.update(words)
@@ -73,11 +73,11 @@ class WordCounts:
             self._counts.update(words)
 
     def hold_out_last(self) -> None:
-        """Leaves out the last document, of fewer than n."""
+        """Leaves out the last document if there are fewer than n."""
         self._last.clear()
 
     def texts(self) -> Iterator[str]:
-        """Yields texts in which each word stands as often as it was counted."""
+        """Yields texts that contain each word as often as it was counted."""
         held = self._last if self._every and self._last_document < self._every - 1 else {}
         chunk, size = [], 0
         for word, count in itertools.chain(self._counts.items(), held.items()):

@@ -1,56 +1,51 @@
-"""A local web page to try models on: `python -m keras_spanbert.demo PRESET [PRESET ...]`.
+"""A local web page to try models on: `python -m keras_spanbert.demo [PRESET ...]`.
 
-PRESET is a model of any task but pretraining: a folder that `train.py` or
-`save_to_preset` wrote, or a checkpoint with a head for one of them. With a
-model of question answering, paste a passage, ask, and see the answers in the
-passage and, below, the best of them with their scores and the characters that
-they are. With one of coreference, paste a text, and see what in it is of the
-same thing; with one of token classification, what it names. With one of
-classification, relation extraction or multiple choice, see the probabilities.
-Several models have a tab each. Takes the extra [demo].
+PRESET is a folder that `train.py` or `save_to_preset` wrote, or a checkpoint
+with a head for one of the tasks. The default is every preset in `saved_models/`
+that the demo can show.
+A coreference model marks the words that refer to the same thing. A question
+answering model finds answers in a passage and shows their scores and positions.
+A token classification model marks entities. A pretrained model fills blanks.
+Models for classification, relation extraction and multiple choice show
+probabilities. Each model has its own tab. Requires the extra [demo].
 """
 
 import argparse
-import importlib.util
+import glob
 import os
+import pkgutil
 import sys
 
-# The page speaks to nobody but its user.
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+from keras_spanbert.optional import missing
 
-_UNTRAINED = (
-    "PRESET must be of a task to try, with a trained head: train it first (train.py --task=...). "
-    "Received: "
-)
+# The page must not send data to anyone but its user.
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 
 def build_page(model, name: str = ""):
-    """The page of a model.
+    """Builds the page of a model.
 
     Args:
-        model: a task but `SpanBertPretrainer`, with preprocessor.
-        name: string. What the page calls the model. Defaults to `""`.
+        model: a task whose class has a `demo_page`, with a preprocessor.
+        name: string. The name of the model on the page. Defaults to `""`.
 
     Returns:
         `gradio.Blocks`.
+
+    Raises:
+        ValueError: if the model's class has no page.
 
     Example:
     ```python
     build_page(answerer).launch()
     ```
     """
-    import keras_spanbert as ks
-    from keras_spanbert.demo import answers, clusters, entities, labels
-
-    pages = {
-        ks.SpanBertQuestionAnswerer: answers.page,
-        ks.SpanBertCoreferenceResolver: clusters.page,
-        ks.SpanBertTextClassifier: labels.text_page,
-        ks.SpanBertRelationExtractor: labels.relation_page,
-        ks.SpanBertMultipleChoice: labels.choice_page,
-        ks.SpanBertTokenClassifier: entities.page,
-    }
-    return next(page for cls, page in pages.items() if isinstance(model, cls))(model, name)
+    if model.demo_page is None:
+        raise ValueError(
+            "`model` must be of a class with a page, which its `demo_page` names. Received: a "
+            f"{type(model).__name__}"
+        )
+    return pkgutil.resolve_name(model.demo_page)(model, name)
 
 
 def main(arguments=None, program: str = "python -m keras_spanbert.demo") -> int:
@@ -59,63 +54,85 @@ def main(arguments=None, program: str = "python -m keras_spanbert.demo") -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("presets", metavar="PRESET", nargs="+")
-    parser.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
-    parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
+    parser.add_argument("presets", metavar="PRESET", nargs="*", help="default: saved_models/*")
+    parser.add_argument("--host", default="127.0.0.1", help="default: only this machine")
+    parser.add_argument("--port", type=int, help="default: the first free port, starting at 7860")
     args = parser.parse_args(arguments)
-    if importlib.util.find_spec("gradio") is None:
-        return mistake("the page takes gradio (pip install keras-spanbert[demo])")
-    try:
-        models = [load(preset) for preset in args.presets]
-    except (ValueError, OSError) as error:
-        return mistake(str(error))
-    import gradio  # Seconds, which a mistake does not wait for.
 
-    names = [os.path.basename(os.path.normpath(preset)) for preset in args.presets]
+    def mistake(message):
+        print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
+        return 2
+
+    if message := missing("gradio", "The page"):
+        return mistake(message)
+    presets = args.presets or sorted(map(os.path.dirname, glob.glob("saved_models/*/task.json")))
+    if not presets:
+        return mistake(f"No presets in saved_models/. Name one: {program} PRESET")
+    models, names = [], []
+    for preset in presets:
+        try:
+            models.append(load(preset))
+        except (ValueError, OSError) as error:
+            if args.presets:
+                return mistake(str(error))
+            mistake(f"Skipped {preset}: {error}")
+            continue
+        names.append(os.path.basename(os.path.normpath(preset)))
+    if not models:
+        return mistake(f"The demo can show no preset in saved_models/. Name one: {program} PRESET")
+    import gradio  # Slow to import, so mistakes are reported before.
+
     try:
         pages = [build_page(model, name) for model, name in zip(models, names)]
-        # Two tabs of one name would be one.
+        # Tabs need different names.
         tabs = [f"{i}. {name}" for i, name in enumerate(names, 1)]
         page = pages[0] if len(pages) == 1 else gradio.TabbedInterface(pages, tabs)
-        # Quiet: gradio's advice is about arguments that this command does not have.
+        # Quiet, because gradio's advice is about arguments that this command does not have.
         _, address, _ = page.launch(
             server_name=args.host, server_port=args.port, prevent_thread_lock=True, quiet=True
         )
     except OSError:
         return mistake(f"--port must be free. Received: --port={args.port} on {args.host}")
-    print(f"The page is at {address}; Ctrl-C ends it", flush=True)
+    print(f"The page is at {address}. Press Ctrl-C to stop", flush=True)
     page.block_thread()
     return 0
 
 
 def load(preset: str):
-    """The model of a preset or checkpoint, of the class that it has the head of.
+    """Loads a preset or checkpoint as a model of the task that it has a head for.
 
     Raises:
-        ValueError: where it has none, or no preprocessor.
+        ValueError: if it has no trained head or no preprocessor, or if its task
+            has no page.
     """
-    import keras_spanbert as ks
-    from keras_spanbert import formats
-    from keras_spanbert.checkpoints.convert import task_of
-    from keras_spanbert.formats import keras_hub
+    import keras
+
+    from keras_spanbert import api, formats  # noqa: F401, `api` registers the classes.
+    from keras_spanbert.checkpoints.convert import infer_task_class
+    from keras_spanbert.formats import keras_hub as presets
 
     if "://" not in preset and not os.path.exists(preset):
         raise ValueError(f"PRESET must be a preset or a checkpoint. Received: {preset}")
     source = formats.open_source(preset)
     if isinstance(source, formats.Checkpoint):
-        cls = task_of(source)
+        cls = infer_task_class(source)
     else:
-        cls = keras_hub.registered_task(source)
-    if cls is None or cls is ks.SpanBertPretrainer:
-        raise ValueError(_UNTRAINED + preset)
-    model = cls.from_preset(preset)
+        cls = presets.registered_task(source)
+    name = presets.task_class(source) if cls is None else cls.__name__
+    if getattr(cls, "demo_page", None) is None:
+        raise _not_ready(preset, name)
+    # Quantized presets become float models, which are faster on most CPUs.
+    model = cls.from_preset(preset, dtype=keras.config.dtype_policy().name)
     if model.untrained_heads():
-        raise ValueError(_UNTRAINED + preset)
+        raise _not_ready(preset, name)
     if model.preprocessor is None:
         raise ValueError(f"PRESET must have a preprocessor. Received: {preset}")
     return model
 
 
-def mistake(message) -> int:
-    print(f"keras_spanbert.demo: {' '.join(message.split())}", file=sys.stderr)
-    return 2
+def _not_ready(preset, class_name):
+    received = preset if class_name is None else f"{preset}, of class {class_name}"
+    return ValueError(
+        "PRESET must have a trained head for a task that the demo supports. Train it first "
+        f"(train.py --task=...). Received: {received}"
+    )

@@ -2,8 +2,8 @@
 
 import gradio
 
-from keras_spanbert.demo.marks import heading, to_html
-from keras_spanbert.models.strings import well_formed
+from keras_spanbert.demo.highlighting import heading, to_html
+from keras_spanbert.models.strings import replace_surrogates
 
 NUM_ANSWERS = 5
 PASSAGE = (
@@ -18,16 +18,16 @@ QUESTIONS = (
 
 
 def page(answerer, name: str):
-    """The page: see `keras_spanbert.demo.build_page`."""
+    """Builds the page: see `keras_spanbert.demo.build_page`."""
 
     def ask(passage, question):
-        # JSON may hold lone surrogates, which nothing that comes back may.
-        passage, question = well_formed(passage), well_formed(question)
+        # JSON may contain lone surrogates, which must not be sent back.
+        passage, question = replace_surrogates(passage), replace_surrogates(question)
         if not passage.strip() or not question.strip():
             raise gradio.Error("A passage and a question are needed.", print_exception=False)
         answers = answerer.answer(question, passage, top_k=NUM_ANSWERS)
         rows = [
-            [answer["answer"] or "(no answer)", f"{answer['score']:.1%}", place(answer)]
+            [answer["answer"] or "(no answer)", f"{answer['score']:.1%}", format_position(answer)]
             for answer in answers
         ]
         return to_html(highlight(passage, answers)), rows
@@ -37,13 +37,16 @@ def page(answerer, name: str):
         passage = gradio.Textbox(PASSAGE, label="Passage", lines=8, max_lines=20)
         question = gradio.Textbox(QUESTIONS[0], label="Question")
         button = gradio.Button("Ask", variant="primary")
-        # Not `HighlightedText`, which breaks the line behind each answer.
+        # `HighlightedText` would break the line after each answer.
         highlighted = gradio.HTML(
-            label="Answers in the passage, the darker the better", show_label=True, container=True
+            label="Answers in the passage. Darker means better",
+            show_label=True,
+            container=True,
+            padding=True,
         )
         best = gradio.Dataframe(
             headers=["Answer", "Score", "Characters"],
-            label="Best answers; characters of the passage, counted from 0 up to the one behind",
+            label="Best answers. Positions count characters from 0, and the end is exclusive",
             wrap=True,
         )
         gradio.Examples(
@@ -61,12 +64,12 @@ def page(answerer, name: str):
     return blocks
 
 
-def place(answer) -> str:
+def format_position(answer) -> str:
     return f"{answer['start']} to {answer['end']}" if answer["start"] >= 0 else ""
 
 
 def highlight(passage, answers) -> list:
-    """Pieces of the passage, each with its answer's score or `None`: the better one's of two."""
+    """Returns pieces of the passage with scores: the highest of their answers, or `None`."""
     taken = []
     for answer in answers:
         start, end = answer["start"], answer["end"]

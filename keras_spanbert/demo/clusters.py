@@ -1,9 +1,9 @@
-"""The page of a model of coreference."""
+"""The page of a coreference model."""
 
 import gradio
 
-from keras_spanbert.demo.marks import heading
-from keras_spanbert.models.strings import well_formed
+from keras_spanbert.demo.highlighting import heading
+from keras_spanbert.models.strings import replace_surrogates
 from keras_spanbert.tasks.coreference import page as clusters_page
 
 TEXTS = {
@@ -20,10 +20,10 @@ TEXTS = {
 
 
 def page(resolver, name: str):
-    """The page: see `keras_spanbert.demo.build_page`."""
+    """Builds the page: see `keras_spanbert.demo.build_page`."""
 
     def resolve(text):
-        text = well_formed(text)
+        text = replace_surrogates(text)
         if not text.strip():
             raise gradio.Error("A text is needed.", print_exception=False)
         (found,) = resolver.resolve([text], scores=True)
@@ -34,7 +34,7 @@ def page(resolver, name: str):
         text = gradio.Textbox(next(iter(TEXTS.values())), label="Text", lines=8, max_lines=20)
         button = gradio.Button("Resolve", variant="primary")
         clusters = gradio.HTML(
-            label="What is of the same thing has the same number",
+            label="Mentions of the same person, place or thing have the same number",
             show_label=True,
             container=True,
             padding=True,

@@ -1,22 +1,23 @@
-"""The page of a model that tags words."""
+"""The page of a token classification model."""
 
 import gradio
 
-from keras_spanbert.demo.marks import heading, to_html
-from keras_spanbert.models.strings import well_formed
+from keras_spanbert.demo.highlighting import heading, to_html
+from keras_spanbert.models.strings import replace_surrogates
 
 TEXTS = (
+    "Captain Grey left the ship in the harbour of Lisbon and took a carriage to the old church, "
+    "where his daughter was waiting for the doctor.",
     "Ann Lee of the University of Oslo flew from London to Lima with Acme Airways.",
-    "My brother watched The Long Road on his new Pico tablet in Paris.",
 )
 
 
 def page(tagger, name: str):
-    """The page: see `keras_spanbert.demo.build_page`."""
+    """Builds the page: see `keras_spanbert.demo.build_page`."""
 
     def tag(text):
-        # JSON may hold lone surrogates, which nothing that comes back may.
-        text = well_formed(text or "")
+        # JSON may contain lone surrogates, which must not be sent back.
+        text = replace_surrogates(text or "")
         if not text.strip():
             raise gradio.Error("A text is needed.", print_exception=False)
         found = tagger.tag(text)
@@ -37,11 +38,14 @@ def page(tagger, name: str):
         text = gradio.Textbox(TEXTS[0], label="Text", lines=6, max_lines=20)
         button = gradio.Button("Find", variant="primary")
         shown = gradio.HTML(
-            label="What was found, the surer the darker", show_label=True, container=True
+            label="Entities. Darker means more certain",
+            show_label=True,
+            container=True,
+            padding=True,
         )
         rows = gradio.Dataframe(
             headers=["Text", "Label", "Score", "Characters"],
-            label="In order; characters of the text, counted from 0 up to the one behind",
+            label="Entities in order. Positions count characters from 0, and the end is exclusive",
             wrap=True,
         )
         gradio.Examples([[example] for example in TEXTS], [text], label="Examples: click one")

@@ -1,12 +1,12 @@
-"""The pages of models that give a text, a pair, a question or two spans one of several labels."""
+"""The pages of models that predict a label for a text, a pair, a question or two spans."""
 
 import gradio
 
-from keras_spanbert.demo.marks import heading
+from keras_spanbert.demo.highlighting import heading
 from keras_spanbert.models.classifier import probabilities
-from keras_spanbert.models.strings import well_formed
+from keras_spanbert.models.strings import replace_surrogates
 
-MOST_LABELS = 10
+MAX_LABELS = 10
 REVIEWS = ("A fine film, and two hours well spent.", "Two long hours that end where they began.")
 QUESTIONS = {
     "What does a bird build?": "a nest\na bridge\na clock",
@@ -19,57 +19,65 @@ SENTENCES = {
 
 
 def _texts(**texts):
-    """The texts of a page's boxes, of which none may be empty."""
-    # JSON may hold lone surrogates, which nothing that comes back may.
-    texts = {name: well_formed(text or "") for name, text in texts.items()}
+    """Returns the texts of a page's boxes. Raises an error if one is empty."""
+    # JSON may contain lone surrogates, which must not be sent back.
+    texts = {name: replace_surrogates(text or "") for name, text in texts.items()}
     missing = next((name for name, text in texts.items() if not text.strip()), None)
     if missing is not None:
         raise gradio.Error(f"A {missing} is needed.", print_exception=False)
     return list(texts.values())
 
 
-def _labels():
-    return gradio.Label(label="Probabilities", num_top_classes=MOST_LABELS)
+def _labels(**kwargs):
+    return gradio.Label(label="Probabilities", num_top_classes=MAX_LABELS, **kwargs)
 
 
 def text_page(classifier, name: str):
-    """The page of a `SpanBertTextClassifier`."""
+    """Builds the page of a `SpanBertTextClassifier`."""
 
     def classify(text, second):
         (text,) = _texts(text=text)
-        second = well_formed(second or "")
+        second = replace_surrogates(second or "")
         found = classifier.classify(text, second or None)
-        return f"{found['score']:.3f}" if classifier.is_regression else found["scores"]
+        if classifier.is_regression:
+            return f"{found['score']:.3f}"
+        if classifier.multi_label:
+            return ", ".join(found["labels"]) or "none", found["scores"]
+        return found["scores"]
 
     with gradio.Blocks(title="keras_spanbert: classification") as blocks:
         gradio.HTML(heading("Classify a text", name))
         text = gradio.Textbox(REVIEWS[0], label="Text", lines=4, max_lines=20)
-        second = gradio.Textbox("", label="Second text, of models of pairs", lines=2, max_lines=20)
+        second = gradio.Textbox("", label="Second text, for models of pairs", lines=2, max_lines=20)
         button = gradio.Button("Classify", variant="primary")
-        output = gradio.Textbox(label="Number") if classifier.is_regression else _labels()
+        if classifier.multi_label:
+            # No heading with the most likely label, which may not fit the text.
+            output = [gradio.Textbox(label="Labels"), _labels(show_heading=False)]
+        else:
+            output = gradio.Textbox(label="Number") if classifier.is_regression else _labels()
         gradio.Examples([[review] for review in REVIEWS], [text], label="Examples: click one")
         button.click(classify, [text, second], output, api_name="classify")
     return blocks
 
 
 def choice_page(chooser, name: str):
-    """The page of a `SpanBertMultipleChoice`."""
+    """Builds the page of a `SpanBertMultipleChoice`."""
 
     def choose(context, question, choices):
         question, choices = _texts(question=question, choice=choices)
         choices = [line.strip() for line in choices.splitlines() if line.strip()]
         if len(choices) < 2:
-            raise gradio.Error("Two choices are needed, a line each.", print_exception=False)
-        found = chooser.choose((well_formed(context or ""), question), choices)
-        # Of equal choices a page can show one.
+            raise gradio.Error("Two choices are needed, one per line.", print_exception=False)
+        found = chooser.choose((replace_surrogates(context or ""), question), choices)
+        # The page cannot show two equal choices.
         return dict(zip(choices, found["scores"]))
 
     with gradio.Blocks(title="keras_spanbert: multiple choice") as blocks:
         gradio.HTML(heading("Choose an answer", name))
         first = next(iter(QUESTIONS))
         context = gradio.Textbox("", label="Text that the question is about, if any", lines=4)
-        question = gradio.Textbox(first, label="Question, or the beginning of each choice")
-        choices = gradio.Textbox(QUESTIONS[first], label="Choices, a line each", lines=4)
+        question = gradio.Textbox(first, label="Question, or the text that the choices continue")
+        choices = gradio.Textbox(QUESTIONS[first], label="Choices, one per line", lines=4)
         button = gradio.Button("Choose", variant="primary")
         output = _labels()
         gradio.Examples(
@@ -82,7 +90,7 @@ def choice_page(chooser, name: str):
 
 
 def relation_page(extractor, name: str):
-    """The page of a `SpanBertRelationExtractor`."""
+    """Builds the page of a `SpanBertRelationExtractor`."""
     preprocessor = extractor.preprocessor
     types = {
         kind: sorted(
@@ -99,7 +107,7 @@ def relation_page(extractor, name: str):
         for part in (subject, object):
             start = text.find(part)
             if start < 0:
-                raise gradio.Error(f"{part!r} must stand in the text.", print_exception=False)
+                raise gradio.Error(f"{part!r} must occur in the text.", print_exception=False)
             spans.append((start, start + len(part)))
         found = extractor.predict(
             {
@@ -117,13 +125,13 @@ def relation_page(extractor, name: str):
         return dict(zip(extractor.relations, probabilities(found)[0].tolist()))
 
     with gradio.Blocks(title="keras_spanbert: relation extraction") as blocks:
-        gradio.HTML(heading("What is one to the other?", name))
+        gradio.HTML(heading("Find the relation", name))
         first = next(iter(SENTENCES))
         text = gradio.Textbox(first, label="Text", lines=4, max_lines=20)
         boxes = [
             text,
-            gradio.Textbox(SENTENCES[first][0], label="Subject, as it stands in the text"),
-            gradio.Textbox(SENTENCES[first][1], label="Object, as it stands in the text"),
+            gradio.Textbox(SENTENCES[first][0], label="Subject, as written in the text"),
+            gradio.Textbox(SENTENCES[first][1], label="Object, as written in the text"),
         ]
         examples = [[sentence, *spans] for sentence, spans in SENTENCES.items()]
         of_types = []

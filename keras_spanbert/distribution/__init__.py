@@ -1,25 +1,24 @@
-"""What differs between TensorFlow, JAX and PyTorch on many devices."""
+"""Training on many devices with TensorFlow, JAX and PyTorch."""
 
 from keras_spanbert.distribution.distribution import Distribution
 from keras_spanbert.distribution.engines import MODES, distribute
-from keras_spanbert.distribution.even_batches import check_rows, even_batches, padded_to_shards
+from keras_spanbert.distribution.even_batches import check_rows, even_batches, pad_to_batch_shards
 from keras_spanbert.distribution.layout import add_layout, check_shards, relayout, shares_model
 from keras_spanbert.distribution.processes import (
     all_gather,
-    all_gather_bytes,
     assign,
     barrier,
     num_torch_processes,
-    own_shards,
+    own_slices,
     process_index,
     to_numpy,
     without_distribution,
 )
 from keras_spanbert.distribution.replicas import (
     mean_over_replicas,
-    summed_over_processes,
-    summed_over_replicas,
-    with_exchanged_gradients,
+    sum_over_replicas,
+    sync_metrics,
+    wrap_in_ddp,
 )
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "Distribution",
     "add_layout",
     "all_gather",
-    "all_gather_bytes",
     "assign",
     "barrier",
     "check_rows",
@@ -36,14 +34,14 @@ __all__ = [
     "even_batches",
     "mean_over_replicas",
     "num_torch_processes",
-    "own_shards",
-    "padded_to_shards",
+    "own_slices",
+    "pad_to_batch_shards",
     "process_index",
     "relayout",
     "shares_model",
-    "summed_over_processes",
-    "summed_over_replicas",
+    "sync_metrics",
+    "sum_over_replicas",
     "to_numpy",
-    "with_exchanged_gradients",
+    "wrap_in_ddp",
     "without_distribution",
 ]

@@ -1,4 +1,4 @@
-"""The devices and processes that train together, as `distribute` set them up."""
+"""The devices and processes that train together, as returned by `distribute`."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,17 +9,18 @@ from keras_spanbert.distribution.processes import all_gather, to_numpy, without_
 
 
 class Distribution:
-    """What `distribute` set up.
+    """The devices and processes that train together, as returned by `distribute`.
 
     Attributes:
-        num_replicas: int. Parts that a batch is cut into, over all processes.
+        num_replicas: int. Number of parts of a batch, over all processes.
         num_processes: int.
-        process: int. Number of this one.
-        is_main: bool. Whether this is the one that writes files.
-        part, num_parts: ints. Which part of each batch is this process's.
-        num_devices: int. Devices that compute, over all processes.
-        feeds_in_loop: bool. Whether `fit` fetches batches between its steps,
-            and not in threads beside them.
+        process: int. The index of this process.
+        is_main: bool. Whether this process writes files.
+        part, num_parts: ints. The index of this process's part of each batch,
+            and the number of parts.
+        num_devices: int. Number of devices that compute, over all processes.
+        feeds_in_loop: bool. Whether `fit` fetches batches between its steps
+            instead of in other threads.
     """
 
     def __init__(
@@ -46,11 +47,11 @@ class Distribution:
         self._copies = {}
 
     def scope(self):
-        """A context manager in which models are built and compiled."""
+        """Returns a context manager in which models are built and compiled."""
         return self._strategy.scope() if self._strategy else contextlib.nullcontext()
 
     def check_batch_size(self, batch_size: int) -> None:
-        """Raises a ValueError where the replicas cannot share a batch evenly."""
+        """Raises `ValueError` if the replicas cannot share a batch evenly."""
         if batch_size % self.num_replicas:
             raise ValueError(
                 f"The batch size must be a multiple of the {self.num_replicas} devices. Received: "
@@ -58,18 +59,18 @@ class Distribution:
             )
 
     def dataset(self, stream):
-        """This process's rows of each batch of a stream, as `tf.data.Dataset`.
+        """Returns this process's rows of each batch of a stream, as a `tf.data.Dataset`.
 
         Args:
-            stream: `Corpus.stream`, `PreparedCorpus.stream` or `ArrayStream`,
-                which says what of the rows of others a process reads.
+            stream: `TrainingStream` or `ArrayStream`. Their docstrings say which rows a
+                process reads.
         """
         return stream.dataset(self.part, self.num_parts)
 
     def split(self, dataset):
-        """This process's rows of each batch of a `tf.data.Dataset`.
+        """Returns this process's rows of each batch of a `tf.data.Dataset`.
 
-        All processes make all batches; `dataset` has them make their own rows.
+        All processes make complete batches. With `dataset` they make only their own rows.
         """
         if self.num_parts == 1:
             return dataset
@@ -88,14 +89,14 @@ class Distribution:
 
     @contextlib.contextmanager
     def local(self, model: keras.Model, keep: bool = True) -> Iterator[keras.Model]:
-        """Gives the model with its present weights, to save or predict in this process alone.
+        """Yields the model with its present weights, to save or predict in this process alone.
 
-        Where variables are spread over devices a copy, made in all processes
-        together, else the model itself.
+        If variables are split over devices, this is a copy, which all processes must
+        make together. Otherwise it is the model itself.
 
         Args:
-            model: a task.
-            keep: bool. Whether to keep the copy for the next time. Defaults to
+            model: a task model.
+            keep: bool. Whether to keep the copy for the next call. Defaults to
                 `True`.
         """
         if keras.distribution.distribution() is None and self._strategy is None:
@@ -105,7 +106,7 @@ class Distribution:
         with without_distribution():
             if model not in self._copies:
                 copy = self._copies[model] = model.__class__.from_config(model.get_config())
-                copy.preprocessor = model.preprocessor  # A vocabulary is not in the config.
+                copy.preprocessor = model.preprocessor  # The config has no vocabulary.
             copy = self._copies[model]
             for variable, value in zip(copy.variables, values):
                 variable.assign(value)
@@ -114,11 +115,11 @@ class Distribution:
             del self._copies[model]
 
     def any_process(self, flag: bool) -> bool:
-        """Whether `flag` is true in any process; all must ask."""
+        """Returns whether `flag` is true in any process. All processes must call it."""
         return flag if self.num_processes == 1 else any(all_gather(int(flag)))
 
     def close(self) -> None:
-        """Ends the work together, all processes at once: each goes on, or ends, alone."""
+        """Ends the joint work of the processes. All must call it. Then each can continue alone."""
         keras.distribution.set_distribution(None)
         self._strategy = None
         if self.num_processes == 1:
@@ -130,7 +131,7 @@ class Distribution:
         else:
             import torch
 
-            # Together, lest one that is slow to come find no store any more.
+            # All close at the same time, so that a slow process still finds the store.
             torch.distributed.barrier()
             self._heartbeats.stop()
             torch.distributed.destroy_process_group()

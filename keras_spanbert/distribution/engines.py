@@ -1,4 +1,4 @@
-"""Training on many devices and hosts, by each backend's own engine."""
+"""Sets up training on many devices and hosts, with the methods of each backend."""
 
 import atexit
 import contextlib
@@ -13,40 +13,40 @@ from keras_spanbert.distribution.heartbeats import Heartbeats
 from keras_spanbert.distribution.layout import new_layout
 
 MODES = ("auto", "none", "data", "model")
-# How long processes wait for one another when they start.
+# Seconds that processes wait for one another at the start.
 _START_SECONDS = 300
 
 
 def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
-    """Has models that are built from now on train on all devices of all processes.
+    """Makes models that are built afterwards train on all devices of all processes.
 
-    The same script runs on one device and on many: batches, losses and metrics
-    are those of one process with the whole batch.
+    The same script runs on one device and on many. Batches, losses and metrics are
+    the same as those of one process with the whole batch.
 
     - TensorFlow: `MirroredStrategy` over the GPUs of a host, or `TPUStrategy`
       where the environment variable `TPU_NAME` names a TPU.
     - JAX: `keras.distribution.DataParallel`, or `ModelParallel` with
-      `mode="model"`, over all devices; of several processes where Keras's
-      variables `KERAS_DISTRIBUTION_JOB_ADDRESSES`, `..._NUM_PROCESSES` and
-      `..._PROCESS_ID` are set.
+      `mode="model"`, over all devices. Set Keras's variables
+      `KERAS_DISTRIBUTION_JOB_ADDRESSES`, `..._NUM_PROCESSES` and
+      `..._PROCESS_ID` to use several processes.
     - PyTorch: `DistributedDataParallel` between the processes that `torchrun`
-      starts, a device each.
+      starts, one device per process.
 
-    Call it once, before anything else touches the backend, and seeds after it:
-    JAX's processes are given a common one.
+    Call it once, before anything else uses the backend. Set random seeds afterwards:
+    on JAX it gives all processes the same seed.
 
     Args:
         mode: "auto", "none", "data" or "model". Defaults to `"auto"`: "data"
-            where there are several devices or processes, else "none".
-        dead_after: int. Seconds of silence after which a process of JAX or
-            PyTorch counts as dead, and the others stop with an error. Defaults
-            to `30`.
+            with several devices or processes, else "none".
+        dead_after: int. Seconds without a sign of life after which a process of
+            JAX or PyTorch is considered dead, and the others stop with an error.
+            Defaults to `30`.
 
     Returns:
         `Distribution`.
 
     Raises:
-        ValueError: where the backend cannot do it; which one can is said.
+        ValueError: if the backend cannot do it. The message names one that can.
 
     Example:
     ```python
@@ -68,7 +68,7 @@ def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
         _hide_gpus_from_tensorflow()
     if mode == "model" and backend != "jax":
         raise ValueError(
-            "Model parallelism takes the JAX backend (KERAS_BACKEND=jax). Received: "
+            "Model parallelism needs the JAX backend (KERAS_BACKEND=jax). Received: "
             f"mode='model' on {backend}"
         )
     if backend == "jax":
@@ -84,8 +84,8 @@ def _tensorflow(mode):
     workers = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
     if mode != "none" and sum(len(hosts) for hosts in workers.values()) > 1:
         raise ValueError(
-            "Keras 3 trains on one host with TensorFlow; on several, use KERAS_BACKEND=jax or "
-            f"torch. Received: TF_CONFIG={os.environ['TF_CONFIG']}"
+            "Keras 3 trains on a single host with TensorFlow. For several, use KERAS_BACKEND=jax "
+            f"or torch. Received: TF_CONFIG={os.environ['TF_CONFIG']}"
         )
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if mode == "none" or (mode == "auto" and len(devices) == 1 and "TPU_NAME" not in os.environ):
@@ -105,7 +105,7 @@ def _jax(mode, dead_after):
     if mode == "none":
         if count > 1:
             raise ValueError(
-                "`mode` must not be none in several processes. Received: "
+                "`mode` must not be none with several processes. Received: "
                 f"KERAS_DISTRIBUTION_NUM_PROCESSES={count}"
             )
         return Distribution()
@@ -118,7 +118,7 @@ def _jax(mode, dead_after):
         return Distribution()
     process, count = jax.process_index(), jax.process_count()
     if mode == "model":
-        # The layers' exchanges are within a host where it has several devices.
+        # If a host has several devices, only these share a model, because its layers communicate.
         shards = jax.local_device_count() if jax.local_device_count() > 1 else devices
         mesh = keras.distribution.DeviceMesh(
             (devices // shards, shards), ("batch", "model"), keras.distribution.list_devices()
@@ -136,7 +136,7 @@ def _jax(mode, dead_after):
 
 
 def _connect_jax(count, dead_after):
-    """As `keras.distribution.initialize`, which cannot say when a process counts as dead."""
+    """Like `keras.distribution.initialize`, but with the time after which a process is dead."""
     import jax
 
     names = ["KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_PROCESS_ID"]
@@ -146,19 +146,19 @@ def _connect_jax(count, dead_after):
             f"{missing[0]} must be set with KERAS_DISTRIBUTION_NUM_PROCESSES={count}. "
             "Received: nothing"
         )
-    # CPUs have no collectives between processes unless they are told which.
+    # Collectives between CPUs in several processes need an explicit implementation.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
         os.environ[names[0]].split(",")[0],
         count,
         int(os.environ[names[1]]),
         heartbeat_timeout_seconds=dead_after,
-        # A process that ends by an error would wait for the others, which wait for it.
+        # Otherwise a process that fails would wait for the others, which wait for it.
         shutdown_timeout_seconds=dead_after,
     )
     from jax.experimental import multihost_utils
 
-    # Else the processes would begin with different weights.
+    # Without a common seed the processes would start with different weights.
     seed = np.random.default_rng().integers(2**31, dtype=np.int32)
     keras.utils.set_random_seed(int(multihost_utils.broadcast_one_to_all(seed)))
 
@@ -168,13 +168,13 @@ def _torch(mode, dead_after):
     if mode == "none" or (mode == "auto" and count == 1):
         if count > 1:
             raise ValueError(
-                "`mode` must not be none in several processes. Received: torchrun's "
+                "`mode` must not be none with several processes. Received: torchrun's "
                 f"WORLD_SIZE={count}"
             )
         return Distribution()
     if "WORLD_SIZE" not in os.environ:
         raise ValueError(
-            "With PyTorch, processes are started by torchrun. Received: mode='data' without "
+            "With PyTorch, start the processes with torchrun. Received: mode='data' without "
             "its WORLD_SIZE"
         )
     import torch
@@ -182,8 +182,8 @@ def _torch(mode, dead_after):
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     process = int(os.environ["RANK"])
-    # torchrun keeps one store for all of its restarts: without a prefix, processes would be sent to
-    # those of before, which are gone.
+    # torchrun keeps one store for all restarts. Without a prefix, processes would find addresses
+    # of an earlier start.
     prefix = f"keras_spanbert/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
     has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
@@ -194,24 +194,24 @@ def _torch(mode, dead_after):
         return torch.distributed.PrefixStore(prefix, opened)
 
     torch.distributed.init_process_group(
-        # Flags and steps are exchanged on the CPU.
+        # Flags and step numbers are exchanged on the CPU.
         "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
         store=store(is_master=process == 0 and not has_store),
         rank=process,
         world_size=count,
     )
-    # A store of its own: what waits in one holds up all that use it.
+    # The heartbeats have their own store, because a waiting call blocks all users of a store.
     heartbeats = Heartbeats(store(), process, count, dead_after)
-    # A script that ends without closing, or by an error, whose connections the others see end.
+    # For scripts that end without `close` or with an error: the others see the connections end.
     atexit.register(heartbeats.stop)
     return Distribution(count, process, count, process, count, heartbeats=heartbeats)
 
 
 def _hide_gpus_from_tensorflow():
-    """So that TensorFlow, which only feeds data, leaves their memory to the backend."""
+    """Hides the GPUs from TensorFlow, which only feeds data and would occupy their memory."""
     try:
         import tensorflow as tf
     except ImportError:
         return
-    with contextlib.suppress(RuntimeError):  # It has begun to use them already.
+    with contextlib.suppress(RuntimeError):  # TensorFlow is using them already.
         tf.config.set_visible_devices([], "GPU")

@@ -1,4 +1,4 @@
-"""Batches whose rows JAX divides over its devices."""
+"""Checks and pads batches whose rows JAX divides over its devices."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ import keras
 import numpy as np
 
 _RULE = (
-    "On JAX the devices share the rows of each batch evenly, of the last batch too: their number "
+    "On JAX, the devices share the rows of each batch evenly, also of the last one: their number "
     "must be a multiple of the {shards} devices. Received: {received}"
 )
 
 
 def num_batch_shards() -> int:
-    """Number of this process's devices that divide the rows of a batch, 1 but on JAX."""
+    """Returns the number of this process's devices that divide a batch: 1 except on JAX."""
     engine = keras.distribution.distribution()
     if engine is None or keras.backend.backend() != "jax":
         return 1
@@ -25,11 +25,11 @@ def num_batch_shards() -> int:
 
 
 def check_rows(num_rows: int, batch_size: int | None) -> None:
-    """Raises a ValueError where the devices cannot share one of the batches evenly.
+    """Raises `ValueError` if the devices cannot share one of the batches evenly.
 
     Args:
-        num_rows: int. Rows in all.
-        batch_size: int or `None`, Keras's default of 32.
+        num_rows: int. Total number of rows.
+        batch_size: int, or `None` for Keras's default of 32.
     """
     shards = num_batch_shards()
     batch_size = min(batch_size or 32, num_rows)
@@ -40,7 +40,7 @@ def check_rows(num_rows: int, batch_size: int | None) -> None:
 
 @contextlib.contextmanager
 def even_batches(model: keras.Model) -> Iterator[None]:
-    """Within, an uneven batch of a dataset is named, and an error leaves the model its weights."""
+    """Context manager that explains errors of uneven batches and keeps the weights after errors."""
     is_jax = keras.backend.backend() == "jax"
     variables = []
     if is_jax:
@@ -51,10 +51,10 @@ def even_batches(model: keras.Model) -> Iterator[None]:
         yield
     except Exception as error:
         if is_jax:
-            # Keras has taken the weights out of the model, and gives back those of the last step.
+            # Keras took the weights out of the model. Restore those of the last step.
             model.jax_state_sync()
             for variable, value in zip(variables, values):
-                if _is_lost(variable):  # There was none yet.
+                if _is_lost(variable):  # There was no step yet.
                     variable.assign(value)
         shards = num_batch_shards()
         if shards == 1 or type(error).__name__ != "IndivisibleError":
@@ -66,13 +66,13 @@ def even_batches(model: keras.Model) -> Iterator[None]:
 def _is_lost(variable):
     try:
         variable.value  # noqa: B018
-    except TypeError:  # Of the initializer, which is gone too.
+    except TypeError:  # The initializer is gone too.
         return True
     return False
 
 
-def padded_to_shards(x, num_rows: int | None):
-    """Arrays with copies of the last row, up to a number that the devices can share."""
+def pad_to_batch_shards(x, num_rows: int | None):
+    """Pads arrays with copies of the last row, to a number that the devices can share."""
     missing = 0 if num_rows is None else -num_rows % num_batch_shards()
     if not missing:
         return x

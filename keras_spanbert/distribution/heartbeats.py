@@ -1,7 +1,7 @@
-"""Processes of PyTorch that notice when another one is gone without a word.
+"""Heartbeats with which PyTorch processes notice that another one has died silently.
 
-A process that ends closes its connections, which its peers see at once. A host that loses power or
-its network closes none: the others would wait in an exchange for as long as that may take.
+A process that ends closes its connections, which the others see at once. A host that loses power
+or its network does not: without heartbeats, the others would wait for it indefinitely.
 """
 
 import os
@@ -13,16 +13,16 @@ _LEFT = b"left"
 
 
 class Heartbeats:
-    """Counts in a store that all processes share, and a look at those of the others.
+    """Sends heartbeats to a shared store and watches those of the other processes.
 
-    Where one has been silent for too long, says so and ends this process with
-    exit code 1: its main thread may be waiting for the silent one.
+    If a process has been silent for too long, the watcher prints a message and ends
+    its own process with exit code 1, because the main thread may be waiting.
 
     Args:
-        store: `torch.distributed.Store`, of this thread alone.
-        process: int. Number of this one.
+        store: `torch.distributed.Store`. Only this thread may use it.
+        process: int. The index of this process.
         num_processes: int.
-        dead_after: int. Seconds of silence.
+        dead_after: int. Seconds of silence after which a process is dead.
     """
 
     def __init__(self, store, process: int, num_processes: int, dead_after: int):
@@ -35,7 +35,7 @@ class Heartbeats:
         self._thread.start()
 
     def stop(self) -> None:
-        """Leaves: the others no longer wait for this process."""
+        """Signs off, so that the others no longer expect heartbeats of this process."""
         self._is_over.set()
         self._thread.join(self._dead_after)
 
@@ -44,7 +44,7 @@ class Heartbeats:
         beat = 0
         while not self._is_over.is_set():
             beat += 1
-            # A store that a dead host kept answers nothing, and counts as all of them.
+            # If the host of the store is dead, nothing answers, and all processes seem silent.
             told = self._exchange(str(beat).encode())
             now = time.monotonic()
             for i, value in told.items():
@@ -57,7 +57,7 @@ class Heartbeats:
             ]
             if silent and not self._is_over.is_set():
                 print(
-                    f"Process {self._process}: no word from process {silent[0]} for "
+                    f"Process {self._process}: no heartbeat of process {silent[0]} for "
                     f"{self._dead_after} s (`dead_after`): stopping",
                     file=sys.stderr,
                     flush=True,
@@ -67,14 +67,14 @@ class Heartbeats:
         self._exchange(_LEFT)
 
     def _exchange(self, word):
-        """Says `word` and returns those of the others, `None` where there is none."""
+        """Writes `word` and returns those of the others, `None` without an answer."""
         told = {}
         try:
             self._store.set(_key(self._process), word)
             for i in self._others:
                 is_there = self._store.check([_key(i)])
                 told[i] = self._store.get(_key(i)) if is_there else None
-        except RuntimeError:  # Of a connection.
+        except RuntimeError:  # The connection failed.
             pass
         return told
 

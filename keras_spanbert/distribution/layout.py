@@ -1,53 +1,53 @@
-"""How a model is cut over the devices that share it."""
+"""The layout of a model over the devices that share it."""
 
 import keras
 
-# The layout of the `ModelParallel` that `distribute` set up last.
+# The layout of the latest `ModelParallel` of `distribute`.
 _layout_map = None
 
 
 def new_layout(mesh: keras.distribution.DeviceMesh) -> keras.distribution.LayoutMap:
-    """A layout that models add to as they are built."""
+    """Returns a layout to which models add their variables as they are built."""
     global _layout_map
     _layout_map = keras.distribution.LayoutMap(mesh)
     return _layout_map
 
 
 def add_layout(layout: dict[str, tuple]) -> None:
-    """Has variables that are made from now on be cut by their paths.
+    """Splits variables that are made afterwards, by their paths.
 
-    Columns of what fans out and rows of what fans in are cut, so that a layer
-    exchanges activations once. Without model parallelism nothing changes, nor
-    with a user's own.
+    The first dense layer of a block is split by columns and the second by rows, so
+    that the block exchanges activations once. Without model parallelism, or with a
+    layout of the user's own, nothing changes.
 
     Args:
-        layout: dict of regular expression to axes, of which one is `"model"`.
+        layout: dict of regular expression to axes, one of which is `"model"`.
             See `keras.distribution.LayoutMap`.
     """
     if not shares_model():
         return
-    known = list(_layout_map)  # `in` would ask for a layout, which is `None` and not missing.
+    known = list(_layout_map)  # `in` calls `__getitem__`, which returns `None` for missing keys.
     for path, axes in layout.items():
         if path not in known:
             _layout_map[path] = axes
 
 
 def shares_model() -> bool:
-    """Whether devices share models that `distribute` cuts: not with a user's own layout."""
+    """Returns whether devices share models in the layout of `distribute`, not of the user."""
     engine = keras.distribution.distribution()
     return isinstance(engine, keras.distribution.ModelParallel) and _layout_map is not None
 
 
 def relayout(weight, axes: tuple):
-    """The value of a weight, cut otherwise within a step than it is stored.
+    """Returns the value of a weight, split differently in a step than in storage.
 
-    Its gradient is cut again as the weight is, and the optimizer's variables
-    with it. Without model parallelism nothing changes.
+    Its gradient and the optimizer's variables are split like the stored weight.
+    Without model parallelism nothing changes.
 
     Args:
-        weight: variable, or a tensor computed of one.
-        axes: tuple with `"model"` for the axis to cut, whose size need be no
-            multiple of the number of devices, and else `None`.
+        weight: a variable, or a tensor computed from one.
+        axes: tuple with `"model"` for the axis to split, whose size need not be a
+            multiple of the number of devices, and `None` for the others.
     """
     if not shares_model():
         return weight
@@ -55,7 +55,7 @@ def relayout(weight, axes: tuple):
 
     tensor = keras.ops.convert_to_tensor(weight)
     if not isinstance(tensor, jax.core.Tracer):
-        return tensor  # Outside of a step a tensor's parts must be even.
+        return tensor  # Outside a step, a tensor's parts must have equal sizes.
     engine = keras.distribution.distribution()
 
     def cut(tensor, axes):
@@ -63,13 +63,13 @@ def relayout(weight, axes: tuple):
         return keras.distribution.distribute_tensor(tensor, layout)
 
     if isinstance(weight, keras.Variable):
-        # Of the mesh it is compiled for, which need not be that of the variable.
+        # Use the mesh of the compilation, which may differ from that of the variable.
         tensor = cut(tensor, engine.get_variable_layout(weight).axes)
     return cut(tensor, axes)
 
 
 def check_shards(**sizes: int) -> None:
-    """Raises a ValueError where `ModelParallel` cannot cut a model of these sizes."""
+    """Raises `ValueError` if `ModelParallel` cannot split a model of these sizes."""
     engine = keras.distribution.distribution()
     if not isinstance(engine, keras.distribution.ModelParallel):
         return

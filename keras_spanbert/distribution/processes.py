@@ -1,4 +1,4 @@
-"""The processes that train together, and what they tell one another."""
+"""Communication between the processes that train together."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,23 +8,23 @@ import numpy as np
 
 
 def to_numpy(variable: keras.Variable) -> np.ndarray:
-    """The whole value of a variable, whose parts may be in other processes: all must ask."""
-    if _is_spread(variable):
+    """Returns the whole value of a variable. All processes must call it: each may have a part."""
+    if _is_sharded(variable):
         from jax.experimental import multihost_utils
 
         return np.asarray(multihost_utils.process_allgather(variable.value, tiled=True))
     return keras.ops.convert_to_numpy(variable)
 
 
-def own_shards(variable: keras.Variable) -> list[tuple[list[list[int]], np.ndarray]] | None:
-    """The parts of a variable's value that are this process's to write.
+def own_slices(variable: keras.Variable) -> list[tuple[list[list[int]], np.ndarray]] | None:
+    """Returns the slices of a variable's value that this process must write.
 
     Returns:
-        List of bounds, a `[start, stop]` a dimension, and array, together with
-        those of the other processes the whole, once. `None` where every process
-        has the whole.
+        List of bounds, one `[start, stop]` per dimension, and array. The slices of
+        all processes cover the value exactly once. `None` if every process has
+        the whole value.
     """
-    if not _is_spread(variable):
+    if not _is_sharded(variable):
         return None
     return [
         (
@@ -37,15 +37,15 @@ def own_shards(variable: keras.Variable) -> list[tuple[list[list[int]], np.ndarr
 
 
 def assign(variable: keras.Variable, array) -> None:
-    """Sets a variable, of which each process needs but the parts of its devices.
+    """Sets a variable. Each process needs only the parts on its devices.
 
     Args:
         variable: `keras.Variable`.
-        array: of its shape, with the same value in all processes. Where the
-            variable is spread over processes, this one's parts alone are asked
-            for, as slices.
+        array: array of the variable's shape, with the same value in all
+            processes. If the variable is split over processes, only slices of
+            this process's parts are read.
     """
-    if not _is_spread(variable):
+    if not _is_sharded(variable):
         variable.assign(np.asarray(array))
         return
     import jax
@@ -58,8 +58,8 @@ def assign(variable: keras.Variable, array) -> None:
     )
 
 
-def _is_spread(variable):
-    """Whether this process has no more than parts of a variable, or may have: on JAX alone."""
+def _is_sharded(variable):
+    """Returns whether this process may have only parts of a variable, which happens on JAX only."""
     if keras.backend.backend() != "jax":
         return False
     value = variable.value
@@ -67,7 +67,7 @@ def _is_spread(variable):
 
 
 def process_index() -> int:
-    """Number of this process among those that train together."""
+    """Returns the index of this process among those that train together."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -80,7 +80,7 @@ def process_index() -> int:
 
 
 def all_gather(number: int) -> list[int]:
-    """The integers that the processes give, as a list: all must ask."""
+    """Returns the integers of all processes, as a list. All processes must call it."""
     if keras.backend.backend() == "jax":
         import jax
         from jax.experimental import multihost_utils
@@ -97,33 +97,13 @@ def all_gather(number: int) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def all_gather_bytes(data: bytes) -> list[bytes]:
-    """What the processes give, as a list: all must ask."""
-    sizes = all_gather(len(data))
-    if len(sizes) == 1:
-        return [data]
-    padded = np.zeros(max(sizes), np.uint8)
-    padded[: len(data)] = np.frombuffer(data, np.uint8)
-    if keras.backend.backend() == "jax":
-        from jax.experimental import multihost_utils
-
-        rows = multihost_utils.process_allgather(padded)
-    else:
-        import torch
-
-        rows = [torch.empty(len(padded), dtype=torch.uint8) for _ in sizes]
-        torch.distributed.all_gather(rows, torch.from_numpy(padded))
-        rows = [row.numpy() for row in rows]
-    return [row[:size].tobytes() for row, size in zip(rows, sizes)]
-
-
 def barrier() -> None:
     """Waits for all processes."""
     all_gather(0)
 
 
 def num_torch_processes() -> int:
-    """Number of PyTorch processes that train together, 1 on other backends."""
+    """Returns the number of PyTorch processes that train together, 1 on other backends."""
     if keras.backend.backend() != "torch":
         return 1
     import torch
@@ -135,7 +115,7 @@ def num_torch_processes() -> int:
 
 @contextlib.contextmanager
 def without_distribution() -> Iterator[None]:
-    """Within, what is computed is this process's own."""
+    """Context manager in which computations stay in this process."""
     distribution = keras.distribution.distribution()
     keras.distribution.set_distribution(None)
     try:

@@ -1,4 +1,4 @@
-"""What the replicas of a step exchange within it."""
+"""Communication between the replicas of a step."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from keras_spanbert.distribution.processes import num_torch_processes
 
 
 def mean_over_replicas(x):
-    """The mean of a tensor over the replicas of a step; JAX has but one by itself."""
+    """Returns the mean of a tensor over the replicas of a step. JAX always has a single one."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -26,15 +26,15 @@ def mean_over_replicas(x):
     return mean
 
 
-def summed_over_replicas(tensors):
-    """The sums of tensors over TensorFlow's replicas, and how many these are.
+def sum_over_replicas(tensors):
+    """Returns the sums of tensors over TensorFlow's replicas, and the number of replicas.
 
-    On the other backends tensors are already those of all replicas, and it is 1. Those that
-    TensorFlow keeps as rows of a table, one for each time that the row was gathered, become
-    whole: the norm of the rows apart is not the gradient's.
+    On the other backends, tensors already are the sums over all replicas, and the number is 1.
+    TensorFlow's `IndexedSlices`, which have a row for each lookup in a table, are converted to
+    dense tensors, because the norm of separate rows is not the norm of the gradient.
 
     Args:
-        tensors: list of tensors; `None` stays.
+        tensors: list of tensors or `None`, which is kept.
     """
     if keras.backend.backend() != "tensorflow":
         return tensors, 1
@@ -50,8 +50,8 @@ def summed_over_replicas(tensors):
     return sums, context.num_replicas_in_sync
 
 
-def with_exchanged_gradients(model: keras.Model, call: Callable):
-    """A PyTorch module that calls `call`, whose gradients are the mean over all processes."""
+def wrap_in_ddp(model: keras.Model, call: Callable):
+    """Returns a PyTorch module that calls `call` and averages gradients over all processes."""
     import torch
 
     class Forward(torch.nn.Module):
@@ -66,8 +66,8 @@ def with_exchanged_gradients(model: keras.Model, call: Callable):
 
 
 @contextlib.contextmanager
-def summed_over_processes(metrics: list[keras.Metric]) -> Iterator[None]:
-    """Within, PyTorch's metrics are those of all processes together."""
+def sync_metrics(metrics: list[keras.Metric]) -> Iterator[None]:
+    """Context manager in which PyTorch's metrics are those of all processes together."""
     variables = [variable for metric in metrics for variable in metric.variables]
     if num_torch_processes() == 1 or not variables:
         yield

@@ -1,4 +1,4 @@
-"""Files of other libraries, turned into settings, tensors and vocabularies."""
+"""Reads and writes the files of other libraries: settings, tensors and vocabularies."""
 
 from keras_spanbert.formats.checkpoint import Checkpoint
 from keras_spanbert.formats.sources import OPTIONS, local_source, open_checkpoint, open_source

@@ -1,13 +1,13 @@
-"""A checkpoint of another library: its settings, tensors and vocabulary, checked."""
+"""A checkpoint of another library: its settings, tensors and vocabulary, validated."""
 
 import collections
 from collections.abc import Iterable
 
 import numpy as np
 
-LOADED, UNUSED, FRESH = "loaded", "left unused", "started fresh"
+LOADED, UNUSED, FRESH = "loaded", "left unused", "initialized"
 
-# Values of `hidden_act` by the name of what they compute.
+# Maps values of `hidden_act` to Keras activations.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -19,7 +19,7 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
-# Other names for a tensor that the model has once.
+# Duplicate names of tensors that the model has once.
 TIES = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -46,29 +46,29 @@ Row = collections.namedtuple("Row", ["status", "name", "shape"])
 
 
 class Checkpoint:
-    """A checkpoint whose settings make sense; nothing is loaded yet.
+    """A checkpoint with valid settings, whose tensors are not loaded yet.
 
     Args:
-        source: string. Where it is from, for messages.
+        source: string. The origin of the checkpoint, for messages.
         config: dict. The settings of `transformers.BertConfig`.
-        tensors: dict of name to `tensors.Tensor`, with Hugging Face's names,
-            with or without the prefix `bert.`, LayerNorm's with `weight` and
+        tensors: dict of name to `tensors.Tensor`. The names are Hugging Face's,
+            with or without the prefix `bert.`. LayerNorm may have `weight` and
             `bias` or `gamma` and `beta`.
-        vocabulary: list of strings. Defaults to `None`, not known.
-        lowercase: bool. Whether the tokenizer lower-cases. Defaults to `False`.
-        notes: list of strings, what was decided and from what. Defaults to
-            `()`.
+        vocabulary: list of strings. Defaults to `None`: unknown.
+        lowercase: bool. Whether the tokenizer converts text to lower case. Defaults to `False`.
+        notes: list of strings. Decisions about the checkpoint and their reasons.
+            Defaults to `()`.
 
     Attributes:
-        config: dict, the settings with every default filled in; and, where the
-            checkpoint has an SBO head, `max_span_tokens` and `position_dim`, where it
-        has a classifier `num_labels`.
-        rows: list of `Row`, what became of each tensor and of each weight
-            without one. Filled as models are made.
+        config: dict. The settings with all defaults filled in. It also has
+            `max_span_tokens` and `position_dim` if the checkpoint has an SBO head,
+            and `num_labels` if it has a classifier.
+        rows: list of `Row`. The outcome for each tensor, and for each weight
+            without one. Filled when models are made.
 
     Raises:
-        ValueError: where a setting is missing or unknown, tied tensors differ,
-            or the vocabulary has another size.
+        ValueError: if a setting is missing or unknown, tied tensors differ, or
+            the vocabulary has another size.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class Checkpoint:
         notes: Iterable[str] = (),
     ):
         self.source = source
-        self.tensors = self._by_canonical_name(tensors)
-        self.config = self._checked_config(config)
+        self.tensors = self._canonicalize_names(tensors)
+        self.config = self._check_config(config)
         self.vocabulary = vocabulary
         self.lowercase = lowercase
         self.notes = list(notes)
@@ -95,22 +95,22 @@ class Checkpoint:
             )
 
     def has(self, prefix: str) -> bool:
-        """Whether it has a tensor whose name begins so."""
+        """Returns whether the checkpoint has a tensor whose name starts with `prefix`."""
         return any(name.startswith(prefix) for name in self.tensors)
 
-    def _by_canonical_name(self, tensors):
+    def _canonicalize_names(self, tensors):
         by_name, names_given = {}, {}
         for name, tensor in tensors.items():
             canonical = _canonical(name)
             if canonical in by_name:
                 raise ValueError(
-                    f"{self.source} must hold a tensor once. Received: "
+                    f"{self.source} must have each tensor once. Received: "
                     f"{names_given[canonical]} and {name}"
                 )
             by_name[canonical], names_given[canonical] = tensor, name
         return by_name
 
-    def _checked_config(self, config):
+    def _check_config(self, config):
         config = {"type_vocab_size": 2, **config}
         for name in _SIZES:
             value = config.get(name)
@@ -137,7 +137,7 @@ class Checkpoint:
                     f"{self.source}: the setting `{name}` must be one of {known}. "
                     f"Received: {config[name]!r}"
                 )
-        for name in ["max_span_tokens", "position_dim", "num_labels"]:  # Read off the tensors.
+        for name in ["max_span_tokens", "position_dim", "num_labels"]:  # Derived from the tensors.
             config.pop(name, None)
         classifier = self.tensors.get("classifier.bias")
         if classifier is not None and len(classifier.shape) == 1:
@@ -161,13 +161,13 @@ class Checkpoint:
                     "is tied to the embedding. Received: other values"
                 )
 
-    # === What became of it ===
+    # === Report ===
     def fresh_layers(self) -> list[str]:
-        """Names of the layers whose weights it lacked."""
+        """Returns the names of the layers whose weights the checkpoint lacks."""
         return sorted({row.name.split("/")[0] for row in self.rows if row.status == FRESH})
 
     def summary(self) -> str:
-        """How many tensors were loaded, left unused, started fresh, and what was decided."""
+        """Returns the numbers of loaded and unused tensors and new weights, with the notes."""
         counts = collections.Counter(row.status for row in self.rows)
         line = ", ".join(f"{counts[status]} {status}" for status in [LOADED, UNUSED, FRESH])
         if counts[FRESH]:
@@ -175,7 +175,7 @@ class Checkpoint:
         return "\n".join([line, *self.notes])
 
     def report(self) -> str:
-        """What became of each tensor, as a table, and `summary`."""
+        """Returns a table of the outcome for each tensor, followed by `summary`."""
         width = max(len(row.name) for row in self.rows)
         lines = [f"{row.status:<15}{row.name:<{width + 2}}{row.shape}" for row in self.rows]
         return "\n".join([*lines, self.summary()])

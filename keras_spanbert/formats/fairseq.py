@@ -1,13 +1,13 @@
-"""fairseq's checkpoints of SpanBERT, which alone have both of its heads."""
+"""fairseq's checkpoints of SpanBERT, the only ones with both of its heads."""
 
 import os
 
 from keras_spanbert.formats import tensors as tensor_files
 from keras_spanbert.formats.checkpoint import Checkpoint
-from keras_spanbert.formats.vocabulary import vocabulary_of
+from keras_spanbert.formats.vocabulary import find_vocabulary
 
 _PREFIX = "decoder."
-_HEAD_DIM = 64  # Of every BERT that was released.
+_HEAD_DIM = 64  # The same in every released BERT.
 
 
 def open_fairseq(
@@ -16,20 +16,20 @@ def open_fairseq(
     vocabulary: str | None = None,
     source: str | None = None,
 ) -> Checkpoint:
-    """A fairseq checkpoint as a `Checkpoint`, sizes read off its tensors.
+    """Opens a fairseq checkpoint as a `Checkpoint`. Sizes are derived from its tensors.
 
     Args:
         path: string.
-        num_heads: int. Number of attention heads, which no tensor shows.
-            Defaults to `None`, one for 64 of the hidden size.
-        vocabulary: string, a vocabulary file. Defaults to `None`, the
-            `vocab.txt` or `tokenizer.json` beside the checkpoint, if there is
+        num_heads: int. Number of attention heads, which the tensors do not
+            show. Defaults to `None`: one per 64 units of the hidden size.
+        vocabulary: string. A vocabulary file. Defaults to `None`: the
+            `vocab.txt` or `tokenizer.json` next to the checkpoint, if there is
             one.
-        source: string, how messages name it. Defaults to `None`, `path`.
+        source: string. The name in messages. Defaults to `None`: `path`.
 
     Raises:
-        ValueError: where the file is none, a tensor is missing or does not fit,
-            or the number of heads cannot be known.
+        ValueError: if the file is not a fairseq checkpoint, a tensor is missing
+            or does not fit, or the number of heads cannot be derived.
     """
     source = source or path
     tensors = tensor_files.open_torch(path, is_fairseq=True)
@@ -56,10 +56,10 @@ def open_fairseq(
         num_heads, rest = divmod(hidden_size, _HEAD_DIM)
         if rest:
             raise ValueError(
-                f"{source}: `num_heads` must be given, as the hidden size {hidden_size} is no "
-                f"multiple of {_HEAD_DIM}. Received: num_heads=None"
+                f"{source}: `num_heads` must be given, because the hidden size {hidden_size} is "
+                f"not a multiple of {_HEAD_DIM}. Received: num_heads=None"
             )
-        notes.append(f"{num_heads} attention heads: one for {_HEAD_DIM} of the hidden size")
+        notes.append(f"{num_heads} attention heads: one per {_HEAD_DIM} units of the hidden size")
     if num_heads < 1 or hidden_size % num_heads:
         raise ValueError(
             f"{source}: `num_heads` must divide the hidden size {hidden_size}. "
@@ -79,5 +79,5 @@ def open_fairseq(
         "max_position_embeddings": size("embeddings.position_embeddings", 0),
         "type_vocab_size": size("embeddings.token_type_embeddings", 0),
     }
-    tokens, lowercase, more = vocabulary_of(os.path.dirname(path) or ".", vocabulary)
+    tokens, lowercase, more = find_vocabulary(os.path.dirname(path) or ".", vocabulary)
     return Checkpoint(source, config, tensors, tokens, lowercase, notes + more)

@@ -6,14 +6,14 @@ import os
 from keras_spanbert import files
 from keras_spanbert.formats.checkpoint import Checkpoint
 from keras_spanbert.formats.tensors import Tensor, open_tensorflow
-from keras_spanbert.formats.vocabulary import vocabulary_of
+from keras_spanbert.formats.vocabulary import find_vocabulary
 
-# What optimizers keep beside each variable.
+# Variables of optimizers.
 _SLOTS = ("/adam_m", "/adam_v", "/Adam", "/Adam_1")
 
 
 def find_prefixes(folder: str) -> list[str]:
-    """The TensorFlow checkpoints in a folder, by their prefixes."""
+    """Returns the prefixes of the TensorFlow checkpoints in a folder."""
     pattern = os.path.join(glob.escape(folder), "*.ckpt*.index")
     return sorted(path.removesuffix(".index") for path in glob.glob(pattern))
 
@@ -21,38 +21,38 @@ def find_prefixes(folder: str) -> list[str]:
 def open_google(
     folder: str, vocabulary: str | None = None, source: str | None = None
 ) -> Checkpoint:
-    """A folder of `bert_config.json`, `bert_model.ckpt.*` and `vocab.txt` as a `Checkpoint`.
+    """Opens a folder of `bert_config.json`, `bert_model.ckpt.*`, `vocab.txt` as a `Checkpoint`.
 
     Args:
         folder: string.
-        vocabulary: string, a vocabulary file. Defaults to `None`, the folder's.
-        source: string, how messages name it. Defaults to `None`, `folder`.
+        vocabulary: string. A vocabulary file. Defaults to `None`: that of the folder.
+        source: string. The name in messages. Defaults to `None`: `folder`.
 
     Raises:
-        ValueError: where there are several checkpoints, or see `Checkpoint`.
+        ValueError: if there are several checkpoints. Also see `Checkpoint`.
     """
     source = source or folder
     prefixes = find_prefixes(folder)
     if len(prefixes) != 1:
         raise ValueError(
-            f"{source} must hold one TensorFlow checkpoint. Received: {', '.join(prefixes)}"
+            f"{source} must have one TensorFlow checkpoint. Received: {', '.join(prefixes)}"
         )
     tensors = open_tensorflow(prefixes[0])
     tensors = dict(
-        _as_pytorch(name, tensor) for name, tensor in tensors.items() if not name.endswith(_SLOTS)
+        _to_pytorch(name, tensor) for name, tensor in tensors.items() if not name.endswith(_SLOTS)
     )
     config = files.read_json(os.path.join(folder, "bert_config.json"))
-    return Checkpoint(source, config, tensors, *vocabulary_of(folder, vocabulary))
+    return Checkpoint(source, config, tensors, *find_vocabulary(folder, vocabulary))
 
 
-def _as_pytorch(name, tensor):
-    """The name and the tensor as PyTorch's BERT has them."""
+def _to_pytorch(name, tensor):
+    """Returns the name and the tensor in the form of PyTorch's BERT."""
     name = name.replace("/", ".").replace("encoder.layer_", "encoder.layer.")
     if name.endswith("_embeddings"):
         return f"{name}.weight", tensor
     if name.endswith(".kernel"):
         name = name.removesuffix("kernel") + "weight"
         return name, Tensor(tensor.shape[::-1], lambda: tensor.read().T)
-    # A weight of its head for pairs is stored as PyTorch's, and is no kernel.
+    # The weight of the head for pairs is stored in PyTorch's layout and is not a kernel.
     name = name.replace("seq_relationship.output_weights", "seq_relationship.weight")
     return name.replace(".output_bias", ".bias"), tensor

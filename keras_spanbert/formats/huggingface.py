@@ -1,4 +1,4 @@
-"""Hugging Face's folders: `config.json`, weights, vocabulary. In and out."""
+"""Reads and writes Hugging Face's folders: `config.json`, weights, vocabulary."""
 
 import os
 
@@ -7,15 +7,15 @@ import numpy as np
 from keras_spanbert import files
 from keras_spanbert.formats.checkpoint import Checkpoint
 from keras_spanbert.formats.tensors import find_tensor_files, open_tensors
-from keras_spanbert.formats.vocabulary import vocabulary_of
+from keras_spanbert.formats.vocabulary import find_vocabulary
 
-# Beside the weights that `transformers` knows, which would warn about these.
+# In a file of its own: `transformers` would warn about weights that it does not know.
 SBO_FILE = "span_boundary_head.safetensors"
 _SBO_PREFIX = "cls.pair_target_predictions."
-# The name of `config.json` before Hugging Face's library was `transformers`.
+# The name of `config.json` in the predecessors of `transformers`.
 OLD_CONFIG = "bert_config.json"
 
-# `hidden_act` for the names of Keras's activations.
+# Maps names of Keras activations to `hidden_act`.
 _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_tanh": "gelu_pytorch_tanh",
@@ -23,19 +23,19 @@ _ACTIVATIONS = {
     "silu": "silu",
     "tanh": "tanh",
 }
-# Encoders alone bear no prefix, heads never.
+# Tensors of a model that is only an encoder have no prefix, and tensors of heads never have.
 _ENCODER = ("embeddings.", "encoder.", "pooler.")
 
 
 def open_huggingface(
     folder: str, vocabulary: str | None = None, source: str | None = None
 ) -> Checkpoint:
-    """A Hugging Face folder as a `Checkpoint`.
+    """Opens a Hugging Face folder as a `Checkpoint`.
 
     Args:
         folder: string.
-        vocabulary: string, a vocabulary file. Defaults to `None`, the folder's.
-        source: string, how messages name it. Defaults to `None`, `folder`.
+        vocabulary: string. A vocabulary file. Defaults to `None`: that of the folder.
+        source: string. The name in messages. Defaults to `None`: `folder`.
 
     Raises:
         ValueError: see `Checkpoint`.
@@ -47,14 +47,14 @@ def open_huggingface(
         tensors.update((n, t) for n, t in head.items() if n.startswith(_SBO_PREFIX))
     name = "config.json" if os.path.isfile(os.path.join(folder, "config.json")) else OLD_CONFIG
     config = files.read_json(os.path.join(folder, name))
-    return Checkpoint(source, config, tensors, *vocabulary_of(folder, vocabulary))
+    return Checkpoint(source, config, tensors, *find_vocabulary(folder, vocabulary))
 
 
 def hidden_act(activation: str) -> str:
-    """The setting `hidden_act` for a Keras activation's name.
+    """Returns the setting `hidden_act` for the name of a Keras activation.
 
     Raises:
-        ValueError: where `transformers` has none.
+        ValueError: if `transformers` does not have the activation.
     """
     if activation not in _ACTIVATIONS:
         raise ValueError(
@@ -73,7 +73,7 @@ def write_huggingface(
         folder: string.
         config: dict, the settings of `transformers.BertConfig`.
         tensors: dict of name, without the prefix `bert.`, to array.
-        is_encoder: bool. Whether it is the encoder alone.
+        is_encoder: bool. Whether the model is only an encoder.
     """
     from safetensors.numpy import save_file
 
@@ -96,9 +96,9 @@ def write_tokenizer(
     Args:
         folder: string.
         vocabulary: list of tokens.
-        lowercase: bool. Whether the tokenizer lower-cases and strips accents.
-        max_length: int, longest input of the model, in tokens.
-        special_tokens: dict of names as `unk_token` to tokens.
+        lowercase: bool. Whether the tokenizer converts text to lower case without accents.
+        max_length: int. Largest number of tokens per input.
+        special_tokens: dict of names, such as `unk_token`, to tokens.
     """
     with open(os.path.join(folder, "vocab.txt"), "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{token}\n" for token in vocabulary)

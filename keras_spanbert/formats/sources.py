@@ -1,4 +1,4 @@
-"""Tells what a path or handle is."""
+"""Recognizes the kind of checkpoint at a path or handle."""
 
 import glob
 import os
@@ -20,12 +20,12 @@ _SETTINGS = [
     "tokenizer_config.json",
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",
-    # Of keras-hub's presets.
+    # Handles of keras-hub's presets.
     "metadata.json",
     "task.json",
     "preprocessor.json",
 ]
-# What `from_preset` takes for `open_source`, and not for the class.
+# Arguments of `from_preset` for `open_source`, not for the class.
 OPTIONS = ("num_heads", "vocabulary")
 _HANDLE = re.compile(r"hf://([\w.-]+/[\w.-]+)")
 
@@ -33,67 +33,58 @@ _HANDLE = re.compile(r"hf://([\w.-]+/[\w.-]+)")
 def open_source(
     source: str, num_heads: int | None = None, vocabulary: str | None = None
 ) -> Checkpoint | str:
-    """Opens a checkpoint of whatever kind.
+    """Opens a checkpoint of any supported kind.
 
     Args:
-        source: string: a folder of Hugging Face's, of Google's BERT, or with a
+        source: string. A folder of Hugging Face's, of Google's BERT, or with a
             fairseq checkpoint; a fairseq `.pt` file; a tar archive of one of
             these; or an `hf://owner/name` handle.
         num_heads: int. See `open_fairseq`. Defaults to `None`.
-        vocabulary: string, a `vocab.txt` or `tokenizer.json`. Defaults to
-            `None`, that beside the checkpoint.
+        vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to
+            `None`: the one next to the checkpoint.
 
     Returns:
-        A `Checkpoint`; or, for a keras-hub preset, the string to load it by.
+        A `Checkpoint`, or for a keras-hub preset the string to load it with.
 
     Raises:
-        ValueError: where the source is none of these, or does not fit itself.
+        ValueError: if the source is none of these or is inconsistent.
     """
     source = os.fspath(source)
     if source.startswith("hf://"):
         return _open_folder(_download(source), source, num_heads, vocabulary)
-    if stores.is_store(source):
-        return _open_stored(source, num_heads, vocabulary)
+    given, source = source, local_source(source)
     if os.path.isdir(source):
-        return _open_folder(source, source, num_heads, vocabulary)
+        return _open_folder(source, given, num_heads, vocabulary)
     if not os.path.exists(source):
-        return source  # A name or handle of keras-hub's, which knows what is wrong with it.
+        return source  # A name or handle for keras-hub, which reports what is wrong with it.
     if source.endswith(_ARCHIVES):
         return _open_archive(source, num_heads, vocabulary)
     if source.endswith(_TORCH):
         return fairseq.open_fairseq(source, num_heads, vocabulary)
     raise ValueError(
         "A checkpoint file must be a fairseq .pt file or a tar archive. Received: "
-        f"{source}; of Hugging Face's and Google's, pass the folder"
+        f"{source}; for Hugging Face and Google checkpoints, give the folder"
     )
 
 
 def local_source(source: str) -> str:
-    """A local path to a checkpoint: itself, or of a store a copy that is kept."""
-    if not stores.is_store(source):
-        return os.fspath(source)
-    if stores.is_file(source):  # Beside it there may be its vocabulary.
-        folder, _, name = source.rpartition("/")
+    """Returns a local path of a checkpoint: itself, or a cached copy if it is in a store."""
+    source = os.fspath(source)
+    if stores.is_file(source):  # Its vocabulary may be next to it.
+        folder, name = os.path.split(source)
         wanted = (name, *_SETTINGS)
         return os.path.join(stores.local_copy(folder, lambda found: found in wanted), name)
-    # In a run's folder there are checkpoints beside the preset.
+    # The folder of a run also has checkpoints, next to the preset.
     return stores.local_copy(source, lambda name: "/" not in name or name.startswith("assets/"))
 
 
 def open_checkpoint(source: str, **kwargs) -> Checkpoint:
-    """`open_source`, where a keras-hub preset will not do."""
+    """Like `open_source`, but refuses keras-hub presets."""
     checkpoint = open_source(source, **kwargs)
     if isinstance(checkpoint, Checkpoint):
         return checkpoint
-    what = "a keras-hub preset" if os.path.exists(checkpoint) else "nothing there"
-    raise ValueError(f"`path` must lead to a checkpoint. Received: {source}, {what}")
-
-
-def _open_stored(source, num_heads, vocabulary):
-    copy = local_source(source)
-    if os.path.isdir(copy):
-        return _open_folder(copy, source, num_heads, vocabulary)
-    return open_source(copy, num_heads, vocabulary)
+    what = "a keras-hub preset" if os.path.exists(checkpoint) else "which does not exist"
+    raise ValueError(f"`path` must be a checkpoint. Received: {source}, {what}")
 
 
 def _open_folder(folder, source, num_heads, vocabulary):
@@ -103,8 +94,8 @@ def _open_folder(folder, source, num_heads, vocabulary):
     if keras_hub.is_preset(folder):
         if num_heads is not None or vocabulary is not None:
             raise ValueError(
-                "`num_heads` and `vocabulary` are for other libraries' checkpoints. Received: "
-                f"{num_heads}, {vocabulary} with the keras-hub preset {source}"
+                "`num_heads` and `vocabulary` apply only to checkpoints of other libraries. "
+                f"Received: {num_heads}, {vocabulary} with the keras-hub preset {source}"
             )
         return folder
     open_folder = None
@@ -115,8 +106,8 @@ def _open_folder(folder, source, num_heads, vocabulary):
     if open_folder is not None:
         if num_heads is not None:
             raise ValueError(
-                "`num_heads` is for fairseq checkpoints, which lack it. Received: "
-                f"num_heads={num_heads} with {source}"
+                "`num_heads` applies only to fairseq checkpoints, which do not record it. "
+                f"Received: num_heads={num_heads} with {source}"
             )
         return open_folder(folder, vocabulary, source)
     torch_files = [p for end in _TORCH for p in glob.glob(f"{glob.escape(folder)}/*{end}")]
@@ -143,7 +134,7 @@ def _open_archive(source, num_heads, vocabulary):
     except BaseException:
         shutil.rmtree(folder)
         raise
-    # Tensors are read from there as long as the checkpoint lives.
+    # Keep the folder: tensors are read from it as long as the checkpoint lives.
     weakref.finalize(checkpoint, shutil.rmtree, folder)
     return checkpoint
 
@@ -165,7 +156,7 @@ def _download(handle):
         folder = download(*_SETTINGS)
         if keras_hub.is_preset(folder):
             return download(*_SETTINGS, "*.weights.h5", "assets/*")
-        # One set of weights, and nothing else of what may be gigabytes.
+        # Download a single set of weights: the repository may have gigabytes of others.
         for weights in tensors.WEIGHTS:
             index = f"{weights}.index.json"
             shards = tensors.shard_names(os.path.join(folder, index)) if is_there(index) else []
@@ -173,7 +164,7 @@ def _download(handle):
             if is_there(weights) or shards:
                 break
         download(huggingface.SBO_FILE)
-    except Exception as error:  # Of the hub's, the network's and the file system's classes.
+    except Exception as error:  # Errors of the hub, the network and the file system.
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{handle} could not be downloaded: {reason[0]}") from None
     return folder

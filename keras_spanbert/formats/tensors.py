@@ -1,7 +1,7 @@
-"""Tensors and archives in files of strangers: read as data alone.
+"""Reads tensors and archives from untrusted files, as data only.
 
-Tensors are read one at a time, so that loading takes the memory of the model
-and not of the file too.
+Tensors are read one at a time, so that loading needs memory for the model but not
+for the file.
 """
 
 import argparse
@@ -10,30 +10,31 @@ import lzma
 import os
 import re
 import tarfile
+import zipfile
 import zlib
 
 import numpy as np
 
 from keras_spanbert.files import read_json
-from keras_spanbert.optional import import_tensorflow
+from keras_spanbert.optional import require
 
-# `read()` gives a NumPy array of `shape`.
+# `read()` returns a NumPy array of `shape`.
 Tensor = collections.namedtuple("Tensor", ["shape", "read"])
 
-# Of Hugging Face's folders, the better first.
+# Weight files of Hugging Face folders, in order of preference.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
-# A mapped file's pages count as memory until it is closed: it is opened anew
-# after so many bytes.
+# The pages of a mapped file count as memory until it is closed, so it is reopened after this
+# number of bytes.
 _REOPEN_BYTES = 1 << 26
 _ARCHIVED = re.compile(r".*(\.(json|txt|bin|safetensors|pt|index)|\.ckpt[^/]*\.data-[^/]*)")
-_MOST_ARCHIVED_BYTES = 1 << 35
-# Records of fairseq's trainer in its checkpoints: plain values once loaded.
+_MAX_ARCHIVED_BYTES = 1 << 35
+# Classes in fairseq's checkpoints. They hold plain values once loaded.
 _FAIRSEQ_METERS = ["AverageMeter", "TimeMeter", "StopwatchMeter"]
 
 
 def find_tensor_files(folder: str) -> list[str]:
-    """The weight files of a Hugging Face folder, shards in full, or none."""
+    """Returns the weight files of a Hugging Face folder with all their shards, or an empty list."""
     for name in WEIGHTS:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
@@ -47,31 +48,31 @@ def _shards(folder, index):
     paths = [os.path.join(folder, name) for name in shard_names(index)]
     for path in paths:
         if not os.path.isfile(path):
-            raise ValueError(f"{index} names {os.path.basename(path)!r}, which is not there")
+            raise ValueError(f"{index} names {os.path.basename(path)!r}, which does not exist")
     return paths
 
 
 def shard_names(index) -> list[str]:
-    """The files that an index of shards names, each of them beside it."""
+    """Returns the file names in an index of shards. All must be next to the index."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise ValueError(f"{index} must hold a `weight_map`. Received: {weight_map!r}")
+        raise ValueError(f"{index} must have a `weight_map`. Received: {weight_map!r}")
     names = sorted({str(name) for name in weight_map.values()})
     for name in names:
         if os.path.basename(name) != name:
-            raise ValueError(f"{index} must name files beside it. Received: {name!r}")
+            raise ValueError(f"{index} must name files in its own folder. Received: {name!r}")
     return names
 
 
 def open_tensors(paths) -> dict[str, Tensor]:
-    """Tensors by name, of safetensors and PyTorch files."""
+    """Opens safetensors and PyTorch files. Returns a dict of name to `Tensor`."""
     tensors = {}
     for path in paths:
         is_safetensors = path.endswith(".safetensors")
         more = _open_safetensors(path) if is_safetensors else open_torch(path)
         twice = next((name for name in more if name in tensors), None)
         if twice is not None:
-            raise ValueError(f"{path} must not hold a tensor of another shard. Received: {twice}")
+            raise ValueError(f"{path} must not repeat a tensor of another shard. Received: {twice}")
         tensors.update(more)
     return tensors
 
@@ -91,22 +92,22 @@ def _open_safetensors(path):
                 for name in file.keys()
             }
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is no whole safetensors file: {error}") from None
+        raise ValueError(f"{path} is not a complete safetensors file: {error}") from None
 
 
 def open_torch(path: str, is_fairseq: bool = False) -> dict[str, Tensor]:
-    """Tensors by name of a file that `torch.save` wrote.
+    """Opens a file that `torch.save` wrote.
 
     Args:
         path: string.
-        is_fairseq: bool. Whether the file may hold fairseq's settings and
-            meters too: plain values, no code. Defaults to `False`.
+        is_fairseq: bool. Whether the file may also contain fairseq's settings
+            and meters, which are plain values, not code. Defaults to `False`.
 
     Returns:
-        Dict of name to `Tensor`, of what is under `model` if that is there.
+        Dict of name to `Tensor`, for the entries under `model` if it exists.
 
     Raises:
-        ValueError: where the file is damaged or holds more than data.
+        ValueError: if the file is damaged or contains more than data.
     """
     file = _TorchFile(path, is_fairseq)
     return {
@@ -116,7 +117,7 @@ def open_torch(path: str, is_fairseq: bool = False) -> dict[str, Tensor]:
 
 
 class _Meter:
-    """Stands for a meter of fairseq's."""
+    """Placeholder for one of fairseq's meters."""
 
 
 class _TorchFile:
@@ -141,7 +142,7 @@ class _TorchFile:
             ]
             if odd:
                 what = type(content).__name__ if odd is True else f"no tensor for {odd[0]}"
-                raise ValueError(f"{self.path} must hold tensors by name. Received: {what}")
+                raise ValueError(f"{self.path} must have tensors by name. Received: {what}")
             self._tensors = content
         return self._tensors
 
@@ -152,17 +153,12 @@ class _TorchFile:
             self._tensors, self._bytes_read = None, 0
         tensor = self.tensors()[name].detach()
         self._bytes_read += tensor.nbytes
-        # A copy, as JAX would keep the mapped file itself.
+        # Copy, because JAX would keep the memory of the mapped file.
         return np.array(tensor.float() if tensor.dtype == torch.bfloat16 else tensor)
 
     def _load(self):
-        try:
-            import torch
-        except ImportError:
-            raise ValueError(
-                f"Reading {self.path} takes PyTorch: pip install keras-spanbert[torch]"
-            ) from None
-        self._is_mapped = _is_zip(self.path)  # What torch.save wrote until 2020 is not.
+        torch = require("torch", f"Reading {self.path}")
+        self._is_mapped = _is_zip(self.path)  # Files that torch.save wrote before 2020 are not.
         safe = [argparse.Namespace] if self.is_fairseq else []
         safe += [(_Meter, f"fairseq.meters.{name}") for name in _FAIRSEQ_METERS if self.is_fairseq]
         try:
@@ -170,26 +166,23 @@ class _TorchFile:
                 return torch.load(
                     self.path, map_location="cpu", weights_only=True, mmap=self._is_mapped
                 )
-        except Exception as error:  # Of many classes, down to struct.error.
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            # PyTorch's first line is advice to load it all the same.
-            refused = [line.strip() for line in reason if "nsupported" in line]
+        except Exception as error:  # Many classes are possible, such as struct.error.
             raise ValueError(
-                f"{self.path} must be a whole PyTorch file of nothing but tensors and plain "
-                f"values. Received: {(refused or reason)[0]}"
+                f"{self.path} must be a complete PyTorch file with only tensors and plain "
+                f"values. Received: {_describe_damage(self.path, error)}"
             ) from None
 
 
 def open_tensorflow(prefix) -> dict[str, Tensor]:
-    """Tensors by name of a TensorFlow checkpoint."""
-    tf = import_tensorflow("A checkpoint of TensorFlow")
+    """Opens a TensorFlow checkpoint. Returns a dict of name to `Tensor`."""
+    tf = require("tensorflow", "A checkpoint of TensorFlow")
 
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"{prefix} is no whole TensorFlow checkpoint: {reason}") from None
+        raise ValueError(f"{prefix} is not a complete TensorFlow checkpoint: {reason}") from None
     return {
         name: Tensor(tuple(shape), _reader(prefix, reader.get_tensor, name))
         for name, shape in shapes.items()
@@ -200,7 +193,7 @@ def extract(path: str, folder: str) -> None:
     """Extracts an archive's model files into a folder.
 
     Raises:
-        ValueError: where a member leads outside, is a link or a device, or the
+        ValueError: if a member lies outside the archive, is a link or a device, or the
             archive is damaged.
     """
     size = 0
@@ -211,19 +204,19 @@ def extract(path: str, folder: str) -> None:
                 inside = parts[0] != "" and ".." not in parts
                 if not inside or not (member.isfile() or member.isdir()):
                     raise ValueError(
-                        f"{path} must hold plain files and folders inside itself. Received: "
+                        f"{path} must have only plain files and folders, inside itself. Received: "
                         f"{member.name!r}"
                     )
                 if member.isfile() and _ARCHIVED.fullmatch(member.name):
                     size += member.size
-                    if size > _MOST_ARCHIVED_BYTES:
+                    if size > _MAX_ARCHIVED_BYTES:
                         raise ValueError(
-                            f"{path} must unpack to at most {_MOST_ARCHIVED_BYTES:,} bytes. "
+                            f"{path} must unpack to at most {_MAX_ARCHIVED_BYTES:,} bytes. "
                             f"Received: {size:,} and more"
                         )
                     archive.extract(member, folder, filter="data")
     except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is no whole tar archive: {error}") from None
+        raise ValueError(f"{path} is not a complete tar archive: {error}") from None
 
 
 def _is_zip(path):
@@ -231,13 +224,32 @@ def _is_zip(path):
         return file.read(2) == b"PK"
 
 
-def _reader(path, read, name):
-    """Reads a tensor of floats, whatever is wrong with it said in one line."""
+def _describe_damage(path, error):
+    """Returns one line about what is wrong with a file that PyTorch cannot load."""
+    with open(path, "rb") as file:
+        start = file.read(8)
+    if not start:
+        return "an empty file"
+    if not start.startswith(
+        (b"PK", b"\x80")
+    ):  # Not a zip archive, nor a pickle as written before 2020.
+        return f"another kind of file, which starts with {start!r}"
+    lines = str(error).strip().splitlines()
+    ends_early = isinstance(error, EOFError) or "unexpected EOF" in str(error)
+    if ends_early or start.startswith(b"PK") and not zipfile.is_zipfile(path):
+        return f"a file of {os.path.getsize(path):,} bytes whose end is missing"
+    # Skip PyTorch's first line, which advises to load the file anyway.
+    refused = [line.strip() for line in lines if "nsupported" in line]
+    return f"{type(error).__name__}: {(refused or lines or ['no reason'])[0]}"
 
-    def read_checked():
+
+def _reader(path, read, name):
+    """Returns a function that reads a tensor of floats and reports any error in one line."""
+
+    def read_and_check():
         try:
             array = np.asarray(read(name))
-        except Exception as error:  # Of the many libraries' many classes.
+        except Exception as error:  # Each library has errors of its own.
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise ValueError(f"{path}: the tensor {name} cannot be read: {reason[0]}") from None
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
@@ -247,4 +259,4 @@ def _reader(path, read, name):
             )
         return array
 
-    return read_checked
+    return read_and_check

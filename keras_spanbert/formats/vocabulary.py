@@ -1,4 +1,4 @@
-"""A checkpoint's vocabulary, and whether it goes with lower-cased text."""
+"""Reads a checkpoint's vocabulary, and decides whether text is converted to lower case."""
 
 import os
 import re
@@ -9,16 +9,16 @@ _SPECIAL = re.compile(r"\[.*\]")
 
 
 def read_vocabulary(path: str) -> list[str] | None:
-    """The tokens of a `vocab.txt` or a `tokenizer.json`, in the order of their ids.
+    """Returns the tokens of a `vocab.txt` or a `tokenizer.json`, in the order of their IDs.
 
     Args:
         path: string. A file, or a folder that may hold one.
 
     Returns:
-        List of strings; `None` where the folder has neither.
+        List of strings. `None` if the folder has neither.
 
     Raises:
-        ValueError: where the file is not UTF-8, or no WordPiece vocabulary.
+        ValueError: if the file is not UTF-8 or not a WordPiece vocabulary.
     """
     path = stores.local_copy(path)
     if os.path.isdir(path):
@@ -39,7 +39,7 @@ def _tokens_by_id(path, settings):
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     if not isinstance(vocabulary, dict) or model.get("type", "WordPiece") != "WordPiece":
         kind = model.get("type") if isinstance(model, dict) else model
-        raise ValueError(f"{path} must hold a WordPiece vocabulary. Received: {kind!r}")
+        raise ValueError(f"{path} must have a WordPiece vocabulary. Received: {kind!r}")
     tokens = sorted(vocabulary, key=vocabulary.get)
     if [vocabulary[token] for token in tokens] != list(range(len(tokens))):
         raise ValueError(f"{path} must number its tokens from 0 to {len(tokens) - 1}")
@@ -47,14 +47,14 @@ def _tokens_by_id(path, settings):
 
 
 def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
-    """Whether text is to be lower-cased for the tokens, and from what that is known.
+    """Decides whether text must be converted to lower case for the tokens.
 
     Args:
-        folder: string. May hold `tokenizer_config.json` or `tokenizer.json`.
+        folder: string. It may have `tokenizer_config.json` or `tokenizer.json`.
         tokens: list of strings.
 
     Returns:
-        `(lowercase, notes)`: bool, and a list of sentences for the user.
+        `(lowercase, notes)`: a bool, and a list of sentences for the user that give the reason.
     """
     upper = next((t for t in tokens if t != t.lower() and not _SPECIAL.fullmatch(t)), None)
     settings, name = {}, "tokenizer_config.json"
@@ -74,17 +74,17 @@ def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
     if lowercase is None:
         if upper is None:
             return True, ["Uncased: no token of the vocabulary has an upper-case letter"]
-        return False, [f"Cased: the vocabulary has upper-case letters, as in {upper!r}"]
-    notes = [f"{'Uncased' if lowercase else 'Cased'}: so says {name}"]
+        return False, [f"Cased: the vocabulary has upper-case letters, for example {upper!r}"]
+    notes = [f"{'Uncased' if lowercase else 'Cased'}, according to {name}"]
     if lowercase and upper is not None:
         notes.append(
-            f"Warning: {name} has text lower-cased, but the vocabulary has upper-case letters, "
-            f"as in {upper!r}; if the model is cased, set do_lower_case to false there"
+            f"Warning: {name} asks for lower case, but the vocabulary has upper-case letters, "
+            f"for example {upper!r}; if the model is cased, set do_lower_case to false there"
         )
     if settings.get("strip_accents") not in (None, lowercase):
         notes.append(
-            f"Warning: {name} sets strip_accents apart from lower-casing, which is not supported: "
-            f"accents are {'stripped' if lowercase else 'kept'}"
+            f"Warning: {name} sets strip_accents differently from lower-casing, which is not "
+            f"supported: accents are {'stripped' if lowercase else 'kept'}"
         )
     for key in ["tokenize_chinese_chars", "handle_chinese_chars"]:
         if settings.get(key) is False:
@@ -95,11 +95,11 @@ def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
     return lowercase, notes
 
 
-def vocabulary_of(
+def find_vocabulary(
     folder: str, vocabulary: str | None = None
 ) -> tuple[list[str] | None, bool, list[str]]:
-    """`Checkpoint`'s vocabulary, lowercase and notes, from a folder or a file."""
+    """Returns the vocabulary, `lowercase` and notes for a `Checkpoint`, from a folder or a file."""
     tokens = read_vocabulary(vocabulary or folder)
     if tokens is None:
-        return None, False, ["No tokenizer: neither vocab.txt nor tokenizer.json is there"]
+        return None, False, ["No tokenizer: neither vocab.txt nor tokenizer.json exists"]
     return tokens, *decide_lowercase(folder, tokens)

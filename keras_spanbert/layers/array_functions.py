@@ -1,9 +1,28 @@
-"""Array functions of NumPy and TensorFlow alike, for code that runs in and out of `tf.data`.
+"""Array functions that work with NumPy and with TensorFlow, inside and outside `tf.data`.
 
 `xp` is `numpy` or `tensorflow.experimental.numpy`.
 """
 
+import sys
+
 import numpy as np
+
+
+def is_symbolic(x) -> bool:
+    """Returns whether `x`, or a part of it, is a tensor of a TensorFlow graph."""
+    tf = sys.modules.get("tensorflow")  # A graph tensor exists only after TensorFlow's import.
+    if tf is None or tf.executing_eagerly():
+        return False
+    return any(map(tf.is_symbolic_tensor, tf.nest.flatten(x, expand_composites=True)))
+
+
+def namespace(x):
+    """Returns the `xp` for `x`: TensorFlow's for graph tensors, otherwise NumPy."""
+    if not is_symbolic(x):
+        return np
+    import tensorflow.experimental.numpy as tnp
+
+    return tnp
 
 
 def int32(xp, x):
@@ -23,16 +42,21 @@ def cumsum(xp, x, axis=None):
     return xp.cumsum(int32(xp, x), axis=axis, dtype=np.int32)
 
 
+def range_like(xp, x, dtype=np.int32):
+    """Returns `0, 1, ...`, one number for each value of `x`."""
+    return xp.cumsum(xp.ones_like(x, dtype=dtype), dtype=dtype) - 1
+
+
 def true_indices(xp, x):
     return int32(xp, xp.nonzero(xp.reshape(x, (-1,)))[0])
 
 
 def draw_below(xp, draws, stop):
-    """Uniform integers in [0, stop) from uniform draws in [0, 1)."""
+    """Returns uniform integers in [0, stop), computed from uniform draws in [0, 1)."""
     return int32(xp, draws * xp.asarray(stop, dtype=np.float64))
 
 
-# What the two namespaces do not share, or TensorFlow's does in a dear way.
+# Functions that TensorFlow's NumPy API lacks or computes slowly.
 
 
 def take(xp, x, indices):
@@ -43,44 +67,77 @@ def take(xp, x, indices):
     return tf.gather(x, indices)
 
 
-def num_at_most(xp, ascending, x):
-    """How many of `ascending` `[n]` are at most `x`, int32 of its shape `[B, C]`."""
+def repeat(xp, x, counts):
+    """Repeats each value of `x` `[n]` `counts` `[n]` times."""
     if xp is np:
-        return np.searchsorted(ascending, x, side="right").astype(np.int32)
+        return np.repeat(x, counts)
     import tensorflow as tf
 
-    found = tf.searchsorted(ascending, tf.reshape(x, (-1,)), side="right")
-    return tf.reshape(found, (-1, x.shape[1]))
+    return tf.repeat(x, counts)
+
+
+def select(xp, x, mask):
+    """Returns `x[mask]`, along the first axis."""
+    if xp is np:
+        return x[mask]
+    import tensorflow as tf
+
+    return tf.boolean_mask(x, mask)
+
+
+def searchsorted(xp, ascending, x, side="left"):
+    """Returns the indices at which `x` `[n]` would be inserted into `ascending` `[m]`: int32."""
+    if xp is np:
+        return np.searchsorted(ascending, x, side).astype(np.int32)
+    import tensorflow as tf
+
+    return tf.searchsorted(ascending, x, side)
+
+
+def count_at_most(xp, ascending, x):
+    """Counts the values of `ascending` `[n]` that are at most `x` `[B, C]`: int32 `[B, C]`."""
+    found = searchsorted(xp, ascending, xp.reshape(x, (-1,)), "right")
+    return xp.reshape(found, (-1, x.shape[1]))
 
 
 def scatter_add(xp, x, indices, values):
-    """`x` `[B, C]` with `values` added at `indices` into its flat view."""
+    """Returns `x` `[B, C]` with `values` added at `indices` of its flat view."""
     if xp is np:
         x = x.copy()
         np.add.at(x.reshape(-1), indices, values)
         return x
     import tensorflow as tf
 
-    flat = tf.tensor_scatter_nd_add(
-        tf.reshape(x, (-1,)), tf.reshape(indices, (-1, 1)), tf.reshape(values, (-1,))
+    # `tensor_scatter_nd_add` takes several times as long.
+    added = tf.math.unsorted_segment_sum(
+        tf.reshape(values, (-1,)), tf.reshape(indices, (-1,)), tf.size(x)
     )
-    return tf.reshape(flat, (-1, x.shape[1]))
+    return x + tf.reshape(added, (-1, x.shape[1]))
 
 
 def scatter_min(xp, x, indices, values):
-    """`x` `[n]` with the least of itself and of the `values` at its `indices`."""
+    """Returns the minimum of `x` `[n]` and the `values` at its `indices`."""
     if xp is np:
         x = x.copy()
         np.minimum.at(x, indices, values)
         return x
     import tensorflow as tf
 
-    indices, values = tf.reshape(indices, (-1, 1)), tf.reshape(values, (-1,))
-    return tf.tensor_scatter_nd_min(x, indices, values)
+    values, indices = tf.reshape(values, (-1,)), tf.reshape(indices, (-1,))
+    return tf.minimum(x, tf.math.unsorted_segment_min(values, indices, tf.size(x)))
 
 
-def until_unchanged(xp, function, arrays: list) -> list:
-    """What `function` of arrays comes to when it is applied to its results again and again."""
+def unique_ids(xp, x):
+    """Returns an int32 number below n for each value of `x` `[n]`, the same for equal values."""
+    if xp is np:
+        return np.unique(x, return_inverse=True)[1].astype(np.int32)
+    import tensorflow as tf
+
+    return tf.unique(x, tf.int32)[1]
+
+
+def fixed_point(xp, function, arrays: list) -> list:
+    """Applies `function` to its own results until they no longer change."""
     if xp is np:
         while True:
             before, arrays = arrays, function(*arrays)

@@ -1,4 +1,4 @@
-"""Attention: one definition, computed by what is fastest where it runs."""
+"""Scaled dot-product attention, computed by the fastest kernel of each platform."""
 
 import functools
 import math
@@ -12,30 +12,32 @@ from keras_spanbert.layers.softmax import softmax_backward, softmax_forward, wid
 
 
 def attend(query, key, value, padding_mask=None, dropout=None, training=None):
-    """Each token's mean of the values, weighted by the softmax of its scores.
+    """Computes scaled dot-product attention.
 
-    The scores are `query . key / sqrt(D)`, their softmax is over the tokens that
-    are no padding, and dropout falls on its weights. A row of padding alone is
-    the plain mean of its values. What is padding attends as others do.
+    The scores are `query . key / sqrt(D)`. The softmax is over the tokens that
+    are not padding, and dropout is applied to its weights. A row that is all
+    padding gets the plain mean of its values. Padding tokens attend like other
+    tokens.
 
-    It is computed by
+    The implementation depends on the platform:
 
-    - the kernel of splash attention on TPUs and of cuDNN on GPUs with JAX, where
-      no weight is dropped and the kernel takes dtype and shape;
-    - `torch.nn.functional.scaled_dot_product_attention` with PyTorch, on CPUs
-      where no weight is dropped; on GPUs it drops by PyTorch's own generator, as
-      Keras's `Dropout` does there;
-    - else plain matrix products, with a softmax in float32 at least, of which
-      the backward pass keeps nothing but the weights in the values' dtype.
+    - JAX: splash attention on TPUs and cuDNN's kernel on GPUs, if no dropout is
+      applied and the kernel supports the dtype and the shape.
+    - PyTorch: `torch.nn.functional.scaled_dot_product_attention`, on CPUs only
+      without dropout. On GPUs, dropout uses PyTorch's own random generator, as
+      Keras's `Dropout` does there.
+    - Otherwise: plain matrix products and a softmax in float32 or wider. Only
+      the weights, in the values' dtype, are kept for the backward pass.
 
-    After `keras.config.disable_flash_attention()` it is always the last.
+    `keras.config.disable_flash_attention()` selects the plain implementation
+    everywhere.
 
     Args:
         query, key, value: float `[B, L, N, D]`.
-        padding_mask: int or bool `[B, L]`, 0 where no token may attend to.
-            Defaults to `None`, all ones.
-        dropout: layer with a `rate`, which drops weights. Defaults to `None`.
-        training: bool. Whether to drop weights. Defaults to `None`, no.
+        padding_mask: int or bool `[B, L]`, 0 for tokens that are not attended
+            to. Defaults to `None`, all ones.
+        dropout: layer with a `rate`, applied to the weights. Defaults to `None`.
+        training: bool. Whether to apply dropout. Defaults to `None`, no.
 
     Returns:
         float `[B, L, N, D]`.
@@ -54,8 +56,8 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
     scale = ops.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
     if padding_mask is not None:
         padding_mask = ops.cast(padding_mask, "bool")
-        # Kernels have answers of their own to rows without tokens, some of them NaN: here all
-        # scores of such a row are 0.
+        # Kernels differ on rows without tokens, and some return NaN. Here all scores of such a
+        # row are 0.
         has_tokens = ops.any(padding_mask, axis=1, keepdims=True)  # [B, 1]
         padding_mask = ops.logical_or(padding_mask, ops.logical_not(has_tokens))
         scale = scale * ops.cast(has_tokens, query.dtype)[:, :, None, None]
@@ -81,7 +83,7 @@ def _attend(query, key, value, padding_mask, dropout=None):
     scores = ops.einsum("bsnd,btnd->bnts", key, query)
     bias = None
     if padding_mask is not None:
-        # Added, not selected: it broadcasts, and its gradient costs nothing.
+        # Adding broadcasts, and its gradient costs nothing. `where` would cost both.
         bias = (1.0 - ops.cast(padding_mask, wide_dtype(scores))) * -1e9
         bias = bias[:, None, None, :]  # [B, 1, 1, S]
     weights = _softmax(scores, bias)  # [B, N, T, S]
@@ -91,12 +93,12 @@ def _attend(query, key, value, padding_mask, dropout=None):
 
 
 def _softmax(scores, bias):
-    """`softmax_forward` with the gradient of `softmax_backward`."""
-    # Autodiff keeps the result as well: in float32 and more that is all.
+    """Returns `softmax_forward`, with `softmax_backward` as its gradient."""
+    # Autodiff keeps only the result in float32 and wider dtypes, so it needs no help there.
     if keras.backend.standardize_dtype(scores.dtype) not in ("bfloat16", "float16"):
         return softmax_forward(scores, bias)
     if keras.backend.backend() == "torch":
-        # Keras's custom gradient would keep the scores too, and break graphs.
+        # Keras's custom gradient would keep the scores too, and cause graph breaks.
         from keras_spanbert.layers.torch_attention import HalfSoftmax
 
         return HalfSoftmax.apply(scores, bias)

@@ -1,47 +1,47 @@
-"""Dropout whose random numbers a TPU draws by its own generator, each chip its part."""
+"""Dropout that uses the hardware's random number generator on TPUs."""
 
 import functools
 
 import keras
 
-# Numbers of 16 bits decide: 8 would make 0.898 of a keep rate of 0.9.
+# Dropout compares 16-bit numbers. 8 bits would turn a keep rate of 0.9 into 0.898.
 _NUM_LEVELS = 2**16
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class Dropout(keras.layers.Dropout):
-    """Keras's dropout, but for JAX on a TPU: there the chips' own generator draws.
+    """Keras's dropout, with the hardware's random number generator on TPUs with JAX.
 
-    Keras draws by threefry, which takes hundreds of integer operations a number
-    where a TPU multiplies matrices, and has each chip draw the numbers of the
-    whole batch. Here a TPU drops by 16 bits an element from its hardware's
-    generator, and scales what it keeps by exactly the rate that 16 bits give,
-    so that the mean stays. Under `keras.distribution` a chip draws for its own
-    part of the tensor alone. The same seed gives the same on the same chips,
-    and the backward pass keeps a bool an element.
+    Keras uses JAX's threefry generator, which takes hundreds of integer operations
+    per number, and each chip draws the numbers of the whole batch. On a TPU, this
+    layer uses 16 random bits per element from the hardware's generator. It scales
+    the kept elements by the exact inverse of the 16-bit keep rate, so the mean does
+    not change. With `keras.distribution`, each chip draws only for its own part of
+    the tensor. The same seed gives the same results on the same chips. One bool per
+    element is stored for the backward pass.
 
-    Elsewhere the draws are Keras's, and everywhere the seed's variable is: what
-    was saved of the one loads into the other.
+    On other platforms the layer draws as Keras does. The seed variable is the same
+    on all platforms, so files can be saved on one and loaded on another.
 
     Args:
-        rate: float in [0, 1]. Share of the elements to drop.
-        noise_shape: see `keras.layers.Dropout`, which draws where it is given.
-            Defaults to `None`.
-        seed: int. Defaults to `None`, drawn.
-        model_axis: int. The axis that devices cut which share a model
-            (`keras.distribution.ModelParallel`), besides the batch's, the
-            first. Defaults to `None`: they have it whole.
+        rate: float in [0, 1]. Fraction of the elements to drop.
+        noise_shape: see `keras.layers.Dropout`. If it is given, Keras's generator
+            is used on TPUs too. Defaults to `None`.
+        seed: int. Defaults to `None`, a random seed.
+        model_axis: int. The axis that is sharded over the devices that share a
+            model (`keras.distribution.ModelParallel`), in addition to the batch
+            axis. Defaults to `None`: only the batch axis is sharded.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
         inputs: float tensor.
-        training: bool. Whether to drop. Defaults to `False`.
+        training: bool. Whether to apply dropout. Defaults to `False`.
 
     Returns:
         float tensor of the shape and dtype of `inputs`.
 
     Raises:
-        ValueError: where `rate` is not in [0, 1].
+        ValueError: if `rate` is not in [0, 1].
 
     Example:
     ```python
@@ -71,33 +71,34 @@ class Dropout(keras.layers.Dropout):
             return super().call(inputs, training=training)
         import jax
 
-        # Drawn here for both, so that a run may go on elsewhere.
+        # Both generators use this seed, so that a run can resume on another platform.
         seed = self.seed_generator.next()
-        draw = functools.partial(self._draw_by_keras, shape=inputs.shape)
-        draw_on_tpu = functools.partial(self._draw_by_hardware, shape=inputs.shape)
+        draw = functools.partial(self._draw_with_keras, shape=inputs.shape)
+        draw_on_tpu = functools.partial(self._draw_with_hardware, shape=inputs.shape)
         keep = jax.lax.platform_dependent(seed, tpu=draw_on_tpu, default=draw)
         kept = jax.lax.platform_dependent(
             inputs, tpu=self._scale_exactly, default=lambda x: x / (1.0 - self.rate)
         )
         return _select(keep, kept)
 
-    def _draw_by_keras(self, seed, shape):
+    def _draw_with_keras(self, seed, shape):
         return keras.random.dropout(keras.ops.ones(shape), self.rate, seed=seed) != 0.0
 
-    def _draw_by_hardware(self, seed, shape):
+    def _draw_with_hardware(self, seed, shape):
         import jax
 
-        # The compiler lays attention weights [B, N, T, S] out with T last: numbers drawn in another
-        # order would be moved.
+        # The compiler stores attention weights [B, N, T, S] with T last. Drawing in this order
+        # avoids a transpose.
         is_attention = len(shape) == 4
         order = (0, 1, 3, 2) if is_attention else tuple(range(len(shape)))
         bits = _random_bits(seed, [shape[i] for i in order], self.model_axis)
         keep = (bits >= self._num_dropped_levels).transpose(order)
-        # Else the compiler holds the 16 bits for the backward pass, and compares them twice.
+        # Without the barrier, XLA would store the 16 bits and compare them again in the backward
+        # pass.
         return jax.lax.optimization_barrier(keep)
 
     def _scale_exactly(self, x):
-        # Of 16-bit floats the scale itself would be off by 0.2%.
+        # In 16-bit floats the scale would be off by 0.2%.
         scale = _NUM_LEVELS / (_NUM_LEVELS - self._num_dropped_levels)
         return (x.astype(keras.backend.result_type(x.dtype, "float32")) * scale).astype(x.dtype)
 
@@ -112,13 +113,13 @@ class Dropout(keras.layers.Dropout):
 
 
 def _select(keep, x):
-    """`x` where `keep` is true, else 0, whose backward pass has but `keep` to keep."""
+    """Returns `x` where `keep` is true, else 0. Stores only `keep` for the backward pass."""
     import jax
 
     def select(keep, x):
         return jax.lax.select(keep, x, jax.numpy.zeros_like(x))
 
-    # By itself JAX would keep the zeros too.
+    # By default, JAX would also store the zeros.
     selected = jax.custom_vjp(select)
     selected.defvjp(
         lambda keep, x: (select(keep, x), keep),
@@ -128,7 +129,7 @@ def _select(keep, x):
 
 
 def _random_bits(seed, shape, model_axis):
-    """uint16 of a shape, of which each device draws the part that it has."""
+    """Returns uint16 random bits of a shape. Each device draws only its own part."""
     import jax
 
     mesh, axes = _shards(shape, model_axis)
@@ -148,7 +149,7 @@ def _random_bits(seed, shape, model_axis):
 
 
 def _shards(shape, model_axis):
-    """The devices' mesh, and for each axis of a tensor the name of the mesh's that cuts it."""
+    """Returns the device mesh, and for each axis of a tensor the mesh axis that shards it."""
     engine = keras.distribution.distribution()
     axes = [None] * len(shape)
     if engine is None or not shape:
@@ -157,6 +158,6 @@ def _shards(shape, model_axis):
     axes[0] = engine.batch_dim_name
     if model_axis is not None and isinstance(engine, keras.distribution.ModelParallel):
         axes[model_axis] = "model" if "model" in mesh.shape else None
-    # Parts must be equal: where they are not, each device draws all.
+    # Shards must have equal sizes. If an axis cannot be divided evenly, it is not sharded.
     parts = [1 if name is None else mesh.shape[name] for name in axes]
     return mesh, [name if size % n == 0 else None for name, size, n in zip(axes, shape, parts)]

@@ -1,4 +1,4 @@
-"""BERT's initializer, and a way to skip it where weights are loaded next."""
+"""BERT's initializer, and a way to skip it when weights are loaded next."""
 
 import contextlib
 import contextvars
@@ -10,11 +10,11 @@ _IS_SKIPPED = contextvars.ContextVar("is_initialization_skipped", default=False)
 
 
 def kernel_initializer(stddev: float = 0.02) -> keras.initializers.Initializer:
-    """BERT's initializer, for every embedding and kernel.
+    """Returns BERT's initializer for embeddings and kernels.
 
     Returns:
-        A new `keras.initializers.TruncatedNormal` with standard deviation 0.02,
-        or `keras.initializers.Zeros` inside `skip_initialization()`.
+        A new `keras.initializers.TruncatedNormal` with standard deviation
+        `stddev`, or `keras.initializers.Zeros` inside `skip_initialization()`.
 
     Reference:
         [Devlin et al. 2019](https://arxiv.org/abs/1810.04805).
@@ -26,7 +26,7 @@ def kernel_initializer(stddev: float = 0.02) -> keras.initializers.Initializer:
 
 @contextlib.contextmanager
 def skip_initialization() -> Iterator[None]:
-    """Saves the random draws for models whose every weight is loaded next.
+    """Skips random initialization of models whose weights are all loaded next.
 
     Example:
     ```python

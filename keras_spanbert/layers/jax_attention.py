@@ -1,4 +1,4 @@
-"""Attention by JAX's kernels: splash attention on TPUs, cuDNN's on GPUs."""
+"""Attention with JAX's kernels: splash attention on TPUs, cuDNN on GPUs."""
 
 import functools
 
@@ -15,54 +15,54 @@ from jax.sharding import PartitionSpec
 
 
 def attend_fused(query, key, value, padding_mask, plain):
-    """What the platform's kernel computes, else what `plain` does.
+    """Computes attention with the platform's kernel, or with `plain` if it has none.
 
-    The platform is the one that the computation is compiled for, which need not
-    be that of the first device, nor one that is at hand.
+    The platform is the compilation target. It can differ from the platform of
+    the first device, and the machine need not have such a device.
 
     Args:
-        query, key, value: float `[B, L, N, D]`, the query scaled already.
-        padding_mask: bool `[B, L]` or `None`. No row is False alone.
+        query, key, value: float `[B, L, N, D]`. The query is already scaled.
+        padding_mask: bool `[B, L]` or `None`. Each row has a true value.
         plain: function of these four.
 
     Returns:
         float `[B, L, N, D]`.
     """
     kernels = {}
-    if _splash_takes(query):
+    if _splash_supports(query):
         kernels["tpu"] = splash
     sizes = all(isinstance(size, int) for size in query.shape)
-    if sizes and _cudnn_takes(query.shape, query.dtype):
+    if sizes and _cudnn_supports(query.shape, query.dtype):
         kernels["cuda"] = cudnn
     if not kernels:
         return plain(query, key, value, padding_mask)
     return jax.lax.platform_dependent(query, key, value, padding_mask, default=plain, **kernels)
 
 
-def _splash_takes(query):
-    sizes = all(isinstance(size, int) for size in query.shape)  # Exports leave some open.
+def _splash_supports(query):
+    sizes = all(isinstance(size, int) for size in query.shape)  # Exports have symbolic sizes.
     length, head_dim = query.shape[1], query.shape[3]
     dtypes = (jnp.float32, jnp.bfloat16)
     return sizes and length % 128 == 0 and head_dim in range(8, 257, 8) and query.dtype in dtypes
 
 
 def splash(query, key, value, padding_mask, interpret=False):
-    """Splash attention, on each device's rows and heads.
+    """Computes splash attention, on each device for its own rows and heads.
 
     Args:
         query, key, value, padding_mask: see `attend_fused`.
-        interpret: bool. Whether to run the kernel as JAX operations, which any
-            platform has. Defaults to `False`.
+        interpret: bool. Whether to run the kernel as JAX operations, which
+            work on any platform. Defaults to `False`.
     """
     compute = functools.partial(_splash, interpret=interpret)
     engine = keras.distribution.distribution()
     if engine is None:
         return compute(query, key, value, padding_mask)
-    # The partitioner cannot cut a kernel.
+    # The partitioner cannot shard a kernel.
     mesh = engine.device_mesh.backend_mesh
     heads_axis = "model" if isinstance(engine, keras.distribution.ModelParallel) else None
     batch, heads = (
-        # An axis that does not divide is computed whole by each device.
+        # Each device computes all of an axis that does not divide.
         axis if axis in mesh.shape and size % mesh.shape[axis] == 0 else None
         for axis, size in [(engine.batch_dim_name, query.shape[0]), (heads_axis, query.shape[2])]
     )
@@ -79,7 +79,7 @@ def splash(query, key, value, padding_mask, interpret=False):
 def _splash(query, key, value, padding_mask, interpret):
     rows, length, num_heads, _ = query.shape
     block = next(size for size in (512, 384, 256, 128) if length % size == 0)
-    mask = splash_attention_mask.FullMask((length, length))  # Else it would be causal.
+    mask = splash_attention_mask.FullMask((length, length))  # The default would be causal.
     kernel = splash_attention_kernel.make_splash_mha(
         mask=splash_attention_mask.MultiHeadMask([mask] * num_heads),
         block_sizes=splash_attention_kernel.BlockSizes(
@@ -95,7 +95,7 @@ def _splash(query, key, value, padding_mask, interpret):
     )
     segments = None
     if padding_mask is not None:
-        # Tokens attend to those of their own segment, and padding attends as tokens do.
+        # All queries are in segment 1 and attend to the keys of that segment, the real tokens.
         segments = splash_attention_kernel.SegmentIds(
             q=jnp.ones((rows, length), jnp.int32), kv=padding_mask.astype(jnp.int32)
         )
@@ -104,14 +104,14 @@ def _splash(query, key, value, padding_mask, interpret):
 
 
 def cudnn(query, key, value, padding_mask):
-    """cuDNN's attention, which knows padding as the length of a row.
+    """Computes attention with cuDNN, which represents padding as the length of a row.
 
     Args:
         query, key, value, padding_mask: see `attend_fused`.
     """
     lengths = None
     if padding_mask is not None:
-        # Attention does not know the order of the keys: tokens first, what is padding behind.
+        # Attention does not depend on the order of the keys, so padding can move to the end.
         order = jnp.argsort(~padding_mask, axis=1, stable=True)
         key, value = _permute(key, order), _permute(value, order)
         lengths = padding_mask.sum(axis=1, dtype=jnp.int32)
@@ -130,7 +130,7 @@ def _permute_forward(x, order):
 
 
 def _permute_backward(order, upstream):
-    # JAX's own would be a sum, as it cannot know that no place is taken twice.
+    # JAX's own gradient would be a scatter-add, as it cannot know that the indices are unique.
     return _permute(upstream, jnp.argsort(order, axis=1)), None
 
 
@@ -138,7 +138,7 @@ _permute.defvjp(_permute_forward, _permute_backward)
 
 
 @functools.cache
-def _cudnn_takes(shape, dtype):
+def _cudnn_supports(shape, dtype):
     if not keras.distribution.list_devices()[0].startswith("gpu"):
         return False
     array = jax.ShapeDtypeStruct(shape, dtype)
@@ -148,6 +148,6 @@ def _cudnn_takes(shape, dtype):
 
     try:
         jax.eval_shape(jax.grad(total), array)
-    except (RuntimeError, ValueError):  # NotImplementedError is one of the first.
+    except (RuntimeError, ValueError):  # NotImplementedError is a RuntimeError.
         return False
     return True

@@ -1,4 +1,4 @@
-"""Candidate spans of which half are linguistic: see `span_masks`, which has the legend."""
+"""Candidate spans, half of them linguistic. `span_masks` has the legend of the shapes."""
 
 import numpy as np
 
@@ -15,13 +15,13 @@ from keras_spanbert.layers.array_functions import (
 
 
 def linguistic_or_random(xp, maskable, span_marks, position, anchors, draws):
-    """First and last tokens of candidates, `[B, K + 1]` and `[B, K]`, in 0..N.
+    """Returns the first and last tokens of candidates, `[B, K + 1]` and `[B, K]`, in 0..N.
 
-    With probability 1/2 a candidate is one of the sequence's linguistic spans,
-    if it has any, drawn uniformly, in place of the random word of its anchor.
-    One that was drawn before would be passed over, and is left out here, where
-    that is cheap: hence 2K draws `[B, 2K]` for K candidates, each of which
-    decides on the kind and on the span.
+    With probability 1/2 a candidate is a linguistic span of the sequence, if it
+    has any, drawn uniformly. Otherwise it is the random word at its anchor. A
+    span that was drawn before would be skipped later anyway, so it is removed
+    here, where that is cheap. That is why K candidates take 2K draws `[B, 2K]`.
+    Each draw decides both the kind and the span.
     """
     K = anchors.shape[1] - 1
     marks = xp.where(maskable, span_marks, 0)
@@ -30,7 +30,7 @@ def linguistic_or_random(xp, maskable, span_marks, position, anchors, draws):
     after = xp.concatenate([marks[:, 1:], nothing], axis=1)
     is_start = (marks == 1) | ((marks == 2) & (before == 0))
     is_last = (marks != 0) & (after != 2)
-    # Spans do not overlap, so that the i-th start belongs to the i-th last token.
+    # Spans do not overlap, so the i-th start belongs to the i-th last token.
     end = size(xp, position)
     starts, lasts = (
         append_end(xp, true_indices(xp, take(xp, xp.reshape(flags, (-1,)), position)), end)
@@ -46,9 +46,9 @@ def linguistic_or_random(xp, maskable, span_marks, position, anchors, draws):
     first_draws = scatter_min(xp, xp.full_like(starts, 2 * K), span, order)
     is_new = ~is_linguistic | (take(xp, first_draws, span) == order)
     slot = cumsum(xp, is_new, axis=1) - 1
-    slot = xp.where(is_new, xp.minimum(slot, K), K)  # What is left out goes to a slot of its own.
+    slot = xp.where(is_new, xp.minimum(slot, K), K)  # Slot K collects what is left out.
     row = cumsum(xp, xp.ones_like(count), axis=0) - 1
-    # Spans count from 1: 0 is a random word.
+    # Spans are numbered from 1. 0 means a random word.
     spans = xp.where(is_linguistic & (slot < K), span + 1, 0)
     spans = scatter_add(xp, xp.zeros_like(anchors), row * (K + 1) + slot, spans)[:, :-1]
 

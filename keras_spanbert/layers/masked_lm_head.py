@@ -1,4 +1,4 @@
-"""The masked language model's head."""
+"""The head of the masked language model."""
 
 import keras
 from keras import ops
@@ -8,19 +8,19 @@ from keras_spanbert.layers.tied_head import TiedHead
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class MaskedLMHead(TiedHead):
-    """Predicts the tokens at masked positions from what the encoder has there.
+    """Predicts the tokens at masked positions from the encoder's output there.
 
     `y = LayerNorm(GELU(W x + b1))`, `logits = y E^T + b`. E is the tied input
-    embedding (or a kernel of the head's own), b this head's own bias. It is
-    keras-hub's layer of this name, with its weights, and computes on every
-    backend with any dtype policy. Where it is cloned or saved in a functional
-    model it stays tied.
+    embedding (or a kernel of this head), and b is this head's own bias. The
+    layer has the same weights as keras-hub's `MaskedLMHead` and works on every
+    backend with any dtype policy. It stays tied when a functional model that
+    contains it is cloned or saved.
 
     Args:
         vocabulary_size: int. Size V of the vocabulary. Defaults to `None`, the
             size of `token_embedding`.
         token_embedding: `keras.layers.ReversibleEmbedding` whose weights
-            project to the vocabulary. Defaults to `None`, weights of its own.
+            project to the vocabulary. Defaults to `None`, a new kernel.
         activation: activation of the hidden layer. Defaults to `"gelu"`, the
             exact (erf) GELU.
         layer_norm_epsilon: float. Defaults to `1e-12`.
@@ -36,8 +36,8 @@ class MaskedLMHead(TiedHead):
         Logits `[B, M, V]`.
 
     Raises:
-        ValueError: where neither `vocabulary_size` nor `token_embedding` is
-            given, or both are and differ.
+        ValueError: if neither `vocabulary_size` nor `token_embedding` is
+            given, or both are given and differ.
 
     Example:
     ```python
@@ -51,39 +51,14 @@ class MaskedLMHead(TiedHead):
         [Devlin et al. 2019](https://arxiv.org/abs/1810.04805), section 3.1.
     """
 
-    def __init__(
-        self,
-        vocabulary_size: int | None = None,
-        token_embedding=None,
-        activation="gelu",
-        layer_norm_epsilon: float = 1e-12,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
-    ):
-        super().__init__(vocabulary_size, token_embedding, **kwargs)
-        self.activation = keras.activations.get(activation)
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-
     def build(self, sequence_output_shape, *_):
         hidden_dim = sequence_output_shape[-1]
-        # Keras's weight files name the weights after these attributes.
-        self._intermediate_dense = keras.layers.Dense(
-            hidden_dim,
-            activation=self.activation,
-            # One instance would draw the same values for equal shapes.
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name="intermediate_dense",
-        )
+        # Keras uses these attributes as names in weight files.
+        self._intermediate_dense = self.dense(hidden_dim, "intermediate_dense", self.activation)
         self._intermediate_dense.build((None, None, hidden_dim))
-        self._intermediate_layer_norm = keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon,
-            dtype=self.dtype_policy,
-            name="intermediate_layer_norm",
-        )
+        self._intermediate_layer_norm = self.layer_norm("intermediate_layer_norm")
         self._intermediate_layer_norm.build((None, None, hidden_dim))
-        self.build_projection(hidden_dim, self.kernel_initializer.clone())
+        self.build_projection(hidden_dim)
         self.built = True
 
     def call(self, sequence_output, mask_positions):
@@ -92,14 +67,3 @@ class MaskedLMHead(TiedHead):
 
     def compute_output_shape(self, sequence_output_shape, mask_positions_shape):
         return (*mask_positions_shape, self.vocabulary_size)
-
-    def get_config(self):
-        config = super().get_config()
-        config.update(
-            {
-                "activation": keras.activations.serialize(self.activation),
-                "layer_norm_epsilon": self.layer_norm_epsilon,
-                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            }
-        )
-        return config

@@ -1,20 +1,21 @@
-"""Pairs of segments for next-sentence prediction, made of a batch of sequences."""
+"""Pairs of segments for next-sentence prediction, made from a batch of sequences."""
 
 import random
 
 import keras
 import numpy as np
 
-from keras_spanbert.keras_private import take_tensors_of_tensorflow
+from keras_spanbert.keras_private import accept_tensorflow_tensors
 from keras_spanbert.layers.array_functions import cumsum, draw_below, int32, take, true_indices
-from keras_spanbert.layers.draws import CallSeeds, check_seed, tensorflow, uniform
+from keras_spanbert.layers.masking_schemes import as_numpy
 from keras_spanbert.layers.span_masking import SpanMasking
+from keras_spanbert.layers.stateless_random import CallSeeds, check_seed, tensorflow, uniform
 
-# What ends a sentence, in many scripts, and what may stand behind that and belong to it.
+# Characters that end a sentence, in many scripts, and those that can follow and belong to it.
 SENTENCE_ENDS = ".!?…‼⁇⁈⁉‽。．｡！？؟۔।॥։።፧။។៕།༎᠃᠉"
 CLOSINGS = "\"'”’»›)]}」』】〉》〕）］｝＂＇"
 
-# Draws by the seed of a call are others than those of its masks.
+# Keeps the draws apart from those of the masks, which use the same seed.
 _STREAM = 0x2545F4914F6CDD1D
 _NUM_DRAWS = 5
 
@@ -27,11 +28,11 @@ def next_sentence_pairs(
 ):
     """Cuts sequences in two and exchanges the second segments of half of them.
 
-    The body keeps to the part of the NumPy API that `numpy` and
+    Uses only the part of the NumPy API that `numpy` and
     `tensorflow.experimental.numpy` share, as `span_masks` does.
 
     Legend: B = batch, L = sequence length, A and B the segments of a pair. A
-    place is a column of the batch, 0 that of `[CLS]`.
+    position is a column of the batch. `[CLS]` is at position 0.
 
     Args:
         xp: `numpy` or `tensorflow.experimental.numpy`.
@@ -41,14 +42,14 @@ def next_sentence_pairs(
         short_rate: float. Share of the sequences that are cut short.
         sep_token_id: int.
         pad_token_id: int.
-        span_marks: int32 `[B, L]`, numbers that go where their tokens go.
-            Defaults to `None`, none.
+        span_marks: int32 `[B, L]`, numbers that move with their tokens.
+            Defaults to `None`.
 
     Returns:
         Dict, see `NextSentencePairs`.
     """
     length = token_ids.shape[1]
-    place = np.arange(length, dtype=np.int32)[None, :]
+    position = np.arange(length, dtype=np.int32)[None, :]
     is_separator = token_ids == sep_token_id
     ahead = _count(xp, cumsum(xp, is_separator, axis=1) == 0)
     size = xp.where(ahead < length, ahead - 1, np.int32(0))  # [B, 1], tokens of text
@@ -59,16 +60,16 @@ def next_sentence_pairs(
     short = 2 + draw_below(xp, u_target, length - 4)
     target = xp.where(u_short < short_rate, short, target)  # [B, 1], tokens of A and B
 
-    # === Where A ends ===
-    sentences, words = _starts(xp, kinds, (place >= 2) & (place <= size))
-    kept = place <= xp.minimum(size, target)  # B has a token or more.
-    cuts = _preferred(xp, sentences & kept, words & kept)
+    # === End of A ===
+    sentences, words = _starts(xp, kinds, (position >= 2) & (position <= size))
+    kept = position <= xp.minimum(size, target)  # B has at least one token.
+    cuts = _sentence_or_word_starts(xp, sentences & kept, words & kept)
     num_cuts = _count(xp, cuts)
     chosen = cuts & (cumsum(xp, cuts, axis=1) == 1 + draw_below(xp, u_cut, num_cuts))
-    cut = xp.sum(xp.where(chosen, place, 0), axis=1, keepdims=True, dtype=np.int32)
+    cut = xp.sum(xp.where(chosen, position, 0), axis=1, keepdims=True, dtype=np.int32)
 
-    # === Where B comes from ===
-    # Rows of text are numbered 0..R-1, and each looks 1..R-1 rows on.
+    # === Source of B ===
+    # Rows with text are numbered 0..R-1. Each takes B from the row 1..R-1 numbers further.
     has_text = size > 0
     rows = xp.concatenate([true_indices(xp, has_text), [np.int32(0)]], axis=0)  # [R + 1]
     num_rows = xp.sum(has_text, dtype=np.int32)
@@ -77,20 +78,20 @@ def next_sentence_pairs(
     number = xp.where(number < num_rows, number, number - num_rows)
     other = take(xp, rows, xp.minimum(xp.maximum(number, 0), num_rows))  # [B, 1]
     others = xp.reshape(other, (-1,))
-    starts = _preferred(xp, take(xp, sentences, others), take(xp, words, others))
+    starts = _sentence_or_word_starts(xp, take(xp, sentences, others), take(xp, words, others))
     size_there = take(xp, xp.reshape(size, (-1,)), other)
 
-    # A random B is as long as the row's own, or as near to that as the end of a sentence is where
-    # that one ends with its text.
+    # A random B is as long as the row's own B. If that ends with its text, the random B ends with
+    # the sentence whose end is nearest to that length.
     size_a = cut - 1
     room = target - size_a
     wanted = xp.minimum(size - size_a, room)
     latest = xp.minimum(cut, size_there + 1 - wanted)
-    start = _last(xp, starts & (place <= latest), place)
-    ends = (starts | (place == size_there + 1)) & (place > start) & (place <= start + room)
-    distance = xp.where(ends, abs(place - start - wanted), length)
+    start = _last(xp, starts & (position <= latest), position)
+    ends = (starts | (position == size_there + 1)) & (position > start) & (position <= start + room)
+    distance = xp.where(ends, abs(position - start - wanted), length)
     nearest = xp.min(distance, axis=1, keepdims=True)
-    nearest_end = _last(xp, ends & (distance == nearest), place)
+    nearest_end = _last(xp, ends & (distance == nearest), position)
     to_an_end = (size <= target) & (nearest < length)
     size_b = xp.where(to_an_end, nearest_end - start, wanted)
     size_b = xp.minimum(size_b, size_there + 1 - start)
@@ -102,33 +103,34 @@ def next_sentence_pairs(
     size_b = xp.where(is_random, size_b, wanted)
 
     # === The pairs ===
-    from_b = place - size_a - 2
+    from_b = position - size_a - 2
     in_b = (from_b >= 0) & (from_b < size_b)
-    in_a = (place >= 1) & (place <= size_a)
+    in_a = (position >= 1) & (position <= size_a)
     is_text = in_a | in_b
-    source = xp.where(in_b, length * source_row + start + from_b, length * row + place)
+    source = xp.where(in_b, length * source_row + start + from_b, length * row + position)
 
-    def moved(values, elsewhere):
+    def gather(values, elsewhere):
         there = take(xp, xp.reshape(values, (-1,)), source)
         return xp.where(is_pair, xp.where(is_text, there, elsewhere), values)
 
-    separates = (place == size_a + 1) | (from_b == size_b)
+    separates = (position == size_a + 1) | (from_b == size_b)
     specials = xp.where(separates, np.int32(sep_token_id), np.int32(pad_token_id))
     pairs = {
-        "token_ids": moved(token_ids, xp.where(place == 0, token_ids, specials)),
+        "token_ids": gather(token_ids, xp.where(position == 0, token_ids, specials)),
         "segment_ids": int32(xp, is_pair & (from_b >= 0) & (from_b <= size_b)),
         "is_random": xp.reshape(int32(xp, is_random), (-1,)),
         "pair_weights": xp.reshape(xp.asarray(is_pair, dtype=np.float32), (-1,)),
     }
     if span_marks is not None:
-        pairs["span_marks"] = moved(span_marks, np.int32(0))
+        pairs["span_marks"] = gather(span_marks, np.int32(0))
     return pairs
 
 
 def _starts(xp, kinds, inner):
-    """Whether a sentence, and whether a word, starts at each of the `inner` places."""
-    # What closes belongs to the sentence that has ended: then the last token that closes nothing
-    # ends one. These tokens are numbered through the batch; each row has one, `[CLS]`, in front.
+    """Returns whether a sentence, and whether a word, starts at each of the `inner` positions."""
+    # Closing tokens belong to the sentence before them, so a sentence ends if the last token that
+    # is not closing ends one. These tokens are numbered through the batch. Each row has at least
+    # `[CLS]`.
     is_last = xp.reshape(kinds != _CLOSING, (-1,))
     lasts = xp.concatenate([true_indices(xp, is_last), [np.int32(0)]], axis=0)
     last = take(xp, lasts, xp.maximum(cumsum(xp, is_last) - 1, 0))
@@ -138,13 +140,13 @@ def _starts(xp, kinds, inner):
     return words & follows & ~is_end, words
 
 
-def _last(xp, flags, place):
-    """The last place with a flag, 1 where there is none."""
-    return int32(xp, xp.max(xp.where(flags, place, 1), axis=1, keepdims=True))
+def _last(xp, flags, position):
+    """Returns the last position with a flag, or 1 if no position has one."""
+    return int32(xp, xp.max(xp.where(flags, position, 1), axis=1, keepdims=True))
 
 
-def _preferred(xp, sentences, words):
-    """A row's starts of sentences; of words where there is none."""
+def _sentence_or_word_starts(xp, sentences, words):
+    """Returns a row's sentence starts, or its word starts if it has no sentence start."""
     return xp.where(_count(xp, sentences) > 0, sentences, words)
 
 
@@ -154,34 +156,37 @@ def _count(xp, x):
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class NextSentencePairs(keras.layers.Layer):
-    """Makes pairs for BERT's next-sentence prediction of a batch of packed sequences.
+    """Makes pairs for BERT's next-sentence prediction from a batch of packed sequences.
 
     `[CLS] text [SEP] padding` becomes `[CLS] A [SEP] B [SEP] padding`. A is the
-    sequence's text up to the end of a sentence, drawn uniformly from those
-    within it. In half of the sequences, drawn one by one, B is what follows; in
-    the others it comes from another sequence of the batch. A and B have at most
-    L - 3 tokens together, with the probability `short_rate` a number drawn
-    uniformly from 2 to L - 3, and are cut at their end.
+    text up to a sentence end, drawn uniformly. In half of the sequences, chosen
+    at random, B is the text that follows A. In the others, B comes from another
+    sequence of the batch. A and B have at most L - 3 tokens together. With
+    probability `short_rate` the limit is drawn uniformly from 2 to L - 3. Both
+    are cut at their end.
 
-    Neither its length nor its end tells what B is. A random one begins with the
-    last sentence that starts at the cut's own place or before it, earlier where
-    too little text is left from there. It is as long as what it stands for;
-    where that ends with its text, and is not cut, it ends with the sentence
-    whose end is nearest. Only where the other text as a whole is shorter it is
-    shorter.
+    Neither the length nor the end of B shows whether B is random. A random B
+    starts with a sentence at or before the position of the cut, and earlier if too
+    little text follows. It is as long as the B that it replaces. If that B ends
+    with its text, uncut, the random B ends with the sentence whose end is
+    nearest. It is shorter only if the whole other text is shorter.
 
-    A sentence ends with a token of `sentence_end_token_ids` and those of
-    `closing_token_ids` behind it. A sequence without such an end inside is cut
-    where a word starts, any. One of a single word, one alone in its batch, and
-    padding stay as they are, with weight 0.
+    A sentence ends with a token of `sentence_end_token_ids` and the
+    `closing_token_ids` that follow it. A sequence without a sentence end is cut
+    at the start of a random word. Sequences of one word, a sequence that is
+    alone in its batch, and padding do not change and get weight 0.
 
-    Released BERT differs in five things. Its random B comes from all documents
-    of its file, but for A's own; here from the batch, which a corpus's stream
-    shuffles. It fills a row with it, also where the document's own next
-    sentences would not. What a short sequence or a random B leaves of a document goes into
-    the next one there; here it is not used in this epoch. It cuts tokens at
-    either end, at random; here at the end. Its sentences are lines of the text;
-    here they end with punctuation, that of abbreviations too.
+    The layer differs from the released BERT in five ways:
+
+    - BERT draws a random B from the other documents of the file. Here it comes
+      from the batch, which a corpus's stream shuffles.
+    - BERT fills the row with a random B, even if the true next sentences would
+      not fill it.
+    - BERT moves text that a short sequence or a random B leaves over to the next
+      sequence. Here it is not used in this epoch.
+    - BERT drops tokens from either end at random. Here the end is cut.
+    - BERT's sentences are lines of the text. Here they end with punctuation,
+      including that of abbreviations.
 
     Works eagerly and inside `tf.data`, on every backend, as `SpanMasking` does.
 
@@ -190,32 +195,33 @@ class NextSentencePairs(keras.layers.Layer):
         sep_token_id: int. Id of `[SEP]`.
         pad_token_id: int. Defaults to `0`.
         sentence_end_token_ids: ints. Ids of tokens such as `.`. Defaults to
-            `()`: cuts are where words start.
+            `()`: texts are cut at the starts of words.
         closing_token_ids: ints. Ids of closing quotes and brackets. Defaults to
             `()`.
         continuation_token_ids: ints. Ids of tokens that continue a word.
             Defaults to `()`.
         short_rate: float in [0, 1]. Share of shorter pairs. Defaults to `0.1`.
-        seed: int. Fixes the pairs of calls without a seed of their own.
-            Defaults to `None`: drawn when the layer is made.
+        seed: int. Determines the pairs of calls without a `seed`. Defaults to
+            `None`, a random seed drawn when the layer is created.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
-        token_ids: int `[B, L]`, with B of 2 or more and L of 5 or more. The
+        token_ids: int `[B, L]`, with B of at least 2 and L of at least 5. The
             text ends with the first `[SEP]`. In `tf.data`, L must be static.
-        seed: int or two ints. Fixes the pairs; the same seed may be that of the
-            masks, which draw other numbers by it.
-        span_marks: int `[B, L]`, numbers that go where their tokens go, 0 at
-            special tokens. Defaults to `None`, none.
+        seed: int or two ints. Determines the pairs. It can be the seed of the
+            masks too, since masks and pairs draw different numbers from it.
+        span_marks: int `[B, L]`, numbers that move with their tokens, 0 at
+            special tokens. Defaults to `None`.
 
     Returns:
         A dict of int32 `token_ids` and `segment_ids` `[B, L]` (0 up to the first
-        `[SEP]`, 1 up to the second, 0 behind it), int32 `is_random` `[B]` (1
-        where B is from elsewhere: BERT's labels), float32 `pair_weights` `[B]`
-        (0 where there is no pair), and `span_marks` where they are given.
+        `[SEP]`, 1 up to the second, 0 after it), int32 `is_random` `[B]` (1 if
+        B comes from another sequence, as in BERT's labels), float32
+        `pair_weights` `[B]` (0 for a row without a pair), and `span_marks` if
+        they are given.
 
     Raises:
-        ValueError: where an argument is out of its range, or a batch has one
+        ValueError: if an argument is out of its range, or a batch has only one
             row.
 
     Example:
@@ -227,8 +233,7 @@ class NextSentencePairs(keras.layers.Layer):
 
     Reference:
         [Devlin et al. 2019](https://arxiv.org/abs/1810.04805), section 3.1 and
-        appendix A.2; the rules are those of the released
-        `create_pretraining_data.py`.
+        appendix A.2, and the released `create_pretraining_data.py`.
     """
 
     def __init__(
@@ -244,7 +249,7 @@ class NextSentencePairs(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        take_tensors_of_tensorflow(self)
+        accept_tensorflow_tensors(self)
         self.built = True
         if not 0.0 <= short_rate <= 1.0:
             raise ValueError(f"`short_rate` must be in [0, 1]. Received: short_rate={short_rate}")
@@ -270,7 +275,7 @@ class NextSentencePairs(keras.layers.Layer):
                     f"{wrong[0]}, vocabulary_size={vocabulary_size}"
                 )
             self._kinds[list(ids)] = kind
-        # As Keras draws its own, so that `keras.utils.set_random_seed` fixes it.
+        # Drawn as in Keras, so that `keras.utils.set_random_seed` sets it.
         base_seed = random.randint(1, 10**9) if seed is None else int(seed)
         self._call_seeds = CallSeeds(base_seed)
 
@@ -278,12 +283,12 @@ class NextSentencePairs(keras.layers.Layer):
     def from_tokenizer(cls, tokenizer, **kwargs):
         """Builds the layer for a tokenizer's vocabulary.
 
-        Sentences end with `.`, `!`, `?` and the like of other scripts; straight
-        and curly quotes and brackets that close belong to them.
+        Sentences end with `.`, `!`, `?` and their equivalents in other scripts.
+        Closing quotes and brackets after them belong to the sentence.
 
         Args:
-            tokenizer: a tokenizer that `SpanMasking.from_tokenizer` takes.
-            **kwargs: arguments of the constructor, in place of the tokenizer's.
+            tokenizer: a tokenizer that `SpanMasking.from_tokenizer` accepts.
+            **kwargs: arguments of the constructor, which override those from the tokenizer.
 
         Returns:
             A `NextSentencePairs` layer.
@@ -312,19 +317,19 @@ class NextSentencePairs(keras.layers.Layer):
         if in_graph:
             import tensorflow.experimental.numpy as xp
 
-            as_int32 = lambda x: tf.cast(x, tf.int32)  # noqa: E731
+            token_ids = tf.cast(token_ids, tf.int32)
+            span_marks = None if span_marks is None else tf.cast(span_marks, tf.int32)
         else:
             xp = np
-            as_int32 = lambda x: keras.ops.convert_to_numpy(x).astype(np.int32)  # noqa: E731
+            token_ids = int32(xp, as_numpy(token_ids=token_ids))
+            span_marks = None if span_marks is None else int32(xp, as_numpy(span_marks=span_marks))
         if seed is not None:
             check_seed(seed)
-        token_ids = as_int32(token_ids)
-        span_marks = None if span_marks is None else as_int32(span_marks)
         rows, length = token_ids.shape if len(token_ids.shape) == 2 else (None, None)
         if rows == 1 or length is None or length < 5:
             raise ValueError(
-                "`token_ids` must be of shape [B, L], with B of 2 or more, since half of the rows "
-                "take their second segment from another one, and L of 5 or more and static. "
+                "`token_ids` must have shape [B, L], with B of at least 2, because half of the "
+                "rows take their second segment from another row, and a static L of at least 5. "
                 f"Received: shape={tuple(token_ids.shape)}"
             )
         seed = self._call_seeds.next() if seed is None else seed
@@ -333,8 +338,8 @@ class NextSentencePairs(keras.layers.Layer):
             several = tf.debugging.assert_greater(
                 tf.shape(token_ids)[0],
                 1,
-                "A batch for next-sentence prediction must have 2 rows or more; where the last one "
-                "is left alone, drop_remainder=True drops it",
+                "A batch for next-sentence prediction must have at least 2 rows. If the last batch "
+                "has only one row, use drop_remainder=True",
             )
             with tf.control_dependencies([several]):
                 token_ids = tf.identity(token_ids)

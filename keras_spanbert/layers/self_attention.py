@@ -12,28 +12,28 @@ from keras_spanbert.layers.dropout import Dropout
 class SelfAttention(keras.layers.Layer):
     """BERT's multi-head self attention.
 
-    The softmax always computes in float32 at least. `layers.attention.attend`
-    says what computes it where: without dropout it is a fused kernel on TPUs and
-    GPUs with JAX, and with PyTorch, which does not keep the attention weights.
+    The softmax is always computed in float32 or wider. Without dropout, JAX (on TPUs
+    and GPUs) and PyTorch use a fused kernel that does not store the attention
+    weights. See `layers.attention.attend`.
 
     Args:
-        num_heads: int. Number N of attention heads; divides H.
-        dropout: float. Rate on the attention weights. Defaults to `0.0`.
+        num_heads: int. Number N of attention heads. It must divide H.
+        dropout: float. Dropout rate of the attention weights. Defaults to `0.0`.
         kernel_initializer: initializer of all kernels. Defaults to
             `"glorot_uniform"`.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
         inputs: float `[B, L, H]`.
-        padding_mask: int or bool `[B, L]`, 0 where no token may attend to.
-            Defaults to `None`, all ones.
-        training: bool. Whether to drop attention weights.
+        padding_mask: int or bool `[B, L]`, 0 for tokens that are not attended
+            to. Defaults to `None`: all tokens are attended to.
+        training: bool. Whether to apply dropout to the attention weights.
 
     Returns:
         float `[B, L, H]`.
 
     Raises:
-        ValueError: where `num_heads` does not divide H.
+        ValueError: if `num_heads` does not divide H.
 
     Example:
     ```python
@@ -63,20 +63,20 @@ class SelfAttention(keras.layers.Layer):
         hidden_dim = inputs_shape[-1]
         if hidden_dim % self.num_heads:
             raise ValueError(
-                "`num_heads` must divide the size of the inputs' last axis. Received: "
+                "`num_heads` must divide the size of the last axis of the inputs. Received: "
                 f"num_heads={self.num_heads}, inputs_shape={inputs_shape}"
             )
         head_dim = hidden_dim // self.num_heads
         heads_shape = (*inputs_shape[:-1], self.num_heads, head_dim)
-        # Keras's weight files name the weights after these attributes. The letters of the
-        # equations are in the order of the axes, as contracted axes may be sorted by letter.
+        # Keras uses the names of these attributes in weight files. The letters in the equations
+        # follow the order of the axes, because contracted axes may be sorted by letter.
         self.query_dense = self._project_to_heads(head_dim, "query")
         self.query_dense.build(inputs_shape)
         self.key_dense = self._project_to_heads(head_dim, "key")
         self.key_dense.build(inputs_shape)
         self.value_dense = self._project_to_heads(head_dim, "value")
         self.value_dense.build(inputs_shape)
-        # Devices that share a model share out its heads.
+        # With model parallelism, the heads (axis 1) are split over the devices.
         self.dropout_layer = Dropout(self.dropout, model_axis=1, dtype=self.dtype_policy)
         self.output_dense = keras.layers.EinsumDense(
             "abcd,cde->abe",
@@ -87,7 +87,7 @@ class SelfAttention(keras.layers.Layer):
             name="attention_output",
         )
         self.output_dense.build(heads_shape)
-        # A first call would otherwise note the layer's place, and PyTorch's compiler compile anew.
+        # Built here because a first call would record its input and make PyTorch recompile.
         batch_size, length, _ = inputs_shape
         self.dropout_layer.build((batch_size, self.num_heads, length, length))
         self.built = True
@@ -97,7 +97,7 @@ class SelfAttention(keras.layers.Layer):
             "abc,cde->abde",
             output_shape=(None, self.num_heads, head_dim),
             bias_axes="de",
-            # One instance would draw the same values for all three.
+            # Cloned, because a shared instance would draw the same values for all three.
             kernel_initializer=self.kernel_initializer.clone(),
             dtype=self.dtype_policy,
             name=name,

@@ -1,24 +1,26 @@
-"""The softmax of attention, and its gradient from nothing but its result."""
+"""The softmax of attention, and its gradient computed only from its result."""
 
 import keras
 from keras import ops
 
 
 def wide_dtype(x) -> str:
-    """float32, or float64 where `x` has that."""
+    """Returns `"float64"` if `x` has that dtype, otherwise `"float32"`."""
     # PyTorch's compiler cannot trace `keras.backend.result_type`.
     return "float64" if keras.backend.standardize_dtype(x.dtype) == "float64" else "float32"
 
 
 def softmax_forward(scores, bias=None):
-    """The softmax over the last axis, in the scores' dtype, computed in float32 at least.
+    """Returns the softmax over the last axis, in the scores' dtype.
+
+    Computes in float32, or in float64 for such scores.
 
     Args:
-        scores: float `[..., S]`; in float32 PyTorch adds the bias in place.
-        bias: float, what is added to the scores. Defaults to `None`.
+        scores: float `[..., S]`. With PyTorch, float32 scores are changed in place.
+        bias: float, added to the scores. Defaults to `None`.
     """
     if scores.shape[-1] == 1:
-        return scores * 0.0 + 1.0  # Keras would warn of a softmax over a text's only token.
+        return scores * 0.0 + 1.0  # Keras would warn about a softmax over one value.
     # A 16-bit sum of hundreds of weights is off by several percent.
     wide = ops.cast(scores, wide_dtype(scores))
     if bias is not None:
@@ -27,10 +29,10 @@ def softmax_forward(scores, bias=None):
 
 
 def softmax_backward(weights, upstream):
-    """The gradient of the scores, in the weights' dtype.
+    """Returns the gradient of the scores, in the weights' dtype.
 
     Args:
-        weights: float `[..., S]`, the result of `softmax_forward`, of 16 bits.
+        weights: 16-bit float `[..., S]`, the result of `softmax_forward`.
         upstream: float `[..., S]`, the gradient of the weights.
     """
     wide = ops.cast(weights, "float32")

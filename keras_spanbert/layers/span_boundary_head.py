@@ -1,4 +1,4 @@
-"""The span boundary objective's head."""
+"""The head of the span boundary objective."""
 
 import keras
 from keras import ops
@@ -10,24 +10,24 @@ FUSIONS = ("concat", "sum")
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanBoundaryHead(TiedHead):
-    """Predicts a span's tokens from the two tokens just outside it.
+    """Predicts the tokens of a span from the two tokens just outside it.
 
     For each masked token: `h0 = [x_left; x_right; p_offset]`,
     `h1 = LayerNorm(GELU(W1 h0 + b1))`, `y = LayerNorm(GELU(W2 h1 + b2))`,
-    `logits = y E^T + b`. E is the tied input embedding (or a kernel of the
-    head's own), b this head's own bias. Nothing but the M masked positions is
+    `logits = y E^T + b`. E is the tied input embedding (or a kernel of this
+    head), and b is this head's own bias. Only the M masked positions are
     computed.
 
     Args:
         vocabulary_size: int. Size V of the vocabulary. Defaults to `None`, the
             size of `token_embedding`.
         token_embedding: `keras.layers.ReversibleEmbedding` whose weights
-            project to the vocabulary. Defaults to `None`, weights of its own. In
-            a functional model whose `sequence_output` it computes, a clone or a
-            `.keras` file keeps it tied.
-        max_span_tokens: int. Number of offsets with an embedding; tokens from
-            this offset on share the last one, and should get weight 0.
-            Defaults to `15`.
+            project to the vocabulary. If it is part of the functional model
+            that computes `sequence_output`, the head stays tied when the model
+            is cloned or saved as `.keras`. Defaults to `None`, a new kernel.
+        max_span_tokens: int. Number of offset embeddings. Larger offsets share
+            the last one, and their tokens should get weight 0. Defaults to
+            `15`.
         position_dim: int. Size of the offset embedding p. Defaults to `200`.
         activation: activation of the two hidden layers. Defaults to `"gelu"`,
             the exact (erf) GELU.
@@ -42,14 +42,14 @@ class SpanBoundaryHead(TiedHead):
         sequence_output: float `[B, L, H]`.
         span_left: int32 `[B, M]`. Position just before the token's span.
         span_right: int32 `[B, M]`. Position just after it.
-        span_offsets: int32 `[B, M]`. The token's place in it, from 0.
+        span_offsets: int32 `[B, M]`. The token's offset in the span, from 0.
 
     Returns:
         Logits `[B, M, V]`.
 
     Raises:
-        ValueError: where neither `vocabulary_size` nor `token_embedding` is
-            given, both are and differ, or `fusion` is unknown.
+        ValueError: if neither `vocabulary_size` nor `token_embedding` is
+            given, both are given and differ, or `fusion` is unknown.
 
     Example:
     ```python
@@ -75,41 +75,45 @@ class SpanBoundaryHead(TiedHead):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(vocabulary_size, token_embedding, **kwargs)
+        super().__init__(
+            vocabulary_size,
+            token_embedding,
+            activation,
+            layer_norm_epsilon,
+            kernel_initializer,
+            **kwargs,
+        )
         if fusion not in FUSIONS:
             raise ValueError(f"`fusion` must be one of {FUSIONS}. Received: fusion={fusion!r}")
         self.max_span_tokens = max_span_tokens
         self.position_dim = position_dim
-        self.activation = keras.activations.get(activation)
-        self.layer_norm_epsilon = layer_norm_epsilon
         self.fusion = fusion
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
     def build(self, sequence_output_shape, *_):
         hidden_dim = sequence_output_shape[-1]
         self._position_embedding = keras.layers.Embedding(
             self.max_span_tokens,
             self.position_dim,
-            embeddings_initializer=self._initializer(),
+            embeddings_initializer=self.kernel_initializer.clone(),
             dtype=self.dtype_policy,
             name="position_embedding",
         )
         self._position_embedding.build((None, None))
         if self.fusion == "sum":
-            self._position_dense = self._dense(hidden_dim, "position_dense")
+            self._position_dense = self.dense(hidden_dim, "position_dense")
             self._position_dense.build((None, None, self.position_dim))
         fused_dim = hidden_dim
         if self.fusion == "concat":
             fused_dim = 2 * hidden_dim + self.position_dim
-        self._dense_1 = self._dense(hidden_dim, "dense_1", self.activation)
+        self._dense_1 = self.dense(hidden_dim, "dense_1", self.activation)
         self._dense_1.build((None, None, fused_dim))
-        self._layer_norm_1 = self._layer_norm("layer_norm_1")
+        self._layer_norm_1 = self.layer_norm("layer_norm_1")
         self._layer_norm_1.build((None, None, hidden_dim))
-        self._dense_2 = self._dense(hidden_dim, "dense_2", self.activation)
+        self._dense_2 = self.dense(hidden_dim, "dense_2", self.activation)
         self._dense_2.build((None, None, hidden_dim))
-        self._layer_norm_2 = self._layer_norm("layer_norm_2")
+        self._layer_norm_2 = self.layer_norm("layer_norm_2")
         self._layer_norm_2.build((None, None, hidden_dim))
-        self.build_projection(hidden_dim, self._initializer())
+        self.build_projection(hidden_dim)
         self.built = True
 
     def call(self, sequence_output, span_left, span_right, span_offsets):
@@ -126,34 +130,13 @@ class SpanBoundaryHead(TiedHead):
     def compute_output_shape(self, sequence_output_shape, span_left_shape, *_):
         return (*span_left_shape, self.vocabulary_size)
 
-    def _initializer(self):
-        # One instance would draw the same values for equal shapes.
-        return self.kernel_initializer.clone()
-
-    def _dense(self, units, name, activation=None):
-        return keras.layers.Dense(
-            units,
-            activation=activation,
-            kernel_initializer=self._initializer(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _layer_norm(self, name):
-        return keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
-        )
-
     def get_config(self):
         config = super().get_config()
         config.update(
             {
                 "max_span_tokens": self.max_span_tokens,
                 "position_dim": self.position_dim,
-                "activation": keras.activations.serialize(self.activation),
-                "layer_norm_epsilon": self.layer_norm_epsilon,
                 "fusion": self.fusion,
-                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             }
         )
         return config

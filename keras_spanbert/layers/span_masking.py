@@ -6,20 +6,27 @@ import random
 import keras
 import numpy as np
 
-from keras_spanbert.keras_private import take_tensors_of_tensorflow
+from keras_spanbert.keras_private import accept_tensorflow_tensors
 from keras_spanbert.layers import span_masks
 from keras_spanbert.layers.array_functions import take
-from keras_spanbert.layers.draws import CallSeeds, check_seed, row_uniform, tensorflow, uniform
 from keras_spanbert.layers.masking_schemes import (
     LINGUISTIC_SCHEMES,
     SCHEMES,
     as_marks,
+    as_numpy,
     check_choice,
     check_in,
     check_span_marks,
     continuations,
     length_probabilities,
     unigram_stops,
+)
+from keras_spanbert.layers.stateless_random import (
+    CallSeeds,
+    check_seed,
+    row_uniform,
+    tensorflow,
+    uniform,
 )
 
 REPLACEMENTS = ("span", "token")
@@ -32,94 +39,94 @@ _SPECIAL, _WORD_START, _CONTINUATION = 0, 1, 2
 class SpanMasking(keras.layers.Layer):
     """Masks contiguous spans of tokens for span-level pretraining.
 
-    By default reproduces the released SpanBERT in distribution: exactly
+    By default the layer samples masks as the released SpanBERT does: exactly
     `ceil(mask_rate * n)` of a sequence's `n` maskable tokens are masked, in
     spans of whole words whose lengths follow a truncated geometric
-    distribution. Spans that overlap or touch are one span. Each span is
-    replaced by mask tokens (80%), by random tokens (10%) or not at all (10%).
-    Random tokens are drawn from the maskable tokens of the call's own batch,
-    which is the corpus's unigram distribution, or by `unigram_counts`.
+    distribution. Spans that overlap or touch become one span. Each span is
+    replaced by mask tokens (80%), replaced by random tokens (10%), or kept
+    (10%). Random tokens are drawn from the maskable tokens of the batch, which
+    follow the corpus's unigram distribution, or from `unigram_counts`.
 
-    A special token ends a span: no span reaches across `[SEP]`.
+    A special token ends a span: no span crosses `[SEP]`.
 
     Works eagerly and inside `tf.data`, on every backend. The same `token_ids`
-    and `seed` give the same output in both and on every backend; where
-    TensorFlow is not installed, other draws of the same distribution.
+    and `seed` give the same output everywhere. Without TensorFlow installed, the
+    draws differ but have the same distribution.
 
     Args:
         vocabulary_size: int. Size of the token vocabulary.
         mask_token_id: int. Id of the mask token.
         continuation_token_ids: ints. Ids of tokens that continue a word, such
             as `##ing`. Defaults to `()`: each token is a word.
-        special_token_ids: ints. Ids that are never masked, padding among them.
+        special_token_ids: ints. Ids that are never masked, including padding.
             Defaults to `(0,)`.
         mask_rate: float in (0, 1]. Share of maskable tokens to mask. Defaults
             to `0.15`.
-        max_predictions: int. Number M of slots for masked tokens; a sequence's
-            budget ends there. Defaults to `None`, `ceil(mask_rate * L)`.
+        max_predictions: int. Number M of slots for masked tokens, and the
+            maximum per sequence. Defaults to `None`, `ceil(mask_rate * L)`.
         geometric_p: float in (0, 1]. Parameter of the span lengths'
             distribution. Defaults to `0.2`.
         max_span_words: int. Longest drawn span, in words. Defaults to `10`.
-        max_span_tokens: int. A span's tokens from this offset on get no SBO
-            target. Defaults to `15`.
+        max_span_tokens: int. Tokens of a span at this offset or later get no
+            SBO target. Defaults to `15`.
         mask_token_rate: float. Share replaced by the mask token. Defaults to
             `0.8`.
         random_token_rate: float. Share replaced by random tokens. The rest is
             kept. Defaults to `0.1`.
-        replacement: "span" or "token". Whether that choice is made once a span
-            (SpanBERT) or once a token (BERT). Defaults to `"span"`.
+        replacement: "span" or "token". Whether to choose the replacement once
+            per span (SpanBERT) or per token (BERT). Defaults to `"span"`.
         scheme: "span", "whole_word" (single words), "subword" (single tokens),
-            "random_span" (lengths uniform in 1..`max_span_words`), or "entity"
-            or "noun_phrase": half of the candidates are linguistic spans, drawn
-            uniformly from those of the sequence, and half single words. So the
-            paper's ablation has it (section 6.1); a sequence without such spans
-            takes words alone. Defaults to `"span"`.
-        seed: int. Fixes the masks of calls without a seed of their own.
-            Defaults to `None`: drawn when the layer is made, which
-            `keras.utils.set_random_seed` fixes.
-        predictions_multiple: int. M is rounded up to a multiple of it by slots
-            that stay empty, which changes no mask. A TPU keeps `[B, M, V]` in
-            tiles of 8 rows, and copies where M is no multiple of 8. Defaults to
-            `1`.
-        static_copies: int. Static masks, as BERT's duplicated data has them:
-            a sequence has so many sets of masks, fixed by its ids and the
-            layer's `seed`, whatever batch it comes in; a call draws which one.
-            Which tokens replace masked ones at random still comes from the
-            call. Defaults to `None`: masks are dynamic.
+            "random_span" (lengths uniform in 1..`max_span_words`), "entity" or
+            "noun_phrase". With the last two, half of the candidates are
+            linguistic spans of the sequence, drawn uniformly, and half are
+            single words, as in the paper's ablation (section 6.1). A sequence
+            without linguistic spans uses only words. Defaults to `"span"`.
+        seed: int. Determines the masks of calls without a `seed`. Defaults to
+            `None`: a random seed drawn when the layer is created, which
+            `keras.utils.set_random_seed` controls.
+        pad_predictions_to: int. M is rounded up to a multiple of this number
+            with empty slots. This does not change the masks. TPUs store
+            `[B, M, V]` in tiles of 8 rows and copy it if M is not a multiple of
+            8. Defaults to `1`.
+        num_mask_copies: int. Number of static mask sets per sequence, as in
+            BERT's duplicated data. The ids and the layer's `seed` determine
+            them, independently of the batch, and each call draws one of them.
+            Random replacement tokens still depend on the call. Defaults to
+            `None`: masks are dynamic.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
         token_ids: int `[B, L]` or `[L]`, with special tokens and padding. In
             `tf.data`, L must be static.
-        seed: int or two ints. Fixes the masks. Without it each call draws
-            fresh masks, reproducibly where the layer has a `seed` and calls
-            come in order; a parallel `map` needs a seed for each element, for
-            example from `tf.data.Dataset.random`.
+        seed: int or two ints. Determines the masks. Without it each call draws
+            new masks, which are reproducible if the layer has a `seed` and the
+            calls have a fixed order. A parallel `map` needs a seed per element,
+            for example from `tf.data.Dataset.random`.
         span_marks: int, of the shape of `token_ids`, for the schemes "entity"
-            and "noun_phrase": 0 outside of linguistic spans, 1 for a span's
-            first token, 2 for a further one; a 2 behind a 0 or a special token
-            begins one, as where a span was cut. A word of which a span has a
-            token is masked whole. Defaults to `None`.
-        first_row: int. The first row's number in the data. With
-            `unigram_counts` it, `seed` and a row's ids fix a row's masks,
-            whatever batch the row stands in. Defaults to `0`.
-        unigram_counts: `[V]`, not negative. Random tokens are drawn by it.
-            Defaults to `None`: from the batch's maskable tokens.
+            and "noun_phrase": 0 outside of linguistic spans, 1 for the first
+            token of a span, 2 for its other tokens. A 2 after a 0 or a special
+            token starts a span that was cut. If a span contains a token of a
+            word, the whole word is masked. Defaults to `None`.
+        first_row: int. The number of the first row in the data. With
+            `unigram_counts`, it, `seed` and a row's ids determine the row's
+            masks, independently of the batch. Defaults to `0`.
+        unigram_counts: `[V]`, not negative. Weights for drawing random tokens.
+            Defaults to `None`: draw from the batch's maskable tokens.
 
     Returns:
-        A dict of `token_ids` int32 `[B, L]`, the sequence after masking, and,
-        each `[B, M]` with masked tokens in ascending order and padded with 0:
-        `mask_positions`, `mask_ids` (the original ids), `span_left` and
+        A dict with `token_ids` int32 `[B, L]`, the sequence after masking, and
+        these arrays `[B, M]`, with masked tokens in ascending order and padded
+        with 0: `mask_positions`, `mask_ids` (the original ids), `span_left` and
         `span_right` (positions of the tokens just outside the span),
-        `span_offsets` (place in the span, from 0), all int32, and float32
-        `mask_weights` (1 for a masked token) and `span_weights` (1 where SBO
-        has a target: not in spans that touch the first or last maskable token,
-        nor from offset `max_span_tokens` on).
+        `span_offsets` (offset in the span, from 0), all int32, and float32
+        `mask_weights` (1 for a masked token) and `span_weights` (1 for a token
+        with an SBO target: 0 in spans that touch the first or last maskable
+        token, and for offsets of `max_span_tokens` or more).
 
     Raises:
-        ValueError: where an argument is out of its range, an id out of the
-            vocabulary's, `span_marks` are given to another scheme, or not to
-            theirs, or `unigram_counts` are no distribution.
+        ValueError: if an argument is out of its range, an id is not in the
+            vocabulary, `span_marks` are missing or the scheme does not use
+            them, or `unigram_counts` is not a distribution.
 
     Example:
     ```python
@@ -132,7 +139,7 @@ class SpanMasking(keras.layers.Layer):
 
     Reference:
         [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), sections 3.1, 5.1
-        and 6.1; the sampling is that of the released code.
+        and 6.1. The sampling follows the released code.
     """
 
     def __init__(
@@ -151,12 +158,12 @@ class SpanMasking(keras.layers.Layer):
         replacement: str = "span",
         scheme: str = "span",
         seed=None,
-        predictions_multiple: int = 1,
-        static_copies: int | None = None,
+        pad_predictions_to: int = 1,
+        num_mask_copies: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        take_tensors_of_tensorflow(self)
+        accept_tensorflow_tensors(self)
         self.built = True
 
         check_in(0.0 < mask_rate <= 1.0, "(0, 1]", mask_rate=mask_rate)
@@ -174,8 +181,8 @@ class SpanMasking(keras.layers.Layer):
             ("max_predictions", 1 if max_predictions is None else max_predictions),
             ("max_span_words", max_span_words),
             ("max_span_tokens", max_span_tokens),
-            ("predictions_multiple", predictions_multiple),
-            ("static_copies", 1 if static_copies is None else static_copies),
+            ("pad_predictions_to", pad_predictions_to),
+            ("num_mask_copies", 1 if num_mask_copies is None else num_mask_copies),
         ]:
             check_in(int(value) == value and value >= 1, "1, 2, ...", **{name: value})
         if seed is not None:
@@ -197,18 +204,18 @@ class SpanMasking(keras.layers.Layer):
         self.replacement = replacement
         self.scheme = scheme
         self.seed = seed
-        self.predictions_multiple = int(predictions_multiple)
-        self.static_copies = None if static_copies is None else int(static_copies)
+        self.pad_predictions_to = int(pad_predictions_to)
+        self.num_mask_copies = None if num_mask_copies is None else int(num_mask_copies)
 
         self._check_ids("mask_token_id")
         continuation = self._check_ids("continuation_token_ids")
         self._is_linguistic = scheme in LINGUISTIC_SCHEMES
         self._kinds = np.full(self.vocabulary_size, _WORD_START, np.int8)
-        if scheme != "subword":  # There each token counts as a word.
+        if scheme != "subword":  # With "subword" each token counts as a word.
             self._kinds[continuation] = _CONTINUATION
         self._kinds[self._check_ids("special_token_ids")] = _SPECIAL
         self.length_probabilities = length_probabilities(scheme, geometric_p, self.max_span_words)
-        # As Keras draws its own, so that `keras.utils.set_random_seed` fixes it.
+        # Drawn as in Keras, so that `keras.utils.set_random_seed` sets it.
         self.base_seed = random.randint(1, 10**9) if seed is None else seed
         self._call_seeds = CallSeeds(self.base_seed)
 
@@ -226,7 +233,7 @@ class SpanMasking(keras.layers.Layer):
             A `SpanMasking` layer.
 
         Raises:
-            ValueError: where the tokenizer has no mask token.
+            ValueError: if the tokenizer has no mask token.
         """
         if getattr(tokenizer, "mask_token_id", None) is None:
             raise ValueError(
@@ -252,7 +259,7 @@ class SpanMasking(keras.layers.Layer):
             token_ids = tf.cast(token_ids, tf.int32) if is_integer else token_ids
         else:
             xp = np
-            token_ids = keras.ops.convert_to_numpy(token_ids)
+            token_ids = as_numpy(token_ids=token_ids)
             is_integer = np.issubdtype(token_ids.dtype, np.integer)
             if is_integer:
                 self._check_in_vocabulary(token_ids)
@@ -262,8 +269,8 @@ class SpanMasking(keras.layers.Layer):
         rank = len(token_ids.shape)
         if not is_integer or rank not in (1, 2) or not token_ids.shape[-1]:
             raise ValueError(
-                "`token_ids` must be integers of shape [B, L] or [L], with L above 0 and static: "
-                "with `padded_batch`, give `padded_shapes=[L]`. "
+                "`token_ids` must be integers of shape [B, L] or [L], with a static L above 0. "
+                "With `padded_batch`, set `padded_shapes=[L]`. "
                 f"Received: dtype={token_ids.dtype}, shape={token_ids.shape}"
             )
         span_marks = as_marks(xp, span_marks, token_ids)
@@ -285,32 +292,32 @@ class SpanMasking(keras.layers.Layer):
         backend = keras.backend.backend()
         if backend != "tensorflow":
             raise ValueError(
-                "`SpanMasking` must be called eagerly or in `tf.data`: it is part of a functional "
-                f"model on TensorFlow alone. Received: a symbolic tensor on {backend}"
+                "`SpanMasking` must be called eagerly or in `tf.data`. Only with TensorFlow can it "
+                f"be part of a functional model. Received: a symbolic tensor on {backend}"
             )
         return super().compute_output_spec(token_ids, **kwargs)
 
     def next_seed(self):
-        """The seed, two ints, of the next call without one."""
+        """Returns the seed, two ints, of the next call without one."""
         return self._call_seeds.next()
 
     def num_predictions(self, sequence_length: int) -> int:
-        """Number M of slots for masked tokens in a sequence of this length."""
+        """Returns the number M of slots for masked tokens in a sequence of this length."""
         _, num_drawn = self._sizes(sequence_length)
-        return num_drawn + -num_drawn % self.predictions_multiple
+        return num_drawn + -num_drawn % self.pad_predictions_to
 
     def drawn_span_lengths(
         self, batch_size: int, sequence_length: int, seed, first_row: int = 0
     ) -> np.ndarray:
-        """Lengths of the random spans that a call draws, before they merge and end.
+        """Returns the lengths of the random spans that a call draws, before they are merged or cut.
 
         Args:
-            batch_size: int. The call's B.
-            sequence_length: int. The call's L.
-            seed: int or two ints. The call's seed. With `static_copies` the
-                draws of sequences depend on their ids: these are others of the
-                same distribution.
-            first_row: int. The call's. Defaults to `0`.
+            batch_size: int. B of the call.
+            sequence_length: int. L of the call.
+            seed: int or two ints. Seed of the call. With `num_mask_copies`, a
+                call's draws depend on the ids. This method then returns other
+                draws of the same distribution.
+            first_row: int. `first_row` of the call. Defaults to `0`.
 
         Returns:
             int32 array `[B, K]`, in words.
@@ -332,10 +339,10 @@ class SpanMasking(keras.layers.Layer):
     def _draws(self, xp, token_ids, seed, first_row):
         batch_size = xp.size(token_ids) // token_ids.shape[1]
         num_draws = self._num_draws(token_ids.shape[1])
-        if self.static_copies is None:
+        if self.num_mask_copies is None:
             return uniform(seed, batch_size, num_draws, first_row=first_row)
         copy = uniform(seed, batch_size, 1, first_row=first_row)
-        copy = xp.floor(copy * self.static_copies)
+        copy = xp.floor(copy * self.num_mask_copies)
         return row_uniform(xp, token_ids, copy, self.base_seed, num_draws)
 
     def _masks(self, xp, token_ids, seed, span_marks, first_row, stops):
@@ -385,9 +392,7 @@ class SpanMasking(keras.layers.Layer):
         names = [
             "vocabulary_size", "mask_token_id", "mask_rate", "max_predictions", "geometric_p",
             "max_span_words", "max_span_tokens", "mask_token_rate", "random_token_rate",
-            "replacement", "scheme", "seed", "predictions_multiple", "static_copies",
+            "replacement", "scheme", "seed", "pad_predictions_to", "num_mask_copies",
         ]  # fmt: skip
-        config.update({name: getattr(self, name) for name in names})
-        for name in ["continuation_token_ids", "special_token_ids"]:
-            config[name] = list(getattr(self, name))
-        return config
+        ids = {n: list(getattr(self, n)) for n in ("continuation_token_ids", "special_token_ids")}
+        return {**config, **{name: getattr(self, name) for name in names}, **ids}

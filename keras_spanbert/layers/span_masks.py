@@ -1,18 +1,18 @@
-"""Span masking as arithmetic: token properties and uniform draws in, masks out.
+"""Span masking as arithmetic: turns token properties and uniform draws into masks.
 
 The released SpanBERT draws spans one after another until the budget is spent.
-Here all candidate spans of all sequences are drawn at once, and the sequential
-rules (an anchor that is masked already is drawn again; a masked token costs no
-budget; the end of the budget cuts a span) are then settled by comparing a
-sequence's candidates with one another, with no loop over tokens.
+Here all candidate spans of all sequences are drawn at once. The sequential
+rules (an anchor that is already masked is drawn again, a masked token costs no
+budget, the end of the budget cuts a span) are then applied by comparing the
+candidates of a sequence with one another, with no loop over tokens.
 
-The body keeps to the part of the NumPy API that `numpy` and
-`tensorflow.experimental.numpy` share: it runs eagerly anywhere and as graph
+The code uses only the part of the NumPy API that `numpy` and
+`tensorflow.experimental.numpy` share. It runs eagerly anywhere and as graph
 code inside `tf.data`, and gives the same masks for the same draws.
 
 Legend: B = batch, L = sequence length, N = maskable tokens in the whole batch,
-K = candidate spans a sequence, T = masked tokens in the whole batch,
-M = masked positions a sequence (static, padded).
+K = candidate spans per sequence, T = masked tokens in the whole batch,
+M = masked positions per sequence (static, padded).
 """
 
 import collections
@@ -24,23 +24,23 @@ import numpy as np
 
 from keras_spanbert.layers.array_functions import (
     append_end,
+    count_at_most,
     cumsum,
     draw_below,
+    fixed_point,
     int32,
-    num_at_most,
     scatter_add,
     size,
     take,
     true_indices,
-    until_unchanged,
 )
 from keras_spanbert.layers.linguistic_candidates import linguistic_or_random
 
 # The number of candidates needed has a standard deviation of at most about
-# 0.8 sqrt(its mean): with these to spare, less than one sequence in 10,000 falls
-# short of its budget. Two more candidates then fill it up.
+# 0.8 sqrt(its mean). With this many spare candidates, fewer than 1 in 10,000 sequences
+# do not fill their budget. Two more candidates then fill it.
 _SPARE_ROOTS = 3.5
-# Spans whose set is one int64.
+# Number of spans in a set that is stored in one int64.
 _BITS = 62
 
 SpanMasks = collections.namedtuple(
@@ -59,7 +59,7 @@ SpanMasks = collections.namedtuple(
 
 
 def span_length_distribution(geometric_p: float, max_span_words: int) -> np.ndarray:
-    """Probabilities of the span lengths 1, 2, ..., `max_span_words`, in words.
+    """Returns the probabilities of span lengths 1, 2, ..., `max_span_words`, in words.
 
     The geometric distribution `p * (1 - p)^(n - 1)`, truncated and renormalised
     (Joshi et al. 2020, section 3.1).
@@ -76,16 +76,16 @@ def span_length_distribution(geometric_p: float, max_span_words: int) -> np.ndar
 
 
 def span_lengths(xp, draws, length_probabilities):
-    """Span lengths in words, int32, from uniform draws of rank 2."""
+    """Returns span lengths in words, int32, from uniform draws of rank 2."""
     more_words = np.cumsum(length_probabilities)[:-1] <= draws[:, :, None]
     return 1 + xp.sum(more_words, axis=2, dtype=np.int32)
 
 
 def num_candidates(sequence_length: int, mask_rate: float, length_probabilities: np.ndarray) -> int:
-    """Number of candidate spans that fill the budget of a sequence."""
+    """Returns the number of candidate spans that fill the budget of a sequence."""
     mean_length = length_probabilities @ np.arange(1, len(length_probabilities) + 1)
-    # Where a fraction f is masked, a draw masks about (1 - f) * (1 - f) *
-    # mean_length new tokens: the sum over f from 0 to the rate is its odds.
+    # With a fraction f already masked, a draw masks about (1 - f) * (1 - f) * mean_length new
+    # tokens. The integral over f from 0 to the rate is the odds of the rate.
     odds = mask_rate / max(1.0 - mask_rate, 1.0 / sequence_length)
     expected = sequence_length * odds / mean_length
     enough = math.ceil(expected + _SPARE_ROOTS * math.sqrt(expected))
@@ -95,7 +95,7 @@ def num_candidates(sequence_length: int, mask_rate: float, length_probabilities:
 def draws_per_sequence(
     num_candidates: int, max_predictions: int, has_linguistic: bool = False
 ) -> int:
-    """Number of uniform draws that `span_masks` takes for each sequence."""
+    """Returns the number of uniform draws that `span_masks` takes for each sequence."""
     return (4 if has_linguistic else 2) * num_candidates + 1 + 2 * max_predictions
 
 
@@ -124,33 +124,33 @@ def span_masks(
         token_ids: int32 `[B, L]`.
         maskable: bool `[B, L]`. False for special tokens and padding.
         continuation: bool `[B, L]`. True where a token continues a word.
-        draws: float64 `[B, draws_per_sequence(K, M)]`, uniform in [0, 1), or as
-            many as with `has_linguistic` where there are `span_marks`.
+        draws: float64 `[B, draws_per_sequence(K, M)]`, uniform in [0, 1). With
+            `span_marks`, as many as `has_linguistic=True` gives.
         mask_rate: float. Share of a sequence's maskable tokens to mask.
         max_predictions: int, M.
         length_probabilities: float `[max words]`. See
             `span_length_distribution`.
-        max_span_tokens: int. Offsets from this one on get no SBO target.
+        max_span_tokens: int. Offsets of this size or larger get no SBO target.
         mask_token_id: int.
         mask_token_rate: float. Share replaced by `mask_token_id`.
         random_token_rate: float. Share replaced by random tokens.
-        replacement: "span" or "token", what shares one choice of the above.
-        span_marks: int32 `[B, L]`, see `SpanMasking`. With it half of the
+        replacement: "span" or "token", the unit that is replaced in one way.
+        span_marks: int32 `[B, L]`, see `SpanMasking`. If given, half of the
             candidates are linguistic spans. Defaults to `None`.
-        unigram_stops: float64 `[V]`, ascending to 1. Random tokens are drawn by
-            their distribution function. Defaults to `None`: from the maskable
+        unigram_stops: float64 `[V]`, ascending to 1. Cumulative distribution
+            of the random tokens. Defaults to `None`: draw from the maskable
             tokens of the batch.
 
     Returns:
-        `SpanMasks`, of int32 unless said otherwise there.
+        `SpanMasks`, int32 unless noted there.
     """
     M = max_predictions
     K = (draws.shape[1] - 1 - 2 * M) // (2 if span_marks is None else 4)
     length = token_ids.shape[1]
     flat_ids = xp.reshape(token_ids, (-1,))  # [B*L]
 
-    # Maskable tokens are numbered 0..N-1 through the batch. `position` leads
-    # from these numbers to places in `flat_ids`.
+    # Maskable tokens are numbered 0..N-1 through the batch. `position` maps
+    # these numbers to places in `flat_ids`.
     position = true_indices(xp, maskable)  # [N]
     count = xp.sum(maskable, axis=1, keepdims=True, dtype=np.int32)  # [B, 1]
     last = cumsum(xp, count, axis=0)  # [B, 1], one past a sequence's tokens
@@ -176,17 +176,20 @@ def span_masks(
         ends,
         None if ends is None else take(xp, position, ends),
     )
-    # A sequence without tokens draws from its neighbour.
+    # A sequence without tokens would draw from the next one.
     stops = xp.minimum(stops, last)
-    # What the drawn spans leave of the budget goes to two more: from a random
-    # word to the sequence's end, and the whole sequence.
+    # Two more spans fill the rest of the budget: one from a random word to the
+    # sequence's end, and the whole sequence.
     starts = xp.concatenate([starts, first], axis=1)  # [B, K + 2]
     stops = xp.concatenate([stops, last, last], axis=1)
-    number = _spend(xp, anchors[:, :K], starts, stops, first, budget, M)
+    single_words = len(length_probabilities) == 1 and span_marks is None
+    number = _fill_budget(
+        xp, None if single_words else anchors[:, :K], starts, stops, first, budget, M
+    )
     m = np.arange(M, dtype=np.int32)[None, :]
     real = m < budget  # [B, M]
 
-    # Slots without a token stand apart from one another and from the text.
+    # Empty slots get places apart from one another and from the text.
     apart = size(xp, token_ids) + 2 * m
     number = xp.where(real, number, last)
     place = xp.where(real, take(xp, position, number), apart)  # [B, M], out of 0..B*L-1
@@ -208,7 +211,7 @@ def span_masks(
         random_place = xp.minimum(take(xp, position, random_number), size(xp, token_ids) - 1)
         random_ids = take(xp, flat_ids, random_place)
     else:
-        random_ids = num_at_most(xp, unigram_stops, draws)
+        random_ids = count_at_most(xp, unigram_stops, draws)
     source = xp.where(real, place, 0)
     ids = take(xp, flat_ids, source)
     new_ids = xp.where(
@@ -225,7 +228,7 @@ def span_masks(
     row_start = length * (cumsum(xp, xp.ones_like(count), axis=0) - 1)  # [B, 1]
 
     def in_row(x):
-        # A span at a sequence's very edge has no neighbour and no target.
+        # A span at the edge of a sequence has no neighbour and no target.
         return xp.where(real, xp.minimum(xp.maximum(x - row_start, 0), length - 1), 0)
 
     return SpanMasks(
@@ -241,13 +244,13 @@ def span_masks(
 
 
 def _spans(xp, maskable, continuation, anchors, places, lengths, ends, end_places):
-    """Starts `[B, K + 1]` and stops `[B, K]` of drawn spans, in 0..N.
+    """Returns starts `[B, K + 1]` and stops `[B, K]` of drawn spans, in 0..N.
 
-    `anchors` `[B, K + 1]` in 0..N are at `places` in the flat batch; `lengths`
-    `[B, K]`, in words, count from the word of `ends` `[B, K]`, by default that
-    of the anchor.
+    `anchors` `[B, K + 1]` in 0..N are at `places` in the flat batch. `lengths`
+    `[B, K]`, in words, count from the word of `ends` `[B, K]`, by default the
+    anchor's word.
     """
-    # A block is a stretch of maskable tokens; no word or span leaves its block.
+    # A block is a run of maskable tokens. No word or span leaves its block.
     nothing = xp.zeros_like(maskable[:, :1])
     block_start = maskable & ~xp.concatenate([nothing, maskable[:, :-1]], axis=1)
     block_last = maskable & ~xp.concatenate([maskable[:, 1:], nothing], axis=1)
@@ -255,47 +258,44 @@ def _spans(xp, maskable, continuation, anchors, places, lengths, ends, end_place
     words = append_end(xp, true_indices(xp, (maskable & ~continuation) | block_start), end)
     lasts = append_end(xp, true_indices(xp, block_last), end)
 
-    word = xp.maximum(num_at_most(xp, words, places) - 1, 0)  # [B, K + 1]
+    word = xp.maximum(count_at_most(xp, words, places) - 1, 0)  # [B, K + 1]
     if ends is None:
         ends, end_places, end_word = anchors[:, :-1], places[:, :-1], word[:, :-1]
     else:
-        end_word = xp.maximum(num_at_most(xp, words, end_places) - 1, 0)
+        end_word = xp.maximum(count_at_most(xp, words, end_places) - 1, 0)
     stop_word = xp.minimum(end_word + lengths, size(xp, words) - 1)
-    block = xp.minimum(num_at_most(xp, lasts, end_places - 1), size(xp, lasts) - 1)
+    block = xp.minimum(count_at_most(xp, lasts, end_places - 1), size(xp, lasts) - 1)
     stop_places = xp.minimum(take(xp, words, stop_word), take(xp, lasts, block) + 1)
-    # Inside a block, numbers and places go in step.
+    # Inside a block, numbers and places increase together.
     starts = anchors + take(xp, words, word) - places
     stops = ends + stop_places - end_places
     return starts, stops
 
 
-def _spend(xp, anchors, starts, stops, first, budget, max_predictions):
-    """The tokens that spans mask in turn until the budget is spent, ascending.
+def _fill_budget(xp, anchors, starts, stops, first, budget, max_predictions):
+    """Returns the tokens `[B, M]` that spans mask in turn until the budget is spent, ascending.
 
-    A span whose anchor is masked already is passed over; the last two have no
-    anchor. `[B, M]`, of which a sequence's first `budget` hold.
+    A span whose anchor is already masked is skipped. The last two spans have no
+    anchor. `anchors` is `None` if all other spans are single words: a word that is
+    drawn again has no effect. Only the first `budget` tokens of a sequence are valid.
     """
-    # The ends of all spans cut the sequence into pieces. Each is sorted with its
-    # number, which says whose it is.
+    # The ends of all spans cut the sequence into pieces. Each end is sorted with
+    # its number, which identifies its span. Pieces between equal ends are empty. The
+    # last of equal ends is the start of the first span, if one starts there.
     num_spans = starts.shape[1]  # K + 2
     num_ends = 2 * num_spans
     ends = xp.concatenate([starts, stops], axis=1) - first
-    ends = xp.sort(ends * num_ends + np.arange(num_ends, dtype=np.int32), axis=1)
-    bounds, end = first + ends // num_ends, ends % num_ends
+    ends = xp.sort(ends * num_ends + np.arange(num_ends, dtype=np.int32)[::-1], axis=1)
+    bounds, end = first + ends // num_ends, num_ends - 1 - ends % num_ends
+    if anchors is None:
+        # A piece starts with its word. Pieces without a word are in the last two spans.
+        rest = num_spans - 1 - int32(xp, bounds >= starts[:, -2:-1])
+        owner = xp.where(end < num_spans - 2, end, rest)
+    else:
+        owner = _first_accepted_spans(xp, anchors, bounds, end, num_spans)
 
-    # The spans over a piece are a set, a bit for each: every end up to the piece
-    # adds its span or takes it away. The bounds rise from sequence to sequence,
-    # so that one search finds the pieces of all anchors.
-    piece = num_at_most(xp, xp.reshape(bounds, (-1,)), anchors) - 1  # [B, K]
-    over_pieces, over_anchors = [], []
-    for bits in _bits(num_spans):
-        over = xp.cumsum(take(xp, np.append(bits, -bits), end), axis=1)
-        over_pieces.append(over)
-        over_anchors.append(take(xp, xp.reshape(over, (-1,)), piece))
-    owner = _owner(xp, over_pieces, _accept(xp, over_anchors, num_spans))
-
-    # Each piece goes to the first accepted span over it. Spans before `cut` mask
-    # all of theirs, `cut` as many tokens as are left then.
+    # Each piece belongs to the first accepted span over it. Spans before `cut`
+    # mask all of their tokens, and `cut` masks as many as the budget has left.
     widths = xp.concatenate([bounds[:, 1:], bounds[:, -1:]], axis=1) - bounds
     row = cumsum(xp, xp.ones_like(first), axis=0) - 1  # [B, 1]
     totals = scatter_add(xp, xp.zeros_like(starts), row * num_spans + owner, widths)
@@ -307,8 +307,8 @@ def _spend(xp, anchors, starts, stops, first, budget, max_predictions):
     left = xp.maximum(left + cut_widths - cumsum(xp, cut_widths, axis=1), 0)
     widths = xp.where(owner < cut, widths, xp.minimum(cut_widths, left))
 
-    # Token m is m plus what its piece's start is ahead of its first slot. What
-    # that changes from piece to piece is added up along the slots.
+    # Token m is m plus the distance from its piece's first slot to the piece's
+    # start. The changes from piece to piece are summed along the slots.
     slots = cumsum(xp, widths, axis=1) - widths
     ahead = bounds - slots
     changes = xp.concatenate([ahead[:, :1], ahead[:, 1:] - ahead[:, :-1]], axis=1)
@@ -317,24 +317,38 @@ def _spend(xp, anchors, starts, stops, first, budget, max_predictions):
     return (cumsum(xp, changes, axis=1) + m)[:, :-1]
 
 
+def _first_accepted_spans(xp, anchors, bounds, end, num_spans):
+    """Returns the first accepted span over each piece, int32 `[B, pieces]`."""
+    # The spans over a piece are a set with one bit per span: each end up to the
+    # piece adds or removes its span. The bounds increase from sequence to
+    # sequence, so one search finds the pieces of all anchors.
+    piece = count_at_most(xp, xp.reshape(bounds, (-1,)), anchors) - 1  # [B, K]
+    over_pieces, over_anchors = [], []
+    for bits in _bits(num_spans):
+        over = xp.cumsum(take(xp, np.append(bits, -bits), end), axis=1)
+        over_pieces.append(over)
+        over_anchors.append(take(xp, xp.reshape(over, (-1,)), piece))
+    return _first_covering_span(xp, over_pieces, _accept_spans(xp, over_anchors, num_spans))
+
+
 def _bits(num_spans):
-    """int64 arrays `[num_spans]`: in each, some spans have a bit, the others 0."""
+    """Yields int64 arrays `[num_spans]`. In each, some spans have a bit and the others 0."""
     spans = np.arange(num_spans)
     for first in range(0, num_spans, _BITS):
         mine = (first <= spans) & (spans < first + _BITS)
         yield np.where(mine, np.int64(1) << (spans % _BITS), 0)
 
 
-def _accept(xp, over_anchors, num_spans):
-    """The spans whose anchor is not masked yet, as sets `[B, 1]`.
+def _accept_spans(xp, over_anchors, num_spans):
+    """Returns the spans whose anchor is not masked yet, as sets `[B, 1]`.
 
-    `over_anchors` has the spans over each anchor, as sets `[B, K]`.
+    `over_anchors` contains the spans over each anchor, as sets `[B, K]`.
     """
     num_anchors = over_anchors[0].shape[1]
     anchors = np.arange(num_anchors)
     bits = list(_bits(num_spans))
-    # A span stands where no accepted one before it is over its anchor. Round by round this is
-    # right for one more span at least; mostly a handful of rounds is right for all.
+    # A span is accepted if no accepted span before it covers its anchor. Each round settles at
+    # least one more span. A few rounds mostly settle all of them.
     before = [
         over & np.concatenate([[0], np.cumsum(mine)])[anchors]
         for over, mine in zip(over_anchors, bits)
@@ -349,11 +363,11 @@ def _accept(xp, over_anchors, num_spans):
             for mine, rest in zip(bits, always)
         ]
 
-    return until_unchanged(xp, accept, [xp.zeros_like(over[:, :1]) for over in over_anchors])
+    return fixed_point(xp, accept, [xp.zeros_like(over[:, :1]) for over in over_anchors])
 
 
-def _owner(xp, over_pieces, accepted):
-    """The first accepted span over each piece, int32 `[B, pieces]`."""
+def _first_covering_span(xp, over_pieces, accepted):
+    """Returns the first accepted span over each piece, int32 `[B, pieces]`."""
     owner = 0
     for n in reversed(range(len(accepted))):
         over = over_pieces[n] & accepted[n]
@@ -364,7 +378,7 @@ def _owner(xp, over_pieces, accepted):
 
 
 def _runs(xp, place):
-    """Start, stop and first slot of each token's run of neighbours: `[B, M]` each."""
+    """Returns start, stop and first slot of each token's run of neighbours: `[B, M]` each."""
     before = xp.concatenate([xp.full_like(place[:, :1], -2), place[:, :-1]], axis=1)
     starts_run = xp.reshape(place != before + 1, (-1,))
     run = xp.reshape(cumsum(xp, starts_run) - 1, (-1, place.shape[1]))

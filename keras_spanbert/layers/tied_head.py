@@ -1,4 +1,4 @@
-"""What the heads share that project to the vocabulary by the input embedding."""
+"""Base class of heads whose output projection is tied to the token embedding."""
 
 import warnings
 
@@ -7,34 +7,47 @@ from keras import ops
 
 from keras_spanbert.distribution import relayout, shares_model
 from keras_spanbert.keras_private import operations_before
-from keras_spanbert.layers.parts import policy_with_parts, with_parts
+from keras_spanbert.layers.sublayers import flatten_sublayers, policy_with_quantization
 
 
 class TiedHead(keras.layers.Layer):
-    """A head whose output projection may be the token embedding of its model.
+    """A head whose output projection can be tied to the model's token embedding.
 
-    A config cannot hold another layer's weights. A head that is made from a
-    config, by `keras.models.clone_model` or from a `.keras` file, therefore
-    finds its embedding when it is first called in a functional model: it is the
-    layer of the same name among those that the head's inputs are computed by,
-    and the layers within them.
+    A config cannot refer to another layer of the model. If the head is created from
+    a config, by `keras.models.clone_model` or from a `.keras` file, it therefore
+    looks for its embedding when it is first called in a functional model: the layer
+    with the embedding's name among the layers (and their sublayers) that compute
+    the head's inputs.
 
     Args:
-        vocabulary_size: int or `None`, the size of `token_embedding`.
-        token_embedding: `keras.layers.ReversibleEmbedding` or `None`.
+        vocabulary_size: int. Defaults to `None`: the size of `token_embedding`.
+        token_embedding: `keras.layers.ReversibleEmbedding` to tie the projection to.
+            Defaults to `None`: the head has a kernel of its own.
+        activation: activation of hidden layers. Defaults to `"gelu"`.
+        layer_norm_epsilon: float. Defaults to `1e-12`.
+        kernel_initializer: initializer of all kernels. Defaults to
+            `"glorot_uniform"`.
         **kwargs: see `keras.layers.Layer`.
 
     Raises:
-        ValueError: where neither `vocabulary_size` nor `token_embedding` is
-            given, or both are and differ.
+        ValueError: if neither `vocabulary_size` nor `token_embedding` is
+            given, or both are given and differ.
     """
 
-    def __init__(self, vocabulary_size: int | None = None, token_embedding=None, **kwargs):
+    def __init__(
+        self,
+        vocabulary_size: int | None = None,
+        token_embedding=None,
+        activation="gelu",
+        layer_norm_epsilon: float = 1e-12,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        # The config of an embedding that is still to be found, as `from_config` has it.
+        # The config of the embedding, until the layer is found.
         self._embedding_config = None
-        self._is_in_graph = False
-        self._has_twin_embeddings = False
+        # How many layers of the functional model have the embedding's name and size.
+        self._num_found = None
         if isinstance(token_embedding, dict):
             self._embedding_config, token_embedding = token_embedding, None
         elif token_embedding is not None and vocabulary_size is None:
@@ -46,52 +59,63 @@ class TiedHead(keras.layers.Layer):
             )
         if token_embedding is not None and vocabulary_size != token_embedding.input_dim:
             raise ValueError(
-                "`vocabulary_size` must be that of `token_embedding`. Received: "
+                "`vocabulary_size` must equal that of `token_embedding`. Received: "
                 f"vocabulary_size={vocabulary_size}, "
                 f"token_embedding.input_dim={token_embedding.input_dim}"
             )
         self.vocabulary_size = vocabulary_size
         self.token_embedding = token_embedding
-
-    @property
-    def is_tied(self) -> bool:
-        """Whether the output projection is a layer's of its own, `token_embedding`."""
-        return self.token_embedding is not None or self._embedding_config is not None
+        self.activation = keras.activations.get(activation)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
     def __call__(self, *args, **kwargs):
-        if self.is_tied and not self._is_in_graph:
-            tensors = keras.tree.flatten((args, kwargs))
-            symbolic = [x for x in tensors if isinstance(x, keras.KerasTensor)]
-            if symbolic:
-                self._find_embedding(operations_before(symbolic))
+        # `torch.compile` cannot trace `keras.tree.flatten` of a tuple.
+        symbolic = [x for x in (*args, *kwargs.values()) if isinstance(x, keras.KerasTensor)]
+        name = self._embedding_name()
+        if symbolic and name and self._num_found is None:
+            found = [
+                layer
+                for layer in flatten_sublayers(operations_before(symbolic))
+                if layer.name == name and getattr(layer, "input_dim", None) == self.vocabulary_size
+            ]
+            self._num_found = len(found)
+            if self._embedding_config is not None and len(found) == 1:
+                self.token_embedding, self._embedding_config = found[0], None
         return super().__call__(*args, **kwargs)
 
-    def _find_embedding(self, operations):
-        self._is_in_graph = True
-        name = self._embedding_name()
-        found = [
-            layer
-            for layer in with_parts(operations)
-            if layer.name == name and getattr(layer, "input_dim", None) == self.vocabulary_size
-        ]
-        self._has_twin_embeddings = len(found) > 1
-        if self._embedding_config is not None and len(found) == 1:
-            self.token_embedding, self._embedding_config = found[0], None
-
     def _embedding_name(self):
-        if self.token_embedding is not None:
-            return self.token_embedding.name
-        return self._embedding_config["config"]["name"]
+        """Returns the name of the embedding, or `None` if the head is not tied."""
+        if self._embedding_config is not None:
+            return self._embedding_config["config"]["name"]
+        return self.token_embedding and self.token_embedding.name
 
-    def build_projection(self, hidden_dim: int, initializer) -> None:
-        """Makes the head's own kernel, where it is not tied, and its bias."""
+    def dense(self, units: int, name: str, activation=None) -> keras.layers.Dense:
+        """Returns a new dense layer."""
+        return keras.layers.Dense(
+            units,
+            activation=activation,
+            # Cloned, because a shared instance would draw the same values for equal shapes.
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def layer_norm(self, name: str) -> keras.layers.LayerNormalization:
+        """Returns a new layer normalization."""
+        return keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
+
+    def build_projection(self, hidden_dim: int) -> None:
+        """Adds the bias and, if the head is not tied, the output kernel."""
         if self._embedding_config is not None:
             self.token_embedding = keras.layers.deserialize(self._embedding_config)
             self._embedding_config = None
             warnings.warn(
-                f"{type(self).__name__} {self.name!r} was made from a config, and no layer "
-                f"{self.token_embedding.name!r} of a functional model computes its inputs: its "
-                "`token_embedding` is a new layer, tied to no other. To tie it, give the layer: "
+                f"{type(self).__name__} {self.name!r} was created from a config, and no layer "
+                f"{self.token_embedding.name!r} of a functional model computes its inputs. Its "
+                "`token_embedding` is a new, untied layer. To tie it, pass the layer: "
                 f"`{type(self).__name__}.from_config({{**config, 'token_embedding': layer}})`.",
                 stacklevel=2,
             )
@@ -99,16 +123,16 @@ class TiedHead(keras.layers.Layer):
             self._output_kernel = self.add_weight(
                 name="output_kernel",
                 shape=(hidden_dim, self.vocabulary_size),
-                initializer=initializer,
+                initializer=self.kernel_initializer.clone(),
             )
         self._output_bias = self.add_weight(
             name="output_bias", shape=(self.vocabulary_size,), initializer="zeros"
         )
 
     def project(self, x):
-        """Logits `[..., V]` of hidden vectors `[..., H]`."""
-        # Devices that share a model have the logits of a part of the vocabulary each: by the tables
-        # as they are stored, cut along H, each would have addends of all logits.
+        """Returns logits `[..., V]` for hidden vectors `[..., H]`."""
+        # With model parallelism, each device computes the logits of a part of the vocabulary. The
+        # stored tables are sharded along H, which would make each logit a sum over devices.
         if self.token_embedding is None:
             logits = ops.matmul(x, relayout(self._output_kernel, (None, "model")))
         elif shares_model() and _is_plain(self.token_embedding):
@@ -119,37 +143,45 @@ class TiedHead(keras.layers.Layer):
         return logits + ops.cast(relayout(self._output_bias, ("model",)), logits.dtype)
 
     def get_build_config(self):
-        # In a functional model its call builds it, once it has found its embedding.
-        return None if self.is_tied and self._is_in_graph else super().get_build_config()
+        # In a functional model the head is built when it is called, after its embedding is found.
+        return None if self._num_found is not None else super().get_build_config()
 
     def get_config(self):
-        if self._has_twin_embeddings:
+        if (self._num_found or 0) > 1:
             raise ValueError(
-                "A head that is saved or cloned finds its `token_embedding` by its name, which "
-                f"no other layer before it may have. Received: several layers named "
-                f"{self._embedding_name()!r} before {self.name!r}. Name them, or save the weights "
-                "alone: `model.save_weights('model.weights.h5')`."
+                "A saved or cloned head finds its `token_embedding` by name, so no other layer "
+                "before it may have that name. Received: several layers named "
+                f"{self._embedding_name()!r} before {self.name!r}. Rename them, or save only the "
+                "weights: `model.save_weights('model.weights.h5')`."
             )
         embedding = self._embedding_config
         if self.token_embedding is not None:
             embedding = keras.layers.serialize(self.token_embedding)
         config = super().get_config()
-        config.update({"vocabulary_size": self.vocabulary_size, "token_embedding": embedding})
-        # The layers within take their policies from the head's, by their paths.
-        policy = policy_with_parts(self, self.dtype_policy)
+        config.update(
+            {
+                "vocabulary_size": self.vocabulary_size,
+                "token_embedding": embedding,
+                "activation": keras.activations.serialize(self.activation),
+                "layer_norm_epsilon": self.layer_norm_epsilon,
+                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            }
+        )
+        # The head's policy map has the dtype policies of its sublayers, by path.
+        policy = policy_with_quantization(self, self.dtype_policy)
         config["dtype"] = keras.dtype_policies.serialize(policy)
         return config
 
     @classmethod
     def from_config(cls, config):
         embedding = config.get("token_embedding")
-        # Within one `.keras` file Keras knows an object that it has met before by this.
+        # Keras marks an object that appears more than once in a `.keras` file with this key.
         if isinstance(embedding, dict) and "shared_object_id" in embedding:
             config = {**config, "token_embedding": keras.layers.deserialize(embedding)}
         return cls(**config)
 
 
 def _is_plain(embedding):
-    """Whether its projection is the product with the embeddings and nothing else."""
+    """Returns whether the projection is just a product with the embeddings."""
     others = [embedding.quantization_mode, embedding.reverse_dtype, embedding.logit_soft_cap]
     return embedding.tie_weights and all(other is None for other in others)

@@ -1,4 +1,4 @@
-"""Attention by PyTorch's own kernels, and the softmax's gradient as PyTorch takes it."""
+"""Attention with PyTorch's kernels, and a softmax with a custom gradient."""
 
 import torch
 
@@ -8,17 +8,17 @@ from keras_spanbert.layers.softmax import softmax_backward, softmax_forward
 
 
 def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
-    """`scaled_dot_product_attention` of a query that is scaled already.
+    """Calls `scaled_dot_product_attention` with a query that is already scaled.
 
     Args:
         query, key, value: float `[B, L, N, D]`.
-        padding_mask: bool `[B, L]` or `None`. No row is False alone.
-        dropout_rate: float. Rate on the weights. Defaults to `0.0`.
+        padding_mask: bool `[B, L]` or `None`. Each row must have a true value.
+        dropout_rate: float. Dropout rate of the attention weights. Defaults to `0.0`.
 
     Returns:
         float `[B, L, N, D]`.
     """
-    # A float mask, which Keras makes of it, rules more kernels out.
+    # Keras would pass a float mask, which fewer kernels support.
     mask = None if padding_mask is None else padding_mask[:, None, None, :]  # [B, 1, 1, L]
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))  # [B, N, L, D]
     outputs = torch.nn.functional.scaled_dot_product_attention(
@@ -28,9 +28,9 @@ def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
 
 
 class HalfSoftmax(torch.autograd.Function):
-    """`softmax_forward` of 16 bits with the gradient of `softmax_backward`."""
+    """`softmax_forward` for 16-bit floats, with `softmax_backward` as its gradient."""
 
-    # A class of its own, as `keras.ops.custom_gradient` would keep the scores as well.
+    # `keras.ops.custom_gradient` would store the scores too.
 
     @staticmethod
     def forward(ctx, scores, bias):

@@ -9,39 +9,39 @@ from keras_spanbert.layers.self_attention import SelfAttention
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class TransformerLayer(keras.layers.Layer):
-    """A transformer layer with the norms after the residual connections.
+    """A transformer layer with layer normalization after the residual connections.
 
     `h = LayerNorm(x + Dropout(SelfAttention(x)))`, and
     `y = LayerNorm(h + Dropout(W2 activation(W1 h + b1) + b2))`.
 
     Args:
         intermediate_dim: int. Size of the feedforward network's inner layer.
-        num_heads: int. Number of attention heads; divides H.
+        num_heads: int. Number of attention heads. It must divide H.
         dropout: float. Rate after the attention and the feedforward network.
             Defaults to `0.0`.
-        attention_dropout: float. Rate on the attention weights; with `0`
-            fused kernels compute it: see `layers.attention`. Defaults to `0.0`.
+        attention_dropout: float. Rate on the attention weights. Fused kernels
+            may need `0`: see `layers.attention`. Defaults to `0.0`.
         activation: activation of the feedforward network. Defaults to `"gelu"`,
             the exact (erf) GELU.
         layer_norm_epsilon: float. Defaults to `1e-12`.
         kernel_initializer: initializer of all kernels. Defaults to
             `"glorot_uniform"`.
-        rematerialize: bool. Whether to compute the activations again in the
-            backward pass instead of keeping them: more time, much less memory.
-            Defaults to `False`.
+        rematerialize: bool. Whether to recompute the activations in the
+            backward pass instead of keeping them. This takes more time and much
+            less memory. Defaults to `False`.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
         inputs: float `[B, L, H]`.
-        padding_mask: int or bool `[B, L]`, 0 where no token may attend to.
-            Defaults to `None`, all ones.
+        padding_mask: int or bool `[B, L]`, 0 for tokens that are not attended
+            to. Defaults to `None`, all ones.
         training: bool. Whether to apply dropout.
 
     Returns:
         float `[B, L, H]`.
 
     Raises:
-        ValueError: where `num_heads` does not divide H.
+        ValueError: if `num_heads` does not divide H.
 
     Example:
     ```python
@@ -79,8 +79,8 @@ class TransformerLayer(keras.layers.Layer):
 
     def build(self, inputs_shape):
         hidden_dim = inputs_shape[-1]
-        # Keras's weight files name the weights after these attributes, and an optimizer's
-        # variables go by the order in which they are built.
+        # Keras uses these attributes as names in weight files, and the order in which layers are
+        # built is the order of an optimizer's variables.
         self._self_attention_layer = SelfAttention(
             num_heads=self.num_heads,
             dropout=self.attention_dropout,
@@ -91,7 +91,7 @@ class TransformerLayer(keras.layers.Layer):
         self._self_attention_layer.build(inputs_shape)
         self._self_attention_layer_norm = self._layer_norm("self_attention_layer_norm")
         self._self_attention_layer_norm.build(inputs_shape)
-        # Built here, so that a first call changes nothing: see `SelfAttention`.
+        # Built here so that the first call changes nothing: see `SelfAttention`.
         self._self_attention_dropout = self._dropout("self_attention_dropout")
         self._self_attention_dropout.build(inputs_shape)
         self._feedforward_layer_norm = self._layer_norm("feedforward_layer_norm")
@@ -112,7 +112,7 @@ class TransformerLayer(keras.layers.Layer):
         return self._compute(inputs, padding_mask, training)
 
     def _compute(self, x, padding_mask, training):
-        lean = _recomputed if training and self._keeps_too_much() else _as_it_is
+        lean = _rematerialized if training and self._should_rematerialize() else _identity
         attended = self._self_attention_layer(x, padding_mask=padding_mask, training=training)
         attended = self._self_attention_dropout(attended, training=training)
         x = lean(self._self_attention_layer_norm)(attended + x)
@@ -121,55 +121,30 @@ class TransformerLayer(keras.layers.Layer):
         fed_forward = self._feedforward_dropout(fed_forward, training=training)
         return lean(self._feedforward_layer_norm)(fed_forward + x)
 
-    def _keeps_too_much(self):
-        # For the backward pass of a norm and of an activation JAX keeps float32 and several parts
-        # of the derivative, where their 16-bit inputs tell all: what takes longer to read than to
-        # compute again.
+    def _should_rematerialize(self):
+        # JAX keeps float32 values and parts of the derivative for the backward pass of a norm or an
+        # activation. Reading them takes longer than recomputing from the 16-bit inputs.
         is_16_bit = self.compute_dtype in ("bfloat16", "float16")
         return keras.backend.backend() == "jax" and is_16_bit and not self.rematerialize
 
     def _compute_rematerialized(self, inputs, padding_mask):
-        def compute(inputs, *values):
-            return self.stateless(inputs, values, padding_mask, training=True)
+        # All state is passed in and the new seeds of dropout are returned, so that the
+        # recomputation draws the same masks.
+        ids = {id(weight) for weight in self.weights}
+        seeds = [variable for variable in self.variables if id(variable) not in ids]
 
-        outputs, *values = keras.remat(compute)(inputs, *self.state())
-        for seed, value in zip(self.seeds(), values):
+        def compute(inputs, *values):
+            mapping = list(zip([*self.weights, *seeds], values))
+            with keras.StatelessScope(state_mapping=mapping) as scope:
+                outputs = self._compute(inputs, padding_mask, training=True)
+                return outputs, *(scope.get_current_value(seed) for seed in seeds)
+
+        weights = [weight.value for weight in self.weights]
+        old_seeds = [ops.copy(seed.value) for seed in seeds]
+        outputs, *new_seeds = keras.remat(compute)(inputs, *weights, *old_seeds)
+        for seed, value in zip(seeds, new_seeds):
             seed.assign(value)
         return outputs
-
-    def seeds(self) -> list:
-        """The variables that are no weights: what dropout draws from."""
-        ids = {id(weight) for weight in self.weights}
-        return [variable for variable in self.variables if id(variable) not in ids]
-
-    def state(self) -> list:
-        """The values of the weights, then those of `seeds()`, as `stateless` takes them."""
-        return [
-            *(weight.value for weight in self.weights),
-            *(ops.copy(seed.value) for seed in self.seeds()),
-        ]
-
-    def stateless(self, inputs, values, padding_mask=None, training: bool = False) -> tuple:
-        """Computes with values in place of the variables.
-
-        All state comes in, and the seeds go out, so that what computes a layer
-        again draws the same masks again.
-
-        Args:
-            inputs: float `[B, L, H]`.
-            values: list of tensors, as `state` gives them.
-            padding_mask: see the call. Defaults to `None`.
-            training: bool. Defaults to `False`.
-
-        Returns:
-            Tuple of the outputs, float `[B, L, H]`, and the new values of
-            `seeds()`.
-        """
-        seeds = self.seeds()
-        mapping = list(zip([*self.weights, *seeds], values))
-        with keras.StatelessScope(state_mapping=mapping) as scope:
-            outputs = self._compute(inputs, padding_mask, training)
-            return outputs, *(scope.get_current_value(seed) for seed in seeds)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
@@ -177,7 +152,7 @@ class TransformerLayer(keras.layers.Layer):
     def _dense(self, units, name):
         return keras.layers.Dense(
             units,
-            # One instance would draw the same values for equal shapes.
+            # A shared instance would draw the same values for equal shapes.
             kernel_initializer=self.kernel_initializer.clone(),
             dtype=self.dtype_policy,
             name=name,
@@ -208,10 +183,10 @@ class TransformerLayer(keras.layers.Layer):
         return config
 
 
-def _as_it_is(function):
+def _identity(function):
     return function
 
 
-def _recomputed(function):
-    # A new function each time: JAX would take the weights that it saw in the same one before.
+def _rematerialized(function):
+    # A new function each time: JAX would reuse the weights that it saw in an earlier trace.
     return keras.remat(lambda x: function(x))

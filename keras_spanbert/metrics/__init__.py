@@ -1,4 +1,4 @@
-"""The official scores of the data sets."""
+"""The official metrics of the data sets."""
 
 from keras_spanbert.metrics.coreference import coreference
 from keras_spanbert.metrics.entities import entities

@@ -1,41 +1,42 @@
-"""The official scores of coreference: MUC, B-cubed, CEAF-phi4 and their average, and LEA."""
+"""The official metrics of coreference: MUC, B-cubed, CEAF-phi4 and their average, and LEA."""
 
 import collections
 import operator
 
 import numpy as np
 
-# Numerators and denominators, which are summed over documents.
+# Numerators and denominators, summed over documents.
 _Counts = collections.namedtuple(
     "_Counts", ["recall_part", "recall_whole", "precision_part", "precision_whole"]
 )
 
 
 def coreference(gold, predicted) -> dict:
-    """Scores clusters of mentions as the official scorer of CoNLL-2012, v8.01, does.
+    """Scores clusters of mentions like the official scorer of CoNLL-2012, v8.01.
 
-    Mentions match where start and end are equal. Singletons count on both
-    sides, in all scores but MUC, which counts links. A mention that stands
-    twice is treated as in the official scorer: of a predicted one that is in
-    `gold`, only the first counts, in the order of the text; others all count.
-    That scorer refuses files with more than ten of them, this function none.
-    Its percentages are cut off after two digits, these are not.
+    Two mentions match if their starts and ends are equal. Singletons count on both
+    sides in all scores except MUC, which counts links. Repeated mentions are treated
+    as in the official scorer: if a predicted mention is in `gold`, only its first
+    occurrence in the text counts. Repetitions of other mentions all count. The
+    official scorer refuses files with more than ten repetitions, this function does
+    not. The official scorer truncates percentages to two digits, this function does
+    not.
 
     Args:
-        gold: list of documents; a document is a list of clusters, a cluster a
-            list of mentions, a mention a pair of integers `(start, end)`, both
-            within it, in words or in tokens.
+        gold: list of documents. A document is a list of clusters, a cluster is a
+            list of mentions, and a mention is a pair of integers `(start, end)`,
+            both inclusive, in words or in tokens.
         predicted: the same, for the same documents in the same order.
 
     Returns:
         Dict of `muc`, `b_cubed`, `ceaf_e`, `lea` and `mentions` (detection),
         each `{"precision", "recall", "f1"}` in percent, from numerators and
-        denominators that are summed over documents; 0 where a denominator is.
-        `average_f1` is the mean of the first three's `f1`.
+        denominators summed over documents; 0 if a denominator is 0. `average_f1`
+        is the mean of the first three's `f1`.
 
     Raises:
-        ValueError: where there are no documents, `gold` and `predicted` have
-            not as many of them, or a mention is no such pair.
+        ValueError: if there are no documents, `gold` and `predicted` differ in
+            their number, or a mention is not such a pair.
 
     Example:
     ```python
@@ -51,10 +52,10 @@ def coreference(gold, predicted) -> dict:
     """
     gold, predicted = _documents(gold=gold), _documents(predicted=predicted)
     if not gold:
-        raise ValueError("`gold` must hold documents. Received: none")
+        raise ValueError("`gold` must contain documents. Received: none")
     if len(gold) != len(predicted):
         raise ValueError(
-            "`gold` and `predicted` must hold the same documents. Received: "
+            "`gold` and `predicted` must have the same documents. Received: "
             f"{len(gold)} and {len(predicted)} of them"
         )
     documents = [_Document(*pair) for pair in zip(gold, predicted)]
@@ -73,7 +74,7 @@ def coreference(gold, predicted) -> dict:
 
 
 def _documents(**argument):
-    """Documents as lists of clusters of tuples, in the order of the text."""
+    """Returns documents as lists of clusters of tuples, in the order of the text."""
     ((name, documents),) = argument.items()
     checked = []
     for d, document in enumerate(_sequence(documents, "documents", name)):
@@ -86,8 +87,8 @@ def _documents(**argument):
             ]
             if mentions:
                 clusters.append(mentions)
-        # The order in which the official scorer meets them in a file: at a word, mentions of
-        # one word come before those that begin there, of which the longest is the first.
+        # The order in which the official scorer reads them from a file: at each word, mentions of a
+        # single word come first, then the mentions that start there, the longest first.
         clusters.sort(key=lambda mentions: min((s, s != e, -e) for s, e in mentions))
         checked.append(clusters)
     return checked
@@ -97,7 +98,7 @@ def _sequence(value, kind, place):
     if not isinstance(value, (list, tuple, np.ndarray)):
         raise ValueError(
             "`gold` and `predicted` must be lists of documents, which are lists of clusters, which "
-            f"are lists of mentions. Received: {place}={value!r:.80}, which is no list of {kind}"
+            f"are lists of mentions. Received: {place}={value!r:.80}, which is not a list of {kind}"
         )
     return value
 
@@ -116,9 +117,9 @@ def _mention(mention, place):
 
 
 class _Document:
-    """The clusters of a document on both sides, and where each mention is.
+    """The gold and predicted clusters of a document, and the clusters of each mention.
 
-    `gold_of` and `predicted_of` give the last cluster that a mention stands in.
+    `gold_of` and `predicted_of` map a mention to the last cluster with it.
     """
 
     def __init__(self, gold, predicted):
@@ -129,7 +130,7 @@ class _Document:
         self.predicted_of = _cluster_of(self.predicted)
 
     def _first_matches(self, cluster):
-        """The cluster without mentions that are in gold and have been met already."""
+        """Returns the cluster without gold mentions that occurred before."""
         kept = []
         for mention in cluster:
             if mention not in self.matched:
@@ -156,7 +157,7 @@ def _muc(document):
 
 
 def _b_cubed(document):
-    members = collections.defaultdict(set)  # A mention that is repeated is in several clusters.
+    members = collections.defaultdict(set)  # A repeated mention is in several clusters.
     for g, cluster in enumerate(document.gold):
         for mention in cluster:
             members[mention].add(g)
@@ -188,8 +189,8 @@ def _ceaf_e(document):
 
 
 def _best_assignment(similarities):
-    """The largest sum of similarities `{(i, j): s}` where each `i` has one `j` at most."""
-    # The packages take longer to import than most documents to score.
+    """Returns the largest sum of similarities `{(i, j): s}` with at most one `j` per `i`."""
+    # Importing these packages takes longer than scoring most documents.
     from scipy import optimize, sparse
     from scipy.sparse import csgraph
 
@@ -204,7 +205,7 @@ def _best_assignment(similarities):
     labels = labels[pairs[:, 0]]
     order = np.argsort(labels, kind="stable")
     total = 0.0
-    # What has nothing in common is assigned apart: one matrix of all would be mostly zeros.
+    # Unconnected parts are assigned separately: a single matrix would be mostly zeros.
     for part in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
         rows, columns = (np.unique(side, return_inverse=True)[1] for side in pairs[part].T)
         matrix = np.zeros((rows.max() + 1, columns.max() + 1))
@@ -214,13 +215,13 @@ def _best_assignment(similarities):
 
 
 def _lea(document):
-    recall = _resolved(document.gold, document.predicted_of, document.predicted)
-    precision = _resolved(document.predicted, document.gold_of, document.gold)
+    recall = _count_links(document.gold, document.predicted_of, document.predicted)
+    precision = _count_links(document.predicted, document.gold_of, document.gold)
     return _Counts(*recall, *precision)
 
 
-def _resolved(clusters, other_of, others):
-    """How many mentions are in links that the other side has too, and in links at all."""
+def _count_links(clusters, other_of, others):
+    """Returns the number of mentions in links that the other side has too, and in all links."""
     resolved = 0.0
     for cluster in clusters:
         found = collections.Counter(other_of[mention] for mention in cluster if mention in other_of)

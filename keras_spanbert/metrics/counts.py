@@ -1,10 +1,10 @@
-"""What scores share that count right answers."""
+"""Code shared by metrics that count right answers."""
 
 from collections.abc import Sized
 
 
 def check_same_examples(labels: Sized, predictions: Sized) -> None:
-    """Raises a ValueError where there are no labels, or predictions are not as many."""
+    """Raises `ValueError` if there are no labels, or another number of predictions."""
     if not len(labels) or len(labels) != len(predictions):
         raise ValueError(
             "`labels` and `predictions` must be of the same examples, one or more. Received: "
@@ -13,12 +13,12 @@ def check_same_examples(labels: Sized, predictions: Sized) -> None:
 
 
 def precision_recall_f1(right: int, predicted: int, wanted: int) -> dict:
-    """Precision, recall and F1 in percent, 0 where a denominator is.
+    """Returns precision, recall and F1 in percent, 0 if a denominator is 0.
 
     Args:
-        right: int. How many of those that are predicted are wanted.
-        predicted: int.
-        wanted: int.
+        right: int. Number of predicted items that are in the labels.
+        predicted: int. Number of predicted items.
+        wanted: int. Number of items in the labels.
     """
     return {
         "precision": 100.0 * right / predicted if predicted else 0.0,

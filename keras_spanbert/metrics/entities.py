@@ -1,4 +1,4 @@
-"""Entity F1 of tagged words, as conlleval and seqeval have it."""
+"""Entity F1 of tagged words, as in conlleval and seqeval."""
 
 import collections
 from collections.abc import Iterator
@@ -12,31 +12,31 @@ _STRICT_PREFIXES = ("B", "I")
 
 
 def entities(gold, predicted, strict: bool = False) -> dict:
-    """Scores entities in tagged words: type, first and last word must all be right.
+    """Scores entities in tagged words. Type, first and last word must all be right.
 
-    Without `strict`, tags are read as conlleval and seqeval's default do: an
+    Without `strict`, tags are read as in conlleval and in seqeval's default mode: an
     `I-` that continues nothing, or an entity of another type, starts an entity.
-    This is what papers on CoNLL-2003 and WNUT-17 call F1. With `strict`, as in
-    seqeval's strict mode of IOB2, an entity starts with `B-`, and an `I-` that
-    continues none is no part of any: that costs recall, not precision, so that
-    the strict score of ill-formed tags may be the higher one. Of well-formed
-    tags the two are equal. No entity goes from one list into the next.
+    Papers on CoNLL-2003 and WNUT-17 report this F1. With `strict`, as in seqeval's
+    strict mode of IOB2, an entity starts with `B-`, and an `I-` that continues no
+    entity is ignored. This lowers recall but not precision, so that the strict score
+    of ill-formed tags may be higher. For well-formed tags both scores are equal. An
+    entity never spans two lists.
 
     Args:
-        gold: list of lists of tags, a list a sentence: `"O"`, or `B-` or `I-` and
-            a type. Without `strict` also `E-`, which ends an entity, and `S-`,
-            which is one.
+        gold: list of lists of tags, one list per sentence. A tag is `"O"`, or `B-`
+            or `I-` and a type. Without `strict` also `E-`, which ends an entity, and
+            `S-`, for an entity of one word.
         predicted: the same, for the same words.
         strict: bool. Defaults to `False`.
 
     Returns:
         Dict of `precision`, `recall` and `f1` in percent over all entities, 0
-        where there are none, and `by_type`, a dict of type to these three and to
-        `support`, the number of them in `gold`.
+        if there are none, and `by_type`, a dict of type to these three and to
+        `support`, the number of entities in `gold`.
 
     Raises:
-        ValueError: where there are no sentences, `gold` and `predicted` are not
-            of the same words, or a tag is of another form.
+        ValueError: if there are no sentences, `gold` and `predicted` have
+            different numbers of words, or a tag has another form.
 
     Example:
     ```python
@@ -62,7 +62,7 @@ def entities(gold, predicted, strict: bool = False) -> dict:
                 "`gold` and `predicted` must be of the same words. Received: "
                 f"{len(tags)} and {len(others)} tags in sentence {i}"
             )
-        # A type and two places stand once in a sentence.
+        # A type with its start and end occurs once per sentence.
         spans, other_spans = (
             set(read_tags(side, strict, f"{name}[{i}]"))
             for name, side in [("gold", tags), ("predicted", others)]
@@ -92,14 +92,14 @@ def read_tags(tags, strict: bool = False, place: str = "tags") -> Iterator[tuple
 
     Args:
         tags: list of tags.
-        strict: bool: see `entities`. Defaults to `False`.
-        place: string, what messages call the sentence. Defaults to `"tags"`.
+        strict: bool. See `entities`. Defaults to `False`.
+        place: string. The name of the sentence in messages. Defaults to `"tags"`.
 
     Raises:
-        ValueError: where a tag is of another form.
+        ValueError: if a tag has another form.
     """
     allowed = _STRICT_PREFIXES if strict else _PREFIXES
-    kind, start, last = None, 0, "O"  # Of the entity that is open, and the tag before.
+    kind, start, last = None, 0, "O"  # The type and start of the open entity, and the previous tag.
     for i, tag in enumerate(tags):
         prefix, dash, its_kind = str(tag).partition("-")
         is_outside = tag == "O"

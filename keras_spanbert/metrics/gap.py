@@ -1,4 +1,4 @@
-"""The official score of GAP, ambiguous pronouns balanced by gender."""
+"""The official score of GAP, a data set of ambiguous pronouns balanced by gender."""
 
 from keras_spanbert.metrics.counts import precision_recall_f1
 
@@ -9,25 +9,26 @@ _GENDERS = {
 
 
 def gap(examples, predictions) -> dict:
-    """Scores which of two names pronouns refer to, as the official script does.
+    """Scores predictions of which of two names a pronoun refers to, like the official script.
 
-    Each example has two labels, whether the pronoun refers to A and whether to
-    B. As in the official script, a label that is not predicted counts as one
-    that was missed, whichever it is, and predictions of other ids are unused.
+    Each example has two labels: whether the pronoun refers to A, and whether it
+    refers to B. As in the official script, a missing prediction counts as a false
+    negative for both labels, even if they are false, and predictions for unknown IDs
+    are ignored.
 
     Args:
         examples: list of dicts with `id`, `pronoun`, `a_coref` and `b_coref`, as
-            `keras_spanbert.data.gap.read` gives.
+            returned by `keras_spanbert.data.gap.read`.
         predictions: dict of id to a pair of bools, for A and B.
 
     Returns:
         Dict of `overall`, `masculine` and `feminine`, each
-        `{"precision", "recall", "f1"}` in percent, and of `bias`, the F1 of
-        feminine pronouns over that of masculine ones: `None` where one is 0.
+        `{"precision", "recall", "f1"}` in percent, and `bias`, the F1 of
+        feminine pronouns divided by that of masculine ones, or `None` if either is 0.
 
     Raises:
-        ValueError: where there are no examples, a pronoun is none of GAP's, or
-            a prediction is no pair of bools.
+        ValueError: if there are no examples, a pronoun is not one of GAP's, or a
+            prediction is not a pair of bools.
 
     Example:
     ```python
@@ -39,7 +40,7 @@ def gap(examples, predictions) -> dict:
         [Webster et al. 2018](https://aclanthology.org/Q18-1042/).
     """
     if not examples:
-        raise ValueError("`examples` must hold examples. Received: none")
+        raise ValueError("`examples` must contain examples. Received: none")
     groups = {"overall": [], "masculine": [], "feminine": []}
     for example in examples:
         gender = _GENDERS.get(example["pronoun"].lower())

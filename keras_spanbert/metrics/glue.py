@@ -1,5 +1,6 @@
 """The official scores of GLUE: accuracy, F1, Matthews, Pearson and Spearman correlation."""
 
+import math
 import warnings
 
 import numpy as np
@@ -27,10 +28,10 @@ _F1 = ("mrpc", "qqp")
 
 
 def task_name(task: str) -> str:
-    """The name of a task in `CLASSES`, whichever way it is written: `"SST2"` is `"sst-2"`.
+    """Returns the name of a task in `CLASSES` for any spelling: `"SST2"` is `"sst-2"`.
 
     Raises:
-        ValueError: where it is none of GLUE's.
+        ValueError: if it is not one of GLUE's tasks.
     """
     names = {name.replace("-", ""): name for name in CLASSES}
     name = names.get(str(task).lower().replace("-", "").replace("_", ""))
@@ -40,28 +41,28 @@ def task_name(task: str) -> str:
 
 
 def glue(task: str, labels, predictions) -> dict:
-    """Scores predictions as GLUE and the released SpanBERT do.
+    """Scores predictions like GLUE and the released SpanBERT.
 
     Args:
         task: string. `"cola"`, `"sst-2"`, `"mrpc"`, `"sts-b"`, `"qqp"`, `"mnli"`,
             `"qnli"`, `"rte"`, `"wnli"` or `"ax"`, the diagnostic set, in letters of
-            either case, with or without the `-`. Of MNLI, matched and mismatched
-            are scored one by one.
+            either case, with or without the `-`. Score MNLI's matched and
+            mismatched sets separately.
         labels: list or array `[N]` of class names, as strings, or of class
-            indices; of STS-B, of numbers.
+            indices; for STS-B, of numbers.
         predictions: the same, for the same examples.
 
     Returns:
         Dict of floats, as fractions: `matthews_correlation` for CoLA and the
         diagnostic set; `accuracy` and `f1`, of class 1, for MRPC and QQP;
         `pearson` and `spearman` for STS-B; `accuracy` for the others. As in the
-        released code, F1 and Matthews correlation are 0 where they are not
-        defined, and Pearson and Spearman correlation are nan where one side is
-        constant, so that no model should be chosen by them without asking.
+        released code, F1 and Matthews correlation are 0 if they are not
+        defined. Pearson and Spearman correlation are nan if one side is
+        constant: check for it before selecting a model by them.
 
     Raises:
-        ValueError: where the task or a label is unknown, there are no labels,
-            predictions are not as many, or, for STS-B, a number is not finite or
+        ValueError: if the task or a label is unknown, there are no labels, the
+            number of predictions differs, or, for STS-B, a number is not finite or
             there is only one example.
 
     Example:
@@ -90,7 +91,7 @@ def glue(task: str, labels, predictions) -> dict:
 
 
 def _indices(classes, **argument):
-    """Class names or indices as an array of indices."""
+    """Returns class names or indices as an array of indices."""
     ((name, values),) = argument.items()
     numbers = {
         **{label: i for i, label in enumerate(classes)},
@@ -110,8 +111,9 @@ def _numbers(**argument):
     ((name, values),) = argument.items()
     try:
         numbers = np.asarray(values)
-        # The official figures are of float32, where labels and predictions are.
-        numbers = numbers if numbers.dtype.kind == "f" else np.array(values, "float64")
+        # float32 input is scored in float32, as in the official script. Sums of float16 overflow.
+        if numbers.dtype not in ("float32", "float64"):
+            numbers = np.array(values, "float64")
     except (TypeError, ValueError):
         numbers = None
     if numbers is None or numbers.ndim != 1 or not np.isfinite(numbers).all():
@@ -125,20 +127,20 @@ def _f1(labels, predictions):
 
 
 def _matthews(labels, predictions, num_classes):
-    """The correlation of any number of classes, from counts, which are exact."""
+    """Returns the correlation for any number of classes. Python's integers cannot overflow."""
     counts = [np.bincount(side, minlength=num_classes) for side in [labels, predictions]]
     size = len(labels)
     covariance = int(np.sum(labels == predictions)) * size - int(counts[0] @ counts[1])
     variances = [size * size - int(count @ count) for count in counts]
     product = variances[0] * variances[1]
-    return covariance / float(np.sqrt(product)) if product else 0.0
+    return covariance / math.sqrt(product) if product else 0.0
 
 
 def _correlations(labels, predictions):
     from scipy import stats  # Takes a second to import.
 
     if len(labels) < 2:
-        raise ValueError("Correlations must be of two examples or more. Received: one")
+        raise ValueError("Correlations need at least two examples. Received: one")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.ConstantInputWarning)
         warnings.simplefilter("ignore", stats.NearConstantInputWarning)

@@ -1,4 +1,4 @@
-"""The official scores of relation extraction: TACRED's and SemEval-2010 Task 8's."""
+"""The official metrics of relation extraction: TACRED's and SemEval-2010 Task 8's."""
 
 import collections
 import re
@@ -22,24 +22,24 @@ _OTHER = "Other"
 
 
 def relation(labels, predictions, no_relation="no_relation") -> dict:
-    """Scores relations as TACRED's papers do: micro, without what is no relation.
+    """Scores relations as papers on TACRED do: micro scores that leave out "no relation".
 
-    As in the released SpanBERT, all three scores are 0 where no relation is
-    right. TACRED's own script has a precision of 100 where nothing is predicted,
-    and the same recall and F1.
+    As in the released SpanBERT, all three scores are 0 if no relation is right.
+    TACRED's own script gives a precision of 100 if nothing is predicted, with the
+    same recall and F1.
 
     Args:
         labels: list or array `[N]` of relations, strings or class indices.
         predictions: the same, for the same examples.
-        no_relation: the label that is no relation. Defaults to `"no_relation"`;
-            for class indices it is to be given, 0 in the released code.
+        no_relation: the label that means no relation. Defaults to `"no_relation"`.
+            It must be given for class indices, and is 0 in the released code.
 
     Returns:
         `{"precision", "recall", "f1"}` in percent.
 
     Raises:
-        ValueError: where there are no labels, predictions are not as many, or
-            they are of another type.
+        ValueError: if there are no labels, the number of predictions differs, or
+            they have another type.
 
     Example:
     ```python
@@ -66,29 +66,29 @@ def relation(labels, predictions, no_relation="no_relation") -> dict:
 
 
 def semeval2010_task8(labels, predictions) -> dict:
-    """Scores relations as the official scorer of SemEval-2010 Task 8, v1.2, does.
+    """Scores relations like the official scorer of SemEval-2010 Task 8, v1.2.
 
-    Of nine relations, macro F1 with direction: an answer is right where relation
-    and direction are, and all answers of a relation count in its precision,
-    whichever their direction. `"Other"` is no relation. As in the official
-    scorer, the mean is over the relations of `labels`: the nine of the test set.
-    Its figures are rounded to two digits, these are not.
+    The score is the macro F1 of nine relations, with their direction. An answer is
+    right if relation and direction are right, and all answers of a relation count in
+    its precision, whatever their direction. `"Other"` is no relation. As in the
+    official scorer, the mean is over the relations in `labels`: the nine of the test
+    set. The official scorer rounds its figures to two digits, this function does not.
 
     Args:
         labels: list of strings `[N]`, as in the files: `"Cause-Effect(e1,e2)"` or
             `"Other"`.
-        predictions: the same, for the same examples; `None` for one that was
-            skipped.
+        predictions: the same, for the same examples, or `None` for a skipped
+            example.
 
     Returns:
         Dict in percent: `macro_f1`, the official score, `macro_precision` and
         `macro_recall`; `micro_f1`, `micro_precision` and `micro_recall`;
-        `by_relation`, a dict of `{"precision", "recall", "f1"}`. 0 where a
-        denominator is.
+        `by_relation`, a dict of `{"precision", "recall", "f1"}`. A score is 0 if
+        its denominator is 0.
 
     Raises:
-        ValueError: where there are no labels, predictions are not as many, or a
-            label is none of the task's.
+        ValueError: if there are no labels, the number of predictions differs, or
+            a label is not one of the task's.
 
     Example:
     ```python

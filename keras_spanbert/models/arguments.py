@@ -1,10 +1,10 @@
-"""Checks of the arguments of methods."""
+"""Checks of method arguments."""
 
 import numbers
 
 
 def check_counts(**arguments) -> None:
-    """Raises a ValueError where one of the arguments is no integer of at least 1."""
+    """Raises a `ValueError` if an argument is not an integer of at least 1."""
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
             raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r:.80}")
@@ -13,7 +13,7 @@ def check_counts(**arguments) -> None:
 
 
 def check_number_or_none(**arguments) -> None:
-    """Raises a ValueError where one of the arguments is neither a number nor `None`."""
+    """Raises a `ValueError` if an argument is neither a number nor `None`."""
     for name, value in arguments.items():
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if value is not None and (not is_number or value != value):

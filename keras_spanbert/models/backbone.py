@@ -1,6 +1,7 @@
 """The SpanBERT encoder."""
 
 import contextlib
+import logging
 
 import keras
 import keras_hub
@@ -11,30 +12,32 @@ from keras_spanbert.formats.checkpoint import ACTIVATIONS
 from keras_spanbert.formats.huggingface import hidden_act
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
-from keras_spanbert.layers.parts import policy_with_parts
-from keras_spanbert.layers.scanned_layers import can_scan, scan_layers
+from keras_spanbert.layers.sublayers import policy_with_quantization
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 from keras_spanbert.models.checkpoint_entries import (
-    Part,
-    checked_entries,
+    TensorGroup,
     encoder_entries,
     load_entries,
+    select_entries,
 )
 from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.keras_export import KerasExport
+from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.models.torch_parameters import register_parameters
+
+_LOG = logging.getLogger("keras_spanbert")
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 def gelu_tanh(x):
-    """GELU by its tanh approximation, as in Google's first BERT."""
+    """Computes the tanh approximation of GELU, as Google's first BERT does."""
     return keras.activations.gelu(x, approximate=True)
 
 
 def named_inputs(model, inputs):
-    """Inputs by name as Keras wants them: those of the model alone, `None` for what is not there.
+    """Returns exactly the model's inputs, by name. A missing input is `None`.
 
-    Keras takes a dict by the order of its keys, and what is one too many for another input.
+    Keras reads a dict in the order of its keys, so an extra key would shift the inputs.
     """
     if not isinstance(inputs, dict) or not isinstance(model.input, dict):
         return inputs
@@ -42,7 +45,7 @@ def named_inputs(model, inputs):
 
 
 class _TransformerEncoder(TransformerLayer):
-    """A `TransformerLayer` under the name that weight files have for it.
+    """A `TransformerLayer` with the class name that weight files use.
 
     Keras names the group of a layer's weights after the layer's class.
     """
@@ -50,49 +53,52 @@ class _TransformerEncoder(TransformerLayer):
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
-    """The SpanBERT encoder: BERT with exact GELU and without a pooler.
+    """The SpanBERT encoder: BERT with exact GELU, by default without a pooler.
 
     Args:
         vocabulary_size: int. Size of the token vocabulary.
         num_layers: int. Number of transformer layers.
-        num_heads: int. Number of attention heads of a layer; divides
+        num_heads: int. Number of attention heads per layer. It must divide
             `hidden_dim`.
         hidden_dim: int. Size of embeddings and layer outputs.
         intermediate_dim: int. Size of the feedforward networks' inner layer.
         dropout: float. Rate after embeddings, attention and feedforward
             networks. Defaults to `0.1`.
-        attention_dropout: float. Rate on the attention weights; with `0`
-            fused kernels compute it: see `layers.attention`. Defaults to `None`,
-            the same as `dropout`.
+        attention_dropout: float. Rate on the attention weights. Fused kernels
+            may need `0`: see `layers.attention`. Defaults to `None`, the same
+            as `dropout`.
         max_sequence_length: int. Longest input, in tokens. Defaults to `512`.
         num_segments: int. Number of segment ids. Defaults to `2`.
         activation: activation of the feedforward networks. Defaults to
             `"gelu"`, the exact (erf) GELU.
         layer_norm_epsilon: float. Defaults to `1e-12`.
         initializer_range: float. Standard deviation of new embeddings and
-            kernels, of heads too. Defaults to `0.02`, BERT's for 768 wide
-            layers; narrow ones learn faster from `0.02 * (768 / hidden_dim) **
-            0.5`, which keeps the scale of what a layer puts out.
-        rematerialize: bool. Whether to compute a layer's activations again in
-            the backward pass instead of keeping them: more time, much less
-            memory. Defaults to `False`.
-        scan_layers: bool. Whether the layers are compiled once on JAX, as the
-            steps of a loop, and not one by one: the same results, compiled in
-            a fraction of the time. For accelerators; on CPUs loops are slow.
-            Without effect on TensorFlow and PyTorch. Defaults to `False`.
-        dtype: string or `keras.DTypePolicy`, of computations and weights;
-            softmax and layer normalisation compute in float32 at least. The
-            range of float16 is too small to train in. On PyTorch Keras
-            multiplies matrices of float64 in float32, so that the
-            pretraining heads give float32.
+            kernels, including those of heads. Defaults to `0.02`, BERT's value
+            for layers of width 768. Narrow models learn faster with
+            `0.02 * (768 / hidden_dim) ** 0.5`, which keeps the scale of the
+            outputs.
+        rematerialize: bool. Whether to recompute a layer's activations in the
+            backward pass instead of keeping them. This takes more time and much
+            less memory. Defaults to `False`.
+        pooled_output: bool. Whether to add BERT's pooler, a dense layer and tanh
+            over `[CLS]`, for a custom classifier: see "Call shapes". The tasks
+            require a backbone without it and add their own. Defaults to
+            `False`.
+        dtype: string or `keras.DTypePolicy` of computations and weights.
+            Softmax and layer normalization compute in float32 or wider. The
+            range of float16 is too small for training. With PyTorch, Keras
+            multiplies float64 matrices in float32, so the pretraining heads
+            return float32.
 
     Raises:
-        ValueError: where `num_heads` does not divide `hidden_dim`.
+        ValueError: if `num_heads` does not divide `hidden_dim`.
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}`, each int32 `[B, L]`, to
-        `[B, L, hidden_dim]`. Without padding `padding_mask` may be left out:
-        on GPUs PyTorch has a faster kernel of attention that takes none.
+        `[B, L, hidden_dim]`. With `pooled_output=True`, to
+        `{"sequence_output": [B, L, hidden_dim], "pooled_output": [B, hidden_dim]}`.
+        `padding_mask` can be left out if there is no padding. On GPUs, PyTorch
+        then uses a faster attention kernel.
 
     Example:
     ```python
@@ -107,8 +113,8 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
     ```
 
     Reference:
-        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.2;
-        sizes below base: [Turc et al. 2019](https://arxiv.org/abs/1908.08962).
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.2. For
+        sizes below base, [Turc et al. 2019](https://arxiv.org/abs/1908.08962).
     """
 
     SIZES = {
@@ -127,10 +133,11 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         ]
     }
 
-    # What a checkpoint has of it, and what it is in `transformers`.
-    checkpoint_part = Part("embeddings.", encoder_entries)
+    # Its tensors in a checkpoint, and its class in `transformers`.
+    tensor_group = TensorGroup("embeddings.", encoder_entries)
     huggingface_class = "BertModel"
-    # For `keras.distribution.LayoutMap`.
+    onnx_output = "sequence_output"
+    # Used by `keras.distribution.LayoutMap`.
     sharding_layout = {
         "token_embedding/embeddings": (None, "model"),
         r".*/(query|key|value)/kernel": (None, "model", None),
@@ -157,7 +164,7 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         rematerialize: bool = False,
         dtype=None,
         initializer_range: float = 0.02,
-        scan_layers: bool = False,
+        pooled_output: bool = False,
         **kwargs,
     ):
         if hidden_dim % num_heads:
@@ -208,15 +215,23 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
             )
             for i in range(num_layers)
         ]
+        self.pooler = pooler(hidden_dim, initializer_range, dtype) if pooled_output else None
 
         # === Functional Model ===
         inputs = {
             name: keras.Input((None,), dtype="int32", name=name, optional=name == "padding_mask")
             for name in ["token_ids", "segment_ids", "padding_mask"]
         }
-        x = self._embed(inputs)
+        tokens = self.token_embedding(inputs["token_ids"])
+        positions = self.position_embedding(tokens)
+        segments = self.segment_embedding(inputs["segment_ids"])
+        # A list, because Keras's handling of tuples breaks the graph of PyTorch's compiler.
+        x = self.embeddings_add([tokens, positions, segments])
+        x = self.embeddings_dropout(self.embeddings_layer_norm(x))
         for transformer_layer in self.transformer_layers:
             x = transformer_layer(x, padding_mask=inputs["padding_mask"])
+        if self.pooler is not None:
+            x = {"sequence_output": x, "pooled_output": self.pooler(x[:, 0, :])}
         super().__init__(inputs=inputs, outputs=x, dtype=dtype, **kwargs)
         register_parameters(self)
 
@@ -234,53 +249,64 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
         self.rematerialize = rematerialize
-        self.scan_layers = scan_layers
-
-    def _embed(self, inputs):
-        tokens = self.token_embedding(inputs["token_ids"])
-        positions = self.position_embedding(tokens)
-        segments = self.segment_embedding(inputs["segment_ids"])
-        # A list: Keras looks into tuples by a way that breaks the graph of PyTorch's compiler.
-        x = self.embeddings_add([tokens, positions, segments])
-        return self.embeddings_dropout(self.embeddings_layer_norm(x))
+        self.pooled_output = pooled_output
 
     def __call__(self, inputs, *args, **kwargs):
         return super().__call__(named_inputs(self, inputs), *args, **kwargs)
 
     def call(self, inputs, training=None, mask=None, **kwargs):
-        # JAX's steps come here.
+        # JAX train steps call this method directly.
         inputs = named_inputs(self, inputs)
-        is_dict = isinstance(inputs, dict)
-        if self.scan_layers and is_dict and keras.backend.backend() == "jax":
-            layers = self.transformer_layers
-            if can_scan(layers, self.compute_dtype):
-                return scan_layers(layers, self._embed(inputs), inputs["padding_mask"], training)
         return super().call(inputs, training=training, mask=mask, **kwargs)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
-        # Keras's own takes no input that is left out.
+        # Keras's version does not support missing inputs.
         shape = (*inputs["token_ids"].shape, self.hidden_dim)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+        x = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        if self.pooler is None:
+            return x
+        pooled = keras.KerasTensor((shape[0], shape[2]), dtype=self.compute_dtype)
+        return {"sequence_output": x, "pooled_output": pooled}
 
     @classmethod
-    def from_keras_hub(cls, preset: str, **kwargs):
+    def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
         """Loads a keras-hub preset: see `from_preset`."""
         kwargs.setdefault("dtype", presets.dtype_policy(preset, cls.__name__))
-        return super().from_keras_hub(preset, **kwargs)
+        saved = presets.has_pooled_output(preset)
+        pooled_output = kwargs.pop("pooled_output", saved)
+        backbone = super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
+        if pooled_output == saved:
+            return backbone
+        if load_weights and pooled_output:
+            _LOG.warning("%s has no weights for pooler, which starts from random weights", preset)
+        config = {**backbone.get_config(), "pooled_output": pooled_output}
+        other = type(backbone).from_config(config)
+        for layer in backbone.layers:
+            if layer.name != "pooler":
+                other.get_layer(layer.name).set_weights(layer.get_weights())
+        return other
 
     @classmethod
     def from_checkpoint(cls, checkpoint, load_weights: bool = True, **kwargs):
-        """The encoder of a `formats.Checkpoint`: see `from_preset`."""
-        entries = checked_entries(checkpoint, [cls.checkpoint_part])
-        with skip_initialization() if load_weights else contextlib.nullcontext():
+        """Creates the encoder of a `formats.Checkpoint`: see `from_preset`."""
+        groups = cls.tensor_groups_for(kwargs)
+        entries = select_entries(checkpoint, groups)
+        loads_all = load_weights and all(checkpoint.has(group.prefix) for group in groups)
+        with skip_initialization() if loads_all else contextlib.nullcontext():
             backbone = cls(**{**cls.arguments_for(checkpoint.config), **kwargs})
         if load_weights:
             load_entries(checkpoint, entries, backbone, backbone)
         return backbone
 
     @classmethod
+    def tensor_groups_for(cls, arguments: dict) -> list[TensorGroup]:
+        """Returns the checkpoint tensors of a model with these arguments."""
+        has_pooler = arguments.get("pooled_output", False)
+        return [cls.tensor_group, POOLER] if has_pooler else [cls.tensor_group]
+
+    @classmethod
     def arguments_for(cls, settings: dict) -> dict:
-        """The class's arguments for the settings of `transformers.BertConfig`."""
+        """Converts settings of `transformers.BertConfig` to arguments of the class."""
         activation = ACTIVATIONS[settings["hidden_act"]]
         return {
             "vocabulary_size": settings["vocab_size"],
@@ -298,14 +324,14 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         }
 
     def flops(self, sequence_length: int) -> float:
-        """Floating-point operations of one sequence's matrix products, forward."""
+        """Returns the FLOPs of one sequence's matrix products in the forward pass."""
         hidden = self.hidden_dim
         projections = 8 * hidden**2 + 4 * hidden * self.intermediate_dim
         attention = 4 * sequence_length * hidden
         return float(sequence_length * self.num_layers * (projections + attention))
 
     def checkpoint_settings(self) -> dict:
-        """The settings of `transformers.BertConfig` for this encoder."""
+        """Returns settings of `transformers.BertConfig` for this encoder."""
         dropout, attention_dropout = self.dropout, self.attention_dropout
         return {
             "attention_probs_dropout_prob": (
@@ -326,25 +352,27 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         }
 
     def get_config(self):
-        # Not keras-hub's: where layers are quantized it takes their policies' source from them.
-        config = {"name": self.name, "trainable": self.trainable}
-        config.update(
-            {
-                "vocabulary_size": self.vocabulary_size,
-                "num_layers": self.num_layers,
-                "num_heads": self.num_heads,
-                "hidden_dim": self.hidden_dim,
-                "intermediate_dim": self.intermediate_dim,
-                "dropout": self.dropout,
-                "attention_dropout": self.attention_dropout,
-                "max_sequence_length": self.max_sequence_length,
-                "num_segments": self.num_segments,
-                "activation": keras.activations.serialize(self.activation),
-                "layer_norm_epsilon": self.layer_norm_epsilon,
-                "initializer_range": self.initializer_range,
-                "rematerialize": self.rematerialize,
-                "scan_layers": self.scan_layers,
-                "dtype": keras.dtype_policies.serialize(policy_with_parts(self, self.dtype_policy)),
-            }
-        )
+        # keras-hub's version would take the source of quantized layers' policies from the layers.
+        config = {
+            "name": self.name,
+            "trainable": self.trainable,
+            "vocabulary_size": self.vocabulary_size,
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "hidden_dim": self.hidden_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "max_sequence_length": self.max_sequence_length,
+            "num_segments": self.num_segments,
+            "activation": keras.activations.serialize(self.activation),
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "initializer_range": self.initializer_range,
+            "rematerialize": self.rematerialize,
+            "dtype": keras.dtype_policies.serialize(
+                policy_with_quantization(self, self.dtype_policy)
+            ),
+        }
+        if self.pooled_output:  # Left out if False, so that older versions can load the preset.
+            config["pooled_output"] = True
         return config

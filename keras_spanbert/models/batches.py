@@ -1,10 +1,9 @@
-"""Whatever `keras.Model.fit` takes, with strings where the model takes arrays.
+"""Converts any data that `keras.Model.fit` takes, from strings to the model's arrays.
 
-A batch is what Keras has: `x`, `(x, y)` or `(x, y, sample_weight)`. What a model
-takes is a dict that has `token_ids`; every other `x` is the preprocessor's to turn
-into one. A "start" below is a function that a pass over the data begins with: it
-returns the function of a batch's number, x, y and sample weight that gives the
-batch of arrays.
+A batch is `x`, `(x, y)` or `(x, y, sample_weight)`, as in Keras. A model takes a
+dict with `token_ids`. The preprocessor converts every other `x` to such a dict.
+`start()` is called once per epoch. It returns a function of a batch's number, x,
+y and sample weight, which returns the batch of arrays.
 """
 
 import collections.abc
@@ -14,16 +13,14 @@ import keras
 import numpy as np
 
 _RULE = (
-    "`x` must be one row or more of strings (lists or arrays of them, as the class names them), a "
-    "dict of the model's arrays, or batches of either: a `tf.data.Dataset`, a "
+    "`x` must be at least one row of strings (lists or arrays of strings, see the class), a dict "
+    "of the model's arrays, or batches of either: a `tf.data.Dataset`, a "
     "`keras.utils.PyDataset`, a `torch.utils.data.DataLoader` or a generator"
 )
-# What examples alone have, and no dict of columns.
-_KEYS_OF_EXAMPLES = ("sentences", "token", "words")
 
 
 def is_preprocessed(x) -> bool:
-    """Whether `x`, or the first of a batch, is what the model takes."""
+    """Returns whether `x`, or the first element of a batch, is a dict of the model's arrays."""
     return _are_arrays(x[0] if isinstance(x, tuple) and x else x)
 
 
@@ -32,7 +29,7 @@ def _are_arrays(x):
 
 
 def is_stream(x) -> bool:
-    """Whether `x` gives batches, and not all of the data at once."""
+    """Returns whether `x` yields batches instead of containing all rows."""
     return (
         is_tensorflow(x)
         or isinstance(x, (keras.utils.PyDataset, collections.abc.Iterator))
@@ -42,102 +39,115 @@ def is_stream(x) -> bool:
 
 
 def is_tensorflow(x) -> bool:
-    """Whether `x` is a `tf.data.Dataset`, or one that is spread over devices."""
+    """Returns whether `x` is a `tf.data.Dataset` or a distributed one."""
     return hasattr(x, "element_spec")
 
 
 def unpack(batch) -> tuple:
-    """`(x, y, sample_weight)` of a batch. Strings or examples alone, in a list, are an `x`."""
-    if isinstance(batch, (list, tuple)) and not all(map(_is_row, batch)):
+    """Returns `(x, y, sample_weight)` of a batch.
+
+    A list of strings or of examples is an `x` without labels. A tuple is `(x, y)`,
+    even a tuple of two examples. A `DataLoader` without collation turns the tuple
+    into a list. Two dicts in such a list are `x` and `y` if they share no key, and
+    a single dict is an example.
+    """
+    if isinstance(batch, (list, tuple)) and not _are_rows(batch):
         return keras.utils.unpack_x_y_sample_weight(batch)
     return batch, None, None
 
 
-def _is_row(x):
-    return isinstance(x, str) or is_example(x)
+def _are_rows(batch):
+    if isinstance(batch, list) and is_examples(batch):
+        return not _are_arrays(batch[0]) and bool(set.intersection(*map(set, batch)))
+    return all(isinstance(row, str) for row in batch)
 
 
-def is_example(x) -> bool:
-    """Whether `x` is one row as a reader gives it, and not the columns of many."""
-    if not isinstance(x, dict):
-        return False
-    choices = x.get("choices")
-    has_choices = isinstance(choices, (list, tuple)) and all(isinstance(c, str) for c in choices)
-    is_text = isinstance(x.get("text"), str)
-    return is_text or has_choices or any(name in x for name in _KEYS_OF_EXAMPLES)
+def is_examples(x) -> bool:
+    """Returns whether `x` is a list of examples, one dict per row, as readers return them."""
+    return isinstance(x, (list, tuple)) and bool(x) and all(isinstance(row, dict) for row in x)
+
+
+def column(examples, name: str) -> list:
+    """Returns the values of one key of all examples.
+
+    Raises:
+        ValueError: if an example lacks the key.
+    """
+    for i, example in enumerate(examples):
+        if name not in example:
+            raise ValueError(f"An example must have a `{name}`. Received: x[{i}]={example!r:.80}")
+    return [example[name] for example in examples]
 
 
 def rows(value, part: slice):
-    """A part of the rows of x, y or sample weight: of each of its columns, where it is a dict."""
+    """Returns a slice of the rows of x, y or sample weight. In a dict, slices each column."""
     if value is None:
         return None
     if isinstance(value, dict):
         return {name: column[part] for name, column in value.items()}
-    if hasattr(value, "_fields"):  # Examples as a reader gives them, a named tuple.
+    if hasattr(value, "_fields"):  # A named tuple of examples, as a reader returns it.
         return type(value)(*(column[part] for column in value))
     return value[part]
 
 
 def num_rows(x) -> int:
-    """The number of rows of an `x` that is no stream."""
+    """Returns the number of rows of an `x` that is not a stream."""
     column = next(iter(x.values()), ()) if isinstance(x, dict) else x
     column = x[0] if hasattr(x, "_fields") else column
-    if hasattr(column, "nrows"):  # Of a ragged tensor.
+    if hasattr(column, "nrows"):  # A ragged tensor.
         return int(column.nrows())
     try:
         return len(column)
-    except TypeError:  # Of a number, and of an array of one alone.
+    except TypeError:  # A number, or an array with no axes.
         return 0
 
 
-def like_a_batch(x, y=None, sample_weight=None) -> tuple | None:
-    """`(x, y, sample_weight)` that have shapes and dtypes of a batch of what a model takes.
+def batch_spec(x, y=None, sample_weight=None) -> tuple | None:
+    """Returns `(x, y, sample_weight)` with the shapes and dtypes of a batch for the model.
 
-    `None` where a batch could not be given back, of a generator and a `DataLoader`, and where parts
-    of it are no arrays.
+    Returns `None` for a generator or a `DataLoader`, where a batch could not be put back, and if
+    parts of the batch are not arrays.
     """
+    batch = x, y, sample_weight
     if is_tensorflow(x):
         batch = unpack(x.element_spec)
     elif isinstance(x, keras.utils.PyDataset):
         batch = unpack(x[0])
-    elif is_stream(x):
-        return None
-    else:
-        batch = x, y, sample_weight
+    # Streams of other types are leaves that are not arrays.
     leaves = keras.tree.flatten(batch)
     return batch if all(leaf is None or _is_array(leaf) for leaf in leaves) else None
 
 
 def _is_array(leaf):
-    # Of pandas Keras makes arrays itself, and what TensorFlow has for `None` has no dtype.
+    # Keras converts pandas objects to arrays. TensorFlow's placeholder for `None` has no dtype.
     of_tensorflow = type(leaf).__module__.startswith("tensorflow.")
     return isinstance(leaf, np.ndarray) or (of_tensorflow and hasattr(leaf, "dtype"))
 
 
 def check_rows(x) -> None:
-    """Raises a ValueError where `x` cannot be rows of strings or other raw data."""
+    """Raises a `ValueError` if `x` cannot be rows of strings or other raw data."""
     if isinstance(x, (str, bytes)) or not num_rows(x):
         raise ValueError(f"{_RULE}. Received: x={x!r:.80}, of type {type(x).__name__}")
 
 
 def check_arrays(x) -> None:
-    """Raises a ValueError where `x` is not one batch of the model's arrays."""
+    """Raises a `ValueError` if `x` is not one batch of the model's arrays."""
     if not _are_arrays(x):
         raise ValueError(
-            "`x` must be a dict of the model's arrays, as `model.preprocess` gives first: `fit`, "
-            f"`evaluate` and `predict` take strings. Received: x={x!r:.80}, of type "
-            f"{type(x).__name__}"
+            "`x` must be a dict of the model's arrays, which is the first result of "
+            "`model.preprocess`. `fit`, `evaluate` and `predict` take strings. Received: "
+            f"x={x!r:.80}, of type {type(x).__name__}"
         )
 
 
-def preprocessed(stream, start, map_dataset):
-    """The batches of a stream as arrays; those that are arrays stay as they are.
+def preprocess_batches(stream, start, map_dataset):
+    """Converts the batches of a stream to arrays. Batches of arrays do not change.
 
     Args:
         stream: see `is_stream`.
-        start: function without arguments: see the module.
-        map_dataset: function of a `tf.data.Dataset` of strings, which returns
-            one of arrays: `map_dataset` below, or the task's own.
+        start: function without arguments: see the module's docstring.
+        map_dataset: function that maps a `tf.data.Dataset` of strings to one of
+            arrays.
 
     Returns:
         A stream of the same kind.
@@ -147,7 +157,7 @@ def preprocessed(stream, start, map_dataset):
             return stream
         if not hasattr(stream, "map"):
             raise ValueError(
-                "A dataset must be preprocessed before it is spread over devices. Received: "
+                "A dataset must be preprocessed before it is distributed. Received: "
                 f"{stream.element_spec}"
             )
         return map_dataset(stream)
@@ -162,7 +172,7 @@ def preprocessed(stream, start, map_dataset):
 
 
 def _convert(preprocess, number, batch):
-    """A batch as Keras has it in any stream: a tuple, without what is not there."""
+    """Converts a batch of any stream to a tuple of arrays, as Keras expects it."""
     x, y, sample_weight = unpack(batch)
     if not is_preprocessed(x):
         arrays = preprocess(number, x, y, sample_weight)
@@ -180,11 +190,11 @@ def _generate(batches, start):
 
 
 class _PyDataset(keras.utils.PyDataset):
-    """Another one's batches, preprocessed in the loop's own thread.
+    """The batches of another `PyDataset`, preprocessed in the thread of the training loop.
 
-    Keras's threads would begin to fetch before an epoch is said to begin, and
-    leave out a batch that Keras took to build a model by; its processes do not go
-    with libraries that have threads of their own.
+    Keras's threads would fetch batches before `on_epoch_begin` and skip the batch
+    that Keras used to build the model. Its processes do not work with libraries
+    that have their own threads.
     """
 
     def __init__(self, source, start):
@@ -209,70 +219,38 @@ class _PyDataset(keras.utils.PyDataset):
 
 
 class Rows(keras.utils.PyDataset):
-    """Batches of rows that are all there."""
+    """Batches of rows that are all in memory."""
 
     def __init__(self, x, batch_size: int):
         super().__init__()
-        self._x = x
-        self._batch_size = batch_size
+        self._batches = [
+            rows(x, slice(i, i + batch_size)) for i in range(0, num_rows(x), batch_size)
+        ]
 
-    @property
-    def num_batches(self):
-        return -(-num_rows(self._x) // self._batch_size)
+    def __len__(self):
+        return len(self._batches)
 
     def __getitem__(self, index):
-        first = index * self._batch_size
-        return rows(self._x, slice(first, first + self._batch_size))
+        return self._batches[index]
 
 
 def _is_data_loader(x):
-    torch = sys.modules.get("torch")  # Whoever has made one has imported it.
+    torch = sys.modules.get("torch")  # A `DataLoader` exists only after PyTorch's import.
     return torch is not None and isinstance(x, torch.utils.data.DataLoader)
 
 
 def _data_loader(loader, start):
     from torch.utils import data
 
+    # The default collation returns tuples as lists.
+    is_collated = loader.collate_fn is data.default_collate
+
     class Batches(data.IterableDataset):
         def __iter__(self):
-            return _generate(loader, start)
+            batches = (tuple(b) if is_collated and isinstance(b, list) else b for b in loader)
+            return _generate(batches, start)
 
-    class CountedBatches(Batches):
-        def __len__(self):
-            return len(loader)
-
-    # The loader's own processes load; this one preprocesses.
-    kind = CountedBatches if hasattr(loader.dataset, "__len__") else Batches
-    return data.DataLoader(kind(), batch_size=None)
-
-
-def map_dataset(dataset, preprocess):
-    """Batches of a `tf.data.Dataset`, preprocessed in Python within it.
-
-    Args:
-        dataset: `tf.data.Dataset` of batches.
-        preprocess: function of a batch's number, x, y and sample weight, which
-            returns `(x, y, sample_weight)` of arrays.
-    """
-    import tensorflow as tf
-
-    # What comes out is known from what does; of its sizes, the next batch's may differ.
-    first = next(iter(dataset.take(1)), None)
-    if first is None:
-        raise ValueError(f"A dataset must give a batch or more. Received: none, of {dataset}")
-    example = _convert(preprocess, 0, first)
-    flat_example = tf.nest.flatten(example)
-
-    def convert(number, batch):
-        def run(number, *tensors):
-            batch_of = tf.nest.pack_sequence_as(batch, tensors)
-            return tf.nest.flatten(_convert(preprocess, int(number), batch_of))
-
-        dtypes = [array.dtype for array in flat_example]
-        arrays = tf.py_function(run, [number, *tf.nest.flatten(batch)], dtypes)
-        for array, like in zip(arrays, flat_example):
-            array.set_shape([None] * like.ndim)
-        return tf.nest.pack_sequence_as(example, arrays)
-
-    mapped = dataset.enumerate().map(convert, num_parallel_calls=tf.data.AUTOTUNE)
-    return mapped.prefetch(tf.data.AUTOTUNE)
+    if hasattr(loader.dataset, "__len__"):
+        Batches.__len__ = lambda self: len(loader)
+    # The loader's own workers load the data. This process preprocesses it.
+    return data.DataLoader(Batches(), batch_size=None)

@@ -1,8 +1,8 @@
-"""The tensors of a BERT checkpoint, and the weights they become.
+"""Maps the tensors of a BERT checkpoint to the weights of a model.
 
-Tensors bear Hugging Face's names without the prefix `bert.`, LayerNorm's with
-`weight` and `bias`. Their shapes are PyTorch's, a kernel `[out, in]`. Each model
-class says which it has, as a list of `Part`s.
+Tensors have Hugging Face's names without the prefix `bert.`. The parameters of
+LayerNorm are `weight` and `bias`. Shapes are PyTorch's: a kernel is `[out, in]`.
+Each model class lists its tensors as `TensorGroup`s.
 """
 
 import collections
@@ -18,15 +18,17 @@ from keras_spanbert.formats.checkpoint import FRESH, LOADED, TIES, UNUSED, Row
 
 _LOG = logging.getLogger("keras_spanbert")
 
-# `path` is the Keras weight's, `shape` the tensor's.
+# `path` is the path of the Keras weight, or a tuple of paths if the tensor contains the rows of
+# several weights. `shape` is the shape of the tensor.
 Entry = collections.namedtuple("Entry", ["name", "path", "shape"])
-# Tensors that a checkpoint has all of or none, known by their names' prefix; `entries` yields
-# them for settings, those of `transformers.BertConfig` and the model's own.
-Part = collections.namedtuple("Part", ["prefix", "entries"])
+# A group of tensors whose names share a prefix. A checkpoint contains all of them or none.
+# `entries` is a function of the settings (of `transformers.BertConfig` and of the model) that
+# yields the `Entry` of each tensor.
+TensorGroup = collections.namedtuple("TensorGroup", ["prefix", "entries"])
 
 
 def encoder_entries(settings: dict) -> Iterator[Entry]:
-    """The encoder's tensors, one by one."""
+    """Yields the encoder's tensors."""
     H, I = settings["hidden_size"], settings["intermediate_size"]  # noqa: E741
     for name, path, rows in [
         ("word", "token_embedding/embeddings", settings["vocab_size"]),
@@ -55,29 +57,38 @@ def encoder_entries(settings: dict) -> Iterator[Entry]:
 
 
 def dense(name: str, path: str, inputs: int, outputs: int) -> Iterator[Entry]:
-    """A dense layer's tensors."""
+    """Yields a dense layer's tensors."""
     yield Entry(f"{name}.weight", f"{path}/kernel", (outputs, inputs))
     yield Entry(f"{name}.bias", f"{path}/bias", (outputs,))
 
 
 def layer_norm(name: str, path: str, size: int) -> Iterator[Entry]:
-    """A layer normalisation's tensors."""
+    """Yields the tensors of a layer normalization."""
     yield Entry(f"{name}.weight", f"{path}/gamma", (size,))
     yield Entry(f"{name}.bias", f"{path}/beta", (size,))
 
 
-def checked_entries(checkpoint: Checkpoint, parts: list[Part]) -> list[Entry]:
-    """The entries of those parts that a checkpoint has, the first part in any case.
+def _paths(entry: Entry) -> tuple[str, ...]:
+    return (entry.path,) if isinstance(entry.path, str) else entry.path
+
+
+def _is_transposed(entry: Entry) -> bool:
+    """Returns whether the tensor is a kernel in PyTorch's layout, `[out, in]`."""
+    return entry.name.endswith(".weight") and _paths(entry)[0].endswith("/kernel")
+
+
+def select_entries(checkpoint: Checkpoint, groups: list[TensorGroup]) -> list[Entry]:
+    """Returns the entries of the groups that a checkpoint contains. The first group is required.
 
     Raises:
-        ValueError: where a tensor of a part is missing or does not fit the
-            settings, or the encoder has more layers than they say.
+        ValueError: if a tensor of a group is missing or does not match the
+            settings, or the encoder has more layers than the settings say.
     """
-    has = [part is parts[0] or checkpoint.has(part.prefix) for part in parts]
+    has = [group is groups[0] or checkpoint.has(group.prefix) for group in groups]
     entries = []
-    # One by one: settings that lie may ask for any number of them.
+    # Iterates lazily, because wrong settings could ask for a huge number of tensors.
     for entry in itertools.chain.from_iterable(
-        part.entries(checkpoint.config) for part, is_there in zip(parts, has) if is_there
+        group.entries(checkpoint.config) for group, is_there in zip(groups, has) if is_there
     ):
         tensor = checkpoint.tensors.get(entry.name)
         if tensor is None:
@@ -85,7 +96,7 @@ def checked_entries(checkpoint: Checkpoint, parts: list[Part]) -> list[Entry]:
         if tensor.shape != entry.shape:
             raise ValueError(
                 f"{checkpoint.source}: the tensor {entry.name} must have the shape {entry.shape} "
-                f"by the settings. Received: {tensor.shape}"
+                f"according to the settings. Received: {tensor.shape}"
             )
         entries.append(entry)
     used = {entry.name for entry in entries}
@@ -93,7 +104,7 @@ def checked_entries(checkpoint: Checkpoint, parts: list[Part]) -> list[Entry]:
     if left:
         raise ValueError(
             f"{checkpoint.source}: the settings have {checkpoint.config['num_hidden_layers']} "
-            f"layers of known tensors. Received besides: {left[0]}"
+            f"layers of known tensors. Received an additional tensor: {left[0]}"
         )
     return entries
 
@@ -105,21 +116,24 @@ def load_entries(
     backbone: keras.Model,
     skip_backbone: bool = False,
 ) -> None:
-    """Copies a checkpoint's tensors into a model's weights, and fills its `rows`.
+    """Copies a checkpoint's tensors into a model's weights.
+
+    Records in `checkpoint.rows` which tensors were loaded, which were not used, and
+    which weights have no tensor.
 
     Args:
         checkpoint: `Checkpoint`.
-        entries: list from `checked_entries`.
+        entries: list from `select_entries`.
         model: the backbone or a task.
         backbone: the model's backbone.
         skip_backbone: bool. Whether to leave the backbone's weights alone.
             Defaults to `False`.
 
     Raises:
-        ValueError: where a tensor does not fit its weight, or the encoder has a
-            weight without a tensor.
+        ValueError: if a tensor does not fit its weight, or there is no tensor for
+            a weight of the encoder. The pooler is optional.
     """
-    # A model built inside another layer has that one's name before its own.
+    # If the model was built inside another layer, its paths start with that layer's name.
     prefix = backbone.token_embedding.embeddings.path.removesuffix("token_embedding/embeddings")
     weights = {weight.path.removeprefix(prefix): weight for weight in model.weights}
     encoder = {weight.path.removeprefix(prefix) for weight in backbone.weights}
@@ -127,20 +141,22 @@ def load_entries(
         weights = {path: w for path, w in weights.items() if path not in encoder}
     used = set()
     for entry in entries:
-        weight = weights.pop(entry.path, None)
-        if weight is None:  # Of what this model has not.
-            continue
+        if not all(path in weights for path in _paths(entry)):
+            continue  # The model has no weights for this tensor.
+        found = [weights.pop(path) for path in _paths(entry)]
         array = checkpoint.tensors[entry.name].read()
-        if entry.path.endswith("/kernel"):
+        if _is_transposed(entry):
             array = array.T
-        if array.size != np.prod(weight.shape):
+        sizes = [int(np.prod(weight.shape)) for weight in found]
+        if array.size != sum(sizes):
             raise ValueError(
                 f"{checkpoint.source}: the tensor {entry.name} {entry.shape} does not fit the "
-                f"model's {entry.path} {tuple(weight.shape)}"
+                f"model's {entry.path} {[tuple(weight.shape) for weight in found]}"
             )
-        weight.assign(array.reshape(weight.shape))
+        for weight, values in zip(found, np.split(array.reshape(-1), np.cumsum(sizes)[:-1])):
+            weight.assign(values.reshape(weight.shape))
         used.add(entry.name)
-    missing = sorted(encoder & weights.keys())
+    missing = sorted(p for p in encoder & weights.keys() if not p.startswith("pooler/"))
     if missing:
         raise ValueError(f"{checkpoint.source} has no tensor for the encoder's {missing[0]}")
     used |= {name for name, tied in TIES.items() if tied in used}
@@ -151,29 +167,32 @@ def load_entries(
     checkpoint.rows += [Row(FRESH, path, tuple(weight.shape)) for path, weight in weights.items()]
     if weights:
         _LOG.warning(
-            "%s has no weights for %s, which start fresh",
+            "%s has no weights for %s, which start from random weights",
             checkpoint.source,
             " and ".join(checkpoint.fresh_layers()),
         )
 
 
-def tensors_of(model: keras.Model, settings: dict, parts: list[Part]) -> dict[str, np.ndarray]:
-    """A model's weights as the tensors of a checkpoint.
+def checkpoint_tensors(
+    model: keras.Model, settings: dict, groups: list[TensorGroup]
+) -> dict[str, np.ndarray]:
+    """Returns a model's weights as the tensors of a checkpoint.
 
     Raises:
-        ValueError: where the model has other weights too.
+        ValueError: if the model has weights that are not in `parts`.
     """
     weights = {weight.path: weight for weight in model.weights}
-    entries = [entry for part in parts for entry in part.entries(settings)]
-    others = weights.keys() - {entry.path for entry in entries}
-    if others:  # Of LoRA or quantized layers, for example.
+    entries = [entry for group in groups for entry in group.entries(settings)]
+    others = weights.keys() - {path for entry in entries for path in _paths(entry)}
+    if others:  # For example LoRA or quantized layers.
         raise ValueError(
-            f"`model` must have the weights of a BERT alone. Received besides: {min(others)}"
+            f"`model` must have only the weights of a BERT model. Received: {min(others)}"
         )
     tensors = {}
     for entry in entries:
-        array = keras.ops.convert_to_numpy(weights[entry.path])
-        if entry.path.endswith("/kernel"):
+        arrays = [keras.ops.convert_to_numpy(weights[path]) for path in _paths(entry)]
+        array = np.concatenate([array.reshape(-1) for array in arrays])
+        if _is_transposed(entry):
             array = array.reshape(entry.shape[::-1]).T
         tensors[entry.name] = np.ascontiguousarray(array.reshape(entry.shape))
     return tensors

@@ -1,40 +1,48 @@
-"""Loading of presets and of other libraries' checkpoints, for every class that has it."""
+"""Loads presets and other libraries' checkpoints. Base class of tasks and preprocessors."""
 
-import tempfile
+import keras
 
-from keras_spanbert import formats, stores
+from keras_spanbert import files, formats, keras_private
+from keras_spanbert.formats import keras_hub as presets
+from keras_spanbert.models.dequantize import dequantize
+from keras_spanbert.models.registration import registration_hint
 
 
 class FromPreset:
-    """`from_preset` for keras-hub's presets and for checkpoints; `save_to_preset` to stores too.
+    """Adds `from_preset` for presets and checkpoints, and `save_to_preset` to stores.
 
-    A class says what it makes of a checkpoint (`from_checkpoint`), and may say
-    what it makes of a keras-hub preset (`from_keras_hub`).
+    A class defines how it loads a checkpoint (`from_checkpoint`). It can override
+    how it loads a keras-hub preset (`from_keras_hub`).
     """
 
     @classmethod
     def from_preset(cls, preset: str, load_weights: bool | None = None, **kwargs):
         """Loads a preset or another library's checkpoint.
 
-        A head that it lacks starts fresh, and the log says so.
+        A head without weights in the checkpoint starts from random weights, and a
+        warning is logged.
 
         Args:
             preset: string. A keras-hub preset, a checkpoint of Hugging Face,
                 fairseq or Google's BERT, an archive of one, in a folder or a
                 store (`s3://...`), or `hf://owner/name`. See
                 `keras_spanbert.checkpoints`.
-            load_weights: bool, of backbones and tasks. Defaults to `True`.
-            **kwargs: arguments of the class in place of the preset's; of
-                backbones and tasks also `dtype`, by default Keras's dtype
-                policy; for checkpoints also `vocabulary`, a file, and for
-                fairseq's `num_heads`.
+            load_weights: bool. Used for backbones and tasks only. Defaults to
+                `True`.
+            **kwargs: arguments of the class that replace the preset's. Backbones
+                and tasks also take `dtype`, which defaults to Keras's dtype policy.
+                A quantized preset keeps its quantized layers by default. With
+                `dtype="float32"` it becomes a float model, which can be trained and
+                is faster on CPUs with TensorFlow and PyTorch.
+                Checkpoints also take `vocabulary`, a file. Checkpoints of fairseq
+                also take `num_heads`.
 
         Returns:
             An object of the class.
 
         Raises:
-            ValueError: where `preset` is none of these, damaged, or, for a
-                tokenizer or preprocessor, without vocabulary.
+            ValueError: if `preset` is something else or damaged, or has no
+                vocabulary for a tokenizer or preprocessor.
 
         Example:
         ```python
@@ -48,18 +56,29 @@ class FromPreset:
         source = formats.open_source(preset, **options)
         if isinstance(source, formats.Checkpoint):
             return cls.from_checkpoint(source, **kwargs)
+        has_weights = issubclass(cls, keras.Model) and load_weights is not False
+        if has_weights and kwargs.get("dtype") is not None and presets.is_quantized(source):
+            dtype = kwargs.pop("dtype")
+            return dequantize(cls.from_keras_hub(source, **kwargs), dtype)
         return cls.from_keras_hub(source, **kwargs)
 
     @classmethod
     def from_keras_hub(cls, preset: str, **kwargs):
         """Loads a keras-hub preset: see `from_preset`."""
+        own, found = getattr(cls, "backbone_cls", None), presets.registered_backbone(preset)
+        if own and found not in (None, own) and issubclass(found, own):
+            return keras_private.load_preset(cls, preset, **kwargs)
         return super().from_preset(preset, **kwargs)
 
     def save_to_preset(self, preset_dir: str, *args, **kwargs) -> None:
-        """Saves a preset to a folder, or to one of a store, where it is whole or none."""
-        if not stores.is_store(preset_dir):
-            super().save_to_preset(preset_dir, *args, **kwargs)
-            return
-        with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as folder:
+        """Saves a preset to a folder on disk or in a store.
+
+        A preset in a store is either complete or absent.
+
+        Raises:
+            ValueError: if a class to save is not registered with Keras.
+        """
+        if advice := registration_hint(self):
+            raise ValueError(advice)
+        with files.local_folder(preset_dir) as folder:
             super().save_to_preset(folder, *args, **kwargs)
-            stores.put_folder(folder, preset_dir)

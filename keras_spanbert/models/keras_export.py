@@ -1,10 +1,33 @@
-"""Keras's own export of a model, and what to do where it fails."""
+"""Keras's own ways to save and export a model, with advice if they fail."""
+
+import logging
 
 import keras
 
+from keras_spanbert.models.onnx_export import export_onnx
+from keras_spanbert.models.registration import registration_hint
+
+_LOG = logging.getLogger("keras_spanbert")
+_logged_advice = set()
+
 
 class KerasExport:
-    """`keras.Model.export`, whose errors name what exports on every backend."""
+    """`keras.Model.save` and `keras.Model.export`, with advice if they fail."""
+
+    # Name of the model's single output in ONNX.
+    onnx_output = "logits"
+
+    def save(self, filepath, *args, **kwargs) -> None:
+        """Saves the model to a `.keras` file: see `keras.Model.save`.
+
+        Warns once if a class is not registered with Keras. The file then loads
+        only with the `custom_objects` of `keras.saving.load_model`.
+        """
+        advice = registration_hint(self)
+        if advice and advice not in _logged_advice:
+            _logged_advice.add(advice)
+            _LOG.warning("%s", advice)
+        super().save(filepath, *args, **kwargs)
 
     def export(self, filepath, format: str = "tf_saved_model", **kwargs) -> None:
         """Exports the model from arrays to logits: see `keras.Model.export`.
@@ -12,26 +35,43 @@ class KerasExport:
         `keras_spanbert.serving.export_saved_model` exports it from strings to
         answers, on every backend.
 
+        `format="onnx"` writes ONNX on every backend, for any batch size and
+        length. Inputs and outputs keep the names of the model. A single output is
+        called `"logits"`, or `"sequence_output"` for a backbone. TensorFlow
+        computes the graph and tf2onnx converts it. Install
+        `keras-spanbert[onnx]` for this format. On JAX and PyTorch a second process
+        exports the model. That process knows only this library's classes, not
+        subclasses of them.
+
         Args:
-            filepath: string. Where to write.
+            filepath: string. Path to write to.
             format: string. See `keras.Model.export`. Defaults to
-                `"tf_saved_model"`: on TensorFlow of arrays of any length, on JAX
-                where `input_signature` fixes the length, not on PyTorch.
-            **kwargs: see `keras.Model.export`.
+                `"tf_saved_model"`, which takes arrays of any length on TensorFlow,
+                needs an `input_signature` with a fixed length on JAX, and does not
+                work on PyTorch.
+            **kwargs: see `keras.Model.export`. `"onnx"` takes `verbose`,
+                `opset_version` (an int from 13 to 18) and `input_signature`, a
+                dict by input name, which can leave out optional inputs.
 
         Raises:
-            ValueError: where Keras cannot export the model so.
+            ValueError: if the model cannot be exported in this format. `"onnx"`
+                requires float32.
+            ImportError: if a package that `"onnx"` needs is missing.
 
         Example:
         ```python
+        backbone.export("backbone.onnx", format="onnx")
         names = ["token_ids", "segment_ids", "padding_mask"]
         spec = {n: keras.InputSpec(shape=(None, 12), dtype="int32", name=n) for n in names}
         backbone.export("exported", input_signature=[spec])
         ```
         """
+        if format == "onnx":
+            export_onnx(self, filepath, **kwargs)
+            return
         try:
             super().export(filepath, format=format, **kwargs)
-        except OSError:  # As of a full disk.
+        except OSError:  # For example a full disk.
             raise
         except Exception as error:
             backend = keras.backend.backend()
@@ -42,8 +82,8 @@ class KerasExport:
                     "`help(model.export)`. "
                 )
             raise ValueError(
-                f"Keras cannot export a {type(self).__name__} so. {advice}"
+                f"Keras cannot export a {type(self).__name__} in this format. {advice}"
                 "`keras_spanbert.serving.export_saved_model(model, path)` exports it from strings "
-                f"on every backend. Received: format={format!r} on {backend}, where Keras says: "
+                f"on every backend. Received: format={format!r} on {backend}. Keras's error: "
                 f"{type(error).__name__}: {error}"
             ) from error

@@ -1,28 +1,28 @@
-"""Batches of rows of like length, cut to few lengths: little of a batch is padding.
+"""Batches of rows of similar length, cut to one of a few lengths to reduce padding.
 
-Legend: N = rows, L = tokens a row.
+Legend: N = rows, L = tokens per row.
 """
 
-import itertools
 from collections.abc import Iterator
 
 import keras
 import numpy as np
 
-# What has L as its last axis; labels and weights have it where they have more axes than one.
+# Inputs whose last axis is L.
 SEQUENCES = ("token_ids", "segment_ids", "padding_mask")
-# Rows of so many batches are sorted at once: of the others, each batch has any.
+# Rows are sorted by length only within this many batches, so that batches remain random.
 BATCHES_AT_ONCE = 50
-_SHORTEST = 8
+_MIN_LENGTH = 8
 
 
 def round_up(size: int, per_octave: int = 4) -> int:
-    """The least of the few sizes that holds `size`.
+    """Rounds a size up, so that only a few different sizes occur.
 
     Args:
         size: int.
-        per_octave: int, a power of 2. How many there are from one power of 2 to
-            the next: with 4 of them 1 to 8, 10, 12, 14, 16, 20, ... Defaults to `4`.
+        per_octave: int, a power of 2. Number of sizes between consecutive powers
+            of 2. With 4, the sizes are 1 to 8, 10, 12, 14, 16, 20, ... Defaults
+            to `4`.
     """
     if size <= 2 * per_octave:
         return max(size, 1)
@@ -30,48 +30,64 @@ def round_up(size: int, per_octave: int = 4) -> int:
     return -(-size // step) * step
 
 
-def sizes_of(inputs: dict) -> np.ndarray:
-    """Tokens of each row of inputs, the most of its sequences where it has several: int `[N]`."""
+def row_lengths(inputs: dict) -> np.ndarray:
+    """Returns the number of tokens in the longest sequence of each row, int `[N]`."""
     mask = np.asarray(inputs["padding_mask"])
     last = mask.shape[-1] - np.argmax(mask[..., ::-1] > 0, axis=-1)
     sizes = np.where(mask.any(axis=-1), last, 0)
     return sizes.max(axis=tuple(range(1, sizes.ndim)), initial=0)
 
 
-def trimmed_length(size: int, length: int, per_octave: int = 2) -> int:
-    """Tokens to cut rows to, of which the longest has `size`."""
-    return min(max(round_up(int(size), per_octave), _SHORTEST), length)
+def trim_length(size: int, length: int, per_octave: int = 2) -> int:
+    """Returns the length to which rows are cut if the longest of them has `size` tokens."""
+    return min(max(round_up(int(size), per_octave), _MIN_LENGTH), length)
 
 
 def trim(batch: tuple, length: int) -> tuple:
-    """`(x, y, sample_weight)` with the first `length` tokens of each row."""
+    """Returns `(x, y, sample_weight)` with the first `length` tokens of each row.
+
+    Labels and weights `[N, L]` are cut too. Other labels do not change.
+    """
     x, *rest = batch
     x = {name: array[..., :length] if name in SEQUENCES else array for name, array in x.items()}
-    return x, *(y if y is None or len(y.shape) < 2 else y[:, :length] for y in rest)
+    is_of_tokens = len(rest) == 2 and rest[1] is not None and len(rest[1].shape) > 1
+    return x, *(y[:, :length] if is_of_tokens else y for y in rest)
 
 
-def order_by_length(rows: np.ndarray, sizes: np.ndarray, batch_size: int, seed) -> list[np.ndarray]:
-    """Rows as batches of like length, in random order.
+def epoch_batches(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """Returns the rows of each batch of an epoch: rows of similar length, batches in random order.
+
+    The epoch is split into equal parts of at most 50 batches. In each part the
+    rows are sorted by length and the batches are shuffled.
 
     Args:
-        rows: int `[n]`, in random order.
-        sizes: int `[N]`, tokens of all rows.
-        batch_size: int.
-        seed: int, or list of ints.
+        sizes: int `[N]`, number of tokens of each row.
+        batch_size: int. The last batch of the last part may have fewer rows.
+        seed, epoch: ints. The order depends only on them and on the sizes.
     """
-    rows = rows[np.argsort(sizes[rows], kind="stable")]
-    batches = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
-    return [batches[i] for i in np.random.default_rng(seed).permutation(len(batches))]
+    order = np.random.default_rng([seed, epoch]).permutation(len(sizes))
+    num_batches = -(-len(sizes) // batch_size)
+    num_parts = -(-num_batches // BATCHES_AT_ONCE)
+    size = -(-num_batches // num_parts) * batch_size
+    batches = []
+    for number, first in enumerate(range(0, len(order), size)):
+        rows = order[first : first + size]
+        rows = rows[np.argsort(sizes[rows], kind="stable")]
+        part = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
+        generator = np.random.default_rng([seed, epoch, number])
+        batches += [part[i] for i in generator.permutation(len(part))]
+    return batches
 
 
 class LengthBatches(keras.utils.PyDataset):
-    """Rows of arrays as batches of like length, for `fit` and `evaluate`.
+    """Batches of rows of similar length, for `fit` and `evaluate`.
 
     Args:
-        arrays: `(x, y, sample_weight)`, x a dict of arrays of the model, `y` and
-            `sample_weight` an array `[N]` or `[N, L]`, or `None`.
+        arrays: `(x, y, sample_weight)`. `x` is a dict of the model's arrays. Labels
+            are `[N]` or `[N, C]` with weights `[N]`, or both are `[N, L]`. Labels
+            and weights can be `None`.
         batch_size: int. The last batch may have fewer rows.
-        shuffle: bool. Whether rows come in an order drawn anew in each epoch.
+        shuffle: bool. Whether to draw a new order of the rows in each epoch.
         seed: int.
     """
 
@@ -81,41 +97,33 @@ class LengthBatches(keras.utils.PyDataset):
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
-        self.sizes = sizes_of(arrays[0])
+        self.sizes = row_lengths(arrays[0])
         self.epoch = 0
-        self._batches = self._longest_first(self._order())
+        self._batches = self._order()
 
-    def _longest_first(self, batches):
-        """The batches with two of different lengths at the front.
+    def _length(self, rows):
+        return trim_length(self.sizes[rows].max(), self.arrays[0]["token_ids"].shape[-1])
 
-        A machine that has no memory for the longest one says so at once; and Keras
-        on TensorFlow takes the length of the first two, where it is the same, for
-        that of all.
+    def _order(self):
+        """Returns the rows of each batch. Two batches of different lengths come first.
+
+        If the first batch, the longest, does not fit into memory, training fails at
+        once. If the first two batches had the same length, Keras on TensorFlow would
+        assume that all batches have this length.
         """
+        size = self.batch_size
+        if self.shuffle:
+            batches = epoch_batches(self.sizes, size, self.seed, self.epoch)
+        else:
+            rows = np.argsort(self.sizes, kind="stable")
+            batches = [rows[i : i + size] for i in range(0, len(rows), size)]
         lengths = [self._length(rows) for rows in batches]
         longest = int(np.argmax(lengths))
         other = [i for i, length in enumerate(lengths) if length != lengths[longest]][:1]
         front = [longest, *other]
         return [batches[i] for i in front + [i for i in range(len(batches)) if i not in front]]
 
-    def _length(self, rows):
-        return trimmed_length(self.sizes[rows].max(), self.arrays[0]["token_ids"].shape[-1])
-
-    def _order(self):
-        num_rows, size = len(self.sizes), self.batch_size
-        if not self.shuffle:
-            rows = np.argsort(self.sizes, kind="stable")
-            return [rows[i : i + size] for i in range(0, num_rows, size)]
-        rows = np.random.default_rng([self.seed, self.epoch]).permutation(num_rows)
-        parts = np.split(rows, range(BATCHES_AT_ONCE * size, num_rows, BATCHES_AT_ONCE * size))
-        batches = [
-            order_by_length(part, self.sizes, size, [self.seed, self.epoch, i])
-            for i, part in enumerate(parts)
-        ]
-        return list(itertools.chain.from_iterable(batches))
-
-    @property
-    def num_batches(self):
+    def __len__(self):
         return len(self._batches)
 
     def __getitem__(self, index):
@@ -126,30 +134,30 @@ class LengthBatches(keras.utils.PyDataset):
 
     def on_epoch_end(self):
         self.epoch += 1
-        self._batches = self._longest_first(self._order())
+        self._batches = self._order()
 
 
 def predict_by_length(model, inputs: dict, batch_size: int) -> Iterator[tuple]:
-    """The model's outputs for batches of like length.
+    """Yields the model's outputs for batches of rows of similar length.
 
     Args:
         model: a task.
-        inputs: dict of its arrays, of N rows.
-        batch_size: int, rows at once.
+        inputs: dict of the model's arrays, with N rows.
+        batch_size: int. Number of rows per batch.
 
     Yields:
-        The rows' numbers, int `[n]`, and the model's outputs for them, of which
-        those for each token have as many tokens as the batch was cut to.
+        The indices of the rows, int `[n]`, and the model's outputs for them.
+        Outputs per token have the length that the batch was cut to.
     """
-    sizes = sizes_of(inputs)
+    sizes = row_lengths(inputs)
     longest = inputs["token_ids"].shape[-1]
     order = np.argsort(sizes, kind="stable")
     for begin in range(0, len(order), batch_size):
         rows = order[begin : begin + batch_size]
-        length = trimmed_length(sizes[rows[-1]], longest, per_octave=4)
+        length = trim_length(sizes[rows[-1]], longest, per_octave=4)
         missing = batch_size - len(rows)
         chosen = rows
-        if missing and len(order) > batch_size:  # One shape a length.
+        if missing and len(order) > batch_size:  # Fills the last batch, to avoid a new shape.
             chosen = np.concatenate([rows, np.repeat(rows[-1:], missing)])
         (batch,) = trim(({name: array[chosen] for name, array in inputs.items()},), length)
         outputs = model.predict_on_batch(batch)

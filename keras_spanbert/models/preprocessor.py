@@ -1,11 +1,21 @@
-"""What the preprocessors share."""
+"""Base classes of the preprocessors."""
 
+import logging
+
+import keras
 import keras_hub
+import numpy as np
 
 from keras_spanbert.formats import keras_hub as presets
+from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.models.backbone import SpanBertBackbone
+from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.from_preset import FromPreset
+from keras_spanbert.models.labels import as_labels, check_names
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.wording import format_count
+
+_LOG = logging.getLogger("keras_spanbert")
 
 
 class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
@@ -14,16 +24,20 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
     backbone_cls = SpanBertBackbone
     tokenizer_cls = SpanBertTokenizer
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self._logged_sizes = set()  # Numbers of rows for which `log_cut` has logged a call.
+
     @classmethod
     def from_keras_hub(cls, preset: str, **kwargs):
-        """Loads a keras-hub preset's preprocessor, or one that fits its backbone."""
-        if presets.preprocessor_class(preset) != cls.__name__:
+        """Loads a keras-hub preset's preprocessor, or creates one that fits its backbone."""
+        if not issubclass(presets.registered_preprocessor(preset) or object, cls):
             kwargs = {**cls.arguments_for(presets.limits(preset)), **kwargs}
         return super().from_keras_hub(preset, **kwargs)
 
     @classmethod
     def from_checkpoint(cls, checkpoint, **kwargs):
-        """One for a `formats.Checkpoint`'s vocabulary and limits: see `from_preset`."""
+        """Creates a preprocessor for a `formats.Checkpoint`: see `from_preset`."""
         kwargs = {**cls.arguments_for(checkpoint.config), **kwargs}
         if "tokenizer" not in kwargs:
             kwargs["tokenizer"] = SpanBertTokenizer.from_checkpoint(checkpoint)
@@ -31,10 +45,137 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
-        """Arguments that fit the settings of a `transformers.BertConfig`."""
+        """Returns arguments that fit the settings of a `transformers.BertConfig`."""
         return {"sequence_length": min(512, settings["max_position_embeddings"])}
 
     @classmethod
     def arguments_for_length(cls, sequence_length: int) -> dict:
-        """Other arguments that fit inputs of this length: the released ones, less in short ones."""
+        """Returns arguments that fit this length: the released ones, reduced for short inputs."""
         return {}
+
+    def log_cut(self, is_cut) -> None:
+        """Logs how many rows of a call are cut, once for each number of rows.
+
+        Batches of the same size are therefore logged once, and data sets of
+        different sizes are logged separately.
+
+        Args:
+            is_cut: bool `[N]`. Whether each row has lost tokens. A tensor of a graph
+                is not logged.
+        """
+        if is_symbolic(is_cut):
+            return
+        num_rows, num_cut = len(is_cut), int(np.sum(is_cut))
+        if num_cut and num_rows not in self._logged_sizes:
+            self._logged_sizes.add(num_rows)
+            _LOG.warning(
+                "Rows longer than %d tokens were cut: %s of %s. `sequence_length` "
+                "(--sequence_length) changes this",
+                *(self.sequence_length, f"{num_cut:,}", f"{num_rows:,}"),
+            )
+
+
+class LabelledPreprocessor(SpanBertPreprocessor):
+    """Base class of the preprocessors whose rows have labels.
+
+    A class defines `rows`, which makes the rows, and `label_key`, the key of the
+    label in a reader's examples.
+
+    Args:
+        label_names: list of C strings, the name of each label's number. A model
+            sets it to its own label names. Defaults to `None`: labels are
+            numbers.
+        **kwargs: see `keras.layers.Layer`.
+    """
+
+    label_key = "label"
+
+    def __init__(self, label_names: list[str] | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.label_names = label_names and check_names(label_names=label_names)
+        self.built = True
+
+    def rows(self, x) -> dict:
+        """Returns the model's inputs for an `x` of the call, without labels."""
+        raise NotImplementedError
+
+    def labels(self, y, inputs: dict | None = None):
+        """Converts the labels of rows to numbers.
+
+        Args:
+            y: see `as_labels`.
+            inputs: the result of `rows`. Defaults to `None`, unknown.
+        """
+        return as_labels(y, self.label_names)
+
+    def __call__(self, x, y=None, sample_weight=None, **kwargs):
+        # A single row, as in an unbatched dataset, becomes a batch of one.
+        if type(x) is tuple and len(x) in (2, 3) and y is None and sample_weight is None:
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
+        is_row = any(map(_is_scalar, x.values() if isinstance(x, dict) else [x]))
+        given = [_as_batch(part) if is_row else part for part in (x, y, sample_weight)]
+        outputs = super().__call__(*given, **kwargs)
+        return keras.tree.map_structure(lambda x: x[0], outputs) if is_row else outputs
+
+    def call(self, x, y=None, sample_weight=None):
+        if y is None and is_examples(x):
+            labels = [example.get(self.label_key) for example in x]
+            y = None if all(label is None for label in labels) else labels
+        inputs = self.rows(x)
+        y = None if y is None else self.labels(y, inputs)
+        if y is not None and not is_symbolic(y):
+            num_rows = len(inputs["token_ids"])
+            if len(y) != num_rows:
+                raise ValueError(
+                    f"`y` must have a value for each row. Received: {len(y)} for {num_rows} rows"
+                )
+        if sample_weight is not None:
+            sample_weight = as_weights(sample_weight, inputs["token_ids"])
+        return keras.utils.pack_x_y_sample_weight(inputs, y, sample_weight)
+
+    def get_config(self):
+        names = self.label_names
+        return {**super().get_config(), "label_names": names and list(names)}
+
+
+def _is_scalar(x):
+    return isinstance(x, (str, bytes, int)) or getattr(x, "shape", None) == ()
+
+
+def _as_batch(x):
+    if isinstance(x, dict):
+        return {name: _as_batch(column) for name, column in x.items()}
+    return x if x is None else x[None] if hasattr(x, "shape") else [x]
+
+
+def as_weights(sample_weight, rows, noun: str = "row"):
+    """Checks the weights of rows and converts them to float32.
+
+    Args:
+        sample_weight: numbers `[N]`.
+        rows: list, array or tensor of N rows.
+        noun: string. The word for a row in messages. Defaults to `"row"`.
+
+    Returns:
+        float32 `[N]`.
+
+    Raises:
+        ValueError: if `sample_weight` has another shape or is not finite.
+    """
+    if is_symbolic(sample_weight):
+        import tensorflow as tf
+
+        weights = tf.cast(sample_weight, tf.float32)
+        is_right, given = weights.shape.rank in (None, 1), ""
+    else:
+        weights = np.asarray(sample_weight, "float32")
+        is_right, given = weights.shape == (len(rows),), f" for {format_count(len(rows), noun)}"
+    if not is_right:
+        raise ValueError(
+            f"`sample_weight` must have a number for each {noun}. Received: shape "
+            f"{tuple(weights.shape)}{given}"
+        )
+    if not is_symbolic(weights) and not np.isfinite(weights).all():
+        i = int(np.argmin(np.isfinite(weights)))
+        raise ValueError(f"`sample_weight` must be finite. Received: {weights[i]} for {noun} {i}")
+    return weights

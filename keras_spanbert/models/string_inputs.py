@@ -1,5 +1,6 @@
-"""`fit`, `evaluate` and `predict` on strings, as on arrays, for every task."""
+"""`fit`, `evaluate` and `predict` on strings and arrays, for every task."""
 
+import numbers
 from collections.abc import Callable
 
 import keras
@@ -10,48 +11,77 @@ from keras_spanbert.models import batches
 
 
 class StringInputs:
-    """The part of a task that turns what `keras.Model.fit` takes into its arrays.
+    """Mixin of tasks that converts all data that `fit` accepts to the model's arrays.
 
-    A task overrides how its strings become arrays: all at once (`preprocess`), or
-    batch by batch (the methods behind it).
+    A task can override how strings are converted: all rows at once (`preprocess`),
+    or batch by batch (the methods after it).
     """
 
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
-        """Strings as arrays, by the preprocessor.
+        """Converts strings to arrays with the preprocessor.
 
         Args:
-            x: what the preprocessor takes, all rows or a batch of them.
+            x: input of the preprocessor: all rows, or a batch of them.
             y: labels of the rows, or `None`.
             sample_weight: weights of the rows, or `None`.
 
         Returns:
-            `(x, y, sample_weight)`, `None` for what there is not.
+            `(x, y, sample_weight)`. Items that are not given are `None`.
         """
         self.check_preprocessor()
         return keras.utils.unpack_x_y_sample_weight(self.preprocessor.call(x, y, sample_weight))
 
     def start_preprocessing(self, is_training: bool) -> Callable:
-        """Begins a pass over batches: gives the function of a batch's number and its parts."""
+        """Returns the function that converts the batches of one pass over the data.
+
+        Returns:
+            Function of the batch's number, x, y and sample weight. It returns arrays
+            as `preprocess` does.
+        """
         return lambda number, x, y, sample_weight: self.preprocess(x, y, sample_weight)
 
     def preprocess_dataset(self, dataset, is_training: bool):
-        """A `tf.data.Dataset` of batches of strings as one of arrays."""
-        return batches.map_dataset(dataset, self.start_preprocessing(is_training))
+        """Returns a `tf.data.Dataset` that converts batches of strings to arrays."""
+        import tensorflow as tf
+
+        @tf.autograph.experimental.do_not_convert  # AutoGraph would change error messages.
+        def preprocess(*batch):
+            arrays = self.preprocess(*keras.utils.unpack_x_y_sample_weight(batch))
+            return keras.utils.pack_x_y_sample_weight(*arrays)
+
+        mapped = dataset.map(preprocess, num_parallel_calls=tf.data.AUTOTUNE)
+        return mapped.prefetch(tf.data.AUTOTUNE)
 
     def preprocess_rows(
         self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
     ) -> tuple:
-        """Rows of strings as `(x, y, sample_weight)`: arrays, or batches of them as `x`.
+        """Converts rows of strings to arrays `(x, y, sample_weight)`, or to batches of them as `x`.
 
-        Without `needs_labels`, to predict, they stay in their order.
+        Without `needs_labels`, as in `predict`, the rows keep their order.
         """
         return self.preprocess(x, y, sample_weight)
 
+    def number_class_weight(self, class_weight: dict) -> dict:
+        """Returns `class_weight` with the numbers of classes instead of their names.
+
+        Raises:
+            ValueError: if a key is neither a class name nor an integer, or the model
+                does not support `class_weight`.
+        """
+        names = list(getattr(self.preprocessor, "label_names", None) or [])
+        for key in class_weight:
+            if key not in names and not isinstance(key, numbers.Integral):
+                raise ValueError(
+                    "The keys of `class_weight` must be class names or numbers. Received: "
+                    f"{key!r}, with the class names {names}"
+                )
+        return {names.index(k) if k in names else k: w for k, w in class_weight.items()}
+
     def string_callbacks(self) -> list[keras.callbacks.Callback]:
-        """What `fit` on strings needs to be told of."""
+        """Returns the callbacks that `fit` adds if it is called on strings."""
         return []
 
-    def _preprocessed(
+    def _preprocess_inputs(
         self,
         x,
         y=None,
@@ -61,43 +91,42 @@ class StringInputs:
         is_training=False,
         needs_labels=True,
     ):
-        """x, y and sample weight of any kind as Keras takes them."""
-        if batches.is_stream(x):
-            if y is not None or sample_weight is not None:
-                raise ValueError(
-                    "Batches hold their labels and weights, so that `y` and `sample_weight` must "
-                    f"be None. Received: x of type {type(x).__name__}, y of type "
-                    f"{type(y).__name__}, sample_weight of type {type(sample_weight).__name__}"
-                )
-
-            def start():
-                preprocess = self.start_preprocessing(is_training)
-
-                def labelled(*batch):
-                    arrays = preprocess(*batch)
-                    _check_labels(arrays[1], needs_labels)
-                    return arrays
-
-                return labelled
-
-            def map_dataset(dataset):
-                mapped = self.preprocess_dataset(dataset, is_training)
-                _check_labels(batches.unpack(mapped.element_spec)[1], needs_labels)
-                return mapped
-
-            return batches.preprocessed(x, start, map_dataset), None, None
+        """Converts x, y and sample weight of any kind to data that Keras accepts."""
         if batches.is_preprocessed(x):
-            # A tuple is what a preprocessor returns.
-            return (
-                batches.unpack(x) if isinstance(x, tuple) and y is None else (x, y, sample_weight)
+            # Preprocessors return tuples.
+            is_tuple = isinstance(x, tuple) and y is None
+            return batches.unpack(x) if is_tuple else (x, y, sample_weight)
+        if not batches.is_stream(x):
+            batches.check_rows(x)
+            x, y, sample_weight = self.preprocess_rows(
+                x, y, sample_weight, batch_size, shuffle, is_training, needs_labels
             )
-        batches.check_rows(x)
-        x, y, sample_weight = self.preprocess_rows(
-            x, y, sample_weight, batch_size, shuffle, is_training, needs_labels
-        )
-        if not batches.is_stream(x):  # Batches that a task makes of rows hold labels of its own.
-            _check_labels(y, needs_labels)
-        return x, y, sample_weight
+            if not batches.is_stream(x):  # If a task returns batches, they include the labels.
+                _check_labels(y, needs_labels)
+            return x, y, sample_weight
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                "`y` and `sample_weight` must be None, because batches include them. Received: "
+                f"x of type {type(x).__name__}, y of type "
+                f"{type(y).__name__}, sample_weight of type {type(sample_weight).__name__}"
+            )
+
+        def start():
+            preprocess = self.start_preprocessing(is_training)
+
+            def labelled(*batch):
+                arrays = preprocess(*batch)
+                _check_labels(arrays[1], needs_labels)
+                return arrays
+
+            return labelled
+
+        def map_dataset(dataset):
+            mapped = self.preprocess_dataset(dataset, is_training)
+            _check_labels(batches.unpack(mapped.element_spec)[1], needs_labels)
+            return mapped
+
+        return batches.preprocess_batches(x, start, map_dataset), None, None
 
     def fit(
         self,
@@ -115,32 +144,39 @@ class StringInputs:
         validation_batch_size: int | None = None,
         **kwargs,
     ) -> keras.callbacks.History:
-        """Trains the model, on strings as on arrays.
+        """Trains the model on strings or arrays.
 
         Args:
-            x: strings, as the class names them; the model's arrays; what its
-                preprocessor returns; or batches of any of these, `x`, `(x, y)`
-                or `(x, y, sample_weight)`: a `tf.data.Dataset`, a
+            x: strings, in the form that the class describes; the model's arrays; the
+                output of its preprocessor; or batches of any of these, `x`,
+                `(x, y)` or `(x, y, sample_weight)`, from a `tf.data.Dataset`, a
                 `keras.utils.PyDataset`, a `torch.utils.data.DataLoader` or a
                 generator.
-            y: labels, where `x` needs such.
-            validation_split: float. Share of the last rows to validate on.
-                Defaults to `0.0`.
-            validation_data: `(x, y)` or `(x, y, sample_weight)`, or batches;
-                of any kind that `x` may be. Defaults to `None`.
-            shuffle: bool. Whether rows come in random order. Defaults to
-                `None`: where they are arrays, or become such once.
-            **kwargs: these arguments and the others are `keras.Model.fit`'s.
+            y: labels, unless `x` includes them.
+            class_weight: dict of class names or numbers to the weights of their rows.
+                Defaults to `None`: all weights are 1.
+            validation_split: float. Fraction of the rows to validate on, taken from
+                the end. Defaults to `0.0`.
+            validation_data: `(x, y)` or `(x, y, sample_weight)`, or batches. Accepts
+                the same kinds of data as `x`. Defaults to `None`.
+            shuffle: bool. Whether to shuffle the rows. Defaults to `None`: arrays
+                and strings are shuffled, and so are the batches of a
+                `keras.utils.PyDataset`.
+            **kwargs: other arguments of `keras.Model.fit`. Arguments that are not
+                listed here have the same meaning there.
 
         Raises:
-            ValueError: where `x` is of another kind or has no rows, or is
-                strings and the model has no preprocessor for them.
+            ValueError: if `x` is of another kind or has no rows, `x` has strings but
+                the model has no preprocessor, or `class_weight` is given but the
+                model does not support it.
         """
+        if class_weight is not None:
+            class_weight = self.number_class_weight(class_weight)
         if validation_split and validation_data is None and not batches.is_preprocessed(x):
             x, y, sample_weight, validation_data = _split(x, y, sample_weight, validation_split)
             validation_split = 0.0
         given = x
-        x, y, sample_weight = self._preprocessed(
+        x, y, sample_weight = self._preprocess_inputs(
             x, y, sample_weight, batch_size, shuffle, is_training=True
         )
         if x is not given and not batches.is_preprocessed(given):
@@ -149,17 +185,17 @@ class StringInputs:
             is_stream = batches.is_stream(validation_data)
             held_out = (validation_data,) if is_stream else batches.unpack(validation_data)
             size = validation_batch_size or batch_size
-            validation_data = self._preprocessed(*held_out, batch_size=size)
+            validation_data = self._preprocess_inputs(*held_out, batch_size=size)
         if batches.is_stream(x):
-            # Keras shuffles the batches of a `PyDataset` alone, and warns about the others.
+            # Keras can shuffle only the batches of a `PyDataset`, and warns about other streams.
             is_shuffled = isinstance(given, keras.utils.PyDataset) if shuffle is None else shuffle
             shuffle = is_shuffled and isinstance(x, keras.utils.PyDataset)
         if not validation_split and kwargs.get("steps_per_epoch") is None:
             _check_shares(x, batch_size)
         if isinstance(validation_data, tuple):
             _check_shares(validation_data[0], validation_batch_size or batch_size)
-        # Not keras-hub's `fit`: its preprocessing knows no seeds, and without a preprocessor it
-        # still demands tf.data or grain.
+        # keras-hub's `fit` is not used: its preprocessing has no seeds, and it requires tf.data or
+        # grain even without a preprocessor.
         with distribution.even_batches(self):
             self._build_training(x, y, sample_weight)
             return keras.Model.fit(
@@ -180,13 +216,14 @@ class StringInputs:
             )
 
     def _build_training(self, x, y, sample_weight):
-        # So that TensorFlow traces a step once; of several devices Keras does so itself.
+        # TensorFlow traces the step only once if the model is built first. On several devices
+        # Keras does this itself.
         if keras.backend.backend() != "tensorflow" or self.run_eagerly or not self.compiled:
             return
         if type(self).train_step is not keras.Model.train_step:
-            return  # Whose batches may be others.
+            return  # A custom train step may expect other batches.
         if self.distribute_strategy.num_replicas_in_sync == 1:
-            batch = batches.like_a_batch(x, y, sample_weight)
+            batch = batches.batch_spec(x, y, sample_weight)
             if batch is not None:
                 with self.distribute_strategy.scope():
                     build_training(self, batch)
@@ -200,8 +237,8 @@ class StringInputs:
         sample_weight=None,
         **kwargs,
     ):
-        """Evaluates loss and metrics, of what `fit` takes: see there and `keras.Model.evaluate`."""
-        x, y, sample_weight = self._preprocessed(x, y, sample_weight, batch_size)
+        """Computes loss and metrics of data as in `fit`. See `keras.Model.evaluate`."""
+        x, y, sample_weight = self._preprocess_inputs(x, y, sample_weight, batch_size)
         if kwargs.get("steps") is None:
             _check_shares(x, batch_size)
         with distribution.even_batches(self):
@@ -210,10 +247,10 @@ class StringInputs:
             )
 
     def predict(self, x, batch_size: int | None = None, verbose="auto", **kwargs):
-        """The outputs for each row, of what `fit` takes: see there and `keras.Model.predict`."""
-        x, _, _ = self._preprocessed(x, batch_size=batch_size, needs_labels=False)
+        """Returns the outputs for each row of data as in `fit`. See `keras.Model.predict`."""
+        x, _, _ = self._preprocess_inputs(x, batch_size=batch_size, needs_labels=False)
         num_rows = None if batches.is_stream(x) else batches.num_rows(x)
-        x = distribution.padded_to_shards(x, num_rows)
+        x = distribution.pad_to_batch_shards(x, num_rows)
         _check_shares(x, batch_size)
         with distribution.even_batches(self):
             found = keras.Model.predict(self, x, batch_size=batch_size, verbose=verbose, **kwargs)
@@ -222,7 +259,7 @@ class StringInputs:
 
 def _check_labels(y, needs_labels):
     if needs_labels and y is None:
-        raise ValueError("Strings must have labels to train or evaluate on. Received: y=None")
+        raise ValueError("Training and evaluation on strings need labels. Received: y=None")
 
 
 def _check_shares(x, batch_size):
@@ -231,12 +268,12 @@ def _check_shares(x, batch_size):
 
 
 def _split(x, y, sample_weight, share):
-    """The first rows of each, and the last ones as validation data."""
+    """Splits off the last rows as validation data."""
     count = 0 if batches.is_stream(x) else batches.num_rows(x)
     first = int(count * (1.0 - share))
     if not 0 < first < count:
         raise ValueError(
-            "`validation_split` must be a share in (0, 1) of rows that leaves some on either side. "
+            "`validation_split` must be in (0, 1) and leave rows to train and to validate on. "
             f"Received: validation_split={share} of {count} rows, x of type {type(x).__name__}"
         )
     given = [x, y, sample_weight]

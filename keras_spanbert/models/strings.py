@@ -1,17 +1,24 @@
-"""Strings as users pass them in: in any container, with or without what is no character."""
+"""Converts strings in any container, and replaces invalid characters."""
 
+import collections
 import re
 
 import numpy as np
 
+from keras_spanbert.layers.array_functions import is_symbolic
+
+# The code points of all texts, one text after another, with a blank after each text.
+CodePoints = collections.namedtuple("CodePoints", ["values", "starts"])
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def well_formed(text: str) -> str:
-    """A text with the replacement character U+FFFD for each lone surrogate.
+def replace_surrogates(text: str) -> str:
+    """Replaces each lone surrogate in a text with the replacement character U+FFFD.
 
-    A surrogate, as JSON's `"\\ud800"` gives it, is half of a character: UTF-8 has
-    none, and what takes UTF-8 fails. Places in the text stay as they are.
+    A surrogate, as JSON's `"\\ud800"` gives it, is half of a character. It has no
+    UTF-8, so code that needs UTF-8 would fail. Positions in the text do not
+    change.
     """
     if text.isascii():
         return text
@@ -23,17 +30,17 @@ def well_formed(text: str) -> str:
 
 
 def decode(text: bytes) -> str:
-    """The text of UTF-8, with the replacement character U+FFFD for what is none."""
+    """Decodes UTF-8. The replacement character U+FFFD replaces invalid bytes."""
     return text.decode("utf-8", errors="replace")
 
 
 def _string_array(value) -> np.ndarray | None:
-    """The NumPy array of an array or tensor of strings of any library, else `None`."""
+    """Returns an array or tensor of strings of any library as a NumPy array, else `None`."""
     if not hasattr(value, "__array__"):
         return None
     try:
         array = np.asarray(value)
-    except (TypeError, RuntimeError):  # A tensor on a device, or with gradients: of numbers.
+    except (TypeError, RuntimeError):  # A tensor on a device or with gradients contains numbers.
         return None
     is_text = array.dtype.kind in "UST" or (
         array.dtype.kind == "O" and all(isinstance(x, (str, bytes)) for x in array.ravel())
@@ -41,17 +48,23 @@ def _string_array(value) -> np.ndarray | None:
     return array if is_text else None
 
 
-def as_strings(**argument) -> list[str]:
-    """A list of strings, of an argument that holds such in any container.
+def as_strings(**argument):
+    """Returns an argument with strings in any container as a list of strings.
 
     Args:
-        **argument: one, a list or tuple of strings, or an array, tensor or
-            series `[B]` of strings, of any library.
+        **argument: a single argument: a list or tuple of strings, or an array,
+            tensor or series `[B]` of strings of any library.
+
+    Returns:
+        List of strings. For a tensor of a TensorFlow graph, a tensor `[B]` of
+        valid UTF-8.
 
     Raises:
-        ValueError: where it is something else.
+        ValueError: if it is something else.
     """
     ((name, value),) = argument.items()
+    if is_symbolic(value):
+        return _graph_strings(name, value)
     array = _string_array(value)
     if array is not None and array.ndim == 1:
         return [decode(item) if isinstance(item, bytes) else item for item in array.tolist()]
@@ -68,3 +81,31 @@ def as_strings(**argument) -> list[str]:
                 f"{type(item).__name__}"
             )
     return list(value)
+
+
+def _graph_strings(name, value):
+    import tensorflow as tf
+
+    if value.dtype != tf.string or value.shape.rank != 1:
+        raise ValueError(f"`{name}` must be strings [B]. Received: {name}={value!r:.80}")
+    return tf.strings.unicode_transcode(value, "UTF-8", "UTF-8")
+
+
+def code_points(texts) -> CodePoints:
+    """Returns the characters of texts as integers.
+
+    Args:
+        texts: list of strings, or string tensor of a graph `[N]`, valid UTF-8.
+
+    Returns:
+        `CodePoints`: `values` of all characters, and `starts` int64 `[N]`, the
+        index of each text's first character.
+    """
+    if is_symbolic(texts):
+        import tensorflow as tf
+
+        values = tf.strings.unicode_decode(texts + " ", "UTF-8")
+        return CodePoints(values.values, values.row_starts())
+    text = "".join(f"{text} " for text in texts).encode("utf-32-le", "surrogatepass")
+    sizes = np.array([len(text) + 1 for text in texts], np.int64)
+    return CodePoints(np.frombuffer(text, np.uint32), np.cumsum(sizes) - sizes)

@@ -1,4 +1,4 @@
-"""What the tasks share."""
+"""Base class of the fine-tuning and pretraining tasks."""
 
 import contextlib
 import inspect
@@ -14,10 +14,10 @@ import keras_hub
 from keras_spanbert import distribution
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import skip_initialization
-from keras_spanbert.layers.parts import policy_with_parts, with_parts
+from keras_spanbert.layers.sublayers import flatten_sublayers, policy_with_quantization
 from keras_spanbert.models import batches
 from keras_spanbert.models.backbone import SpanBertBackbone, named_inputs
-from keras_spanbert.models.checkpoint_entries import Part, checked_entries, load_entries
+from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
 from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.keras_export import KerasExport
 from keras_spanbert.models.string_inputs import StringInputs
@@ -27,42 +27,54 @@ _LOG = logging.getLogger("keras_spanbert")
 
 
 class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task):
-    """A backbone with a head: loading of presets and checkpoints, and compiling.
+    """A backbone with a head, which loads presets and checkpoints and compiles itself.
 
-    A task's class says what shared code must know of it:
+    A task's class defines what shared code needs to know about it:
 
-    - `checkpoint_parts`: the tensors of its heads, as `Part`s; `parts_for`, where its
-      arguments choose heads.
-    - `huggingface_class`: the class of `transformers` that it becomes.
-    - `sharding_layout`: of its heads, for `keras.distribution.LayoutMap`.
-    - `arguments_for`: its arguments for a checkpoint's settings; `is_in`, whether a
-      checkpoint has its head.
+    - `tensor_groups`: the tensors of its heads, as `TensorGroup`s. `tensor_groups_for`,
+      if its arguments choose the heads.
+    - `huggingface_class`: the corresponding class of `transformers`.
+    - `sharding_layout`: layout of its heads, for `keras.distribution.LayoutMap`.
+    - `arguments_for`: its arguments for a checkpoint's settings. `is_in`: whether a
+      checkpoint contains its head.
     - `checkpoint_settings`: its settings for its own table of tensors.
     - `head_flops`: floating-point operations of its heads.
     - `serving_function`: its graph from strings to answers, and
-      `serving_endpoints` where it has several; `serves_heads`, whether that goes
-      through its heads.
+      `serving_endpoints` if it has several. `serves_heads`: whether the graph uses
+      its heads.
     - `preprocess`: strings to arrays, for `fit`, `evaluate` and `predict`.
-    - `scores`: labels of what an evaluation gives, by name; of `best_score`, a
-      name among them, more is better.
+    - `scores`: labels of the evaluation's scores in percent, by name. For
+      `best_score`, one of these names, higher is better.
+    - `loss_unit`: the unit of the training loss, for plots.
     - `progress_labels`: labels of compiled metrics that a run shows between evaluations.
-    - `describe`: what a run shows of a row of its history.
+    - `describe`: text that a run shows for a row of its history.
+    - `demo_page`: the function that builds its page of the demo from a model and a
+      name, as `"package.module:function"`. `None` if it has no page.
 
-    A constructor sets what `compile` reads before it calls `super().__init__`,
-    which compiles. Names that begin with one underscore may be Keras's own.
+    A constructor sets the attributes that `compile` reads before it calls
+    `super().__init__`, which compiles the model. Keras may use names that begin
+    with one underscore.
     """
 
     backbone_cls = SpanBertBackbone
-    checkpoint_parts: tuple[Part, ...] = ()
+    tensor_groups: tuple[TensorGroup, ...] = ()
     huggingface_class: str | None = None
     sharding_layout: dict[str, tuple] = {}
     serves_heads = True
     scores: dict[str, str] = {}
     best_score: str | None = None
+    loss_unit: str = "nats"
     progress_labels: dict[str, str] = {}
+    demo_page: str | None = None
 
     def __new__(cls, *args, **kwargs):
-        # Before the constructor makes the first variable.
+        backbone = kwargs.get("backbone", args[0] if args else None)
+        if getattr(backbone, "pooled_output", False):
+            raise ValueError(
+                "`backbone` must have `pooled_output=False`: tasks that need a pooler have their "
+                f"own. Received: backbone={backbone} with pooled_output=True"
+            )
+        # Must run before the constructor creates the first variable.
         distribution.add_layout(cls.sharding_layout)
         return super().__new__(cls, *args, **kwargs)
 
@@ -73,26 +85,33 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
 
     @classmethod
     def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
-        """Loads a keras-hub preset, of this task or of another one: see `from_preset`."""
+        """Loads a keras-hub preset of this or another task: see `from_preset`."""
         saved_as = presets.registered_task(preset) or object
         if saved_as is not cls and issubclass(cls, saved_as) and issubclass(saved_as, SpanBertTask):
             return cls._from_parent(saved_as, preset, load_weights, **kwargs)
         is_own = issubclass(saved_as, cls)
         if load_weights and os.path.isdir(preset) and not is_own:
             _LOG.warning(
-                "%s has no weights for the head of %s, which starts fresh", preset, cls.__name__
+                "%s has no weights for the head of %s, which starts from random weights",
+                preset,
+                cls.__name__,
             )
         if presets.has_tokenizer(preset) and "preprocessor" not in kwargs:
-            if presets.preprocessor_class(preset) != cls.preprocessor_cls.__name__:
-                # Of another task's preset, with settings that fit the backbone.
+            own = presets.registered_preprocessor(preset) or object
+            if not issubclass(own, cls.preprocessor_cls):
+                # Another task's preset has settings that fit the backbone.
                 kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(preset)
         name = (saved_as if is_own else cls).__name__
         kwargs.setdefault("dtype", presets.dtype_policy(preset, name))
+        if presets.has_pooled_output(preset) and "backbone" not in kwargs:
+            kwargs["backbone"] = cls.backbone_cls.from_keras_hub(
+                preset, load_weights, pooled_output=False, dtype=kwargs["dtype"]
+            )
         return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
 
     @classmethod
     def _from_parent(cls, parent, preset, load_weights, **kwargs):
-        """An object of a subclass, with what a preset has of the class it was saved as."""
+        """Creates an object of a subclass from a preset that was saved from its parent class."""
         known, all_names = (inspect.signature(c.__init__).parameters for c in (parent, cls))
         own = {n: kwargs.pop(n) for n in all_names if n in kwargs and n not in known}
         task = parent.from_keras_hub(preset, load_weights=load_weights, **kwargs)
@@ -107,9 +126,9 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
 
     @classmethod
     def from_checkpoint(cls, checkpoint, load_weights: bool = True, dtype=None, **kwargs):
-        """The encoder and what a `formats.Checkpoint` has of the head: see `from_preset`."""
-        parts = [cls.backbone_cls.checkpoint_part, *cls.parts_for(kwargs)]
-        entries = checked_entries(checkpoint, parts)
+        """Loads the encoder, and the head if the checkpoint has it: see `from_preset`."""
+        groups = [cls.backbone_cls.tensor_group, *cls.tensor_groups_for(kwargs)]
+        entries = select_entries(checkpoint, groups)
         has_backbone = "backbone" in kwargs
         if not has_backbone:
             with skip_initialization() if load_weights else contextlib.nullcontext():
@@ -122,7 +141,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
                     "%s has no vocabulary: the model has no preprocessor", checkpoint.source
                 )
             else:
-                # By the task's own arguments where they differ from the checkpoint's.
+                # The task's own arguments override the checkpoint's settings.
                 arguments = cls.preprocessor_cls.arguments_for({**checkpoint.config, **kwargs})
                 kwargs["preprocessor"] = cls.preprocessor_cls.from_checkpoint(
                     checkpoint, **arguments
@@ -134,54 +153,54 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
 
     @classmethod
     def is_in(cls, checkpoint) -> bool:
-        """Whether a `formats.Checkpoint` has the head of this task."""
-        return any(checkpoint.has(part.prefix) for part in cls.checkpoint_parts)
+        """Returns whether a `formats.Checkpoint` contains the head of this task."""
+        return any(checkpoint.has(group.prefix) for group in cls.tensor_groups)
 
     @classmethod
-    def parts_for(cls, arguments: dict) -> tuple[Part, ...]:
-        """The tensors of the heads that arguments of the class choose."""
-        return cls.checkpoint_parts
+    def tensor_groups_for(cls, arguments: dict) -> tuple[TensorGroup, ...]:
+        """Returns the tensors of the heads that arguments of the class choose."""
+        return cls.tensor_groups
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
-        """Arguments that fit a checkpoint's settings."""
+        """Returns arguments that fit a checkpoint's settings."""
         return {}
 
     def checkpoint_settings(self) -> dict:
-        """Settings of `transformers.BertConfig`, and others that its table of tensors needs."""
+        """Returns settings of `transformers.BertConfig` and others for its table of tensors."""
         return self.backbone.checkpoint_settings()
 
     def head_flops(self, num_predictions: int) -> float:
-        """Floating-point operations of the heads for one sequence, forward.
+        """Returns the FLOPs of the heads for one sequence in the forward pass.
 
         Args:
-            num_predictions: int. Masked positions of a sequence, of tasks that
-                have such.
+            num_predictions: int. Number of masked positions per sequence. Used
+                only by tasks with masked positions.
         """
         return 0.0
 
     @classmethod
     def describe(cls, row: dict) -> str:
-        """What a run shows of a row of its history."""
+        """Returns the text that a run shows for a row of its history."""
         shown = [f"{cls.scores[name]} {row[name]:.2f}" for name in cls.scores if name in row]
         return "  ".join([f"loss {row['loss']:.3f}", *shown])
 
     def serving_function(self, **kwargs) -> tuple[Callable, list]:
-        """The function of strings that a SavedModel serves, and its arguments' specifications."""
+        """Returns the function of strings that a SavedModel serves, and its input specs."""
         raise ValueError(f"{type(self).__name__} has no export for serving. Received: {kwargs}")
 
     @classmethod
     def can_be_served(cls) -> bool:
-        """Whether the class has something to serve."""
+        """Returns whether the class defines a serving function."""
         own = cls.serving_function, cls.serving_endpoints
         return own != (SpanBertTask.serving_function, SpanBertTask.serving_endpoints)
 
     def serving_endpoints(self, **kwargs) -> dict[str, tuple[Callable, list]]:
-        """What a SavedModel serves, by the names of its signatures."""
+        """Returns the functions that a SavedModel serves, by signature name."""
         return {"serving_default": self.serving_function(**kwargs)}
 
     def check_preprocessor(self) -> None:
-        """Raises a ValueError where strings cannot become inputs of the model."""
+        """Raises a `ValueError` if strings cannot become inputs of the model."""
         if self.preprocessor is None:
             raise ValueError("Strings need a preprocessor. Received: preprocessor=None")
         longest = self.backbone.max_sequence_length
@@ -192,18 +211,18 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
             )
 
     def untrained_heads(self) -> list[str]:
-        """Names of the heads that are as they were initialised: neither trained nor loaded."""
+        """Returns the names of heads that have neither been trained nor loaded."""
         now = self._head_checksums() if self._initial_heads else {}
-        # What has changed once need not be looked at again.
+        # A head that has changed once is not checked again.
         self._initial_heads = {n: c for n, c in self._initial_heads.items() if now.get(n) == c}
         return list(self._initial_heads)
 
     def warn_if_untrained(self) -> None:
-        """Warns of heads that have learned nothing: what they give is random."""
+        """Warns if heads are untrained, because their output is random."""
         heads = self.untrained_heads()
         if heads:
             _LOG.warning(
-                "WARNING: this %s has not been trained: what its %s gives is random. Call `fit`, "
+                "This %s has not been trained: the output of its %s is random. Call `fit`, "
                 "or load a preset or checkpoint with a trained head",
                 type(self).__name__,
                 " and ".join(heads),
@@ -217,15 +236,15 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         of_backbone = {id(weight) for weight in self.backbone.weights}
         checksums = {}
         for layer in self.layers:
-            # Kernels alone: biases may be set to the unigram distribution.
+            # Only kernels: biases may be initialized to the unigram distribution.
             kernels = [w for w in layer.weights if id(w) not in of_backbone and len(w.shape) > 1]
-            # Parts of what is spread over processes are on other hosts.
+            # Weights that are sharded over processes are partly on other hosts.
             if kernels and all(getattr(w.value, "is_fully_addressable", True) for w in kernels):
                 bytes_of_each = (keras.ops.convert_to_numpy(w).tobytes() for w in kernels)
                 checksums[layer.name] = zlib.crc32(b"".join(bytes_of_each))
         return checksums
 
-    # Keras's, for the arrays that strings were made into: keras-hub's would preprocess them.
+    # Keras's methods, for arrays that are already preprocessed. keras-hub's would preprocess them.
     def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
         batches.check_arrays(x)
@@ -242,14 +261,14 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
         batches.check_arrays(x)
         num_rows = batches.num_rows(x)
-        found = keras.Model.predict_on_batch(self, distribution.padded_to_shards(x, num_rows))
+        found = keras.Model.predict_on_batch(self, distribution.pad_to_batch_shards(x, num_rows))
         return keras.tree.map_structure(lambda array: array[:num_rows], found)
 
     def compile(self, *, jit_compile="auto", **kwargs):
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
-            jit_compile = False  # XLA is slower there.
-        # It knows the variables that were trainable when it was made.
-        object.__setattr__(self, "_exchanging", None)
+            jit_compile = False  # XLA is slower on CPUs.
+        # The old module holds the variables that were trainable when it was created.
+        object.__setattr__(self, "_ddp", None)
         super().compile(jit_compile=jit_compile, **kwargs)
 
     def __call__(self, inputs, *args, **kwargs):
@@ -257,39 +276,39 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         if kwargs.get("training") and distribution.num_torch_processes() > 1:
             tensors = keras.tree.flatten(inputs)
             if not any(isinstance(x, keras.KerasTensor) for x in tensors):
-                return self._exchanging_module()(inputs, *args, **kwargs)
+                return self._ddp_module()(inputs, *args, **kwargs)
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs, training=None, mask=None, **kwargs):
-        # JAX's steps come here.
+        # JAX train steps call this method directly.
         return super().call(named_inputs(self, inputs), training=training, mask=mask, **kwargs)
 
-    def _exchanging_module(self):
-        # In a list, since a module that holds itself cannot be walked.
-        module = self.__dict__.get("_exchanging")
+    def _ddp_module(self):
+        # Kept in a list, because a module that contains itself cannot be traversed.
+        module = self.__dict__.get("_ddp")
         if module is None:
-            module = [distribution.with_exchanged_gradients(self, super().__call__)]
-            object.__setattr__(self, "_exchanging", module)
+            module = [distribution.wrap_in_ddp(self, super().__call__)]
+            object.__setattr__(self, "_ddp", module)
         return module[0]
 
     def get_metrics_result(self):
-        with distribution.summed_over_processes(self.metrics):
+        with distribution.sync_metrics(self.metrics):
             return super().get_metrics_result()
 
     def get_config(self):
         config = super().get_config()
-        # The heads' layers take their policies from the backbone's, by their paths.
-        policy = policy_with_parts(self, self.backbone.dtype_policy)
+        # The layers of the heads take their policies from the backbone's policy map, by path.
+        policy = policy_with_quantization(self, self.backbone.dtype_policy)
         config["backbone"]["config"]["dtype"] = keras.dtype_policies.serialize(policy)
         return config
 
     def quantize(self, mode=None, config=None, filters=None, **kwargs) -> None:
-        """Quantizes backbone and head: see `keras.Model.quantize`."""
-        preprocessing = {id(layer) for layer in with_parts([self.preprocessor])}
+        """Quantizes the backbone and the head: see `keras.Model.quantize`."""
+        preprocessing = {id(layer) for layer in flatten_sublayers([self.preprocessor])}
         patterns = [filters] if isinstance(filters, str) else filters
 
         def is_chosen(layer):
-            if id(layer) in preprocessing:  # Keras would ask of it to be built.
+            if id(layer) in preprocessing:  # Keras would require them to be built.
                 return False
             if patterns is None or callable(patterns):
                 return patterns is None or patterns(layer)
@@ -298,24 +317,24 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         super().quantize(mode, config=config, filters=is_chosen, **kwargs)
 
     def compile_from_config(self, config):
-        # Keras does so itself only where `compile` is not overridden.
+        # Keras does this only if `compile` is not overridden.
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
-    # A preset is for others: the optimizer's state, twice the weights, stays with the run.
+    # Presets leave out the optimizer's state, which is twice as large as the weights.
     def save_task_weights(self, filepath):
-        keras.saving.save_weights(self, filepath, objects_to_skip=self._not_of_the_head())
+        keras.saving.save_weights(self, filepath, objects_to_skip=self._trackables_outside_heads())
 
     def load_task_weights(self, filepath):
-        keras.saving.load_weights(self, filepath, objects_to_skip=self._not_of_the_head())
+        keras.saving.load_weights(self, filepath, objects_to_skip=self._trackables_outside_heads())
 
-    def _not_of_the_head(self):
+    def _trackables_outside_heads(self):
         skipped = [self.backbone, *self.backbone.layers]
         return skipped if self.optimizer is None else [*skipped, self.optimizer]
 
 
-def weights_of(loss, weights: dict[str, float]) -> dict[str, float] | None:
-    """The weights of the outputs that `loss` has losses for; none where it is no dict."""
+def select_loss_weights(loss, weights: dict[str, float]) -> dict[str, float] | None:
+    """Returns the weights of the outputs with a loss in `loss`, or `None` if it is not a dict."""
     return {n: w for n, w in weights.items() if n in loss} if isinstance(loss, dict) else None
 
 

@@ -1,15 +1,15 @@
-"""The weights of a model as PyTorch's own code sees them."""
+"""Registers the weights of a model as PyTorch parameters."""
 
 import keras
 
 
 def register_parameters(model: keras.Model) -> None:
-    """Has PyTorch find a model's weights: `parameters`, `state_dict` and `load_state_dict`.
+    """Makes a model's weights visible to `parameters`, `state_dict` and `load_state_dict`.
 
-    On PyTorch, keras-hub's models set attributes around `torch.nn.Module` while
-    they are constructed, Keras's own table of parameters among them: the
-    module would have none, train none and load none, in silence. On the other
-    backends there is nothing to do.
+    On PyTorch, keras-hub's models set attributes without `torch.nn.Module` while
+    they are constructed, including Keras's own table of parameters. The module
+    would silently have no parameters to train or load. The other backends need
+    nothing.
 
     Args:
         model: `keras_hub.models.Backbone` or `keras_hub.models.Task`, at the

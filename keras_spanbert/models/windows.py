@@ -1,99 +1,99 @@
-"""Windows over long texts, as arithmetic on numbers of tokens.
+"""Computes windows over long texts from numbers of tokens.
 
-The body keeps to the part of the NumPy API that `numpy` and
-`tensorflow.experimental.numpy` share, so that preprocessors and a SavedModel cut
-the same ones. A window is some tokens (`[CLS]`, a question), a part of the text,
-and `[SEP]`.
+Uses only the part of the NumPy API that `numpy` and
+`tensorflow.experimental.numpy` share, so that preprocessors and a SavedModel
+make the same windows. A window consists of some tokens (`[CLS]`, a question), a
+span of the text, and `[SEP]`.
 
-Legend: N = texts, W = windows, L = tokens a window. All integers are int32.
+Legend: N = texts, W = windows, L = tokens per window. All integers are int32.
 """
 
 import collections
 
 import numpy as np
 
-from keras_spanbert.models.pairs import take
+from keras_spanbert.layers.array_functions import range_like, repeat, take
 
-Parts = collections.namedtuple(
-    "Parts",
+DocSpans = collections.namedtuple(
+    "DocSpans",
     [
-        "example",  # [W], the text
-        "before",  # [W], tokens before the part
-        "size",  # [W], the text's tokens
-        "first",  # [W], the part's first of them
-        "count",  # [W], and how many
+        "example",  # [W], index of the text
+        "before",  # [W], number of tokens before the span
+        "size",  # [W], number of tokens of the text
+        "first",  # [W], index of the span's first token in the text
+        "count",  # [W], number of tokens of the span
     ],
 )
 
 
-def parts(xp, before, sizes, length, stride):
-    """The parts of texts that the windows show, by text.
+def doc_spans(xp, before, sizes, length, stride):
+    """Splits texts into the spans that windows show, in the order of the texts.
 
     Args:
         xp: `numpy` or `tensorflow.experimental.numpy`.
-        before: `[N]`, tokens before the part in each text's windows.
-        sizes: `[N]`, tokens of the texts.
+        before: `[N]`, number of tokens before the span in each text's windows.
+        sizes: `[N]`, number of tokens of each text.
         length: int, L.
-        stride: int, tokens from a part's start to the next one's.
+        stride: int. Number of tokens from the start of a span to that of the next.
 
     Returns:
-        `Parts`.
+        `DocSpans`.
     """
     room = length - 1 - before
-    num_parts = 1 + xp.maximum(-(-(sizes - room) // stride), 0)
-    ends = xp.cumsum(num_parts, dtype=np.int32)
-    example = xp.repeat(_range_like(xp, sizes), num_parts)
-    part = _range_like(xp, example) - take(xp, ends - num_parts, example)
-    first = part * stride
+    num_spans = 1 + xp.maximum(-(-(sizes - room) // stride), 0)
+    ends = xp.cumsum(num_spans, dtype=np.int32)
+    example = repeat(xp, range_like(xp, sizes), num_spans)
+    span = range_like(xp, example) - take(xp, ends - num_spans, example)
+    first = span * stride
     size, before = take(xp, sizes, example), take(xp, before, example)
     count = xp.minimum(length - 1 - before, size - first)
-    return Parts(example, before, size, first, count)
+    return DocSpans(example, before, size, first, count)
 
 
-def is_max_context(xp, parts, length, stride, reach):
-    """Whether each token's context is at its largest in this window: bool `[W, L]`.
+def is_max_context(xp, spans, length, stride):
+    """Returns whether each token has its largest context in this window: bool `[W, L]`.
 
     Args:
-        xp: see `parts`.
-        parts: `Parts`.
+        xp: see `doc_spans`.
+        spans: `DocSpans`.
         length: int, L.
         stride: int.
-        reach: int. How many windows before and after may hold the same token.
     """
-    first, size = parts.first[:, None], parts.size[:, None]
-    room = length - 1 - parts.before[:, None]
-    token = xp.arange(length, dtype=np.int32)[None, :] - parts.before[:, None]
+    if xp is not np:
+        return _is_max_context(xp, spans, length, stride, (length - 3) // stride)
+    token = np.arange(length, dtype=np.int32)[None, :] - spans.before[:, None]
+    is_best = (token >= 0) & (token < spans.count[:, None])
+    beyond = spans.size + spans.before + 1 - length
+    several = np.flatnonzero(beyond > 0)  # Other texts have one window.
+    if several.size:
+        # Number of windows before and after that can contain the same token.
+        reach = min((length - 3) // stride, -(-int(beyond.max()) // stride))
+        some = DocSpans(*(x[several] for x in spans))
+        is_best[several] = _is_max_context(np, some, length, stride, reach)
+    return is_best
 
-    # A token's score in a part is its smaller context, left or right, and a
-    # hundredth of the part's size. The first part with the best score has it.
+
+def _is_max_context(xp, spans, length, stride, reach):
+    first, size = spans.first[:, None], spans.size[:, None]
+    room = length - 1 - spans.before[:, None]
+    token = xp.arange(length, dtype=np.int32)[None, :] - spans.before[:, None]
+
+    # A token's score in a span is its smaller context, left or right, plus a
+    # hundredth of the span's size. The first span with the best score is chosen.
     def score(token, count):
         context = xp.asarray(xp.minimum(token, count - 1 - token), dtype=np.float64)
         return context + 0.01 * xp.asarray(count, dtype=np.float64)
 
-    mine = score(token, parts.count[:, None])
-    is_best = (token >= 0) & (token < parts.count[:, None])
-    for parts_on in range(-reach, reach + 1):
-        shift = parts_on * stride
+    mine = score(token, spans.count[:, None])
+    is_best = (token >= 0) & (token < spans.count[:, None])
+    for offset in range(-reach, reach + 1):
+        shift = offset * stride
         exists = (first + shift >= 0) & (first + shift - stride + room < size)
         count = xp.minimum(room, size - first - shift)
         other = token - shift
         is_in = exists & (other >= 0) & (other < count)
-        if parts_on < 0:
+        if offset < 0:
             is_best &= ~(is_in & (score(other, count) >= mine))
-        elif parts_on > 0:
+        elif offset > 0:
             is_best &= ~(is_in & (score(other, count) > mine))
     return is_best
-
-
-def most_reach(room: int, stride: int) -> int:
-    """The `reach` that does for any text.
-
-    Args:
-        room: int. Most tokens of a text in a window.
-        stride: int.
-    """
-    return (room - 1) // stride
-
-
-def _range_like(xp, x):
-    return xp.cumsum(xp.ones_like(x), dtype=np.int32) - 1

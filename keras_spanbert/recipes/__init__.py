@@ -1,4 +1,4 @@
-"""`train.py` and `spanbert-train`: a recipe a task, flags in, files out."""
+"""The command-line interface: `train.py` and `spanbert-train`, with one recipe per task."""
 
 from keras_spanbert.recipes.run import main
 

@@ -1,16 +1,21 @@
-"""What the flags alone show to be wrong, before a backend is loaded or anything is read."""
+"""Checks that need only the flags. They run before a backend is loaded or data is read."""
 
-import importlib.util
+import collections
 import math
 import os
+import shlex
+from fractions import Fraction
 
 from keras_spanbert import stores
-from keras_spanbert.recipes.flags import FLAGS, NEW_MODEL_FLAGS, own_flags, resolve
-from keras_spanbert.recipes.names import BENCHMARKS, TASKS
+from keras_spanbert.optional import check_backend, check_installed
+from keras_spanbert.recipes.flags import FLAGS, own_flags, set_flags
+from keras_spanbert.recipes.names import NAMES, recipe
+from keras_spanbert.recipes.resume import recorded_run
+from keras_spanbert.recipes.shared_flags import NEW_MODEL_FLAGS
 
 # Flags that name files to read.
 INPUTS = ["train_data", "eval_data", "predict_data"]
-# What the bounds of absl, which are closed, do not say.
+# Rules that absl cannot express: its bounds are inclusive.
 _RULES = {
     "dropout": ("in [0, 1)", lambda x: x < 1.0),
     "attention_dropout": ("in [0, 1)", lambda x: x < 1.0),
@@ -19,17 +24,18 @@ _RULES = {
     "initializer_range": ("above 0", lambda x: x > 0.0),
     "sequence_length": ("at least 3: [CLS], a token, [SEP]", lambda x: x >= 3),
 }
-# Keras takes no seed beyond; of everything else, so many would not fit a machine.
-_LARGEST = 2**32
+# Keras accepts seeds below this. No other number can be as large on a real machine.
+_INT_LIMIT = 2**32
 
 
 def check() -> None:
-    """Raises a ValueError for what any recipe's flags show to be wrong by themselves."""
+    """Checks the flags that all recipes share. Raises `ValueError` if one is wrong."""
+    check_backend()
     for flag in own_flags():
         if isinstance(flag.value, float):
             check_value(flag.name, math.isfinite(flag.value), "a finite number")
         elif isinstance(flag.value, int):
-            check_value(flag.name, flag.value < _LARGEST, f"below {_LARGEST}")
+            check_value(flag.name, flag.value < _INT_LIMIT, f"below {_INT_LIMIT}")
     for name, (rule, holds) in _RULES.items():
         if FLAGS[name].value is not None:
             check_value(name, holds(FLAGS[name].value), rule)
@@ -46,50 +52,67 @@ def check() -> None:
 
 
 def _check_flags_of_tasks():
-    """Raises a ValueError where a flag is given that is of another task alone."""
-    tasks = {task.replace("_", " ").capitalize(): (task,) for task in TASKS}
-    tasks.update({"Labelled data": tuple(BENCHMARKS), "Masking": ("pretrain", "prepare")})
+    """Raises `ValueError` if a flag is given that belongs to other tasks."""
+    tasks = collections.defaultdict(list)
+    for task in NAMES:
+        for group in [task.replace("_", " ").capitalize(), *getattr(recipe(task), "GROUPS", ())]:
+            tasks[group].append(task)
     for group, of_tasks in tasks.items():
         for flag in FLAGS.get_flags_for_module(group) if FLAGS.task not in of_tasks else []:
             if flag.present:
                 raise ValueError(
-                    f"`--{flag.name}` is of --task={' or '.join(of_tasks)}. Received: "
-                    f"{shown(flag.name)} with --task={FLAGS.task}"
+                    f"`--{flag.name}` belongs to --task={' or '.join(of_tasks)}. Received: "
+                    f"{format_flags(flag.name)} with --task={FLAGS.task}"
                 )
 
 
+def matching_files(name: str) -> list[str]:
+    """Returns the files that match the globs of a flag."""
+    return [path for pattern in FLAGS[name].value or [] for path in stores.find(pattern)]
+
+
 def check_value(name: str, is_right: bool, rule: str) -> None:
-    """Raises a ValueError that names a flag, its rule and its value, where it is not right."""
+    """Raises `ValueError` with the flag, the rule and the value if `is_right` is false."""
     if not is_right:
-        raise ValueError(f"`--{name}` must be {rule}. Received: {shown(name)}")
+        raise ValueError(f"`--{name}` must be {rule}. Received: {format_flags(name)}")
 
 
-def shown(*names: str) -> str:
-    """Flags as a command line has them, for messages."""
-    return ", ".join(FLAGS[name].serialize() or f"no --{name}" for name in names)
+def format_flags(*names: str) -> str:
+    """Returns flags as they are typed on a command line, for messages."""
+    return ", ".join(_format_flag(FLAGS[name]) or f"no --{name}" for name in names)
 
 
-def refuse(*names: str) -> None:
-    """Raises a ValueError where a flag is given that the task does nothing with."""
+def _format_flag(flag):
+    name, equals, value = flag.serialize().partition("=")
+    return name + equals + (value if value.split() == [value] else value and shlex.quote(value))
+
+
+def reject_flags(*names: str) -> None:
+    """Raises `ValueError` if one of these flags is given: the task does not use them."""
     for name in names:
         if FLAGS[name].value:
-            raise ValueError(f"--task={FLAGS.task} takes no --{name}. Received: {shown(name)}")
+            raise ValueError(
+                f"--task={FLAGS.task} does not use --{name}. Received: {format_flags(name)}"
+            )
 
 
-def steps_of(num_examples: int, steps: int | None) -> int:
-    """The steps of a run: of --epochs where it is given, else --steps, else `steps`."""
-    if FLAGS.epochs:
-        return max(1, FLAGS.epochs * num_examples // FLAGS.batch_size)
+def num_steps(steps_per_epoch: int | Fraction, steps: int | None = None) -> int:
+    """Returns the number of steps of a run: from --epochs, else --steps, else `steps`.
+
+    A resumed run keeps the number of steps that it started with.
+    """
+    if FLAGS.epochs and not recorded_run():
+        return max(1, int(FLAGS.epochs * steps_per_epoch))
     return FLAGS.steps or steps
 
 
 def check_steps(steps: int, eval_every: int | None = None) -> None:
-    """Raises a ValueError where flags do not fit the steps of the run.
+    """Checks the flags that depend on the number of steps. Raises `ValueError` if one is wrong.
 
     Args:
         steps: int.
-        eval_every: int. Steps between evaluations. Defaults to `None`: not
-            known, unless by the flag.
+        eval_every: int. Number of steps between evaluations. Defaults to `None`:
+            the value of --eval_every, if it is given.
     """
     eval_every = min(steps, eval_every or FLAGS.eval_every or steps)
     for name in ["warmup_steps", "gradient_accumulation"]:
@@ -105,17 +128,14 @@ def check_steps(steps: int, eval_every: int | None = None) -> None:
 def _check_training():
     if FLAGS["steps"].present and FLAGS["epochs"].present:
         raise ValueError(
-            "`--steps` and `--epochs` exclude each other. Received: "
+            "`--steps` and `--epochs` cannot both be given. Received: "
             f"--steps={FLAGS.steps} --epochs={FLAGS.epochs}"
         )
-    if FLAGS.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise ValueError(
-            "`--tensorboard` takes TensorBoard (pip install keras-spanbert[train]). Received: no "
-            "package tensorboard"
-        )
+    if FLAGS.tensorboard:
+        check_installed("tensorboard", "`--tensorboard`")
     if FLAGS.steps_per_execution > 1 and os.environ.get("KERAS_BACKEND") == "torch":
         raise ValueError(
-            "`--steps_per_execution` takes TensorFlow or JAX. Received: "
+            "`--steps_per_execution` needs the TensorFlow or JAX backend. Received: "
             f"--steps_per_execution={FLAGS.steps_per_execution} with KERAS_BACKEND=torch"
         )
     if FLAGS.steps and not FLAGS.epochs:
@@ -126,12 +146,13 @@ def _check_model():
     for name in NEW_MODEL_FLAGS if FLAGS.preset else []:
         if FLAGS[name].present:
             raise ValueError(
-                f"`--{name}` is for new models. Received: {shown(name)} with {shown('preset')}"
+                f"`--{name}` applies only to new models. Received: {format_flags(name)} with "
+                f"{format_flags('preset')}"
             )
-        resolve(**{name: None})
+        set_flags(**{name: None})
     is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
     if FLAGS.preset and not is_handle and not stores.exists(FLAGS.preset):
         raise ValueError(
             "`--preset` must be a preset or a checkpoint. Received: "
-            f"--preset={FLAGS.preset}, nothing there"
+            f"{format_flags('preset')}, which does not exist"
         )

@@ -1,39 +1,94 @@
-"""`--task=classification`: texts, or pairs of them, and their classes or numbers."""
+"""`--task=classification`: classifies texts or pairs of texts, or predicts a number for them."""
 
+import itertools
 import os
 
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import check_value
+from keras_spanbert.recipes.checks import check_value, format_flags
 from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.run import Run
-from keras_spanbert.recipes.terminal import log, user_input
+from keras_spanbert.recipes.terminal import exit_on_user_error, log
+from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6}
+GROUPS = ("Labelled data",)
+BENCHMARKS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
+_BY_BENCHMARK = "left out with --benchmark, which sets it"
 _EPOCHS = 3
 _LEARNING_RATE = 2e-5
 
-string, integer, number, boolean, strings, choice = group("Classification")
-string("text_pair_column", None, "Column of a second text. Default: none.")
-boolean("regression", False, "Whether labels are numbers to predict.")
+string, integer, number, boolean, strings, choice = group(
+    "Classification", "only for --task=classification, without --benchmark."
+)
+columns.explain_benchmarks("classification", BENCHMARKS)
+string("text_pair_column", None, "Column of a second text. Default: no second text.")
+boolean("regression", False, "Predict a number for each text. The labels must be numbers.")
+boolean(
+    "multi_label",
+    False,
+    "Predict any number of labels per text. In .jsonl files the label column holds a list; in "
+    "other files the labels of a text are separated by --label_separator. Needed only for "
+    "training: a preset keeps its own setting.",
+)
+string(
+    "label_separator",
+    "|",
+    "Separator between the labels of a text in .csv and .tsv files, with --multi_label.",
+)
+choice(
+    "selection_metric",
+    None,
+    ["accuracy", "macro_f1"],
+    "The score on --eval_data that selects the best checkpoint and compares the runs of --grid and "
+    "--num_seeds. Not for --benchmark and --regression, which have scores of their own. Default: "
+    "accuracy, or micro F1 with --multi_label.",
+)
 
 
 def check() -> None:
-    """Raises a ValueError for what the flags alone show to be wrong."""
+    """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check("classification")
+    columns.check(BENCHMARKS)
     if FLAGS.benchmark == "ax":
         check_value("benchmark", not FLAGS.train_data and not FLAGS.eval_data, "for --predict_data")
     if FLAGS.benchmark:
-        check_value("regression", not FLAGS.regression, "without --benchmark, which knows")
+        check_value("regression", not FLAGS.regression, _BY_BENCHMARK)
+        check_value("multi_label", not FLAGS.multi_label, _BY_BENCHMARK)
+    if FLAGS.multi_label and FLAGS.regression:
+        raise ValueError(
+            "`--multi_label` and `--regression` cannot both be given. Received: "
+            + format_flags("multi_label", "regression")
+        )
+    check_value("label_separator", FLAGS.label_separator, "a non-empty string")
+    if FLAGS.benchmark or FLAGS.regression:
+        check_value(
+            "selection_metric",
+            not FLAGS.selection_metric,
+            "left out with --benchmark and --regression",
+        )
+    if FLAGS.selection_metric:
+        check_value("selection_metric", FLAGS.eval_data, "given together with --eval_data")
+    if FLAGS.train_data or FLAGS.benchmark or FLAGS.regression:  # Otherwise the preset decides.
+        _check_separator(FLAGS.multi_label)
+
+
+def _check_separator(is_used):
+    is_right = is_used or not FLAGS["label_separator"].present
+    check_value("label_separator", is_right, "given together with --multi_label")
+
+
+def prediction_extensions() -> tuple[str, ...]:
+    """Returns the file extensions that `--predictions` may have."""
+    return (".tsv",) if FLAGS.benchmark else columns.EXTENSIONS
 
 
 def run(run: Run) -> None:
-    """Trains where there is data to train on, evaluates, classifies, exports."""
+    """Trains, evaluates, predicts and exports, as the flags ask."""
     fine_tuning.fine_tune(
         run,
         _build,
         _read,
-        fine_tuning.length_grouped,
+        fine_tuning.length_grouped_stream,
         _evaluate,
         _predict,
         learning_rate=_LEARNING_RATE,
@@ -43,7 +98,7 @@ def run(run: Run) -> None:
 
 
 def _classes(examples):
-    """The classes of the examples to train on, as arguments of the model."""
+    """Returns the classes of the training examples, as arguments of the model."""
     from keras_spanbert.metrics.glue import CLASSES
 
     if FLAGS.benchmark:
@@ -51,13 +106,16 @@ def _classes(examples):
     elif FLAGS.regression:
         names = None
     else:
-        names = sorted({example["label"] for example in examples}, key=_natural)
-        columns.check_labels(names, "classes")
-    return {"num_classes": 1} if names is None else {"class_names": list(names)}
+        labels = [example["label"] for example in examples]
+        labels = itertools.chain.from_iterable(labels) if FLAGS.multi_label else labels
+        names = sorted(set(labels), key=_natural_sort_key)
+        columns.check_labels(names, "class", "classes", least=1 if FLAGS.multi_label else 2)
+    labels = {"num_classes": 1} if names is None else {"class_names": list(names)}
+    return {**labels, "multi_label": FLAGS.multi_label}
 
 
-def _natural(name):
-    """Orders numbers by their value, before other names."""
+def _natural_sort_key(name):
+    """Returns a sort key: numbers by their value, then other names."""
     is_number = name.isascii() and name.isdecimal()
     return (0, int(name), name) if is_number else (1, 0, name)
 
@@ -68,8 +126,21 @@ def _build(**arguments):
     model = fine_tuning.build_model(ks.SpanBertTextClassifier, **arguments)
     if FLAGS.regression and not model.is_regression:
         raise ValueError(
-            "`--regression` takes a preset of one class, or --train_data. Received: "
-            f"--preset={FLAGS.preset}, of {model.num_classes} classes"
+            "`--regression` needs a preset with one output, or --train_data. Received: "
+            f"{format_flags('preset')}, with {model.num_classes} classes"
+        )
+    if FLAGS.multi_label and not model.multi_label:
+        raise ValueError(
+            "`--multi_label` needs a multi-label preset, or --train_data to train one. Received: "
+            f"--preset={FLAGS.preset}, with one label per text"
+        )
+    _check_separator(model.multi_label)
+    if FLAGS.selection_metric and model.is_regression:
+        check_value("selection_metric", False, "left out with a preset that predicts numbers")
+    if model.multi_label and FLAGS.predictions and not FLAGS.predictions.endswith(".jsonl"):
+        name = next((name for name in model.class_names if FLAGS.label_separator in name), None)
+        check_value(
+            "label_separator", name is None, f"absent from all labels of a table; {name!r} has it"
         )
     return model
 
@@ -81,8 +152,9 @@ def _read(paths, flag, model):
     if FLAGS.benchmark:
         if model is not None:
             model.check_task(FLAGS.benchmark)
-        return glue.read(paths, FLAGS.benchmark, _split(paths[0], flag))
+        return glue.read(paths, FLAGS.benchmark, _glue_split(paths[0], flag))
     is_regression = FLAGS.regression if model is None else model.is_regression
+    multi_label = FLAGS.multi_label if model is None else model.multi_label
     return read_texts(
         paths,
         text=FLAGS.text_column,
@@ -92,11 +164,12 @@ def _read(paths, flag, model):
         needs_labels=flag != "predict_data",
         labels=None if model is None or is_regression else model.class_names,
         is_regression=is_regression,
+        label_separator=FLAGS.label_separator if multi_label else None,
     )
 
 
-def _split(path, flag):
-    """The split whose columns a file of GLUE has: that of its name, else of its flag's data."""
+def _glue_split(path, flag):
+    """Returns the GLUE split of a file: from its name, else from its flag. It sets the columns."""
     from keras_spanbert.data.glue import splits_of
 
     name = os.path.basename(path).partition(".")[0]
@@ -108,21 +181,32 @@ def _split(path, flag):
 
 
 def _evaluate(model, examples):
-    return model.evaluate_texts(examples, FLAGS.benchmark, FLAGS.batch_size)
+    return model.evaluate_texts(examples, FLAGS.benchmark, FLAGS.batch_size, FLAGS.selection_metric)
 
 
 def _predict(model, examples):
     from keras_spanbert.data import glue
 
     found = model.classify(examples, batch_size=FLAGS.batch_size)
-    with user_input():
+    with exit_on_user_error():
         if FLAGS.benchmark:
             name = "score" if model.is_regression else "label"
             predictions = [answer[name] for answer in found]
             glue.write_predictions(FLAGS.predictions, FLAGS.benchmark, examples, predictions)
         else:
-            rows = [{"id": example["id"], **answer} for example, answer in zip(examples, found)]
-            for row in rows:
-                row.pop("scores", None)
-            columns.write_rows(rows)
-    log(f"Wrote the predictions of {len(found):,} texts to {FLAGS.predictions}")
+            rows = map(_labels_and_scores if model.multi_label else _label_and_score, found)
+            columns.write_rows([{"id": e["id"], **row} for e, row in zip(examples, rows)])
+    log(f"Wrote the predictions of {format_count(len(found), 'text')} to {FLAGS.predictions}")
+
+
+def _label_and_score(answer):
+    """Returns the label and its score, without the probabilities of the other classes."""
+    return {name: value for name, value in answer.items() if name != "scores"}
+
+
+def _labels_and_scores(answer):
+    """Returns the labels and their probabilities: lists for .jsonl, joined strings for tables."""
+    row = {"labels": answer["labels"], "scores": [answer["scores"][n] for n in answer["labels"]]}
+    if FLAGS.predictions.endswith(".jsonl"):
+        return row
+    return {name: FLAGS.label_separator.join(map(str, values)) for name, values in row.items()}

@@ -1,65 +1,85 @@
-"""What recipes of labelled data share: released layouts, columns of one's own, predictions."""
+"""Code shared by the recipes of labelled data: benchmarks, columns and predictions."""
 
 import os
 
 from keras_spanbert.recipes.checks import check_value
 from keras_spanbert.recipes.flags import FLAGS, group
-from keras_spanbert.recipes.names import BENCHMARKS
 from keras_spanbert.recipes.terminal import log
+from keras_spanbert.wording import format_count
 
-# Endings of what predictions are written to, where no benchmark says its own.
-ENDINGS = (".csv", ".tsv", ".jsonl")
-_MOST_LABELS = 20  # That are shown.
+# Endings of --predictions without --benchmark.
+EXTENSIONS = (".csv", ".tsv", ".jsonl")
+_MAX_LABELS = 20  # The largest number of labels in the log.
 
-string, integer, number, boolean, strings, choice = group("Labelled data")
-choice(
+string, integer, number, boolean, strings, choice = group(
+    "Labelled data",
+    "only for tasks that learn from tables with labels, such as classification.",
+)
+string(
     "benchmark",
     None,
-    [name for names in BENCHMARKS.values() for name in names],
-    "The released data set whose files they are, in its layout, with its scores, predictions in "
-    "the form that it takes. Default: columns of your own.",
+    "Name of the public data set that the files come from. They are read in its format and scored "
+    "with its official metric, and predictions are written in its submission format. Not for "
+    "token classification. Default: none; the files are your own tables, with the columns that "
+    "the flags below name.",
 )
-string("text_column", "text", "Column of the text in .csv, .tsv and .jsonl.")
-string("label_column", None, "Column of the label. Default: label, relation or tags.")
-string("id_column", None, "Column of an id, for --predictions. Default: the number of the row.")
+string(
+    "text_column",
+    "text",
+    "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
+    "classification expects words (--words_column) unless this flag is given.",
+)
+string(
+    "label_column",
+    None,
+    "Column of the label. Default: label. For relation extraction: relation. For token "
+    "classification: tags, or entities with --text_column. In files with one word per line, give "
+    "the number of the column, counted from 0, or from the end with negative numbers. Default "
+    "there: -1, the last column.",
+)
+string(
+    "id_column",
+    None,
+    "Column of an ID that is copied to --predictions. Default: none; the number of the row is the "
+    "ID.",
+)
 
 
-def check(task: str, endings: tuple[str, ...] = ENDINGS) -> None:
-    """Raises a ValueError where --benchmark or --predictions do not fit the task.
+def explain_benchmarks(task: str, names: tuple[str, ...]) -> None:
+    """Adds the values of `--benchmark` for a task to the help."""
+    FLAGS["benchmark"].help += f" For --task={task}: {', '.join(names)}."
 
-    Args:
-        task: string.
-        endings: of --predictions, where there is no benchmark.
-    """
-    known = BENCHMARKS[task]
+
+def check(known: tuple[str, ...]) -> None:
+    """Raises a `ValueError` if `--benchmark` is not one of `known`, the task's values."""
     if FLAGS.benchmark is not None:
-        rule = f"of {task}: one of {', '.join(known)}" if known else f"none with --task={task}"
+        of_task = f"one of {', '.join(known)} with --task={FLAGS.task}"
+        rule = of_task if known else f"left out with --task={FLAGS.task}"
         check_value("benchmark", FLAGS.benchmark in known, rule)
-    elif FLAGS.predictions:
-        check_value(
-            "predictions",
-            FLAGS.predictions.endswith(endings),
-            f"a file that ends in {', '.join(endings)}",
-        )
 
 
-def check_labels(names: list[str], what: str) -> None:
-    """Tells the labels of the data to train on, of which there must be two or more.
+def check_labels(names: list[str], what: str, plural: str | None = None, least: int = 2) -> None:
+    """Logs the labels of the training data, after checking that there are enough.
 
     Args:
         names: list of strings.
-        what: string, what the task calls them.
+        what, plural: strings. The task's word for a label: see `format_count`.
+        least: int. The smallest number of labels, 1 or 2. Defaults to `2`.
+
+    Raises:
+        ValueError: if there are fewer labels.
     """
-    if len(names) < 2:
+    if len(names) < least:
         raise ValueError(
-            f"`--train_data` must have two labels or more. Received: {', '.join(names)} alone"
+            f"`--train_data` must have {['one', 'two'][least - 1]} or more labels. Received: "
+            + (f"only {', '.join(names)}" if names else "none")
         )
-    shown = ", ".join(names[:_MOST_LABELS]) + (", ..." if names[_MOST_LABELS:] else "")
-    log(f"{len(names)} {what}: {shown}")
+    shown = ", ".join(names[:_MAX_LABELS]) + (", ..." if names[_MAX_LABELS:] else "")
+    log(f"{format_count(len(names), what, plural)}: {shown}")
 
 
 def write_rows(rows: list[dict]) -> None:
-    """Writes predictions, a row each, in the form that the ending of --predictions names."""
+    """Writes predictions, one per row, in the format given by the ending of --predictions."""
     from keras_spanbert import files
 
     ending = os.path.splitext(FLAGS.predictions)[1]

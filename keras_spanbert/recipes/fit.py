@@ -1,117 +1,119 @@
-"""The one loop: optimizer, checkpoint, report, `fit`, saving and exporting, for every recipe."""
+"""The training loop of all recipes: optimizer, checkpoint, report, `fit`, saving, export."""
 
 import hashlib
-import importlib.util
-import os
 import shlex
 import sys
 
 import keras
 
 from keras_spanbert import files, stores
-from keras_spanbert.recipes.checks import check_steps, steps_of
-from keras_spanbert.recipes.endings import told_in_a_line
+from keras_spanbert.optional import missing
+from keras_spanbert.recipes.checks import check_steps, num_steps
+from keras_spanbert.recipes.errors import exit_on_training_error
 from keras_spanbert.recipes.estimate import log_estimate
-from keras_spanbert.recipes.flags import FLAGS, resolve
-from keras_spanbert.recipes.plan import Plan
+from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.resume import identity
 from keras_spanbert.recipes.run import Run, exit_process
 from keras_spanbert.recipes.terminal import (
+    exit_on_user_error,
     log,
     stop_on_signals,
-    user_input,
 )
+from keras_spanbert.recipes.training_settings import TrainingSettings
 from keras_spanbert.runs import cost, fallback
 from keras_spanbert.runs.profile import FIRST_STEP, Profile
 from keras_spanbert.runs.reports import TrainingReport
 from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint
 from keras_spanbert.serving import export_saved_model
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
+from keras_spanbert.wording import format_count
 
 
-def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
-    """Trains a model by the flags and saves it.
+def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingReport, dict]:
+    """Trains a model as the flags say, and saves it.
 
     Returns:
-        The model that was saved, the report, and the metrics. Of several
-        processes only the first one returns.
+        The saved model, the report and the metrics. With several processes, only
+        the first one returns.
     """
-    model, distribution = plan.model, run.distribution
+    model, distribution = settings.model, run.distribution
 
     def save():
         with distribution.local(model) as local:
             if run.is_main:
-                with files.added_to_folder(run.folder.path) as folder:
+                with files.add_to_folder(run.folder.path) as folder:
                     local.save_to_preset(folder)
                     run.folder.add_preset(folder)
 
     def evaluate():
         with distribution.local(model) as local:
-            return plan.evaluate(local)
+            return settings.evaluate(local)
 
     # === Optimizer, report and checkpoint ===
-    with user_input():
+    with exit_on_user_error():
         if FLAGS.export and not type(model).can_be_served():
             raise ValueError(
-                f"`--export` is for models that can be served. Received: {type(model).__name__}"
+                f"`--export` needs a model that can be served. Received: {type(model).__name__}"
             )
-        steps, eval_every = _set_steps(plan)
+        steps, eval_every = _set_steps(settings)
         with distribution.scope():
-            optimizer = _optimizer(distribution, plan, steps)
-        timed, step_cost = _step_cost(distribution, plan)
+            optimizer = _optimizer(distribution, settings, steps)
+        timed, step_cost = _step_cost(distribution, settings)
         report = TrainingReport(
             run.path("history.csv") if run.is_main else None,
             steps,
-            FLAGS.batch_size * plan.sequences * FLAGS.sequence_length,
+            FLAGS.batch_size * settings.sequences * FLAGS.sequence_length,
             step_cost,
             run.path("tensorboard") if FLAGS.tensorboard and run.is_main else None,
             model.describe,
-            evaluate if plan.evaluate else None,
+            evaluate if settings.evaluate else None,
             model.best_score,
             save,
             model.progress_labels,
         )
-        checkpoint = _checkpoint(run, plan, report)
+        checkpoint = _checkpoint(run, settings, report)
         if run.is_main:
-            files.remove_partial(run.folder.path)  # Locked, so of no other run that is going on.
+            files.remove_partial(run.folder.path)  # The folder is locked: no other run uses it.
             run.write_record()
-            for name, value in plan.files.items():
+            for name, value in settings.files.items():
                 files.write_json(run.path(name), value)
             run.folder.publish()
-    log(f"{model.count_params():,} parameters, {steps:,} steps")
+    log(f"{model.count_params():,} parameters, {format_count(steps, 'step')}")
     if run.is_main and checkpoint.step < steps:
-        log_estimate(plan, steps - checkpoint.step, distribution.num_devices)
+        log_estimate(settings, steps - checkpoint.step, distribution.num_devices)
 
     # === Fit ===
     with distribution.scope():
         model.compile(optimizer, **_compile_arguments())
-    with told_in_a_line(distribution, checkpoint, report) as interruption:
-        if plan.evaluate_first and not report.rows:
+    with exit_on_training_error(distribution, checkpoint, report) as interruption:
+        if settings.evaluate_first and not report.rows:
             log("Evaluating before training")
             logs = model.evaluate(
-                plan.validation, callbacks=[interruption], verbose=0, return_dict=True
+                settings.validation, callbacks=[interruption], verbose=0, return_dict=True
             )
             report.record_start(logs)
-        # Before the checkpoint, which may be of nothing newer than what is there.
+        # Copy the reports first: a checkpoint must not be newer than the copied reports.
         copies = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: run.folder.publish())
-        profiles = [Profile(run.path("profile"), FLAGS.profile)] if FLAGS.profile else []
+        profiles = (
+            [Profile(run.path("profile"), FLAGS.profile_steps)] if FLAGS.profile_steps else []
+        )
         model.fit(
-            timed(distribution.dataset(plan.stream)),
+            timed(distribution.dataset(settings.stream)),
             epochs=-(-steps // eval_every),
             steps_per_epoch=eval_every,
-            validation_data=plan.validation,
+            validation_data=settings.validation,
             callbacks=[report, copies, checkpoint, *profiles, interruption],
-            shuffle=False,  # The dataset is shuffled.
+            shuffle=False,  # The dataset is already shuffled.
             verbose=0,  # The report shows progress.
         )
     if interruption.signal:
-        log(f"Interrupted at step {report.step:,} of {steps:,}: saving what there is")
-        with user_input():
+        log(f"Interrupted at step {report.step:,} of {steps:,}. Saving a checkpoint")
+        with exit_on_user_error():
             checkpoint.save()
             checkpoint.wait()
 
     # === Save ===
-    with user_input(OSError):
+    with exit_on_user_error(OSError):
         if not report.best:
             save()
     with distribution.local(model) as local:
@@ -119,30 +121,32 @@ def fit(run: Run, plan: Plan) -> tuple[keras.Model, TrainingReport, dict]:
     distribution.close()
     if not run.is_main:
         exit_process(interruption.signal)
-    metrics = {"steps": report.step, "seconds": round(report.seconds(), 1), **plan.metrics(report)}
-    with user_input(OSError):
+    metrics = {
+        "steps": report.step,
+        "seconds": round(report.seconds(), 1),
+        **settings.metrics(report),
+    }
+    with exit_on_user_error(OSError):
         files.write_json(run.path("metrics.json"), metrics)
-        if importlib.util.find_spec("matplotlib") is None:
-            log("No plots: matplotlib is not installed (pip install keras-spanbert[train])")
+        if message := missing("matplotlib", "drawing them"):
+            log(f"No plots: {message}")
         else:
-            plan.plot(report)
+            settings.plot(report)
         run.folder.publish()
     if interruption.signal:
-        more = f"--resume --output={shlex.quote(run.output)} goes on"
+        more = f"--resume --output={shlex.quote(run.output)} continues"
         log(f"Saved step {report.step:,} to {run.output}; {more}")
         sys.exit(128 + interruption.signal)
-    stop_on_signals(f"after training, the preset is in {run.output}")
+    stop_on_signals(f"after training. The preset is in {run.output}")
     if report.best:
         model = type(model).from_preset(run.folder.path, dtype=FLAGS.dtype)
     return model, report, metrics
 
 
 def export(model: keras.Model, **kwargs) -> None:
-    """Writes the next version of a model for TF Serving, if --export asks for it."""
+    """Writes the model as the next version for TensorFlow Serving, if --export is given."""
     if not FLAGS.export:
         return
-    if not stores.is_store(FLAGS.export):
-        os.makedirs(FLAGS.export, exist_ok=True)
     versions = [int(name) for name in stores.entries(FLAGS.export) if name.isdecimal()]
     path = stores.join(FLAGS.export, str(1 + max(versions, default=0)))
     stop_on_signals("before the SavedModel was written", clean_up=True)
@@ -150,34 +154,35 @@ def export(model: keras.Model, **kwargs) -> None:
     log(f"Wrote the SavedModel {path}")
 
 
-def _set_steps(plan):
-    steps = steps_of(plan.num_examples, plan.steps)
-    eval_every = min(steps, FLAGS.eval_every or plan.eval_every or -(-steps // 10))
-    resolve(
+def _set_steps(settings):
+    steps = num_steps(settings.steps_per_epoch, settings.steps)
+    eval_every = min(steps, FLAGS.eval_every or settings.eval_every or -(-steps // 10))
+    rate = settings.learning_rate if FLAGS.learning_rate is None else FLAGS.learning_rate
+    set_flags(
         steps=steps,
         eval_every=eval_every,
         warmup_steps=steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps,
-        learning_rate=plan.learning_rate if FLAGS.learning_rate is None else FLAGS.learning_rate,
+        learning_rate=rate,
     )
     check_steps(steps, eval_every)
-    if FLAGS.profile and steps <= FIRST_STEP:
+    if FLAGS.profile_steps and steps <= FIRST_STEP:
         raise ValueError(
-            f"`--profile` must be of a run of more than {FIRST_STEP} steps, behind which it "
-            f"traces. Received: --profile={FLAGS.profile} with {steps:,} steps"
+            f"`--profile_steps` needs a run of more than {FIRST_STEP} steps: tracing starts "
+            f"after them. Received: --profile_steps={FLAGS.profile_steps} with {steps:,} steps"
         )
     return steps, eval_every
 
 
-def _optimizer(distribution, plan, steps):
+def _optimizer(distribution, settings, steps):
     if FLAGS.gradient_accumulation > 1 and not distribution.feeds_in_loop:
         raise ValueError(
-            "`--gradient_accumulation` takes JAX, PyTorch or one device. Received: "
-            f"{FLAGS.gradient_accumulation} on {distribution.num_devices} devices of TensorFlow"
+            "`--gradient_accumulation` needs JAX, PyTorch or a single device. Received: "
+            f"{FLAGS.gradient_accumulation} on {distribution.num_devices} devices with TensorFlow"
         )
-    if plan.optimizer:
-        return plan.optimizer(steps)
+    if settings.optimizer:
+        return settings.optimizer(steps)
     return AdamW(
-        # Keras counts batches here, not updates.
+        # The schedule counts batches, not updates.
         LinearWarmupDecay(FLAGS.learning_rate, FLAGS.warmup_steps, steps),
         weight_decay=FLAGS.weight_decay,
         beta_2=FLAGS.beta_2,
@@ -188,7 +193,7 @@ def _optimizer(distribution, plan, steps):
 
 
 def accumulated_steps() -> int | None:
-    """Batches whose gradients make an update, as Keras's optimizers take it: `None` for one."""
+    """Returns the number of batches per update for a Keras optimizer, `None` for one."""
     return FLAGS.gradient_accumulation if FLAGS.gradient_accumulation > 1 else None
 
 
@@ -200,33 +205,33 @@ def _compile_arguments():
     }
 
 
-def _step_cost(distribution, plan):
-    """What times the dataset, and `StepCost`."""
+def _step_cost(distribution, settings):
+    """Returns a function that times the dataset, and the `StepCost`."""
     flops = cost.step_flops(
-        plan.model,
-        FLAGS.batch_size * plan.sequences,
+        settings.model,
+        FLAGS.batch_size * settings.sequences,
         FLAGS.sequence_length,
-        plan.num_predictions,
+        settings.num_predictions,
     )
-    # TensorFlow feeds several devices from threads of its own, which wait all the time.
+    # TensorFlow feeds several devices from its own threads, whose waiting says nothing.
     wait = cost.InputWait() if distribution.feeds_in_loop else None
     step_cost = cost.StepCost(flops / distribution.num_devices, wait)
     return (wait.timed if wait else lambda dataset: dataset), step_cost
 
 
-def _checkpoint(run, plan, report):
-    """Begins or takes up the run in the folder; locked, before anything is written there."""
-    vocabulary = "\n".join(plan.model.preprocessor.tokenizer.get_vocabulary())
+def _checkpoint(run, settings, report):
+    """Starts or resumes the run. The folder is locked before anything is written to it."""
+    vocabulary = "\n".join(settings.model.preprocessor.tokenizer.get_vocabulary())
     same = identity()
     same["the vocabulary's SHA-256"] = hashlib.sha256(vocabulary.encode()).hexdigest()
     checkpoint = TrainingCheckpoint(
         stores.join(run.output, "checkpoints"),
         FLAGS.checkpoint_every,
         FLAGS.keep_checkpoints,
-        data=plan.stream,
+        data=settings.stream,
         parts={"report": report},
         identity=same,
     )
     if checkpoint.step:
-        log(f"Going on from step {checkpoint.step:,} of {checkpoint.newest}")
+        log(f"Continuing from step {checkpoint.step:,} of {checkpoint.newest}")
     return checkpoint

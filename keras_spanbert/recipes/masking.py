@@ -1,51 +1,67 @@
-"""How text is masked for pretraining: its flags, and the preprocessor that they make."""
+"""Flags that choose how pretraining masks text, and the preprocessor built from them."""
 
 import math
 
-from keras_spanbert.recipes.flags import FLAGS, group, resolve
+from keras_spanbert.recipes.flags import FLAGS, former_name, group, set_flags
 
-string, integer, number, boolean, strings, choice = group("Masking")
-number("mask_rate", 0.15, "Share of tokens to mask.")
+string, integer, number, boolean, strings, choice = group(
+    "Masking",
+    "only for --task=pretrain. Which tokens are masked, and what the model learns from them.",
+)
+number("mask_rate", 0.15, "Fraction of the tokens to mask.")
 choice(
-    "scheme",
+    "masking_scheme",
     "span",
     ["span", "whole_word", "subword", "random_span", "entity", "noun_phrase"],
-    "What to mask: spans of geometric or uniform (random_span) lengths, words, tokens, or entities "
-    "or noun phrases for a half and words for the other, of text that comes with these.",
+    "What to mask. span: spans of whole words, with lengths from a geometric distribution, as in "
+    "SpanBERT. random_span: the same, with lengths from a uniform distribution. whole_word: "
+    "single words. subword: single tokens. entity, noun_phrase: named entities or noun phrases "
+    "for half of the masks, single words for the other half; the text must be annotated with "
+    "them, see --span_annotator.",
 )
+former_name("scheme", "masking_scheme")
 integer(
-    "static_copies",
+    "num_mask_copies",
     None,
-    "So many sets of masks a block, always the same ones (BERT's are 10). Default: new masks "
-    "whenever a block comes.",
+    "Number of fixed sets of masks per block. Each time that a block is used, one of its sets is "
+    "drawn at random; BERT's data has 10. Default: new masks each time.",
     lower_bound=1,
 )
-choice("replacement", "span", ["span", "token"], "What is masked, random or kept as one.")
+former_name("static_copies", "num_mask_copies")
+choice(
+    "replacement",
+    "span",
+    ["span", "token"],
+    "Whether to choose once per span or for each token what replaces masked tokens: [MASK] (80%), "
+    "random tokens (10%), or the tokens themselves (10%).",
+)
 integer(
-    "predictions_multiple",
+    "pad_predictions_to",
     None,
-    "A block's slots for masked tokens are a multiple of it, the last ones empty. Default: 8, "
-    "which suits TPUs, where that adds a tenth at most (at --sequence_length=512), else 1.",
+    "Round the number of masked positions per block up to a multiple of this number. The extra "
+    "positions are padding. TPUs are faster with multiples of 8. Default: 8 if this adds at most "
+    "a tenth to the positions, else 1.",
     lower_bound=1,
 )
+former_name("predictions_multiple", "pad_predictions_to")
 
 
 def new_preprocessor(tokenizer, max_span_tokens: int, **kwargs):
-    """The `SpanBertPretrainerPreprocessor` of the flags, and of other arguments."""
+    """Returns a `SpanBertPretrainerPreprocessor` built from the flags and `kwargs`."""
     import keras_spanbert as ks
 
-    if FLAGS.predictions_multiple is None:
+    if FLAGS.pad_predictions_to is None:
         num_predictions = math.ceil(FLAGS.mask_rate * FLAGS.sequence_length)
-        resolve(predictions_multiple=8 if -num_predictions % 8 <= num_predictions / 10 else 1)
+        set_flags(pad_predictions_to=8 if -num_predictions % 8 <= num_predictions / 10 else 1)
     return ks.SpanBertPretrainerPreprocessor(
         tokenizer,
         sequence_length=FLAGS.sequence_length,
         mask_rate=FLAGS.mask_rate,
-        scheme=FLAGS.scheme,
+        scheme=FLAGS.masking_scheme,
         replacement=FLAGS.replacement,
         max_span_tokens=max_span_tokens,
         seed=FLAGS.seed,
-        predictions_multiple=FLAGS.predictions_multiple,
-        static_copies=FLAGS.static_copies,
+        pad_predictions_to=FLAGS.pad_predictions_to,
+        num_mask_copies=FLAGS.num_mask_copies,
         **kwargs,
     )

@@ -1,50 +1,69 @@
-"""`--task=multiple_choice`: questions, or texts to go on with, and their choices."""
-
-import importlib
+"""`--task=multiple_choice`: chooses the answer to a question, or the continuation of a text."""
 
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import check_value
 from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.run import Run
-from keras_spanbert.recipes.terminal import log, user_input
+from keras_spanbert.recipes.terminal import exit_on_user_error, log
+from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6}
+GROUPS = ("Labelled data",)
+BENCHMARKS = ("swag", "codah", "cosmos_qa", "commonsense_qa", "race")
 _EPOCHS = 3
 _LEARNING_RATE = 2e-5
-# Those whose sites take predictions, in a form of their own.
-_WITH_SUBMISSIONS = ("swag", "cosmos_qa", "commonsense_qa")
+# Endings of predictions in the submission format of a benchmark.
+_SUBMISSIONS = {
+    "swag": (".csv",),
+    "cosmos_qa": (".lst", ".txt", ".csv"),
+    "commonsense_qa": (".csv",),
+}
 
-string, integer, number, boolean, strings, choice = group("Multiple choice")
-string("question_column", "question", "Column of the question, or of what begins each choice.")
-string("context_column", None, "Column of a text that the question is about. Default: none.")
+string, integer, number, boolean, strings, choice = group(
+    "Multiple choice", "only for --task=multiple_choice, without --benchmark."
+)
+columns.explain_benchmarks("multiple_choice", BENCHMARKS)
+string(
+    "question_column",
+    "question",
+    "Column of the question, or of the text that each choice continues.",
+)
+string(
+    "context_column", None, "Column of the text that the question is about. Default: no such text."
+)
 strings(
     "choice_columns",
     ["choice0", "choice1", "choice2", "choice3"],
-    "Columns of the choices, or of .jsonl the one column that has a list of them.",
+    "Columns of the choices, one column per choice. In .jsonl files, it can also be a single "
+    "column that holds a list of choices.",
 )
 
 
 def check() -> None:
-    """Raises a ValueError for what the flags alone show to be wrong."""
+    """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check("multiple_choice")
+    columns.check(BENCHMARKS)
     for name in ["question_column", "context_column", "choice_columns"] if FLAGS.benchmark else []:
-        check_value(name, not FLAGS[name].present, "without --benchmark, which knows")
-    check_value("text_column", not FLAGS["text_column"].present, "left out: --question_column")
-    check_value("sequence_length", FLAGS.sequence_length >= 5, "at least 5: three special tokens")
-    check_value("choice_columns", any(FLAGS.choice_columns), "a column or more")
-    if FLAGS.predictions and FLAGS.benchmark not in _WITH_SUBMISSIONS:
-        is_known = FLAGS.predictions.endswith(columns.ENDINGS)
-        check_value("predictions", is_known, f"a file that ends in {', '.join(columns.ENDINGS)}")
+        check_value(name, not FLAGS[name].present, "left out with --benchmark, which sets it")
+    check_value("text_column", not FLAGS["text_column"].present, "left out; use --question_column")
+    check_value(
+        "sequence_length", FLAGS.sequence_length >= 5, "at least 5, for three special tokens"
+    )
+    check_value("choice_columns", any(FLAGS.choice_columns), "one or more columns")
+
+
+def prediction_extensions() -> tuple[str, ...]:
+    """Returns the file extensions that `--predictions` may have."""
+    return _SUBMISSIONS.get(FLAGS.benchmark, columns.EXTENSIONS)
 
 
 def run(run: Run) -> None:
-    """Trains where there is data to train on, evaluates, chooses, exports."""
+    """Trains, evaluates, predicts and exports, as the flags ask."""
     fine_tuning.fine_tune(
         run,
         _build,
         _read,
-        fine_tuning.length_grouped,
+        fine_tuning.length_grouped_stream,
         _evaluate,
         _predict,
         learning_rate=_LEARNING_RATE,
@@ -59,9 +78,11 @@ def _build():
     return fine_tuning.build_model(ks.SpanBertMultipleChoice)
 
 
-def _reader():
-    """The module that reads files of --benchmark, and writes its predictions."""
-    return importlib.import_module(f"keras_spanbert.data.{FLAGS.benchmark}")
+def _benchmark():
+    """Returns the reader and writer of the files of --benchmark."""
+    from keras_spanbert import data
+
+    return getattr(data, FLAGS.benchmark)
 
 
 def _read(paths, flag, model):
@@ -69,7 +90,7 @@ def _read(paths, flag, model):
 
     needs_labels = flag != "predict_data"
     if FLAGS.benchmark:
-        return _reader().read(paths, needs_labels)
+        return _benchmark().read(paths, needs_labels)
     names = FLAGS.choice_columns
     return read_choices(
         paths,
@@ -89,9 +110,9 @@ def _evaluate(model, examples):
 def _predict(model, examples):
     found = model.choose(examples, batch_size=FLAGS.batch_size)
     numbers = [answer["choice"] for answer in found]
-    with user_input():
-        if FLAGS.benchmark in _WITH_SUBMISSIONS:
-            _reader().write_predictions(FLAGS.predictions, examples, numbers)
+    with exit_on_user_error():
+        if FLAGS.benchmark in _SUBMISSIONS:
+            _benchmark().write_predictions(FLAGS.predictions, examples, numbers)
         else:
             columns.write_rows(
                 [
@@ -99,4 +120,4 @@ def _predict(model, examples):
                     for example, number, answer in zip(examples, numbers, found)
                 ]
             )
-    log(f"Wrote the choices for {len(found):,} questions to {FLAGS.predictions}")
+    log(f"Wrote the choices for {format_count(len(found), 'question')} to {FLAGS.predictions}")

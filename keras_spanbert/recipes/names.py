@@ -1,8 +1,13 @@
-"""The recipes' names, and how to get at one.
+"""The names of the recipes, and a function that imports one.
 
-A recipe is a module with `DEFAULTS`, values of flags that are its own; `check()`,
-which raises a ValueError for what the flags alone show to be wrong, before a
-backend is loaded; and `run(run)`.
+A recipe is a module with `DEFAULTS`, its default values of shared flags; `check()`,
+which checks flags before a backend is loaded and raises a `ValueError` if one is
+wrong; and `run(run)`. It may have:
+
+- `GROUPS`: groups of flags that it shares with other recipes.
+- `PAPER_GRID`: its value of `--grid=paper`.
+- `prediction_extensions()`: the file extensions that `--predictions` may have with the given
+  flags. Required of recipes that predict.
 """
 
 import importlib
@@ -10,29 +15,10 @@ from types import ModuleType
 
 from keras_spanbert.tasks import TASKS
 
-# Values of `--task`: the tasks, and preparing text for them.
+# Values of `--task`: the tasks, and `prepare`, which prepares text for them.
 NAMES = (*TASKS, "prepare")
-
-# The names of released data sets, by the task that reads them.
-BENCHMARKS = {
-    "classification": (
-        "cola",
-        "sst-2",
-        "mrpc",
-        "sts-b",
-        "qqp",
-        "mnli",
-        "qnli",
-        "rte",
-        "wnli",
-        "ax",
-    ),
-    "relation_extraction": ("tacred", "semeval2010"),
-    "multiple_choice": ("swag", "codah", "cosmos_qa", "commonsense_qa", "race"),
-    "token_classification": (),
-}
 
 
 def recipe(name: str) -> ModuleType:
-    """The module of a recipe."""
+    """Imports and returns the module of a recipe."""
     return importlib.import_module(f"keras_spanbert.recipes.{name}")

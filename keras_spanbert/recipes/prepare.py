@@ -1,78 +1,98 @@
-"""`--task=prepare`: text is tokenised and cut into blocks once, for many runs."""
+"""`--task=prepare`: tokenizes text and cuts it into blocks once, for many pretraining runs."""
 
 import contextlib
 import glob
-import importlib.util
 import os
 import shlex
 import tempfile
 import time
 
 from keras_spanbert import stores
+from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks, corpora
-from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.flags import FLAGS, former_name, group
 from keras_spanbert.recipes.run import Run
-from keras_spanbert.recipes.terminal import log, stop_on_signals, user_input
+from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
+from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 32, "batch_size": 64}
+GROUPS = ("Pretraining data", "Preparing text", "Masking")
 
-string, integer, number, boolean, strings, choice = group("Data")
-integer("shards", None, "--task=prepare: files of each split. Default: 16.", lower_bound=1)
-string("beam_runner", None, "--task=prepare: Apache Beam's runner that does it, as DirectRunner.")
-strings("beam_options", [], "Options of its pipeline, as --flink_master=host:8081.")
-string(
-    "spans",
-    None,
-    "--task=prepare: find linguistic spans, for --scheme=entity and noun_phrase, by a spaCy "
-    "pipeline (name or folder) or the folder of a preset of token classification.",
+string, integer, number, boolean, strings, choice = group(
+    "Preparing text",
+    "only for --task=prepare, which also uses the flags under Pretraining data.",
 )
+integer(
+    "shards",
+    None,
+    "Number of files to write for each split, that is for the training text and for the held-out "
+    "text. Default: 16.",
+    lower_bound=1,
+)
+string(
+    "beam_runner",
+    None,
+    "Apache Beam runner that prepares the text, for example DirectRunner. Default: no Beam; "
+    "threads of this process prepare the text.",
+)
+strings(
+    "beam_options",
+    [],
+    "Options of the Beam pipeline, for example --flink_master=host:8081. Default: no options.",
+)
+string(
+    "span_annotator",
+    None,
+    "Model that annotates plain text with spans for --masking_scheme=entity and noun_phrase: the "
+    "name or folder of a spaCy pipeline, or the folder of a token classification preset, which "
+    "finds entities only. Default: only spans that are already annotated in the text are kept.",
+)
+former_name("spans", "span_annotator")
 
 
 def check() -> None:
-    """Raises a ValueError where the flags ask for what is not done here."""
-    checks.refuse("eval_data", "predict_data", "predictions", "resume", "export", "seeds", "grid")
+    """Checks the flags. Raises `ValueError` if one is wrong."""
+    checks.reject_flags(
+        "eval_data", "predict_data", "predictions", "resume", "export", "num_seeds", "grid"
+    )
     corpora.check()
-    if FLAGS.beam_runner and importlib.util.find_spec("apache_beam") is None:
+    if FLAGS.beam_runner:
+        check_installed("apache_beam", f"--beam_runner={FLAGS.beam_runner}")
+    if FLAGS.beam_runner == "DaskRunner":
+        check_installed("distributed", "--beam_runner=DaskRunner")
+    if FLAGS.span_annotator and FLAGS.beam_runner and stores.is_store(FLAGS.output or ""):
         raise ValueError(
-            "`--beam_runner` takes Apache Beam (pip install keras-spanbert[beam]). Received: "
-            f"--beam_runner={FLAGS.beam_runner}, no package apache_beam"
+            "`--span_annotator` with --beam_runner needs an --output that all workers see as a "
+            f"folder. Received: {checks.format_flags('output')}"
         )
-    if FLAGS.spans and FLAGS.beam_runner and stores.is_store(FLAGS.output or ""):
-        raise ValueError(
-            "`--spans` with --beam_runner takes an --output that all workers see as a folder. "
-            f"Received: --output={FLAGS.output}"
-        )
-    if FLAGS.spans and not _is_preset(FLAGS.spans) and importlib.util.find_spec("spacy") is None:
-        raise ValueError(
-            "`--spans` takes spaCy (pip install keras-spanbert[spacy]) or the folder of a preset. "
-            f"Received: --spans={FLAGS.spans}, no package spacy"
-        )
+    if FLAGS.span_annotator and not _is_preset(FLAGS.span_annotator):
+        check_installed("spacy", f"--span_annotator={FLAGS.span_annotator}, which is not a preset,")
 
 
 @contextlib.contextmanager
-def _with_spans(corpus, output):
-    """The corpus with the linguistic spans that --spans finds, in files that do not stay."""
+def _annotate_spans(corpus, output):
+    """Yields the corpus with the spans that --span_annotator finds, in temporary files."""
     from keras_spanbert.data import linguistic_spans
     from keras_spanbert.data.corpus import Corpus
     from keras_spanbert.data.document_lines import is_document_lines
 
     for name in corpus.files:
         if is_document_lines(name):
-            raise ValueError(f"`--spans` takes plain text. Received: {name}")
-    nlp = _load_pipeline(FLAGS.spans)
+            raise ValueError(f"`--span_annotator` needs plain text. Received: {name}")
+    nlp = _load_pipeline(FLAGS.span_annotator)
     folder = None
     if not stores.is_store(output):
-        # Beside the output, which all of Beam's workers see.
+        # Next to the output, where all Beam workers can read it.
         folder = os.path.dirname(os.path.abspath(output))
         os.makedirs(folder, exist_ok=True)
     num_ranges = len(corpus.ranges)
     with tempfile.TemporaryDirectory(prefix=".spans-", dir=folder) as folder:
         for i in range(num_ranges):
-            path = os.path.join(folder, f"{i:09d}.jsonl")  # In the order of the text.
+            path = os.path.join(folder, f"{i:09d}.jsonl")  # Sorts in the order of the text.
             texts = corpus.documents("all", order=[i])
             linguistic_spans.write_pieces(texts, path, nlp)
             if (i + 1) * 10 // num_ranges > i * 10 // num_ranges:
-                log(f"{i + 1:,}/{num_ranges:,} files with their linguistic spans")
+                log(f"{i + 1:,}/{num_ranges:,} files annotated with linguistic spans")
         yield Corpus(
             os.path.join(glob.escape(folder), "*.jsonl"),
             held_out=FLAGS.held_out,
@@ -91,8 +111,8 @@ def _load_pipeline(name):
         return spacy.load(name)
     except OSError as error:
         raise ValueError(
-            "`--spans` must be a spaCy pipeline that is installed, or a preset. Received: "
-            f"--spans={name}: {str(error).splitlines()[0]}"
+            "`--span_annotator` must be an installed spaCy pipeline or a preset. Received: "
+            f"--span_annotator={name}: {str(error).splitlines()[0]}"
         ) from None
 
 
@@ -101,13 +121,13 @@ def _is_preset(name):
 
 
 def _log_spans(corpus):
-    """Says which kinds of linguistic spans are kept, where there are any."""
-    for kind, places in corpus.lacks_spans.items():
+    """Logs the kinds of linguistic spans that are kept."""
+    for kind, paths in corpus.lacks_spans.items():
         name = kind.replace("_", " ")
-        if not places:
-            log(f"With spans of each {name}, for --scheme={kind}")
-        elif len(places) < len(corpus.files):
-            log(f"Warning: spans of each {name} are not kept: {places[0]} has none")
+        if not paths:
+            log(f"Keeping spans of each {name}, for --masking_scheme={kind}")
+        elif len(paths) < len(corpus.files):
+            log(f"Warning: spans of each {name} are not kept, because {paths[0]} has none")
 
 
 def run(run: Run) -> None:
@@ -115,17 +135,17 @@ def run(run: Run) -> None:
     from keras_spanbert import files
     from keras_spanbert.data.prepared import is_prepared, prepare
 
-    with user_input(), contextlib.ExitStack() as stack:
+    with exit_on_user_error(), contextlib.ExitStack() as stack:
         if FLAGS.train_data and is_prepared(FLAGS.train_data[0]):
-            raise ValueError(f"--task=prepare takes text. Received: {FLAGS.train_data[0]}")
+            raise ValueError(f"--task=prepare needs text. Received: {FLAGS.train_data[0]}")
         corpus, _ = corpora.open_corpora(must_hold_out=False)
         tokenizer = corpora.load_preset()[1] if FLAGS.preset else corpora.new_tokenizer(corpus)
         stop_on_signals("before the corpus was written", clean_up=True)
         num_bytes = sum(stores.size(name) for name in corpus.files)
-        log(f"Preparing {num_bytes:,} bytes of {len(corpus.files):,} files")
+        log(f"Preparing {num_bytes:,} bytes of {format_count(len(corpus.files), 'file')}")
         started = time.perf_counter()
-        if FLAGS.spans:
-            corpus = stack.enter_context(_with_spans(corpus, run.output))
+        if FLAGS.span_annotator:
+            corpus = stack.enter_context(_annotate_spans(corpus, run.output))
         _log_spans(corpus)
         corpus = prepare(
             corpus,
@@ -136,7 +156,7 @@ def run(run: Run) -> None:
             FLAGS.shards,
             FLAGS.beam_runner,
             FLAGS.beam_options,
-            progress=lambda done, total, blocks: log(f"{done}/{total} shards, {blocks:,} blocks"),
+            progress=corpora.tokenizing_progress(),
         )
         figures = {
             "blocks": corpus.num_blocks(),
@@ -148,7 +168,7 @@ def run(run: Run) -> None:
         run.write_record()
         files.write_json(run.path("metrics.json"), figures)
     log(
-        f"Wrote {figures['blocks']:,} blocks of {FLAGS.sequence_length} tokens to train on and "
-        f"{figures['held_out_blocks']:,} held out in {figures['seconds']} s to {run.output}; "
-        f"--train_data={shlex.quote(run.output)} trains on them"
+        f"Wrote {format_count(figures['blocks'], 'block')} of {FLAGS.sequence_length} tokens to "
+        f"train on and {figures['held_out_blocks']:,} held out in {figures['seconds']} s to "
+        f"{run.output}; train on them with --train_data={shlex.quote(run.output)}"
     )

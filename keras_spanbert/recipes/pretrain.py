@@ -1,30 +1,30 @@
-"""`--task=pretrain`: masked language model, span boundaries and pairs, from text."""
+"""`--task=pretrain`: pretrains a model on text, with masked tokens, spans and sentence pairs."""
 
 import math
 import os
+from fractions import Fraction
 
 from keras_spanbert.recipes import checks, corpora, masking, objectives
-from keras_spanbert.recipes.flags import FLAGS, group, resolve
+from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.run import Run
-from keras_spanbert.recipes.terminal import log, user_input
+from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 
-DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98, "epsilon": 1e-8, "steps": 3500}
+DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98, "epsilon": 1e-8, "steps": 1600}
+GROUPS = ("Pretraining data", "Masking")
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
 string, integer, number, boolean, strings, choice = group("Masking")
 boolean(
     "unigram_bias",
     True,
-    "Start a new model's output biases at the log-probabilities of the tokens in the text.",
+    "Initialize the output biases with the log-probabilities of the tokens in the training text. "
+    "Only for new models.",
 )
-
-string, integer, number, boolean, strings, choice = group("Training")
-integer("eval_steps", 100, "Most batches an evaluation when pretraining.", lower_bound=1)
 
 
 def check() -> None:
-    """Raises a ValueError for what the flags alone show to be wrong."""
-    checks.refuse("predict_data", "predictions", "seeds", "grid")
+    """Checks the flags. Raises `ValueError` if one is wrong."""
+    checks.reject_flags("predict_data", "predictions", "num_seeds", "grid")
     corpora.check()
     objectives.check()
     checks.check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
@@ -33,27 +33,46 @@ def check() -> None:
 
 
 def run(run: Run) -> None:
-    """Pretrains, and shows what was learnt."""
+    """Pretrains a model, and logs and plots the results."""
     import tensorflow as tf
 
+    from keras_spanbert.data.training_stream import TrainingStream
     from keras_spanbert.recipes.fit import export, fit
-    from keras_spanbert.recipes.plan import Plan
-    from keras_spanbert.runs import examples
+    from keras_spanbert.recipes.training_settings import TrainingSettings
+    from keras_spanbert.runs import cloze_report
     from keras_spanbert.tasks.pretrain.unigram import unigram_entropies, unigram_log_probabilities
 
     # === Data and model ===
     distribution = run.distribution
-    with user_input():
-        recorded = run.path("corpus.json")
+    with exit_on_user_error():
+        record = run.path("corpus.json")
         corpus, eval_corpus = corpora.open_corpora(
-            must_hold_out=True, has_vocabulary=os.path.exists(recorded)
+            must_hold_out=True, has_vocabulary=os.path.exists(record)
         )
-        known = corpora.recorded_counts(corpus, eval_corpus, recorded)
+        known = corpora.recorded(corpus, record)
         with distribution.scope():
             model = _build_model(corpus, known.get("vocabulary"))
         preprocessor = model.preprocessor
-        counts, num_blocks, validation = _survey(corpus, eval_corpus, preprocessor, known)
-        checks.check_steps(checks.steps_of(num_blocks, FLAGS.steps))
+        evaluated, split = (eval_corpus, "all") if eval_corpus else (corpus, "held_out")
+        texts = (text for text, _ in evaluated.documents(split))
+        stop_on_signals("before training. Nothing was saved", clean_up=True)
+        settings = preprocessor, FLAGS.min_block_tokens, corpora.tokenizing_progress()
+        corpus = corpus.prepared(*settings)
+        evaluated = eval_corpus.prepared(*settings) if eval_corpus else corpus
+        if not evaluated.num_blocks(split):
+            raise ValueError(
+                f"Evaluation text must have a document of {FLAGS.min_block_tokens} tokens or more "
+                "(--min_block_tokens). Received: none"
+            )
+        counts, num_blocks = corpus.token_counts()
+        stream = TrainingStream(
+            corpus, preprocessor, FLAGS.batch_size, FLAGS.seed, unigram_counts=counts
+        )
+        steps_per_epoch = Fraction(num_blocks, FLAGS.batch_size)
+        checks.check_steps(checks.num_steps(steps_per_epoch))
+        validation = evaluated.evaluation_dataset(
+            preprocessor, FLAGS.batch_size, split, FLAGS.eval_steps
+        )
         if FLAGS.unigram_bias:
             with distribution.scope():
                 model.set_output_biases(unigram_log_probabilities(counts))
@@ -64,33 +83,19 @@ def run(run: Run) -> None:
     )
     objectives.log_baselines(counts.sum(), num_blocks, unigram)
 
-    blanks = examples.choose_blanks(preprocessor, (eval_corpus or corpus).evaluation_texts)
+    blanks = cloze_report.choose_blanks(preprocessor, texts)
     with distribution.local(model, keep=False) as local:
-        before = examples.score_truths(local, blanks)
+        before = cloze_report.score_truths(local, blanks)
 
     # === Fit ===
-    # A run that began before there were masks by rows keeps its own.
-    known.setdefault("masks_by_row", "counts" not in known)
-    known.update(
-        vocabulary=preprocessor.tokenizer.get_vocabulary(),
-        counts=counts.tolist(),
-        num_blocks=num_blocks,
-    )
-    with user_input():
-        stream = corpus.stream(
-            preprocessor,
-            FLAGS.batch_size,
-            FLAGS.seed,
-            min_tokens=FLAGS.min_block_tokens,
-            shuffle_blocks=FLAGS.shuffle_blocks,
-            unigram_counts=counts if known["masks_by_row"] else None,
-        )
+    known["vocabulary"] = preprocessor.tokenizer.get_vocabulary()
     model, report, metrics = fit(
         run,
-        Plan(
+        TrainingSettings(
             model=model,
             stream=stream,
             num_examples=num_blocks,
+            steps_per_epoch=steps_per_epoch,
             learning_rate=_LEARNING_RATE_OF_PRESETS if FLAGS.preset else _LEARNING_RATE,
             steps=FLAGS.steps,
             validation=validation,
@@ -107,55 +112,18 @@ def run(run: Run) -> None:
     if not all(math.isfinite(last[f"val_{head}_cross_entropy"]) for head in unigram):
         raise ArithmeticError("Training diverged: the cross-entropy is not finite")
     log()
-    for line in examples.render(
-        blanks, before, examples.measure(model, blanks), counts, known["vocabulary"]
-    ):
+    after = cloze_report.score_truths(model, blanks)
+    guesses = cloze_report.fill_blanks(model, blanks)
+    for line in cloze_report.render(blanks, before, after, guesses, counts, known["vocabulary"]):
         log(line)
     log()
     objectives.log_results(unigram, metrics)
     export(model)
-    log(f"Wrote the preset and {run.written()} to {run.output}")
-
-
-def _survey(corpus, eval_corpus, preprocessor, known):
-    """Counts of tokens, number of blocks, and the batches to evaluate on."""
-    import numpy as np
-
-    from keras_spanbert.data.array_stream import check_batch_size
-
-    sizes = {
-        "batch_size": FLAGS.batch_size,
-        "steps": FLAGS.eval_steps,
-        "min_tokens": FLAGS.min_block_tokens,
-    }
-    if eval_corpus is None and "counts" not in known:
-        log("Tokenising: counting tokens, keeping what is held out")
-        counts, num_blocks, validation = corpus.survey(preprocessor, **sizes)
-    else:
-        if "counts" in known:
-            counts, num_blocks = np.array(known["counts"]), known["num_blocks"]
-        else:
-            log("Tokenising: counting tokens")
-            counts, num_blocks = corpus.token_counts(
-                preprocessor.tokenizer, FLAGS.sequence_length, FLAGS.min_block_tokens
-            )
-        check_batch_size(FLAGS.batch_size, num_blocks)
-        split = "all" if eval_corpus else "held_out"
-        validation = (eval_corpus or corpus).evaluation_dataset(preprocessor, split=split, **sizes)
-    for name, number_of in [
-        ("Training", num_blocks),
-        ("Evaluation", int(validation.cardinality())),
-    ]:
-        if not number_of:
-            raise ValueError(
-                f"{name} text must hold a document of {FLAGS.min_block_tokens} tokens or more "
-                "(--min_block_tokens). Received: none"
-            )
-    return counts, num_blocks, validation
+    log(f"Wrote the preset and {run.report_names()} to {run.output}")
 
 
 def _build_model(corpus, vocabulary):
-    """A new model or the preset's, with its preprocessor."""
+    """Builds a new model or loads the preset, with its preprocessor."""
     import keras_spanbert as ks
 
     if FLAGS.preset:
@@ -165,14 +133,13 @@ def _build_model(corpus, vocabulary):
         size = ks.SpanBertBackbone.SIZES[FLAGS.size]
         if FLAGS.initializer_range is None:
             narrow = max(1.0, 768 / size["hidden_dim"])
-            resolve(initializer_range=round(0.02 * narrow**0.5, 4))
+            set_flags(initializer_range=round(0.02 * narrow**0.5, 4))
         backbone = ks.SpanBertBackbone(
             vocabulary_size=tokenizer.vocabulary_size(),
             dropout=FLAGS.dropout,
             attention_dropout=FLAGS.attention_dropout,
             initializer_range=FLAGS.initializer_range,
             rematerialize=FLAGS.rematerialize,
-            scan_layers=FLAGS.scan_layers,
             max_sequence_length=FLAGS.sequence_length,
             **size,
         )
@@ -187,7 +154,7 @@ def _metrics(report, unigram):
     if report.rows:
         last = report.rows[-1]
         for head, entropy in unigram.items():
-            # Of nothing to predict, 0 would look like a perfect score.
+            # Without predictions, 0 would look like a perfect score.
             for name in ["cross_entropy", "accuracy"]:
                 metrics[f"{head}_{name}"] = last[f"val_{head}_{name}"] if entropy else None
             metrics[f"{head}_unigram_entropy"] = entropy

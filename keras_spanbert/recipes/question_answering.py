@@ -1,45 +1,75 @@
-"""`--task=question_answering`: fine-tuning on SQuAD's and MRQA's files, answering, exporting."""
+"""`--task=question_answering`: answers questions from texts, in SQuAD's or MRQA's format."""
 
 import os
 
-from keras_spanbert.recipes import checks, fine_tuning, places
-from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes import checks, fine_tuning, output_paths
+from keras_spanbert.recipes.flags import FLAGS, former_name, group
 from keras_spanbert.recipes.run import Run
-from keras_spanbert.recipes.terminal import log, user_input
+from keras_spanbert.recipes.terminal import exit_on_user_error, log
+from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 384, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8}
+PAPER_GRID = "learning_rate=5e-6,1e-5,2e-5,3e-5,5e-5 batch_size=16,32 epochs=4"
 _EPOCHS = 2
 _LEARNING_RATE = 2e-5
 _N_BEST = 20
+_NUM_PRINTED = 3  # Number of answers to log for --question.
 
-string, integer, number, boolean, strings, choice = group("Question answering")
+string, integer, number, boolean, strings, choice = group(
+    "Question answering", "only for --task=question_answering."
+)
 integer(
     "doc_stride",
     None,
-    "Tokens from a window's start to the next one's. Default: 128, less than half a window.",
+    "Long contexts are cut into overlapping windows. This is the number of tokens from the start "
+    "of a window to the start of the next one. Default: 128, or a little less than half of "
+    "--sequence_length if that is smaller; without training, the value of the preset.",
     lower_bound=1,
 )
 integer(
     "max_question_length",
     None,
-    "Questions are cut there, in tokens. Default: 64, at most three eighths of a window.",
+    "Largest number of tokens per question. Longer questions are truncated. Default: 64, or three "
+    "eighths of --sequence_length if that is smaller; without training, the value of the preset.",
     lower_bound=1,
 )
-integer("max_answer_length", 30, "Longest answer, in tokens.", lower_bound=1)
-boolean("strict", False, "Refuse answers that are not at their places, instead of skipping them.")
+string(
+    "question",
+    None,
+    "A question to answer from each text in --predict_data, which must name text files (.txt). "
+    "The three best answers are printed. Default: the questions in the files of --predict_data.",
+)
+integer("max_answer_length", 30, "Largest number of tokens in a predicted answer.", lower_bound=1)
+boolean(
+    "strict_answers",
+    False,
+    "Stop if the answer to a question in --train_data is not at its given position in the "
+    "context. By default, training leaves such questions out.",
+)
+former_name("strict", "strict_answers")
 
 
 def n_best_path(predictions: str) -> str:
-    """The file of the best answers, beside that of the answers."""
+    """Returns the path of the file of best answers, next to the predictions."""
     return os.path.splitext(predictions)[0] + ".nbest.json"
 
 
 def check() -> None:
-    """Raises a ValueError for what the flags alone show to be wrong."""
-    fine_tuning.check()
+    """Checks the flags. Raises `ValueError` if one is wrong."""
+    asks = FLAGS.question is not None
+    if asks:
+        checks.check_value("question", FLAGS.question.strip(), "a question")
+    found = checks.matching_files("predict_data")
+    wrong = [path for path in found if path.endswith((".txt", ".txt.gz")) != asks]
+    if wrong or (asks and not found):
+        raise ValueError(
+            "--question and --predict_data with text files (.txt) must be given together. "
+            "Received: " + ", ".join([checks.format_flags("question", "predict_data"), *wrong[:1]])
+        )
+    fine_tuning.check(needs_predictions=FLAGS.question is None)
     if FLAGS.predictions:
-        places.check_file("predictions", n_best_path(FLAGS.predictions))
-    # A preset that is not trained here has a length of its own.
+        output_paths.check_file("predictions", n_best_path(FLAGS.predictions))
+    # Without training, the preset's length is used.
     if FLAGS.train_data or FLAGS["sequence_length"].present:
         question, stride = FLAGS.max_question_length or 1, FLAGS.doc_stride or 1
         checks.check_value(
@@ -50,8 +80,13 @@ def check() -> None:
         )
 
 
+def prediction_extensions() -> tuple[str, ...]:
+    """Returns the file extensions that `--predictions` may have."""
+    return (".json",)
+
+
 def run(run: Run) -> None:
-    """Trains where there is data to train on, evaluates, answers, exports."""
+    """Trains, evaluates, predicts and exports, as the flags ask."""
     fine_tuning.fine_tune(
         run,
         _build,
@@ -74,25 +109,39 @@ def _build():
 
 def _read(paths, flag, model):
     from keras_spanbert.data import mrqa, squad
+    from keras_spanbert.data.questions import Examples
+    from keras_spanbert.data.text_files import read_text
 
+    if flag == "predict_data" and FLAGS.question is not None:
+        texts = [read_text(path, FLAGS.encoding_errors) for path in paths]
+        for path, text in zip(paths, texts):
+            if not text.strip():
+                raise ValueError(f"A text must have words. Received: {path}, which has none")
+        return Examples(paths, [FLAGS.question] * len(paths), texts, None, None)
     is_mrqa = [path.endswith((".jsonl", ".jsonl.gz")) for path in paths]
     if any(is_mrqa) != all(is_mrqa):
         raise ValueError(
-            f"Files must be all SQuAD's (.json) or all MRQA's (.jsonl). Received: {' '.join(paths)}"
+            f"Files must be all SQuAD (.json) or all MRQA (.jsonl). Received: {' '.join(paths)}"
         )
     reader = mrqa if any(is_mrqa) else squad
-    return reader.read(paths, FLAGS.strict, for_training=flag == "train_data")
+    return reader.read(
+        paths,
+        FLAGS.strict_answers,
+        for_training=flag == "train_data",
+        needs_answers=flag != "predict_data",
+    )
 
 
 def _stream(answerer, train):
     from keras_spanbert.data.array_stream import ArrayStream
     from keras_spanbert.tasks.question_answering.model import INPUTS, LABELS
 
-    log(f"{len(train.ids):,} questions; cutting windows")
+    log(f"{format_count(len(train.ids), 'question')}; cutting contexts into windows")
     windows = answerer.preprocessor.windows(train.questions, train.contexts, train.answers)
-    log(f"{len(windows['token_ids']):,} windows of {FLAGS.sequence_length} tokens")
+    log(f"{format_count(len(windows['token_ids']), 'window')} of {FLAGS.sequence_length} tokens")
     arrays = tuple({name: windows[name] for name in names} for names in (INPUTS, LABELS))
-    return ArrayStream(arrays, FLAGS.batch_size, FLAGS.seed)
+    fine_tuning.lower_batch_size(len(windows["token_ids"]))
+    return ArrayStream(arrays, FLAGS.batch_size, FLAGS.seed, whole_epochs=True)
 
 
 def _evaluate(model, examples):
@@ -111,9 +160,17 @@ def _predict(answerer, prediction):
         max_answer_length=FLAGS.max_answer_length,
         batch_size=FLAGS.batch_size,
     )
+    if FLAGS.question is not None:
+        for path, found in zip(prediction.ids, answers):
+            log(f"{path}:")
+            for answer in found[:_NUM_PRINTED]:
+                log(f"  {answer['answer'] or '(no answer)'}  {answer['score']:.1%}")
+    if not FLAGS.predictions:
+        return
     best = {name: found[0]["answer"] for name, found in zip(prediction.ids, answers)}
     n_best = n_best_path(FLAGS.predictions)
-    with user_input():
+    with exit_on_user_error():
         files.write_json(FLAGS.predictions, best)
         files.write_json(n_best, dict(zip(prediction.ids, answers)))
-    log(f"Wrote {len(answers):,} answers to {FLAGS.predictions}, the {_N_BEST} best to {n_best}")
+    written = format_count(len(answers), "answer")
+    log(f"Wrote {written} to {FLAGS.predictions}, the {_N_BEST} best to {n_best}")

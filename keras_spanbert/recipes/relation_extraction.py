@@ -1,71 +1,84 @@
-"""`--task=relation_extraction`: sentences with a subject and an object, and their relation."""
+"""`--task=relation_extraction`: predicts the relation of a subject and an object in a text."""
 
 import os
 
-from keras_spanbert import stores
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import INPUTS, check_value
-from keras_spanbert.recipes.flags import FLAGS, group, resolve
+from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
+from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.run import Run
-from keras_spanbert.recipes.terminal import log, user_input
+from keras_spanbert.recipes.terminal import exit_on_user_error, log
+from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6}
+GROUPS = ("Labelled data",)
+BENCHMARKS = ("tacred", "semeval2010")
 _EPOCHS = 10
 _LEARNING_RATE = 2e-5
-# Layouts by the endings of files, where no --benchmark says them; others have columns.
+# Formats by file extension, without --benchmark. Other files have named columns.
 _LAYOUTS = {".json": "tacred", ".txt": "semeval2010"}
 
-string, integer, number, boolean, strings, choice = group("Relation extraction")
+string, integer, number, boolean, strings, choice = group(
+    "Relation extraction", "only for --task=relation_extraction."
+)
+columns.explain_benchmarks("relation_extraction", BENCHMARKS)
 choice(
     "feature_mode",
     None,
     ["ner", "text", "text_ner", "ner_text"],
-    "How rows show subject and object: their types instead of them, symbols about them, or both. "
-    "Default: the preset's, else ner, or text for data without types.",
+    "How the input shows the subject and the object. ner: their types replace their words. text: "
+    "special tokens mark their words. text_ner: like text, with the types appended. ner_text: "
+    "like ner, with the words appended. Default: the mode of the preset, else ner, or text for "
+    "data without types.",
 )
 strings(
     "subject_columns",
     ["subject_start", "subject_end"],
-    "Columns of the subject's first character and of the one after its last.",
+    "Two columns: the start and the end of the subject, as positions of characters in the text. "
+    "The start counts from 0, and the end is the position after the last character.",
 )
-strings("object_columns", ["object_start", "object_end"], "Likewise, of the object.")
-string("subject_type_column", None, "Column of the subject's type. Default: none.")
-string("object_type_column", None, "Column of the object's type. Default: none.")
+strings(
+    "object_columns",
+    ["object_start", "object_end"],
+    "Two columns: the start and the end of the object, as positions of characters in the text. "
+    "The start counts from 0, and the end is the position after the last character.",
+)
+string("subject_type_column", None, "Column of the subject's type. Default: no types.")
+string("object_type_column", None, "Column of the object's type. Default: no types.")
 string(
     "no_relation",
     None,
-    "The label that is no relation, which scores leave out. Default: no_relation, of SemEval-2010 "
-    "Task 8 Other.",
+    "The label of examples in which no relation holds. Precision, recall and F1 do not count it "
+    "as a relation. Default: no_relation, or Other for SemEval-2010 Task 8.",
 )
 
 
 def check() -> None:
-    """Raises a ValueError for what the flags alone show to be wrong."""
+    """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check("relation_extraction")
+    columns.check(BENCHMARKS)
     for name in ["subject_columns", "object_columns"]:
-        check_value(name, len(FLAGS[name].value) == 2, "two columns, of a start and an end")
+        check_value(name, len(FLAGS[name].value) == 2, "two columns, for the start and the end")
     if FLAGS.feature_mode not in (None, "text"):
         _check_types()
 
 
 def _check_types():
-    """Raises a ValueError where no file can have the types that rows are to show."""
-    layouts = {
-        _layout(path)
-        for name in INPUTS
-        for pattern in FLAGS[name].value or []
-        for path in stores.find(pattern)
-    }
+    """Raises `ValueError` if --feature_mode needs types that the files lack."""
+    layouts = {_layout(path) for name in INPUTS for path in matching_files(name)}
     are_named = FLAGS.subject_type_column and FLAGS.object_type_column
     rule = "text without --subject_type_column and --object_type_column"
     check_value("feature_mode", None not in layouts or are_named, rule)
     is_semeval = "semeval2010" in layouts
-    check_value("feature_mode", not is_semeval, "text with SemEval-2010 Task 8: it has no types")
+    check_value("feature_mode", not is_semeval, "text with SemEval-2010 Task 8, which has no types")
+
+
+def prediction_extensions() -> tuple[str, ...]:
+    """Returns the file extensions that `--predictions` may have."""
+    return (".txt", ".tsv") if FLAGS.benchmark else columns.EXTENSIONS
 
 
 def run(run: Run) -> None:
-    """Trains where there is data to train on, evaluates, predicts, exports."""
+    """Trains, evaluates, predicts and exports, as the flags ask."""
     fine_tuning.fine_tune(
         run,
         _build,
@@ -80,15 +93,15 @@ def run(run: Run) -> None:
 
 
 def _layout(path):
-    """The released layout of a file, `None` where it has columns."""
+    """Returns the benchmark whose format a file has, `None` if it has named columns."""
     ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
     return FLAGS.benchmark or _LAYOUTS.get(ending)
 
 
 def _arguments(examples):
-    """What the examples to train on tell of the model."""
-    from keras_spanbert.data.relation_examples import relation_names
+    """Returns arguments of the model: the relations, and whether the examples have types."""
     from keras_spanbert.data.semeval2010 import RELATIONS
+    from keras_spanbert.data.tacred import relation_names
 
     no_relation = FLAGS.no_relation or "no_relation"
     names = {example["relation"] for example in examples}
@@ -99,7 +112,7 @@ def _arguments(examples):
         relations = list(RELATIONS)
     else:
         relations = relation_names(examples, no_relation)
-    columns.check_labels(relations, "relations")
+    columns.check_labels(relations, "relation")
     log(f"No relation is {relations[0]}")
     has_types = any(example["subj_type"] or example["obj_type"] for example in examples)
     return {"relations": relations, "has_types": has_types}
@@ -117,7 +130,7 @@ def _build(has_types=True, **arguments):
         model.preprocessor = type(given)(
             given.tokenizer, given.sequence_length, mode, given.symbols, given.truncation
         )
-    resolve(feature_mode=mode)
+    set_flags(feature_mode=mode)
     return model
 
 
@@ -128,8 +141,8 @@ def _read(paths, flag, model):
     layouts = {_layout(path) for path in paths}
     if len(layouts) > 1:
         raise ValueError(
-            "Files must be all TACRED's (.json), all SemEval's (.txt) or all have columns (.csv, "
-            f".tsv, .jsonl); --benchmark says which. Received: {' '.join(paths)}"
+            "Files must be all TACRED (.json), all SemEval (.txt), or all with named columns "
+            f"(.csv, .tsv, .jsonl); or give --benchmark. Received: {' '.join(paths)}"
         )
     needs_labels = flag != "predict_data"
     relations = None if model is None else list(model.relations)
@@ -162,18 +175,18 @@ def _read(paths, flag, model):
 
 
 def _take_types(preprocessor, examples, paths):
-    """Has the types of data known, by new symbols where the model can still learn them."""
+    """Checks that the model knows the types in the data. In training, adds symbols for them."""
     hint = ""
     if FLAGS.train_data:
         preprocessor.adapt(examples)
-        hint = "; --feature_mode=text takes none"
+        hint = "; --feature_mode=text needs no types"
     known = preprocessor.symbols
     for example in examples:
         for role, key in [("SUBJ", "subj_type"), ("OBJ", "obj_type")]:
             if f"{role}={example[key]}" not in known:
                 raise ValueError(
                     f"{' '.join(paths)}, id {example['id']}: --feature_mode={preprocessor.mode} "
-                    "takes types of subject and object that the model knows, of a table in "
+                    "needs types of subject and object that the model knows. In tables they are in "
                     f"--subject_type_column and --object_type_column{hint}. Received: `{key}` "
                     f"{example[key]!r}"
                 )
@@ -181,10 +194,11 @@ def _take_types(preprocessor, examples, paths):
 
 def _stream(model, examples):
     if model.preprocessor.uses_types:
-        # In the order of the released script: types to evaluate on have had their symbols before.
+        # The released script gives symbols to the types of the evaluation data first.
         _take_types(model.preprocessor, examples, FLAGS.train_data)
-        log(f"Symbols for {len(model.preprocessor.types())} types of subjects and objects")
-    return fine_tuning.length_grouped(model, examples)
+        types = format_count(len(model.preprocessor.types()), "type")
+        log(f"Symbols for {types} of subjects and objects")
+    return fine_tuning.length_grouped_stream(model, examples)
 
 
 def _evaluate(model, examples):
@@ -196,11 +210,11 @@ def _predict(model, examples):
     from keras_spanbert.data import semeval2010, tacred
 
     found = model.extract(examples, batch_size=FLAGS.batch_size)
-    with user_input():
+    with exit_on_user_error():
         if FLAGS.benchmark:
             writer = {"tacred": tacred, "semeval2010": semeval2010}[FLAGS.benchmark]
             relations = [answer["relation"] for answer in found]
             writer.write_predictions(FLAGS.predictions, examples, relations)
         else:
             columns.write_rows([{"id": e["id"], **a} for e, a in zip(examples, found)])
-    log(f"Wrote the relations of {len(found):,} sentences to {FLAGS.predictions}")
+    log(f"Wrote the relations of {format_count(len(found), 'sentence')} to {FLAGS.predictions}")

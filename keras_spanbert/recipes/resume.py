@@ -1,82 +1,118 @@
-"""--resume: a run goes on with its own flags."""
+"""--resume: continues a run with the flags that it was started with."""
 
+import contextlib
 import shlex
 
 from keras_spanbert import files, stores
-from keras_spanbert.recipes.flags import FLAGS, own_flags, resolve
+from keras_spanbert.recipes.flags import FLAGS, FORMER_NAMES, given, own_flags, set_flags
 
-# Flags that a run that is resumed may change.
-FREE_FLAGS = [
+# Flags that may change when a run is resumed.
+CHANGEABLE_FLAGS = [
     "checkpoint_every",
     "distribution",
     "export",
     "keep_checkpoints",
+    "num_seeds",
     "output",
     "predict_data",
     "predictions",
-    "profile",
+    "profile_steps",
     "resume",
-    "seeds",
     "tensorboard",
 ]
-# What a run has that began before there was the flag.
-_EARLIER_VALUES = {"predictions_multiple": 1}
 
 
 def identity() -> dict:
-    """The values that a run that is resumed must have."""
-    return {f"--{flag.name}": flag.value for flag in own_flags() if flag.name not in FREE_FLAGS}
+    """Returns the values that must not change when a run is resumed.
+
+    Former names of flags are included, because earlier checkpoints recorded them.
+    """
+    names = [flag.name for flag in own_flags()] + list(FORMER_NAMES)
+    fixed = [name for name in names if FORMER_NAMES.get(name, name) not in CHANGEABLE_FLAGS]
+    return {f"--{name}": FLAGS[name].value for name in fixed}
 
 
 def recorded_run() -> dict:
-    """What `run.json` in --output says, an empty dict where there is none."""
+    """Returns the contents of `run.json` in --output, with the present names of flags.
+
+    Returns:
+        dict. Empty without --resume or without the file.
+    """
     path = stores.join(FLAGS.output or "", "run.json")
-    return files.read_json(path) if FLAGS.resume and stores.is_file(path) else {}
+    if not (FLAGS.resume and stores.is_file(path)):
+        return {}
+    run = files.read_json(path)
+    for part in {"flags", "given"} & set(run):
+        run[part] = {FORMER_NAMES.get(name, name): value for name, value in run[part].items()}
+    return run
+
+
+def preset_warnings() -> contextlib.AbstractContextManager:
+    """Context manager for loading --preset. It suppresses warnings if a checkpoint follows.
+
+    The checkpoint replaces the weights, and the run has logged the warnings at its start.
+    """
+    from keras_spanbert.checkpoints.convert import suppress_warnings
+
+    return suppress_warnings() if has_checkpoint() else contextlib.nullcontext()
+
+
+def has_checkpoint() -> bool:
+    """Returns whether --resume continues from a checkpoint."""
+    if not FLAGS.resume:
+        return False
+    names = stores.entries(stores.join(FLAGS.output, "checkpoints"))
+    return any(name.startswith("step-") for name in names)
 
 
 def new_run_hint(output: str) -> str:
-    """What works where a run cannot go on as it is asked to."""
+    """Returns advice for a run that cannot be resumed in the requested way."""
     if stores.is_file(stores.join(output, "config.json")):
-        return f"a new run with --preset={shlex.quote(output)} trains its model on"
-    return "a new run in another --output can have others"
+        return f"to train its model further, start a new run with --preset={shlex.quote(output)}"
+    return "to change it, start a new run in another --output"
 
 
-def take_up_flags() -> None:
-    """With --resume, flags that are not given are those of the run.
+def restore_flags() -> None:
+    """With --resume, sets the flags that are not given to the values of the resumed run.
 
     Raises:
-        ValueError: where a flag is given that a run may not change.
+        ValueError: if --output has no run to resume and no flags describe a new
+            one, or if a flag is given that must not change.
     """
     if not FLAGS.resume:
         return
     if not FLAGS.output:
-        raise ValueError("`--resume` takes --output, where the run is. Received: none")
+        raise ValueError("`--resume` needs --output, the folder of the run. Received: no --output")
     run = recorded_run()
+    if not run and set(given()) <= {"output"}:
+        raise ValueError(
+            "`--resume` needs a run in --output, or flags to start one with, such as "
+            f"--train_data. Received: --resume --output={FLAGS.output}, which has no run"
+        )
     if run and not ("given" in run and set(run["given"]) <= set(FLAGS)):
         raise ValueError(
-            f"A run must be of this version to --resume. Received: {FLAGS.output}, of version "
+            f"`--resume` needs a run of this version. Received: {FLAGS.output}, of version "
             f"{run.get('versions', {}).get('keras-spanbert', 'unknown')}"
         )
-    recorded = {**_EARLIER_VALUES, **run["flags"]} if run else {}
-    for name, value in recorded.items():
+    for name, value in run.get("flags", {}).items():
         if name not in FLAGS:
             continue
         if FLAGS[name].present:
-            # As it was given, or as it was used: a run may lower a number that is too large.
+            # Compare the given value and the used one: a run may lower a number that is too large.
             if FLAGS[name].value not in [run["given"].get(name, value), value]:
-                _check_free(name, value)
+                _check_changeable(name, value)
             continue
         if name in run["given"]:
-            resolve(**{name: run["given"][name]})
+            set_flags(**{name: run["given"][name]})
             FLAGS[name].present = 1
-        elif name not in FREE_FLAGS:
-            resolve(**{name: value})
+        elif name not in CHANGEABLE_FLAGS:
+            set_flags(**{name: value})
 
 
-def _check_free(name, value):
-    if name not in FREE_FLAGS:
+def _check_changeable(name, value):
+    if name not in CHANGEABLE_FLAGS:
         raise ValueError(
-            f"A run goes on with its own flags; {new_run_hint(FLAGS.output)}. Received: "
-            f"--resume --output={FLAGS.output}, where --{name} is {value!r}, here "
-            f"{FLAGS[name].value!r}"
+            f"A resumed run keeps its flags; {new_run_hint(FLAGS.output)}. Received: "
+            f"--{name}={FLAGS[name].value!r} with --resume --output={FLAGS.output}, where it is "
+            f"{value!r}"
         )

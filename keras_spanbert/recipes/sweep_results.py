@@ -1,134 +1,156 @@
-"""What the runs of `--seeds` and `--grid` gave: tables, figures, plots."""
+"""Results of the runs of `--num_seeds` and `--grid`: tables, statistics, plots."""
 
-import importlib.util
 import os
 
 from keras_spanbert import files
+from keras_spanbert.optional import missing
+from keras_spanbert.recipes import grid
 from keras_spanbert.recipes.flags import FLAGS
-from keras_spanbert.recipes.terminal import log, user_input
+from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.runs import plots
 from keras_spanbert.runs.statistics import summary
 
 _FILES = ["metrics.json", "seeds.csv", "seeds.png", "grid.csv", "grid.png", "run.json"]
 
 
-def metrics_of(output: str, name: str) -> dict | None:
-    """What `metrics.json` of a run says, `None` where it is not finished."""
-    folder = os.path.join(output, name)
+def read_metrics(output: str, name: str) -> dict | None:
+    """Returns the contents of a run's `metrics.json`, `None` if the run is not finished."""
     try:
         metrics, run = (
-            files.read_json(os.path.join(folder, file)) for file in ["metrics.json", "run.json"]
+            files.read_json(os.path.join(output, name, file))
+            for file in ["metrics.json", "run.json"]
         )
     except OSError:
         return None
-    # A run that was interrupted writes what there is.
+    # An interrupted run writes its partial results.
     is_finished = metrics["steps"] == run["flags"]["steps"] and "best_score" in metrics
     return metrics if is_finished else None
 
 
 def write(output: str, members: list) -> dict:
-    """Writes tables and figures of the runs that are finished.
+    """Writes the tables and statistics of the finished runs.
 
     Returns:
-        What `metrics.json` says, an empty dict where no run is finished.
+        The contents of `metrics.json`, an empty dict if no run is finished.
     """
-    finished = [
-        (member, metrics)
-        for member in members
-        if (metrics := metrics_of(output, member.name)) is not None
-    ]
-    if not finished:
+    runs = [(member, read_metrics(output, member.name)) for member in members]
+    runs = [(member, metrics) for member, metrics in runs if metrics]
+    if not runs:
         return {}
-    best_score = finished[0][1]["best_score"]
-    combinations = {}
-    for member, metrics in finished:
-        combinations.setdefault(member.combination, []).append((member, metrics))
-    rows = [_figures(runs, best_score) for runs in combinations.values()]
-    rows.sort(key=lambda row: row["scores"][best_score]["mean"], reverse=True)
+    score = runs[0][1]["best_score"]
+    by_combination = {}
+    for member, metrics in runs:
+        by_combination.setdefault(member.combination, []).append((member, metrics))
+    combinations = [
+        {
+            "flags": _numbers(group[0][0]),
+            "folder": folder,
+            "scores": _statistics(group),
+        }
+        for folder, group in by_combination.items()
+    ]
+    # Equal means keep the order of --grid.
+    combinations.sort(key=lambda row: -_mean(row, score))
+    best, metrics = max(by_combination[combinations[0]["folder"]], key=lambda run: run[1][score])
     found = {
         "runs": len(members),
-        "finished": len(finished),
-        "best_score": best_score,
-        "best": rows[0].pop("best"),
+        "finished": len(runs),
+        "best_score": score,
+        "best": {
+            "flags": _numbers(best),
+            "seed": best.seed,
+            "folder": best.name,
+            score: metrics[score],
+        },
     }
     if FLAGS.grid:
-        for row in rows[1:]:
-            row.pop("best")
-        found["combinations"] = rows
+        found["combinations"] = combinations
+        name, rows = "grid.csv", [_combination_row(row) for row in combinations]
     else:
-        found["scores"] = rows[0]["scores"]
-    with user_input(OSError):
+        found["scores"] = combinations[0]["scores"]
+        name, rows = "seeds.csv", [_run_row(*run) for run in runs]
+    with exit_on_user_error(OSError):
         files.write_json(os.path.join(output, "metrics.json"), found)
-        if FLAGS.grid:
-            files.write_csv(os.path.join(output, "grid.csv"), [_csv_row(row) for row in rows])
-        else:
-            table = [_row_of_run(member, metrics) for member, metrics in finished]
-            files.write_csv(os.path.join(output, "seeds.csv"), table)
+        files.write_csv(os.path.join(output, name), rows)
     return found
 
 
-def show(output: str, found: dict, count: int) -> None:
-    """Draws the plot, and tells the table and which run is the best."""
+def show(output: str, found: dict) -> None:
+    """Draws the plot, and logs the table, ties and the best run."""
     score, best = found["best_score"], found["best"]
-    if importlib.util.find_spec("matplotlib") is None:
-        log("No plots: matplotlib is not installed (pip install keras-spanbert[train])")
+    if message := missing("matplotlib", "drawing them"):
+        log(f"No plots: {message}")
     else:
-        with user_input(OSError):
+        with exit_on_user_error(OSError):
             _plot(output, found)
-    log(f"{found['finished']} of {count} runs, on {','.join(FLAGS.eval_data)}")
-    _log_table(_grid_table(found) if FLAGS.grid else _seeds_table(found))
-    preset = os.path.join(output, best["folder"])
-    if best["flags"]:
-        flags = " ".join(f"--{name}={value}" for name, value in best["flags"].items())
-        mean = found["combinations"][0]["scores"][score]["mean"]
-        log(f"Best on --eval_data: {flags}, mean {score} {mean:.2f}")
-        log(f"Its best preset: seed {best['seed']}, {score} {best[score]:.2f}, {preset}")
-    else:
-        log(f"Best on --eval_data: seed {best['seed']}, {score} {best[score]:.2f}, {preset}")
+    log(f"{found['finished']} of {found['runs']} runs, on {','.join(FLAGS.eval_data)}")
+    place = os.path.join(output, best["folder"])
+    preset = f"seed {best['seed']}, {score} {best[score]:.2f}, {place}"
+    if not FLAGS.grid:
+        _log_table(list(found["scores"].items()))
+        values = found["scores"][score]["values"].values()
+        log(f"{score} of each seed: {', '.join(f'{value:.2f}' for value in values)}")
+        log(f"Best on --eval_data: {preset}")
+        return
+    rows = found["combinations"]
+    _log_table([(_join_flags(row), row["scores"][score]) for row in rows])
+    mean = _mean(rows[0], score)
+    tied = [_join_flags(row) for row in rows if _mean(row, score) == mean]
+    if len(tied) > 1:
+        log(
+            f"{len(tied)} combinations share the best mean {score}: {'; '.join(tied)}. "
+            "The first one in the order of --grid is used"
+        )
+    log(f"Best on --eval_data: {tied[0]}, mean {score} {mean:.2f}")
+    log(f"Its best preset: {preset}")
 
 
-def written(output: str) -> str:
-    """What the sweep wrote, to tell."""
+def describe_files(output: str) -> str:
+    """Returns the names of the files that the sweep wrote, for a message."""
     names = [name for name in _FILES if os.path.exists(os.path.join(output, name))]
-    return f"{', '.join(names)} and a folder of each run"
+    return f"{', '.join(names)} and a folder for each run"
 
 
-def scores_of(metrics: dict) -> dict[str, float]:
-    """The scores of a run, the best score first: what is a count, or a table, is none."""
+def extract_scores(metrics: dict) -> dict[str, float]:
+    """Returns the scores of a run, the best score first, without counts and tables."""
     best_score = metrics["best_score"]
     others = {name: value for name, value in metrics.items() if isinstance(value, float)}
     others.pop("seconds", None)
     return {best_score: float(metrics[best_score]), **others}
 
 
-def _figures(runs, best_score):
-    """The figures of runs that differ by their seed alone."""
-    member = runs[0][0]
-    scores = {str(run.seed): scores_of(metrics) for run, metrics in runs}
-    names = dict.fromkeys(name for found in scores.values() for name in found)
-    statistics = {}
-    for name in names:
-        values = {seed: found[name] for seed, found in scores.items() if name in found}
-        statistics[name] = {**summary(list(values.values()), FLAGS.seed), "values": values}
-    flags = {name: float(text) for name, text in member.values.items()}
-    flags = {name: int(n) if n.is_integer() and n >= 1 else n for name, n in flags.items()}
-    run, metrics = max(runs, key=lambda found: found[1][best_score])
-    best = {
-        "flags": flags,
-        "seed": run.seed,
-        "folder": run.name,
-        best_score: metrics[best_score],
+def _numbers(member):
+    return {name: grid.number(name, text) for name, text in member.values.items()}
+
+
+def _statistics(runs):
+    """Returns the statistics of each score of runs that differ only by their seed."""
+    values = {}
+    for member, metrics in runs:
+        for name, value in extract_scores(metrics).items():
+            values.setdefault(name, {})[str(member.seed)] = value
+    return {
+        name: {**summary(list(by_seed.values()), FLAGS.seed), "values": by_seed}
+        for name, by_seed in values.items()
     }
-    return {"flags": flags, "folder": member.combination, "scores": statistics, "best": best}
 
 
-def _row_of_run(member, metrics):
+def _mean(row, score):
+    """Returns the mean score of a combination, without the rounding error of its sum."""
+    return round(row["scores"][score]["mean"], 9)
+
+
+def _join_flags(row):
+    return " ".join(f"--{name}={value}" for name, value in row["flags"].items())
+
+
+def _run_row(member, metrics):
     figures = {name: metrics[name] for name in ["steps", "seconds"]}
-    return {"seed": member.seed, "folder": member.name, **figures, **scores_of(metrics)}
+    return {"seed": member.seed, "folder": member.name, **figures, **extract_scores(metrics)}
 
 
-def _csv_row(row):
-    """A combination with the statistics of its scores, the best score's first."""
+def _combination_row(row):
+    """Returns a combination with the statistics of its scores, the best score first."""
     columns = dict(row["flags"])
     for i, (name, found) in enumerate(row["scores"].items()):
         columns[name] = found["mean"]
@@ -139,51 +161,16 @@ def _csv_row(row):
     return {**columns, "folder": row["folder"]}
 
 
-# === Tables ===
-def _seeds_table(found):
-    table = [["", "mean", "sd", "95% interval"]]
-    for name, figures in found["scores"].items():
-        table.append([name, *_shown(figures)])
-    values = found["scores"][found["best_score"]]["values"]
-    table.append([])
-    table.append(["seed", *values])
-    table.append([found["best_score"], *(f"{value:.2f}" for value in values.values())])
-    return table
-
-
-def _grid_table(found):
-    rows = found["combinations"]
-    table = [[*rows[0]["flags"], found["best_score"], "sd", "95% interval", "runs"]]
-    for row in rows:
-        figures = row["scores"][found["best_score"]]
-        flags = [f"{value:g}" for value in row["flags"].values()]
-        table.append([*flags, *_shown(figures), str(len(figures["values"]))])
-    return table
-
-
-def _shown(figures):
-    """Mean, deviation and interval, as a table has them."""
-    if figures["interval"] is None:
-        return [f"{figures['mean']:.2f}", "-", "-"]
-    low, high = figures["interval"]
-    spread = f"{figures['standard_deviation']:.2f}"
-    return [f"{figures['mean']:.2f}", spread, f"{low:.2f} to {high:.2f}"]
-
-
 def _log_table(rows):
-    """Tells rows in columns; behind an empty row others begin, of their own widths."""
-    parts, part = [], []
-    for row in [*rows, []]:
-        if row:
-            part.append(row)
-        elif part:
-            parts.append(part)
-            part = []
-    for part in parts:
-        widths = [max(map(len, column)) for column in zip(*part)]
-        for row in part:
-            first, *others = (cell.rjust(width) for cell, width in zip(row, widths))
-            log("  ".join([first.strip().ljust(widths[0]), *others]))
+    """Logs rows, each a label and the statistics of a score."""
+    width = max(len(label) for label, _ in rows)
+    log(f"{'':{width}}   mean     sd  95% interval")
+    for label, figures in rows:
+        line = f"{label:{width}}  {figures['mean']:5.2f}"
+        if figures["interval"]:
+            low, high = figures["interval"]
+            line += f"  {figures['standard_deviation']:5.2f}  {low:.2f} to {high:.2f}"
+        log(line)
 
 
 def _plot(output, found):

@@ -1,4 +1,4 @@
-"""What the user sees and does: lines, mistakes, Ctrl-C."""
+"""Terminal output, exit codes and signals."""
 
 import contextlib
 import math
@@ -12,18 +12,20 @@ from types import SimpleNamespace
 from absl import logging
 from absl.flags import FLAGS
 
+from keras_spanbert.recipes.run_folder import clean_up_folders
+
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
-# How messages name this program: `train.py` or the installed command.
+# The name of this program in messages: `train.py` or the installed command.
 PROGRAM = SimpleNamespace(name="train.py")
 
 
 def log(text: str = "") -> None:
-    """Tells the user, at once."""
+    """Prints a line and flushes it."""
     print(text, flush=True)
 
 
-def shown_duration(seconds: float) -> str:
-    """How long something takes at least, in the unit that fits: `90 s`, `12 min`, `2 h 5 min`."""
+def format_duration(seconds: float) -> str:
+    """Returns a duration in a suitable unit: `90 s`, `12 min`, `2 h 5 min`."""
     if seconds < 120:
         return f"{math.ceil(seconds)} s"
     hours, minutes = divmod(int(seconds / 60), 60)
@@ -31,42 +33,53 @@ def shown_duration(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def user_input(errors=(ValueError, OSError)) -> Iterator[None]:
-    """Turns what is wrong with the user's input, or disk, into one line and exit code 2."""
+def exit_on_user_error(errors=(ValueError, OSError)) -> Iterator[None]:
+    """Context manager that reports mistakes of the user and disk errors with exit code 2."""
     try:
         yield
     except errors as error:
-        exit_on_user_error(error)
+        exit_with_error(error)
 
 
-def exit_on_user_error(error: Exception | str) -> None:
-    """Ends the program with one line and exit code 2."""
+def exit_with_error(error: Exception | str) -> None:
+    """Prints one line on stderr and ends the program with exit code 2."""
     print(f"{PROGRAM.name}: {' '.join(str(error).split())}", file=sys.stderr)
     sys.exit(2)
 
 
-def plain_log() -> None:
-    """Has libraries' warnings, and ours, told in a line each, and nothing below a warning."""
+def configure_logging() -> None:
+    """Shows warnings in one line each: libraries' on stderr, our own on stdout."""
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
-    logging.get_absl_handler().setFormatter(Formatter(f"{PROGRAM.name}: %(message)s"))
+    handler = logging.get_absl_handler()
+    handler.setFormatter(Formatter(f"{PROGRAM.name}: %(message)s"))
+    handler.addFilter(_redirect_own_warnings)
+
+
+def _redirect_own_warnings(record):
+    """Moves the library's warnings to stdout: a user's mistake is the only line on stderr."""
+    is_note = record.name == "keras_spanbert"
+    if is_note:
+        log(record.getMessage())
+    return not is_note
 
 
 def stop_on_signals(when: str, clean_up: bool = False) -> None:
-    """Has Ctrl-C and SIGTERM end the program from now on.
+    """Makes Ctrl-C and SIGTERM end the program after this call.
 
     Args:
-        when: string. How the line on stderr goes on behind "interrupted".
-        clean_up: bool. Whether what is half-written is removed first. Defaults
-            to `False`: at once, as libraries swallow exceptions while they are
-            imported.
+        when: string. The rest of the line on stderr, after "interrupted".
+        clean_up: bool. Whether to remove partial files first. Defaults to `False`:
+            the program ends at once, because libraries swallow exceptions while
+            they are imported.
     """
-    stderr = os.dup(2)  # What is told while TensorFlow loads is held back.
+    stderr = os.dup(2)  # stderr itself is held back while TensorFlow loads.
 
     def stop(number, frame):
         os.write(stderr, f"{PROGRAM.name}: interrupted {when}\n".encode())
         if clean_up:
             sys.exit(128 + number)
+        clean_up_folders()
         os._exit(128 + number)
 
     for number in SIGNALS:

@@ -1,58 +1,72 @@
-"""`--task=token_classification`: tagged words, as of named entities, and texts to find such in."""
+"""`--task=token_classification`: labels words, for example with named entities."""
 
 import os
 
-from keras_spanbert import stores
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import check_value
-from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.checks import check_value, matching_files
+from keras_spanbert.recipes.flags import FLAGS, former_name, group
 from keras_spanbert.recipes.run import Run
-from keras_spanbert.recipes.terminal import log, user_input
+from keras_spanbert.recipes.terminal import exit_on_user_error, log
+from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6}
+GROUPS = ("Labelled data",)
 _EPOCHS = 3
 _LEARNING_RATE = 5e-5
-# Of files in columns by name; in others, a line is a word.
+# Endings of files with named columns. Other files have one word per line.
 _TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines")
 _TEXTS = (
-    "Were these texts: to train and to score they stand in .jsonl files with --text_column; to "
-    "predict in .csv, .tsv or .jsonl with --text_column, or in .txt with --predictions in .jsonl"
+    "If these are texts: training and evaluation need .jsonl files with --text_column; "
+    "prediction needs .csv, .tsv or .jsonl files with --text_column, or .txt files with "
+    "--predictions in .jsonl"
 )
 
-string, integer, number, boolean, strings, choice = group("Token classification")
-string("words_column", "words", "Column of a sentence's words in .csv, .tsv and .jsonl.")
-boolean(
-    "entities",
-    True,
-    "Whether tags are of entities: O, and B-, I-, E- or S- and a type. If not, each word has one "
-    "of any kind, as parts of speech.",
+string, integer, number, boolean, strings, choice = group(
+    "Token classification", "only for --task=token_classification."
 )
+string(
+    "words_column",
+    "words",
+    "Column of the words of a sentence in .csv, .tsv and .jsonl files: a list in .jsonl files, "
+    "else words separated by blanks.",
+)
+boolean(
+    "labels_are_entities",
+    True,
+    "Whether the labels mark entities: O for words outside of them, or a type with the prefix B-, "
+    "I-, E- or S-. With --nolabels_are_entities, each word has a label of any kind, such as its "
+    "part of speech.",
+)
+former_name("entities", "labels_are_entities")
 
 
 def check() -> None:
-    """Raises a ValueError for what the flags alone show to be wrong."""
+    """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    are_texts = _are_texts(_files(FLAGS.predict_data))
-    columns.check(
-        "token_classification", (".jsonl",) if are_texts else (".conll", ".txt", *columns.ENDINGS)
-    )
+    columns.check(())
     for name in ["train_data", "eval_data", "predict_data"]:
-        if not all(map(_is_table, _files(FLAGS[name].value))) and FLAGS.label_column:
+        if not all(map(_is_table, matching_files(name))) and FLAGS.label_column:
             check_value(
                 "label_column",
                 FLAGS.label_column.lstrip("-").isdecimal(),
-                "a number, of files of a word a line: the columns count from 0, from the end from "
-                "-1",
+                "a column number for files with one word per line: counted from 0, or from the "
+                "end with -1 for the last one",
             )
 
 
+def prediction_extensions() -> tuple[str, ...]:
+    """Returns the file extensions that `--predictions` may have."""
+    are_texts = _are_texts(matching_files("predict_data"))
+    return (".jsonl",) if are_texts else (".conll", ".txt", *columns.EXTENSIONS)
+
+
 def run(run: Run) -> None:
-    """Trains where there is data to train on, evaluates, finds entities, exports."""
+    """Trains, evaluates, predicts and exports, as the flags ask."""
     fine_tuning.fine_tune(
         run,
         _build,
         _read,
-        fine_tuning.length_grouped,
+        fine_tuning.length_grouped_stream,
         _evaluate,
         _predict,
         learning_rate=_LEARNING_RATE,
@@ -61,38 +75,34 @@ def run(run: Run) -> None:
     )
 
 
-def _files(patterns):
-    return [path for pattern in patterns or [] for path in stores.find(pattern)]
-
-
 def _is_table(path):
     return path.removesuffix(".gz").endswith(_TABLES)
 
 
 def _have_texts(paths):
-    """Whether files are tables of which a column of texts is named: others have words."""
+    """Returns whether files are tables with a column of texts instead of words."""
     return bool(paths) and all(map(_is_table, paths)) and FLAGS["text_column"].present
 
 
 def _are_texts(paths):
-    """Whether files to predict may be texts, by their names: words may stand in .txt too."""
+    """Returns whether the names of files allow texts. A .txt file may also have words."""
     are_texts = [path.removesuffix(".gz").endswith(".txt") for path in paths]
     is_json = (FLAGS.predictions or "").endswith(".jsonl")
     return _have_texts(paths) or bool(paths) and all(are_texts) and is_json
 
 
 def _labels(examples):
-    """The labels of the examples to train on, as an argument of the model."""
+    """Returns the labels of the training examples, as an argument of the model."""
     from keras_spanbert.data import conll
 
     if "entities" in examples[0]:
         kinds = {entity["label"] for example in examples for entity in example["entities"]}
         names = ["O", *(f"{prefix}-{kind}" for kind in sorted(kinds) for prefix in "BI")]
-    elif FLAGS.entities:
+    elif FLAGS.labels_are_entities:
         names = conll.tag_names(examples)
     else:
         names = sorted({tag for example in examples for tag in example["tags"]})
-    columns.check_labels(names, "labels")
+    columns.check_labels(names, "label")
     return {"labels": names}
 
 
@@ -107,14 +117,14 @@ def _read(paths, flag, model):
 
     if flag == "predict_data" and _are_texts(paths) and not _have_tags(paths, model.kinds):
         return _texts(paths)
-    of_entities, kinds = FLAGS.entities, None
+    of_entities, kinds = FLAGS.labels_are_entities, None
     if model is not None:
         of_entities, kinds = model.is_of_entities, model.kinds
     if _have_texts(paths):
         column = FLAGS.label_column or "entities"
         examples = read_entities(paths, FLAGS.text_column, column, FLAGS.id_column, kinds)
         if model is not None:
-            model.preprocess(examples)  # Says which entities are parts of one word.
+            model.preprocess(examples)  # Warns about entities that are parts of a word.
         return examples
     rules = {"needs_labels": flag != "predict_data", "types": kinds, "entities": of_entities}
     examples = []
@@ -128,14 +138,14 @@ def _read(paths, flag, model):
 
 
 def _have_tags(paths, kinds):
-    """Whether one of the files to predict has words with tags: all are to be read so then."""
+    """Returns whether a file to predict on has tagged words. If so, all are read that way."""
     from keras_spanbert.data import conll
 
     return any(conll.has_tags(path, kinds) for path in paths if not _is_table(path))
 
 
 def _sentences(path, **rules):
-    """The sentences of a file of a word a line; where it has texts the message says so."""
+    """Reads a file with one word per line. If it seems to have texts, errors say so."""
     from keras_spanbert.data import conll
 
     try:
@@ -147,9 +157,9 @@ def _sentences(path, **rules):
 
 
 def _texts(paths):
-    """The texts of files: the rows of tables, the lines of others."""
+    """Returns the texts of files: the rows of tables, the lines of others."""
     from keras_spanbert.data.columns import read_texts
-    from keras_spanbert.data.examples import check_some
+    from keras_spanbert.data.examples import check_not_empty
     from keras_spanbert.data.text_files import read_lines
 
     if all(map(_is_table, paths)):
@@ -161,7 +171,7 @@ def _texts(paths):
         for number, (_, line) in enumerate(read_lines(path), start=1)
         if line.strip()
     ]
-    return check_some(texts, paths)
+    return check_not_empty(texts, paths)
 
 
 def _evaluate(model, examples):
@@ -179,15 +189,15 @@ def _predict(model, examples):
     if "text" in examples[0]:
         found = model.tag([example["text"] for example in examples], FLAGS.batch_size)
         rows = [{**example, "entities": found} for example, found in zip(examples, found)]
-        with user_input():
+        with exit_on_user_error():
             files.write_json_lines(FLAGS.predictions, rows)
-        total = sum(map(len, found))
-        log(f"Wrote {total:,} entities of {len(rows):,} texts to {FLAGS.predictions}")
+        entities = format_count(sum(map(len, found)), "entity", "entities")
+        log(f"Wrote {entities} of {format_count(len(rows), 'text')} to {FLAGS.predictions}")
         return
     tags = model.predict_tags(examples, FLAGS.batch_size)
     ending = os.path.splitext(FLAGS.predictions)[1]
-    with user_input():
-        if ending in columns.ENDINGS:
+    with exit_on_user_error():
+        if ending in columns.EXTENSIONS:
             rows = [{"words": x["words"], "tags": found} for x, found in zip(examples, tags)]
             is_list = ending == ".jsonl"
             columns.write_rows(
@@ -197,4 +207,4 @@ def _predict(model, examples):
             conll.write_predictions(
                 FLAGS.predictions, examples, tags, entities=model.is_of_entities
             )
-    log(f"Wrote the tags of {len(tags):,} sentences to {FLAGS.predictions}")
+    log(f"Wrote the tags of {format_count(len(tags), 'sentence')} to {FLAGS.predictions}")

@@ -1,4 +1,4 @@
-"""What a training step costs: time, waiting, FLOPs, memory."""
+"""The cost of a training step: time, waiting, FLOPs, memory."""
 
 import sys
 import time
@@ -6,23 +6,24 @@ import time
 import keras
 from keras import ops
 
-# Sides of the matrices whose product is timed.
+# Sizes of the square matrices whose product is timed.
 _CPU_SIDE, _ACCELERATOR_SIDE = 2048, 8192
 
 
 def step_flops(
     model: keras.Model, batch_size: int, sequence_length: int, num_predictions: int = 0
 ) -> float:
-    """Floating-point operations of a step: matrix products, forward and backward.
+    """Returns the floating-point operations of the matrix products in a training step.
 
-    What the model takes, whatever an implementation computes beyond: no
-    rematerialisation, no other positions than the masked ones.
+    This is the work that the model requires, forward and backward. Extra work of an
+    implementation is not counted, such as rematerialization or heads at positions
+    that are not masked.
 
     Args:
-        model: a task, or a `SpanBertBackbone` alone.
+        model: a task model or a `SpanBertBackbone`.
         batch_size: int.
         sequence_length: int.
-        num_predictions: int. Masked positions M of a sequence, at which
+        num_predictions: int. Masked positions M per sequence, at which
             pretraining heads are computed. Defaults to `0`.
     """
     forward = getattr(model, "backbone", model).flops(sequence_length)
@@ -31,36 +32,42 @@ def step_flops(
     return 3.0 * batch_size * forward
 
 
-def matrix_flops() -> float:
-    """Floating-point operations of the product that `matrix_rate` times."""
-    return 2.0 * (_ACCELERATOR_SIDE if has_accelerator() else _CPU_SIDE) ** 3
+def matrix_flops(side: int | None = None) -> float:
+    """Returns the floating-point operations of the product that `matrix_rate` times."""
+    return 2.0 * (side or _matrix_side()) ** 3
 
 
-def matrix_rate(dtype="float32", repeats: int = 3) -> float:
-    """FLOP/s of a large matrix product on this machine's device, by measurement.
+def _matrix_side():
+    return _ACCELERATOR_SIDE if has_accelerator() else _CPU_SIDE
 
-    On a machine that others use too it changes from one moment to the next: to
-    compare with it, measure it in alternation with what is compared.
+
+def matrix_rate(dtype="float32", repeats: int = 3, side: int | None = None) -> float:
+    """Measures the FLOP/s of a large matrix product on this machine's device.
+
+    On a machine with other work the result varies. To compare a step with it,
+    alternate the two measurements.
 
     Args:
         dtype: string. Defaults to `"float32"`.
-        repeats: int. The best of so many counts. Defaults to `3`.
+        repeats: int. Number of timed products, of which the fastest counts. Defaults to `3`.
+        side: int. Size of the square matrices. Defaults to `None`: 2,048, or 8,192 on an
+            accelerator.
     """
-    side = _ACCELERATOR_SIDE if has_accelerator() else _CPU_SIDE
+    side = side or _matrix_side()
     x = ops.ones((side, side), dtype)
     best = float("inf")
     for _ in range(repeats + 1):  # The first one warms up.
         started = time.perf_counter()
         y = ops.matmul(x, x)
-        ops.convert_to_numpy(y[:1, :1])  # Waits for it.
+        ops.convert_to_numpy(y[:1, :1])  # Waits for the result.
         best = min(best, time.perf_counter() - started)
-        if best > 1.0:  # bfloat16 where the device has no instructions for it.
+        if best > 1.0:  # For example bfloat16 on a device without instructions for it.
             break
-    return matrix_flops() / best
+    return matrix_flops(side) / best
 
 
 def has_accelerator() -> bool:
-    """Whether the backend computes on a GPU or TPU."""
+    """Returns whether the backend computes on a GPU or TPU."""
     if keras.backend.backend() == "torch":
         import torch
 
@@ -69,14 +76,14 @@ def has_accelerator() -> bool:
 
 
 def peak_memory() -> int:
-    """Most bytes in use so far: of an accelerator that counts them, else of the process."""
+    """Returns the peak memory in bytes: of an accelerator that reports it, else of the process."""
     backend = keras.backend.backend()
     if has_accelerator():
         if backend == "jax":
             import jax
 
             stats = jax.local_devices()[0].memory_stats()
-            if stats:  # Not every device counts.
+            if stats:  # Not every device reports it.
                 return stats["peak_bytes_in_use"]
         elif backend == "torch":
             import torch
@@ -88,7 +95,7 @@ def peak_memory() -> int:
             kind = "GPU" if tf.config.list_logical_devices("GPU") else "TPU"
             return tf.config.experimental.get_memory_info(f"{kind}:0")["peak"]
     if sys.platform == "win32":
-        return 0  # Python does not know it there.
+        return 0  # Python cannot measure it on this system.
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024
@@ -113,11 +120,11 @@ class InputWait:
             self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
 
     def timed(self, dataset):
-        """The same dataset, whose elements are fetched in the loop's own thread."""
+        """Returns the same dataset, with elements fetched in the thread of the training loop."""
         import tensorflow as tf
 
         def now():
-            # Not `tf.timestamp`, which deterministic operations exclude.
+            # `tf.timestamp` fails with deterministic operations.
             clock = tf.data.Dataset.from_tensors(0).repeat()
             return clock.map(lambda _: tf.numpy_function(time.perf_counter, [], tf.float64))
 
@@ -129,16 +136,16 @@ class InputWait:
         return tf.data.Dataset.zip(now(), dataset, now()).map(count)
 
     def seconds(self) -> float:
-        """Seconds waited so far."""
+        """Returns the seconds waited so far."""
         return float(self._seconds.numpy())
 
 
 class StepCost:
-    """Figures of the steps between two moments.
+    """Computes speed and memory figures of the steps between two moments.
 
     Args:
-        flops: float, of a step on a device: see `step_flops`.
-        wait: `InputWait`. Defaults to `None`: what is waited is not known.
+        flops: float. FLOPs per step and device: see `step_flops`.
+        wait: `InputWait`. Defaults to `None`: waiting is not measured.
 
     Example:
     ```python
@@ -157,12 +164,12 @@ class StepCost:
         return time.perf_counter(), self._wait.seconds() if self._wait else 0.0
 
     def figures(self, since: tuple[float, float], steps: int) -> dict:
-        """Of `steps` steps since a moment that `now` gave.
+        """Returns the figures of `steps` steps since a moment returned by `now`.
 
         Returns:
-            Dict of `step_ms`, `waiting_ms` (of it, for input),
-            `tflops_per_second` (the model's FLOPs in these steps over the
-            seconds they took, in 10^12 a second) and `peak_gb`.
+            Dict of `step_ms`, `waiting_ms` (the part of it spent on waiting for
+            input), `tflops_per_second` (the model's FLOPs in these steps, divided
+            by their time, in 10^12 per second) and `peak_gb`.
         """
         seconds, waited = (a - b for a, b in zip(self.now(), since))
         figures = {"step_ms": 1e3 * seconds / steps}
@@ -170,5 +177,5 @@ class StepCost:
             figures["waiting_ms"] = 1e3 * waited / steps
         figures["tflops_per_second"] = self.flops * steps / seconds / 1e12
         figures["peak_gb"] = peak_memory() / 1e9
-        # Significant digits, as models differ in size by orders of magnitude.
+        # Round to significant digits, because models differ in size by orders of magnitude.
         return {name: float(f"{value:.4g}") for name, value in figures.items()}

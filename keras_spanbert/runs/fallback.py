@@ -1,4 +1,4 @@
-"""What this backend and machine lack, told once, and what is taken instead."""
+"""Replaces settings that this backend or machine cannot run, with a warning."""
 
 import logging
 
@@ -6,32 +6,39 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_spanbert.distribution import without_distribution
+from keras_spanbert.distribution import all_gather, without_distribution
 from keras_spanbert.models.backbone import SpanBertBackbone
+from keras_spanbert.runs import cost
+
+_HALF = ("bfloat16", "float16")
+# Size of the matrices whose products are timed: small, because the slowest take seconds.
+_SIDE = 512
 
 
-def dtype_policy(name: str) -> str:
-    """A dtype policy that a model can be trained in with this backend and device.
+def dtype_policy(name: str, may_be_slow: bool = False) -> str:
+    """Returns a dtype policy that a model can be trained with on this backend and device.
 
     Args:
         name: string, the name of a Keras dtype policy.
+        may_be_slow: bool. Whether to keep 16-bit policies that are not faster than
+            float32, such as that of a resumed run. Defaults to `False`.
 
     Returns:
-        `name`, or with a warning another one: `"float32"` where the encoder
-        cannot be computed so or would be in another dtype (float64 on JAX, for
-        example, which takes float32 unless it is told otherwise), and the mixed
-        policy for weights of 16 bits, in which AdamW's steps vanish.
+        `name`, or another policy with a warning: `"float32"` if the encoder
+        cannot compute in the policy's dtype, the backend uses another one (for
+        example float64 on JAX, which uses float32 by default), or a CPU is not faster
+        in it; and the mixed policy for 16-bit weights, in which AdamW's steps would vanish.
 
     Raises:
-        ValueError: where `name` is no policy.
+        ValueError: if `name` is not a policy.
 
     Example:
     ```python
     keras.config.set_dtype_policy(fallback.dtype_policy("mixed_bfloat16"))
     ```
     """
-    if keras.dtype_policies.get(name).variable_dtype in ("bfloat16", "float16"):
-        _warn("dtype policy", name, "weights of 16 bits do not learn", f"mixed_{name}")
+    if keras.dtype_policies.get(name).variable_dtype in _HALF:
+        _warn("dtype policy", name, "16-bit weights do not learn", f"mixed_{name}")
         name = f"mixed_{name}"
     if name == "float32":
         return name
@@ -39,17 +46,38 @@ def dtype_policy(name: str) -> str:
     try:
         found = _probe(name)
         reason = None if found == dtype else f"computes in {found}"
-    except Exception as error:  # Each backend has its own.
-        _probe("float32")  # Else it was not for the dtype.
+    except Exception as error:  # Each backend raises errors of its own.
+        _probe("float32")  # If this fails too, the dtype is not the reason.
         reason = _reason(error)
-    if reason is None:
-        return name
-    _warn("dtype policy", name, reason, "float32")
-    return "float32"
+    if reason is not None:
+        _warn("dtype policy", name, reason, "float32")
+        return "float32"
+    # All processes must choose the same policy.
+    if not may_be_slow and dtype in _HALF and any(all_gather(int(_is_slow(dtype)))):
+        logging.getLogger("keras_spanbert").warning(
+            "With %s, dtype policy=%s is not faster than float32 on this CPU. Using float32 "
+            "instead",
+            *(keras.backend.backend(), name),
+        )
+        return "float32"
+    return name
+
+
+def _is_slow(dtype):
+    """Returns whether the device gains nothing from a 16-bit dtype."""
+    if cost.has_accelerator():
+        return False
+    # JAX's steps of a mini model took 1.01 and 1.17 times as long as in float32
+    # (`benchmarks/training_step.py --size=mini --variants=both`).
+    if keras.backend.backend() == "jax":
+        return True
+    # Without instructions for the dtype, PyTorch takes hundreds of times as long.
+    rates = [cost.matrix_rate(each, side=_SIDE) for each in (dtype, "float32")]
+    return rates[0] < 0.5 * rates[1]
 
 
 def jit_compile(value):
-    """`value`, or `False` with a warning where PyTorch has no compiler to do it with."""
+    """Returns `value`, or `False` with a warning if PyTorch has no compiler to use."""
     if value is not True or keras.backend.backend() != "torch":
         return value
     import torch
@@ -63,7 +91,7 @@ def jit_compile(value):
 
 
 def _probe(policy):
-    """The dtype that a small encoder's outputs have, computed on this process's device."""
+    """Returns the dtype of a small encoder's outputs, computed on this process's device."""
     with without_distribution():
         sizes = SpanBertBackbone.SIZES["tiny"]
         backbone = SpanBertBackbone(4, dtype=policy, name="probe", **sizes)
@@ -80,6 +108,6 @@ def _reason(error):
 
 def _warn(what, value, reason, instead):
     logging.getLogger("keras_spanbert").warning(
-        "%s=%s is not to be had with %s here (%s): %s is taken instead",
+        "%s=%s does not work with %s on this machine (%s). Using %s instead",
         *(what, value, keras.backend.backend(), reason, instead),
     )

@@ -1,4 +1,4 @@
-"""Stops training on Ctrl-C or SIGTERM where nothing is half done."""
+"""Stops training on Ctrl-C or SIGTERM between two steps."""
 
 import os
 import signal
@@ -10,21 +10,22 @@ from keras_spanbert.distribution import Distribution
 
 
 class Interruption(keras.callbacks.Callback):
-    """Lets Ctrl-C and SIGTERM end training between two steps, never within one.
+    """Stops training on Ctrl-C or SIGTERM between two steps, never within one.
 
-    Within a step the weights are unusable: JAX has given their memory away. A
-    signal then waits for the step's end, and behind an epoch's last step for
-    its evaluation and the other callbacks; a second one ends the process at
-    once. Raises `KeyboardInterrupt` inside `fit` and catches it as a context
-    manager, after which both signals are ignored until the caller has saved and
-    sets them. Must be the last of the callbacks, and entered in the main thread.
+    Within a step the weights are unusable, because JAX has released their memory.
+    A signal therefore takes effect at the end of the step or, after the last step
+    of an epoch, at the end of its evaluation and of the other callbacks. A second
+    signal ends the process at once. The callback raises `KeyboardInterrupt` inside
+    `fit` and catches it as a context manager. Afterwards both signals are ignored
+    until the caller has saved the model and sets their handlers. It must be the
+    last of the callbacks, and be entered in the main thread.
 
     Args:
-        distribution: `Distribution`. Where several processes train together,
-            they all stop behind the same step. Defaults to `None`: one.
+        distribution: `Distribution`. If several processes train together, all
+            stop after the same step. Defaults to `None`: one process.
 
     Attributes:
-        signal: int, the signal that came, or `None`.
+        signal: int. The signal that was received, or `None`.
 
     Example:
     ```python
@@ -44,37 +45,37 @@ class Interruption(keras.callbacks.Callback):
         self._is_fitting = False
 
     def __enter__(self):
-        self._held = True  # Until a checkpoint's weights are in the model.
+        self._held = True  # Until the weights of a checkpoint are in the model.
         self._unraisablehook, sys.unraisablehook = sys.unraisablehook, self._tell_unraisable
         for number in [signal.SIGINT, signal.SIGTERM]:
             signal.signal(number, self._receive)
         return self
 
     def __exit__(self, error_type, error, traceback):
-        self._held = True  # From here on a signal is only noted.
+        self._held = True  # From here a signal is only recorded.
         sys.unraisablehook = self._unraisablehook
         for number in [signal.SIGINT, signal.SIGTERM]:
             signal.signal(number, signal.SIG_IGN)
         is_interrupted = self.signal is not None and error_type is KeyboardInterrupt
         if is_interrupted and hasattr(self.model, "jax_state_sync"):
-            self.model.jax_state_sync()  # Of `fit` and `evaluate`, only `fit` does.
+            self.model.jax_state_sync()  # `fit` does this itself, `evaluate` does not.
         return is_interrupted
 
     def _receive(self, number, frame):
         if self.signal is not None:
-            os.write(2, b"Interrupted twice: stopped at once\n")
+            os.write(2, b"Interrupted twice, stopping at once\n")
             os._exit(128 + number)
-        # A terminal's line may have progress on it, and shows ^C behind that.
+        # The terminal's line may show progress and ^C.
         os.write(2, b"\n" if os.isatty(2) else b"")
-        os.write(2, b"Interrupted: stopping after this step or evaluation; ")
-        os.write(2, b"once more to stop at once\n")
+        os.write(2, b"Interrupted, stopping after this step or evaluation. ")
+        os.write(2, b"Interrupt again to stop at once\n")
         self.signal = number
         if not self._held and self._distribution.num_processes == 1:
             raise KeyboardInterrupt
 
     def _tell_unraisable(self, swallowed):
-        # Raised in a callback of the garbage collector, as JAX has one, or in a `__del__`. The end
-        # of the next step raises again.
+        # Python swallowed the exception, raised in a `__del__` or in a callback of the garbage
+        # collector (JAX adds one). It is raised again at the end of the next step.
         if self.signal is None or swallowed.exc_type is not KeyboardInterrupt:
             self._unraisablehook(swallowed)
 
@@ -86,7 +87,7 @@ class Interruption(keras.callbacks.Callback):
 
     def set_model(self, model):
         super().set_model(model)
-        # `self.model` would bring JAX's state up to date, which is dear at each step.
+        # Reading `self.model` would sync JAX's state, which is too slow for each step.
         self._trained = model
 
     def on_train_begin(self, logs=None):

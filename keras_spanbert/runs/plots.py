@@ -1,71 +1,65 @@
-"""What a run, or several, draw: PNG files beside their presets."""
+"""Plots of a run, or of several runs, as PNG files."""
 
 import math
 
 import numpy as np
 
-from keras_spanbert.files import replacing
+from keras_spanbert.files import atomic_write
 
-_NUM_COLORS = 10  # Matplotlib's.
+_NUM_COLORS = 10  # The number of colors in Matplotlib's cycle.
 
 
 def plot_losses(path: str, rows: list[dict], unigram: dict[str, float]) -> None:
-    """Plots held-out cross-entropy over the steps, as PNG.
+    """Plots the training and held-out cross-entropy over the steps, as PNG.
 
     Args:
         path: string.
-        rows: list of dicts, of the history.
-        unigram: dict of each objective to what ignoring the context gives.
+        rows: list of dicts, the rows of the history.
+        unigram: dict of each objective to the cross-entropy of a model that ignores the
+            context.
     """
-    figure, axes = _figure()
+    figure, (axes,) = _figure()
     steps = [row["step"] for row in rows]
     for i, name in enumerate(unigram):
-        color, label = f"C{i}", name.upper() + (" (a pair)" if name == "nsp" else "")
-        axes.plot(
-            steps,
-            [r.get(f"{name}_cross_entropy", math.nan) for r in rows],
-            f"{color}:",
-            label=f"{label}, training",
-        )
-        axes.plot(
-            steps,
-            [r[f"val_{name}_cross_entropy"] for r in rows],
-            color,
-            marker=".",
-            label=f"{label}, held out",
-        )
+        color, label = f"C{i}", name.upper()
+        training = [row.get(f"{name}_cross_entropy", math.nan) for row in rows]
+        held_out = [row[f"val_{name}_cross_entropy"] for row in rows]
+        axes.plot(steps, training, f"{color}:", label=f"{label}, training")
+        axes.plot(steps, held_out, color, marker=".", label=f"{label}, held out")
         axes.axhline(unigram[name], color=color, lw=0.8, ls="--", label=f"{label}, unigram")
-    axes.set_xlabel("steps")
-    axes.set_ylabel("cross-entropy (nats a token)")
-    axes.set_title("Pretraining")
+    unit = "nats per token, per pair for NSP" if "nsp" in unigram else "nats per token"
+    axes.set(title="Pretraining", xlabel="steps", ylabel=f"cross-entropy ({unit})")
     axes.legend()
     _save(figure, path)
 
 
-def plot_scores(path: str, rows: list[dict], title: str, scores: dict[str, str]) -> None:
-    """Plots the training loss, and the scores that the rows have, as PNG.
+def plot_scores(
+    path: str, rows: list[dict], title: str, scores: dict[str, str], loss_unit: str
+) -> None:
+    """Plots the training loss and, below it, the scores on held-out data, as PNG.
 
     Args:
         path: string.
-        rows: list of dicts, of the history.
+        rows: list of dicts, the rows of the history.
         title: string.
-        scores: dict of score to label.
+        scores: dict of the name of a score in percent to its label. Scores that
+            the rows do not have are left out.
+        loss_unit: string, the unit of the loss.
     """
-    figure, axes = _figure()
-    steps = [row["step"] for row in rows]
-    axes.plot(steps, [row["loss"] for row in rows], "C0:", marker=".", label="training loss")
-    axes.set_xlabel("steps")
-    axes.set_ylabel("training loss")
-    axes.set_title(title)
     found = [name for name in scores if name in rows[0]]
+    figure, axes = _figure(panels=2 if found else 1)
+    steps = [row["step"] for row in rows]
+    axes[0].plot(steps, [row["loss"] for row in rows], "C0", marker=".")
+    axes[0].set(title=title, ylabel=f"training loss ({loss_unit})")
+    for i, name in enumerate(found):
+        # Lines with equal scores have different widths, so that all stay visible.
+        width = 1.5 + 1.5 * (len(found) - 1 - i)
+        values = [row[name] for row in rows]
+        axes[1].plot(steps, values, f"C{i + 1}", lw=width, marker=".", label=scores[name])
     if found:
-        right = axes.twinx()
-        for i, name in enumerate(found, start=1):
-            values = [row[name] for row in rows]
-            right.plot(steps, values, f"C{i}", marker=".", label=scores[name])
-        right.set_ylabel(", ".join(scores[name] for name in found))
-        right.legend(loc="center right")
-    axes.legend(loc="upper center")
+        axes[1].set_ylabel("held-out scores (percent)")
+        axes[1].legend()
+    axes[-1].set_xlabel("steps")
     _save(figure, path)
 
 
@@ -77,34 +71,30 @@ def plot_span_lengths(path: str, lengths: np.ndarray, probabilities: np.ndarray)
         lengths: int array. Drawn lengths, in words.
         probabilities: `[max words]`. Probabilities of the lengths 1, 2, ...
     """
-    figure, axes = _figure()
+    figure, (axes,) = _figure()
     words = np.arange(1, len(probabilities) + 1)
     counts = np.bincount(np.ravel(lengths), minlength=len(words) + 1)[1:]
-    axes.bar(
-        words, counts / counts.sum(), color="C0", alpha=0.6, label=f"drawn ({counts.sum():,} spans)"
-    )
+    label = f"drawn ({counts.sum():,} spans)"
+    axes.bar(words, counts / counts.sum(), color="C0", alpha=0.6, label=label)
     axes.plot(words, probabilities, "C1o-", label="truncated geometric distribution")
-    axes.set_xticks(words)
-    axes.set_xlabel("span length (words)")
-    axes.set_ylabel("share of spans")
-    axes.set_title(
-        f"Span lengths, mean {np.mean(lengths):.2f} drawn, {words @ probabilities:.2f} expected"
-    )
+    mean, expected = np.mean(lengths), words @ probabilities
+    title = f"Span lengths, mean {mean:.2f} drawn, {expected:.2f} expected"
+    axes.set(title=title, xticks=words, xlabel="span length (words)", ylabel="share of spans")
     axes.legend()
     _save(figure, path)
 
 
 def plot_seeds(path: str, curves: dict, figures: dict, title: str, score: str) -> None:
-    """Plots a score over the steps of each seed's run, with the mean of the best, as PNG.
+    """Plots a score over the steps for each seed's run, with the mean of the best values, as PNG.
 
     Args:
         path: string.
         curves: dict of seed to a list of `(step, value)`.
-        figures: dict of `keras_spanbert.runs.statistics.summary`, of the best values.
+        figures: dict. The result of `keras_spanbert.runs.statistics.summary` for the best values.
         title: string.
-        score: string, its name.
+        score: string, the name of a score in percent.
     """
-    figure, axes = _figure()
+    figure, (axes,) = _figure()
     for i, (seed, points) in enumerate(curves.items()):
         steps, values = zip(*points)
         color = f"C{i % _NUM_COLORS}"
@@ -117,9 +107,8 @@ def plot_seeds(path: str, curves: dict, figures: dict, title: str, score: str) -
         low, high = figures["interval"]
         label = f"95% interval {low:.2f} to {high:.2f}"
         axes.axhspan(low, high, color="black", alpha=0.12, label=label)
-    axes.set_xlabel("steps")
-    axes.set_ylabel(score)
-    axes.set_title(f"{title}: the best evaluation of each of {len(curves)} runs")
+    title = f"{title}: the best evaluation of each of {len(curves)} runs"
+    axes.set(title=title, xlabel="steps", ylabel=f"held-out {score} (percent)")
     axes.legend()
     _save(figure, path)
 
@@ -129,13 +118,13 @@ def plot_grid(path: str, labels: list[str], figures: list[dict], title: str, sco
 
     Args:
         path: string.
-        labels: list of strings, of the combinations, the best first.
-        figures: list of dicts of `keras_spanbert.runs.statistics.summary`, with
-            `values`, a dict of seed to value.
+        labels: list of strings. The names of the combinations, the best first.
+        figures: list of dicts. The results of `keras_spanbert.runs.statistics.summary`,
+            each with `values`, a dict of seed to value.
         title: string.
-        score: string, its name.
+        score: string, the name of a score in percent.
     """
-    figure, axes = _figure(height=max(5.0, 1.0 + 0.3 * len(labels)))
+    figure, (axes,) = _figure(height=max(5.0, 1.0 + 0.3 * len(labels)))
     for place, found in enumerate(figures):
         values = list(found["values"].values())
         axes.plot(values, [place] * len(values), "C0.", label="" if place else "a run")
@@ -144,20 +133,20 @@ def plot_grid(path: str, labels: list[str], figures: list[dict], title: str, sco
             axes.plot(found["interval"], [place, place], "C1", alpha=0.6, label=label)
         axes.plot(found["mean"], place, "C1D", label="" if place else "mean")
     axes.set_yticks(range(len(labels)), labels)
-    axes.invert_yaxis()  # The best one on top.
-    axes.set_xlabel(score)
-    axes.set_title(title)
+    axes.invert_yaxis()  # The best combination is on top.
+    axes.set(title=title, xlabel=f"held-out {score} (percent)")
     axes.legend()
     _save(figure, path)
 
 
-def _figure(height=5.0):
+def _figure(height=5.0, panels=1):
+    """Returns a figure and a list of panels, one above the other, with a shared x-axis."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, height), dpi=120, layout="constrained")
-    return figure, figure.subplots()
+    return figure, list(figure.subplots(panels, sharex=True, squeeze=False)[:, 0])
 
 
 def _save(figure, path):
-    with replacing(path, "wb") as file:
+    with atomic_write(path, "wb") as file:
         figure.savefig(file, format="png")

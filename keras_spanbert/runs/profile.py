@@ -1,19 +1,19 @@
-"""Traces of training steps by each backend's own profiler."""
+"""Traces training steps with the profiler of each backend."""
 
 import os
 
 import keras
 
-# Before it, variables are made and graphs compiled.
+# Variables and graphs are made before this step.
 FIRST_STEP = 5
 
 
 class Profile(keras.callbacks.Callback):
-    """Writes a trace of some steps of `fit`, behind its fifth.
+    """Writes a trace of some steps of `fit`, starting after the fifth.
 
-    On TensorFlow and JAX for TensorBoard's profile plugin or XProf
-    (`xprof --logdir folder`), on PyTorch `trace.json` for Perfetto or Chrome's
-    `chrome://tracing`.
+    On TensorFlow and JAX the trace is for TensorBoard's profile plugin or XProf
+    (`xprof --logdir folder`). On PyTorch it is a file `trace.json` for Perfetto or
+    Chrome's `chrome://tracing`.
 
     Args:
         folder: string.

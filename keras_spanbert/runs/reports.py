@@ -1,4 +1,4 @@
-"""What a run writes beside its preset: figures, a history, what it was started with."""
+"""The reports of a run: progress, history, and a record of its settings."""
 
 import math
 import time
@@ -15,33 +15,33 @@ FILES = ["metrics.json", "history.csv", "run.json", "loss.png", "span_lengths.pn
 
 
 class TrainingReport(keras.callbacks.Callback):
-    """Shows progress, and writes a row of `history.csv` an evaluation.
+    """Shows progress, and writes a row of `history.csv` for each evaluation.
 
-    It takes the place of Keras's bar: give `fit` the argument `verbose=0`.
+    It replaces Keras's progress bar: call `fit` with `verbose=0`.
 
     Args:
-        path: string. The CSV file; `None` for none.
-        total_steps: int. Training stops there.
+        path: string. The CSV file, `None` to write no file.
+        total_steps: int. The step at which training stops.
         tokens_per_step: int. Batch size times sequence length.
         cost: `StepCost`, whose figures are shown and written too. Defaults to
-            `None`, none.
-        tensorboard: string. Folder for TensorBoard's scalars, those of each
-            row. Defaults to `None`, none.
-        describe: function of a row that returns what to show of it. Defaults to
-            `None`, its loss.
-        evaluate: function that returns the scores of the model as it is, called
-            at each epoch's end. Defaults to `None`, none.
-        best_score: string. The score that the best model has the highest of.
-            Defaults to `None`, no model is the best.
-        save_best: function that saves the model, called where its score is the
-            best yet. Defaults to `None`.
-        labels: dict of the names of metrics to what they are called where they
-            are shown while it trains, beside the loss. Defaults to `None`, none.
+            `None`: no such figures.
+        tensorboard: string. Folder for TensorBoard's scalars of each row.
+            Defaults to `None`: no scalars.
+        describe: function that returns the text to show for a row. Defaults to
+            `None`: the loss of the row.
+        evaluate: function that returns the scores of the model. It is called at
+            the end of each epoch. Defaults to `None`: no scores.
+        best_score: string. The score by which the best model is selected. Higher
+            is better. Defaults to `None`: no model is selected.
+        save_best: function that saves the model. It is called if the score is the
+            best so far. Defaults to `None`.
+        labels: dict of names of metrics to labels. These metrics are shown
+            during training, after the loss. Defaults to `None`: only the loss.
 
     Attributes:
         progress: `ProgressLine`.
-        rows: list of dicts, one an evaluation.
-        best: dict, the scores of the best model.
+        rows: list of dicts, one per evaluation.
+        best: dict. The scores of the best model.
     """
 
     def __init__(
@@ -76,20 +76,20 @@ class TrainingReport(keras.callbacks.Callback):
         self._since = None
         self._interval = {}
         self._began = None
-        self._seconds = 0.0  # Of the run so far, where it is one that goes on.
+        self._seconds = 0.0  # Seconds of a resumed run before this process.
 
     def get_state(self):
-        """What a report of the same run goes on with: see `TrainingCheckpoint`."""
+        """Returns the state that a resumed run needs: see `TrainingCheckpoint`."""
         state = {"step": self.step, "rows": self.rows, "seconds": self.seconds()}
         return {**state, "best": self.best}
 
     def set_state(self, state: dict):
-        """Goes on as the report whose state it is."""
+        """Continues from the state of an earlier report."""
         self.step, self.rows, self._seconds = state["step"], state["rows"], state["seconds"]
-        self.best = state.get("best", {})  # Not every run of version 0.1 has it.
+        self.best = state["best"]
 
     def seconds(self) -> float:
-        """Seconds of training so far, evaluations included."""
+        """Returns the seconds of training so far, including evaluations."""
         return self._seconds if self._began is None else time.perf_counter() - self._began
 
     def record_start(self, logs: dict) -> None:
@@ -99,15 +99,15 @@ class TrainingReport(keras.callbacks.Callback):
         self._record(row, "before training")
 
     def close(self) -> None:
-        """Leaves the terminal's line to others, whatever ended the training."""
+        """Clears the terminal's line after training ends in any way."""
         self.progress.clear()
 
     def on_train_begin(self, logs=None):
         self._began = time.perf_counter() - self._seconds
-        self._first_step = None  # Done when the first call returns, which compiles.
-        # PyTorch compiles nothing unless it is told to.
+        self._first_step = None  # Set when the first call returns, which compiles.
+        # PyTorch compiles only on request.
         compiles = keras.backend.backend() != "torch" or getattr(self.model, "jit_compile", False)
-        self.progress.log(f"{'Compiling' if compiles else 'Taking'} the first step")
+        self.progress.log(f"{'Compiling' if compiles else 'Running'} the first step")
 
     def on_epoch_begin(self, epoch, logs=None):
         self._since = None
@@ -115,25 +115,25 @@ class TrainingReport(keras.callbacks.Callback):
         self._batches = 0
 
     def on_train_batch_begin(self, batch, logs=None):
-        # From the interval's second call on, as the first one may compile.
+        # The clock starts at the interval's second call, because the first one may compile.
         if batch > 0 and self._since is None:
             self._since = (time.perf_counter(), self.step, self.cost and self.cost.now())
 
     def on_train_batch_end(self, batch, logs=None):
-        # Several steps where the model has `steps_per_execution`.
+        # With `steps_per_execution`, one call has several steps.
         self.step += batch + 1 - self._batches
         self._batches = batch + 1
         if self._first_step is None:
             self._first_step, self._first_ended = self.step, time.perf_counter()
         if self.step >= self.total_steps and self._batches < self.params["steps"]:
-            self.model.stop_training = True  # Within the last interval.
+            self.model.stop_training = True  # In the middle of the last interval.
         if self.progress.is_due():
-            self.progress.show(self.step, self.total_steps, self._shown(logs or {}))
+            self.progress.show(self.step, self.total_steps, self._progress_fields(logs or {}))
 
     def on_test_begin(self, logs=None):
         # Evaluation does not count as training time.
         if self._since is not None:
-            self._interval = self._figures_of_interval()
+            self._interval = self._interval_metrics()
 
     def on_test_batch_end(self, batch, logs=None):
         if self.progress.is_due():
@@ -145,17 +145,17 @@ class TrainingReport(keras.callbacks.Callback):
             self.on_test_begin()  # Scoring does not count as training time.
             self.progress.show(self.step, self.total_steps, ["evaluating"])
             scores = self.evaluate()
-        # A metric of the training batches may have a score's name, and is a fraction.
+        # A metric of the training batches may have the same name as a score, but it is a fraction.
         of_scores = getattr(self.model, "scores", {})
         logs = {**{n: v for n, v in logs.items() if n not in of_scores}, **scores}
-        interval = self._interval or (self._figures_of_interval() if self._since else {})
+        interval = self._interval or (self._interval_metrics() if self._since else {})
         row = {"step": self.step, "seconds": round(self.seconds(), 1), "tokens_per_second": ""}
         row.update(interval)
         row.update((k, float(v)) for k, v in logs.items() if k not in row)
         self._record(row, "  ".join([*_cost_figures(row), *self._time_left()]))
         if scores and self.best_score and self.best_score not in scores:
             raise ValueError(
-                f"An evaluation must give the score {self.best_score!r}. Received: {scores}"
+                f"An evaluation must return the score {self.best_score!r}. Received: {scores}"
             )
         score = scores.get(self.best_score)
         if score is not None and score > self.best.get(self.best_score, -math.inf):
@@ -163,9 +163,9 @@ class TrainingReport(keras.callbacks.Callback):
             if self.save_best:
                 self.save_best()
 
-    def _shown(self, logs):
-        """Figures of the steps since the evaluation before, the most important first."""
-        figures = self._figures_of_interval() if self._since else {}
+    def _progress_fields(self, logs):
+        """Returns figures of the steps since the last evaluation, the most important first."""
+        figures = self._interval_metrics() if self._since else {}
         shown = self._time_left()
         if "loss" in logs:
             shown.append(f"loss {logs['loss']:.3f}")
@@ -175,11 +175,11 @@ class TrainingReport(keras.callbacks.Callback):
             f"{label} {logs[name]:.3f}" for name, label in self.labels.items() if name in logs
         ]
         if "step_ms" in figures:
-            shown.append(f"{figures['step_ms']:.0f} ms a step")
+            shown.append(f"{figures['step_ms']:.0f} ms per step")
         return shown
 
     def _time_left(self):
-        """What to show of it, in a list; it is empty as long as nobody knows."""
+        """Returns the time left in a list, which is empty while it is unknown."""
         steps = self.step - self._first_step  # The first one compiles.
         if not steps:
             return []
@@ -188,7 +188,7 @@ class TrainingReport(keras.callbacks.Callback):
         hours = f"{minutes // 60}:{minutes % 60:02d}" if minutes >= 60 else minutes
         return [f"{hours}:{seconds:02d} left"]
 
-    def _figures_of_interval(self):
+    def _interval_metrics(self):
         started, first_step, cost = self._since
         steps = self.step - first_step
         seconds = max(time.perf_counter() - started, 1e-9)
@@ -217,18 +217,18 @@ class TrainingReport(keras.callbacks.Callback):
 
 
 def _cost_figures(row):
-    """What a row says of speed and cost, to show."""
+    """Returns the speed and cost in a row as text."""
     if row["tokens_per_second"] == "":
         return []
     parts = [f"{row['tokens_per_second']:,} tokens/s"]
     if "step_ms" in row:
         waiting = f", {row['waiting_ms']:.0f} ms of it waiting" if "waiting_ms" in row else ""
-        parts.append(f"{row['step_ms']:.0f} ms a step{waiting}")
+        parts.append(f"{row['step_ms']:.0f} ms per step{waiting}")
         parts.append(f"{row['tflops_per_second']:.3g} TFLOP/s")
         parts.append(f"peak {row['peak_gb']:.1f} GB")
     return parts
 
 
 def run_record(flags: dict) -> dict:
-    """What is needed to repeat a run: flags and versions."""
+    """Returns what is needed to repeat a run: flags and versions."""
     return {"backend": keras.backend.backend(), "flags": flags, "versions": versions()}

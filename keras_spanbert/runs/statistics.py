@@ -1,4 +1,4 @@
-"""What the scores of several runs say: mean, spread, and how sure the mean is."""
+"""Statistics of the scores of several runs: mean, spread and confidence interval."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,20 @@ _PERCENTILES = (2.5, 97.5)
 
 
 def summary(values: Sequence[float], seed: int = 0) -> dict:
-    """Mean, spread and interval of the values of a score.
+    """Returns the mean, standard deviation and confidence interval of the values of a score.
 
-    The interval is the percentile bootstrap's: the middle 95% of the means of
-    samples, drawn with replacement, of as many values. SciPy's `bootstrap` gives
-    the same, by a generator whose argument has changed its name from version to
-    version. Of few values it is narrower than a t-interval would be.
+    The interval is a percentile bootstrap: the middle 95% of the means of samples of
+    the same size, drawn with replacement. SciPy's `bootstrap` gives the same, but the
+    argument for its generator has different names in different versions. With few
+    values the interval is narrower than a t-interval.
 
     Args:
         values: sequence of floats, one or more.
-        seed: int. Fixes what is drawn. Defaults to `0`.
+        seed: int. Random seed of the samples. Defaults to `0`.
 
     Returns:
-        Dict of `mean`, `standard_deviation` (the sample's, over n - 1) and
-        `interval`, a list of its ends. The latter two are `None` for one value.
+        Dict of `mean`, `standard_deviation` (of the sample, with n - 1) and
+        `interval`, a list of its two ends. The last two are `None` for one value.
 
     Example:
     ```python

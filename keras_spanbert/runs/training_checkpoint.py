@@ -1,4 +1,4 @@
-"""Checkpoints of whole training runs, to go on as if nothing had happened."""
+"""Checkpoints from which a training run resumes exactly."""
 
 import contextlib
 import itertools
@@ -13,65 +13,64 @@ import numpy as np
 
 from keras_spanbert import distribution, files, stores
 from keras_spanbert.keras_private import set_initial_epoch
-from keras_spanbert.runs import checkpoint_parts, torch_generators
-from keras_spanbert.runs.checkpoint_folder import PARTS_VERSION, VERSION, open_folder
-from keras_spanbert.runs.checkpoint_parts import CheckpointParts, StoredParts
+from keras_spanbert.runs import checkpoint_shards, torch_generators
+from keras_spanbert.runs.checkpoint_folder import SHARDS_VERSION, VERSION, open_folder
 
-# A value of `stop_training` that is not another callback's.
+# A true value of `stop_training` that no other callback sets.
 _CUT = 2
 
 
 class TrainingCheckpoint(keras.callbacks.Callback):
-    """Writes all that a run needs to go on exactly, and restores it.
+    """Writes checkpoints from which a training run resumes exactly, and restores them.
 
-    A checkpoint is a folder `step-...`: the variables of model, optimizer and
-    metrics (seeds of dropout among them), the place in the data and the state
-    of other callbacks, with SHA-256 sums (`sha256sum -c SHA256SUMS`). It is
-    written in the background beside the others and renamed when it is whole. A
-    damaged one is set aside with a warning and the one before it used.
+    A checkpoint is a folder `step-...`. It has the variables of the model (among them
+    the seeds of dropout), optimizer and metrics, the position in the data and the
+    state of other callbacks, with SHA-256 sums (`sha256sum -c SHA256SUMS`). It is
+    written in the background under another name and renamed when it is complete. A
+    damaged checkpoint is set aside with a warning, and the previous one is used.
 
-    `fit` then starts within its epoch where the run stood, and ends as an
-    uninterrupted run would: with the same weights, and the same logs at the end
-    of each epoch. (The `History` that it returns begins anew.) At an epoch's end
-    the checkpoint is written after the evaluation.
+    After restoring, `fit` starts in the middle of an epoch if the run was stopped
+    there, and ends as an uninterrupted run would: with the same weights, and with
+    the same logs at the end of each epoch. (The `History` that it returns starts
+    anew.) At the end of an epoch the checkpoint is written after the evaluation.
 
-    It also stops a run whose loss is not finite, before such weights are
-    written. Of several processes that train together, each is given one and the
-    first writes; their number may change between runs. Where JAX spreads the
-    model over processes, each writes its part and reads what it needs.
+    The callback also stops a run whose loss is not finite, before such weights are
+    written. If several processes train together, each needs this callback, and the
+    first one writes. Their number may change when the run is resumed. If JAX splits
+    the model over processes, each writes its shard and reads what it needs.
 
     Args:
-        folder: string. Where checkpoints are written; locked against other
-            runs while this object lives, but for one of a store (`s3://...`),
-            where there are no locks.
-        every: int. Steps between checkpoints.
-        keep: int. How many are kept, the newest. Defaults to `3`.
-        data: `TrainingStream` or `ArrayStream`, where the dataset of `fit`
-            comes from. It is set to the place where the run stood: make the
-            dataset after this object. Defaults to `None`: no place is kept, and
-            an epoch's metrics start anew.
-        parts: dict of objects with `get_state()`, which returns a dict of JSON
-            values, and `set_state(state)`, to keep along: callbacks, which must
-            come before this one. Defaults to `None`.
-        identity: dict of JSON values that must be those of the run to go on
-            with, for example a hash of the vocabulary. Defaults to `None`.
+        folder: string. The folder of the checkpoints. It is locked against other
+            runs while this object lives, unless it is in a store (`s3://...`),
+            which has no locks.
+        every: int. Number of steps between checkpoints.
+        keep: int. Number of newest checkpoints to keep. Defaults to `3`.
+        data: `TrainingStream` or `ArrayStream`. The source of the dataset of
+            `fit`. It is set to the position of the checkpoint, so make the dataset
+            after this object. Defaults to `None`: no position is kept, and the
+            metrics of an epoch start anew.
+        parts: dict of objects to keep too, with methods `get_state()`, which
+            returns a dict of JSON values, and `set_state(state)`. Callbacks among
+            them must come before this one. Defaults to `None`.
+        identity: dict of JSON values that must be equal when the run is resumed,
+            for example a hash of the vocabulary. Defaults to `None`.
 
     Attributes:
-        step: int, the steps done so far.
-        newest: string, path of the newest whole checkpoint, or `None`.
+        step: int. The number of steps done so far.
+        newest: string. Path of the newest complete checkpoint, or `None`.
 
     Raises:
-        ValueError: where another process uses `folder`, its checkpoints are all
-            damaged, or are of another model or `identity`.
-        OSError: in `fit`, where a checkpoint cannot be written.
-        FloatingPointError: in `fit`, where the loss is not finite.
+        ValueError: if another process uses `folder`, all its checkpoints are
+            damaged, or they belong to another model or have another `identity`.
+        OSError: in `fit`, if a checkpoint cannot be written.
+        FloatingPointError: in `fit`, if the loss is not finite.
 
     Example:
     ```python
     stream = TrainingStream(corpus, preprocessor, batch_size=32, seed=1)
     checkpoint = keras_spanbert.TrainingCheckpoint("run/checkpoints", every=500, data=stream)
     model.fit(stream.dataset(), epochs=10, steps_per_epoch=1000, callbacks=[checkpoint])
-    # Killed? The same script goes on.
+    # If it is killed, run the same script again to resume.
     ```
     """
 
@@ -92,7 +91,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 raise ValueError(f"`{name}` must be whole. Received: {name}={value}")
         if data is not None and not hasattr(data, "start_at"):
             raise ValueError(
-                "`data` must be a stream, as `TrainingStream` or `ArrayStream`, and not its "
+                "`data` must be a stream, such as `TrainingStream` or `ArrayStream`, and not its "
                 f"dataset. Received: {type(data).__name__}"
             )
         self.folder = folder
@@ -110,11 +109,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             weakref.finalize(self, self._lock.close)
         else:
             distribution.barrier()
-        # What is restored, arrays and state, until `fit` begins.
+        # The arrays and state to restore, until `fit` starts.
         self.newest = self._restored = None
         self._epoch = 0
-        self._batches_before = 0  # Of the epoch, in an earlier process.
-        self._batches = 0  # Of the epoch, in all.
+        self._batches_before = 0  # Batches of this epoch in an earlier process.
+        self._batches = 0  # All batches of this epoch.
         self._writer = self._error = None
         try:
             self._open()
@@ -122,22 +121,22 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             self.close()
             raise
         if self._is_main:
-            distribution.barrier()  # What is set aside here is not seen by the others.
-        # None still reads when the first checkpoint is written.
+            distribution.barrier()  # The others must not see a checkpoint that is set aside here.
+        # No process may still be reading when the first checkpoint is written.
         if len(set(distribution.all_gather(self.step))) > 1:
             raise ValueError(
-                f"All processes must see the same folder. Received: {folder}, where this one "
-                f"finds a checkpoint of step {self.step:,}, another one does not"
+                f"All processes must see the same folder. Received: {folder}, where this process "
+                f"finds a checkpoint of step {self.step:,} and another one does not"
             )
         self._written = self.step
         starts = distribution.all_gather(secrets.randbelow(2**31))
-        self._joint = (StoredParts if stores.is_store(folder) else CheckpointParts)(
+        self._shards = self._checkpoints.shards(
             folder, distribution.process_index(), len(starts), start=starts[0]
         )
 
     def set_model(self, model):
         super().set_model(model)
-        # `self.model` would bring JAX's state up to date, which is dear at each step.
+        # Reading `self.model` would sync JAX's state, which is too slow for each step.
         self._trained = model
 
     # === Restoring ===
@@ -153,20 +152,20 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._build()
         variables = self._variables()
         for group in variables:
-            described = _described(variables[group]), state["variables"][group]
+            described = _describe(variables[group]), state["variables"][group]
             for mine, theirs in itertools.zip_longest(*described):
                 if group == "metrics" and self.data is None:
                     break
-                if mine is None or theirs is None or mine[1:] != theirs[1:]:
+                if mine is None or theirs is None or _spec(mine) != _spec(theirs):
                     raise CheckpointError(
-                        f"A checkpoint must be of the same model. Received: {self.newest}, with "
-                        f"{theirs} where the {group} has {mine}"
+                        f"A checkpoint must belong to the same model. Received: {self.newest}, "
+                        f"with {theirs} where the {group} has {mine}"
                     )
             if group != "metrics":
                 _assign(variables[group], arrays, group)
         if state["steps_per_epoch"] != steps:
             raise CheckpointError(
-                "`steps_per_epoch` must be as it was. Received: "
+                "`steps_per_epoch` must not change when a run is resumed. Received: "
                 f"{steps}, where {self.newest} has {state['steps_per_epoch']}"
             )
         self._epoch = state["epoch"]
@@ -186,7 +185,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
         zeros = tf.nest.map_structure(zeros_like, self.data.dataset().element_spec)
         dataset = tf.data.Dataset.from_tensors(zeros)
-        keras.Model.evaluate(model, dataset, verbose=0)  # Not our models' own, which prepares.
+        keras.Model.evaluate(
+            model, dataset, verbose=0
+        )  # Our models' own method would preprocess the data.
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch
@@ -196,28 +197,26 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         arrays, state = self._restored
         set_initial_epoch(self.model, None)
         self._batches_before = self._batches = state["batches"]
-        # The epoch's metrics go on; PyTorch's processes add theirs to those of all, of the first.
+        # Continue the epoch's metrics. On PyTorch, the first process has the sums of all.
         if self._batches and self.data is not None:
             if self._is_main or keras.backend.backend() != "torch":
                 _assign(self._variables()["metrics"], arrays, "metrics")
 
     def on_train_batch_begin(self, batch, logs=None):
         if self._restored is not None:
-            # Here because PyTorch draws a seed when an iterator is made.
+            # Done here because PyTorch draws a seed when an iterator is made.
             torch_generators.restore(self._restored[0])
             self._restored = None
 
     # === Saving ===
     def on_train_batch_end(self, batch, logs=None):
-        # Several at once where the model has `steps_per_execution`.
+        # With `steps_per_execution`, one call has several steps.
         batches = self._batches_before + batch + 1
         self.step += batches - self._batches
         self._batches = batches
         self._raise_error()
         if logs and not math.isfinite(float(logs["loss"])):
             self._stop_at(float(logs["loss"]))
-        if self.data is not None:
-            self.data.consumed(self.step)
         ends_epoch = self._batches >= self.params["steps"]
         if ends_epoch and self._batches_before and not self._trained.stop_training:
             self.model.stop_training = _CUT  # This epoch only.
@@ -239,16 +238,16 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             self.save()
 
     def save(self) -> None:
-        """Has a checkpoint of the step just done written, if there is none.
+        """Starts writing a checkpoint of the last step, if there is none.
 
-        Not between an epoch's last step and the end of its evaluation.
+        Do not call it between an epoch's last step and the end of its evaluation.
         """
         self.wait()
         if self._written == self.step:
             return
         variables = self._variables()
-        with distribution.summed_over_processes(self._trained.metrics):
-            arrays, shards = checkpoint_parts.values(variables, self._is_main)
+        with distribution.sync_metrics(self._trained.metrics):
+            arrays, slices = checkpoint_shards.values(variables, self._is_main)
         arrays.update(torch_generators.states())
         state = {
             "version": VERSION,
@@ -257,39 +256,34 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             "batches": self._batches,
             "steps_per_epoch": self.params["steps"],
             "identity": self.identity,
-            "variables": {group: _described(members) for group, members in variables.items()},
-            "data": {},
+            "variables": {group: _describe(members) for group, members in variables.items()},
+            "data": self.data.state() if self.data else {},
             "parts": {name: part.get_state() for name, part in self.parts.items()},
         }
-        for name, value in (self.data.state(self.step) if self.data else {}).items():
-            if isinstance(value, np.ndarray):
-                arrays[f"data/{name}"] = value
-            else:
-                state["data"][name] = value
-        if shards is not None:
-            joint = {"num_parts": self._joint.num_processes, "start": self._joint.start}
-            state.update(version=PARTS_VERSION, **joint)
+        if slices is not None:
+            shards = {"num_parts": self._shards.num_processes, "start": self._shards.start}
+            state.update(version=SHARDS_VERSION, **shards)
         self._written = self.step
-        if not self._is_main and shards is None:
+        if not self._is_main and slices is None:
             return
-        # What parts gave may be their own lists, which grow while this is written.
-        arguments = (self.step, arrays, shards, json.dumps(state))
+        # Copy the states of the parts: they may be lists that grow while this is written.
+        arguments = (self.step, arrays, slices, json.dumps(state))
         self._writer = threading.Thread(target=self._write, args=arguments)
         self._writer.start()
 
     def wait(self) -> None:
-        """Waits until what is being written is on the disk."""
+        """Waits until the checkpoint that is being written is on the disk."""
         if self._writer is not None:
             self._writer.join()
             self._writer = None
         self._raise_error()
 
     def close(self) -> None:
-        """Lets others use the folder."""
+        """Releases the lock of the folder."""
         self._lock.close()
 
     def _variables(self):
-        # `self.model` brings JAX's state up to date.
+        # Reading `self.model` syncs JAX's state.
         model = self.model
         return {
             "model": model.variables,
@@ -297,20 +291,20 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             "metrics": [v for metric in model.metrics for v in metric.variables],
         }
 
-    def _write(self, step, arrays, shards, state):
+    def _write(self, step, arrays, slices, state):
         try:
-            for array in [*arrays.values(), *(array for _, array in (shards or {}).values())]:
+            for array in [*arrays.values(), *(array for _, array in (slices or {}).values())]:
                 if array.dtype.kind == "f" and not np.isfinite(array).all():
                     raise FloatingPointError(
-                        f"Weights must be finite. Received: others after step {step:,}; "
+                        f"Weights must be finite. Received: other values after step {step:,}; "
                         f"{self._checkpoints.last_good()}"
                     )
-            if shards is not None:
-                self._joint.write(step, shards)
+            if slices is not None:
+                self._shards.write(step, slices)
             if self._is_main:
-                parts = None if shards is None else self._joint
-                self.newest = self._checkpoints.write(step, arrays, state, parts)
-        except Exception as error:  # Whatever it is, `fit` must not go on without.
+                shards = None if slices is None else self._shards
+                self.newest = self._checkpoints.write(step, arrays, state, shards)
+        except Exception as error:  # `fit` must stop if no checkpoint can be written.
             self._error = error
 
     def _raise_error(self):
@@ -323,7 +317,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         batch = None
         if self.data is not None:
             try:
-                # All must ask, the first one too where its writing was an error.
+                # All processes take part in reading the batch, also the one that failed to write.
                 batch = self.data.batch(self.step - 1)
             except OSError as error:
                 text += f"; its batch cannot be read: {error}"
@@ -332,7 +326,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             path = stores.join(self.folder, f"bad-batch-step-{self.step}.npz")
             try:
                 if self._is_main:
-                    with files.replacing(path, "wb") as file:
+                    with files.atomic_write(path, "wb") as file:
                         np.savez(file, **_flat(batch))
                 text += f"; its batch is in {path}"
             except OSError as error:
@@ -344,13 +338,12 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         found = self._checkpoints.read_newest(self._is_main)
         if found is None:
             return
-        self.newest, arrays, state = found
+        self.newest, _, state = found
         self.step = state["step"]
-        self._restored = arrays, state
+        self._restored = found[1:]
         self._check_identity(state["identity"])
         if self.data is not None:
-            place = {k.removeprefix("data/"): v for k, v in arrays.items() if "data/" in k}
-            self.data.start_at(self.step, {**state["data"], **place})
+            self.data.start_at(self.step, state["data"])
         for name, part in self.parts.items():
             part.set_state(state["parts"][name])
 
@@ -359,17 +352,23 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             mine = json.loads(json.dumps(self.identity.get(name)))
             if mine != theirs.get(name):
                 raise ValueError(
-                    f"A checkpoint must be of the same run. Received: {self.newest}, where "
-                    f"{name} is {theirs.get(name)!r}, here {mine!r}"
+                    f"A checkpoint must belong to the same run. Received: {self.newest}, where "
+                    f"{name} is {theirs.get(name)!r}, but this run has {mine!r}"
                 )
 
 
 class CheckpointError(ValueError):
-    """A checkpoint is not of the model that is trained, or cannot be used by `fit`."""
+    """A checkpoint does not belong to the model, or cannot be used by `fit`."""
 
 
-def _described(variables):
+def _describe(variables):
     return [[v.path, list(v.shape), v.dtype] for v in variables]
+
+
+def _spec(described):
+    """Returns shape and dtype. Integer types are equal: backends use different ones for seeds."""
+    _, shape, dtype = described
+    return shape, "int" if keras.backend.is_int_dtype(dtype) else dtype
 
 
 def _assign(variables, arrays, group):
@@ -378,7 +377,7 @@ def _assign(variables, arrays, group):
 
 
 def _flat(batch, prefix=""):
-    """Arrays of nested tuples and dicts, by their paths."""
+    """Returns the arrays of nested tuples and dicts, by their paths."""
     if isinstance(batch, (tuple, list)):
         batch = dict(zip(["x", "y", "sample_weight"], batch))
     if not isinstance(batch, dict):

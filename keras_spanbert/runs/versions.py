@@ -1,4 +1,4 @@
-"""Versions of what a run computes with, found without loading any of it."""
+"""Versions of the packages that a run uses, found without importing them."""
 
 import platform
 from importlib import metadata
@@ -17,7 +17,7 @@ _PACKAGES = [
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that are installed, by name."""
+    """Returns the versions of Python and of the installed packages, by name."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Export for TF Serving."""
+"""Export of models for TensorFlow Serving."""
 
 from keras_spanbert.serving.saved_model import export_saved_model
 

@@ -1,26 +1,25 @@
-"""Texts to the encoder's embeddings, as graph code."""
+"""Encoder embeddings of texts, as graph code."""
 
-from keras_spanbert.serving.tokenization import GraphTokenizer
+from keras_spanbert.models.graph_tokens import tokenize_with_offsets
 
 
 def embeddings(backbone, tokenizer, longest: int):
-    """The function of `text`, strings `[B]`, that a SavedModel of an encoder serves.
+    """Returns the function that a SavedModel of an encoder serves. It takes `text`, strings `[B]`.
 
     Args:
         backbone: `SpanBertBackbone`.
         tokenizer: `SpanBertTokenizer`.
-        longest: int. Texts are cut there, in tokens, `[CLS]` and `[SEP]`
-            included.
+        longest: int. The number of tokens, including `[CLS]` and `[SEP]`, to
+            which texts are cut.
     """
     import tensorflow as tf
 
-    tokenize = GraphTokenizer(tokenizer)
-
     def serve(text):
-        tokens = tokenize(tf.strings.unicode_transcode(text, "UTF-8", "UTF-8"))
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+        tokens = tokenize_with_offsets(tokenizer, text)
 
         def rows(values, first, last):
-            """`[CLS]` tokens `[SEP]`, to the end of the longest row."""
+            """Returns rows of `[CLS]`, tokens and `[SEP]`, padded to the longest row."""
             values = tf.RaggedTensor.from_row_lengths(values, tokens.sizes, validate=False)
             values = values[:, : longest - 2]
             ones = tf.ones([tf.size(text), 1, *values.shape[2:]], values.dtype)
@@ -35,8 +34,13 @@ def embeddings(backbone, tokenizer, longest: int):
             "padding_mask": padding_mask,
         }
         offsets = rows(tf.cast(tokens.offsets, tf.int32), -1, -1)
+        outputs = backbone(inputs, training=False)
+        if not isinstance(outputs, dict):
+            outputs = {"sequence_output": outputs}
+        outputs = {name: tf.cast(x, tf.float32) for name, x in outputs.items()}
         return {
-            "embeddings": tf.cast(backbone(inputs, training=False), tf.float32),
+            "embeddings": outputs.pop("sequence_output"),
+            **outputs,
             "token_ids": token_ids,
             "padding_mask": padding_mask,
             "offsets": offsets.to_tensor(-1),

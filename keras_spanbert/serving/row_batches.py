@@ -1,13 +1,10 @@
-"""A model over many rows, some of like length at a time, as graph code."""
+"""Runs a model on many rows in batches of similar length, as graph code."""
 
 from collections.abc import Callable
 
-# Rows that the model sees at once: a bound on memory, and little of them is padding.
-ROWS_AT_ONCE = 32
 
-
-def cut_to_longest(inputs: dict) -> dict:
-    """Inputs `[N, L]` without what is padding in all rows; of no rows one token is left."""
+def trim_padding(inputs: dict) -> dict:
+    """Cuts off columns of inputs `[N, L]` that are padding in all rows, but keeps at least one."""
     import tensorflow as tf
 
     sizes = tf.reduce_sum(inputs["padding_mask"], axis=1)
@@ -15,33 +12,54 @@ def cut_to_longest(inputs: dict) -> dict:
     return {name: array[:, :longest] for name, array in inputs.items()}
 
 
-def outputs_by_length(apply: Callable, inputs: dict, num_outputs: int):
-    """What a model gives for rows.
+def outputs_by_length(apply: Callable, inputs: dict, shape: list[int], batch_size: int = 32):
+    """Returns the outputs of a model for rows.
 
     Args:
-        apply: function of inputs `[n, l]`, which returns float `[n, num_outputs]`.
+        apply: function of inputs `[n, l]` that returns float `[n, *shape]`.
         inputs: dict of `token_ids`, `segment_ids` and `padding_mask`, `[N, L]`.
-        num_outputs: int.
+        shape: list of ints. Shape of the output for a row.
+        batch_size: int. Number of rows per batch. It limits memory and padding.
+            Defaults to `32`.
 
     Returns:
-        float32 `[N, num_outputs]`.
+        float32 `[N, *shape]`.
     """
     import tensorflow as tf
 
     sizes = tf.reduce_sum(inputs["padding_mask"], axis=1)
     order = tf.argsort(sizes, stable=True)
-    num_steps = -(-tf.size(order) // ROWS_AT_ONCE)
+    num_steps = -(-tf.size(order) // batch_size)
 
     def step(i, outputs):
-        rows = order[i * ROWS_AT_ONCE : (i + 1) * ROWS_AT_ONCE]
+        rows = order[i * batch_size : (i + 1) * batch_size]
         longest = tf.gather(sizes, rows[-1])
         batch = {name: tf.gather(x, rows)[:, :longest] for name, x in inputs.items()}
         return i + 1, outputs.write(i, tf.cast(apply(batch), tf.float32))
 
-    outputs = tf.TensorArray(
-        tf.float32, num_steps, infer_shape=False, element_shape=[None, num_outputs]
-    )
+    outputs = tf.TensorArray(tf.float32, num_steps, infer_shape=False, element_shape=[None, *shape])
     _, outputs = tf.while_loop(
         lambda i, _: i < num_steps, step, [0, outputs], parallel_iterations=1
     )
     return tf.gather(outputs.concat(), tf.math.invert_permutation(order))
+
+
+def window_logits(model, windows: dict, num_labels: int, logits: Callable):
+    """Returns logits float32 `[W, L, C]` of windows. Those at padding have no meaning.
+
+    Args:
+        model: a task model.
+        windows: dict of the model's inputs, int32 `[W, L]`, and others.
+        num_labels: int, C.
+        logits: function of the model's outputs that returns `[windows, tokens, C]`.
+    """
+    import tensorflow as tf
+
+    length = windows["token_ids"].shape[1]
+    inputs = {name: windows[name] for name in ["token_ids", "segment_ids", "padding_mask"]}
+
+    def apply(batch):
+        values = logits(model(batch, training=False))
+        return tf.pad(values, [[0, 0], [0, length - tf.shape(values)[1]], [0, 0]])
+
+    return outputs_by_length(apply, inputs, [length, num_labels], batch_size=16)

@@ -1,58 +1,39 @@
-"""Objects in stores that fsspec knows, as `s3://` and `gs://`: read, fetched and written whole.
+"""Reads and writes objects in remote storage that fsspec supports, such as `s3://` and `gs://`.
 
-A path is a store's where it begins with the name of one and `://`. Functions that also take
-local paths say so, and read these without fsspec.
+A path is in a store if it starts with the store's scheme and `://`. Functions that also accept
+local paths say so, and do not use fsspec for them: see `on_disk`.
 """
 
-from keras_spanbert.stores.calls import StoreError, is_store, join
+# ruff: noqa: F401
+from keras_spanbert.stores.checksums import (
+    CHECKSUMS,
+    checksum_lines,
+    read_checksums,
+    write_checksums,
+)
+from keras_spanbert.stores.fsspec_calls import StoreError, call, is_store, join, on_disk
 from keras_spanbert.stores.reading import (
-    SumError,
-    check_same,
+    ChecksumError,
+    check_unchanged,
+    entries,
     exists,
     fetch,
     find,
     is_file,
     is_folder,
+    is_taken,
     local_copy,
     names,
     open_binary,
+    open_cached,
     size,
+    temporary_copy,
 )
-from keras_spanbert.stores.sums import SUMS, read_sums, sum_lines, write_sums
 from keras_spanbert.stores.writing import (
-    check_writable,
-    entries,
+    PARTIAL,
     put_file,
     put_folder,
     remove,
     remove_folder,
     rename_folder,
 )
-
-__all__ = [
-    "SUMS",
-    "StoreError",
-    "SumError",
-    "check_same",
-    "check_writable",
-    "entries",
-    "exists",
-    "fetch",
-    "find",
-    "is_file",
-    "is_folder",
-    "is_store",
-    "join",
-    "local_copy",
-    "names",
-    "open_binary",
-    "put_file",
-    "put_folder",
-    "read_sums",
-    "remove",
-    "remove_folder",
-    "rename_folder",
-    "size",
-    "sum_lines",
-    "write_sums",
-]

@@ -1,4 +1,4 @@
-"""Reading of stores: objects by parts, folders by copies."""
+"""Reads from stores: objects in parts, folders as local copies."""
 
 import contextlib
 import errno
@@ -7,41 +7,43 @@ import hashlib
 import io
 import json
 import os
+import pathlib
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import filelock
 
-from keras_spanbert.stores.calls import (
+from keras_spanbert.stores.checksums import CHECKSUMS, read_checksums, sha256
+from keras_spanbert.stores.fsspec_calls import (
     PINNED,
     SCHEME,
     call,
-    changed,
-    info_of,
-    is_store,
+    changed_error,
     join,
-    tag_of,
+    on_disk,
+    version,
+    version_from_info,
 )
-from keras_spanbert.stores.sums import SUMS, read_sums, sha256
 
 _READ_BYTES = 1 << 23
+T = TypeVar("T")
 
 
+@on_disk(lambda path: open(path, "rb"))
 def open_binary(path: str | os.PathLike) -> BinaryIO:
-    """Opens a file, local or of a store, for bytes.
+    """Opens a file, local or in a store, for reading bytes.
 
-    An object of a store is read by parts. Where another one takes its place meanwhile, or a part
-    lacks bytes, reading it is an `OSError`.
+    An object in a store is read in parts. Reading raises an `OSError` if the object is replaced
+    meanwhile or a part is too short.
     """
-    if not is_store(path):
-        return open(path, "rb")
     return io.BufferedReader(_ObjectReader(path), _READ_BYTES)
 
 
 class _ObjectReader(io.RawIOBase):
-    _file = None  # Where it cannot be opened, this is closed too.
+    _file = None  # `close` needs it even if opening fails.
 
     def __init__(self, path):
         super().__init__()
@@ -49,7 +51,7 @@ class _ObjectReader(io.RawIOBase):
         self._position = 0
         self._file = call(path, lambda fs, key: fs.open(key, "rb", cache_type="none"))
         details = getattr(self._file, "details", None)
-        self._tag = tag_of(details) if details else info_of(path)
+        self._tag = version_from_info(details) if details else version(path)
 
     def readable(self):
         return True
@@ -77,8 +79,8 @@ class _ObjectReader(io.RawIOBase):
 
         data = call(self._path, read) if size else b""
         is_pinned = SCHEME.match(self._path)[1].lower() in PINNED
-        if not (data or is_pinned) and info_of(self._path) != self._tag:
-            raise changed(self._path)
+        if not (data or is_pinned) and version(self._path) != self._tag:
+            raise changed_error(self._path)
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
@@ -89,31 +91,30 @@ class _ObjectReader(io.RawIOBase):
         super().close()
 
 
-def check_same(path: str | os.PathLike, seen: dict) -> None:
-    """Raises an OSError where an object of a store is not the one that `seen` has noted.
+def check_unchanged(path: str | os.PathLike, seen: dict) -> None:
+    """Raises `OSError` if a file, local or in a store, is not the version recorded in `seen`.
 
     Args:
-        path: string. Of a local file nothing is asked.
-        seen: dict, into which what is new is noted.
+        path: string.
+        seen: dict. New files are recorded in it.
     """
-    if is_store(path):
-        now = info_of(path)
-        if seen.setdefault(path, now) != now:
-            raise changed(path)
+    now = version(path)
+    if seen.setdefault(path, now) != now:
+        raise changed_error(path)
 
 
+@on_disk(lambda pattern: glob.iglob(pattern, recursive=True))
 def find(pattern: str) -> Iterator[str]:
-    """What a glob, or a path, finds, local or in a store, where globs find no folders."""
-    if not is_store(pattern):
-        return glob.iglob(pattern, recursive=True)
+    """Yields the paths that match a glob or path, local or in a store, where globs skip folders."""
     if not glob.has_magic(pattern):
         return iter([pattern] if exists(pattern) else [])
 
     def find(fs, key):
-        # What the key lacks, as a host or an account, or has besides, as the working folder.
+        # The part of the path that the key lacks, such as a host, or has in addition, such as the
+        # working folder.
         common = len(os.path.commonprefix([pattern[::-1], key[::-1]]))
         before, added = pattern[: len(pattern) - common], key[: len(key) - common]
-        # A bucket that is not ours would look as if it were empty.
+        # Without this check, a bucket that does not exist would look empty.
         root = key[: re.search(r"[*?[]", key).start()].rpartition("/")[0]
         with contextlib.suppress(FileNotFoundError):
             fs.ls(root)
@@ -127,124 +128,207 @@ def find(pattern: str) -> Iterator[str]:
 
 
 def size(path: str | os.PathLike) -> int:
-    """Bytes of a file, local or of a store."""
-    return info_of(path)[0] if is_store(path) else os.path.getsize(path)
+    """Returns the size of a file in bytes, local or in a store."""
+    return version(path)[0]
 
 
+@on_disk(os.path.isfile)
 def is_file(path: str | os.PathLike) -> bool:
-    """Whether there is a file at a path, local or of a store."""
-    if not is_store(path):
-        return os.path.isfile(path)
-    with contextlib.suppress(FileNotFoundError):
-        return call(path, lambda fs, key: fs.info(key)["type"] == "file")
-    return False
+    """Returns whether a path is a file, local or in a store."""
+    return _kind(path) == "file"
 
 
+@on_disk(os.path.isdir)
 def is_folder(path: str | os.PathLike) -> bool:
-    """Whether there is a folder at a path; one of a store is never empty."""
-    if not is_store(path):
-        return os.path.isdir(path)
-    with contextlib.suppress(FileNotFoundError):
-        return call(path, lambda fs, key: fs.info(key)["type"] != "file")
-    return False
+    """Returns whether a path is a folder, local or in a store, where no folder is empty."""
+    return _kind(path) not in (None, "file")
 
 
+@on_disk(os.path.exists)
 def exists(path: str | os.PathLike) -> bool:
-    """Whether there is something at a path, local or of a store."""
-    return os.path.exists(path) if not is_store(path) else is_file(path) or is_folder(path)
+    """Returns whether a path exists, local or in a store."""
+    return _kind(path) is not None
 
 
+@on_disk(os.path.lexists)
+def is_taken(path: str | os.PathLike) -> bool:
+    """Returns whether a path exists, local or in a store, or is a link to nothing."""
+    return exists(path)
+
+
+def _kind(path):
+    with contextlib.suppress(FileNotFoundError):
+        return call(path, lambda fs, key: fs.info(key)["type"])
+    return None
+
+
+def _names_on_disk(folder):
+    paths = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): version(path) for path in paths}
+
+
+@on_disk(_names_on_disk)
 def names(folder: str) -> dict[str, tuple]:
-    """The objects in a folder of a store, by their names in it, with size and tag."""
+    """Returns the files in a folder and its subfolders, local or in a store.
+
+    Returns:
+        Dict of name, with `/` between folders, to size and tag.
+    """
 
     def find(fs, key):
         root = key.rstrip("/") + "/"
         found = fs.find(root, detail=True)
-        return {k.removeprefix(root): tag_of(v) for k, v in found.items() if k.startswith(root)}
+        return {
+            k.removeprefix(root): version_from_info(v)
+            for k, v in found.items()
+            if k.startswith(root)
+        }
 
     with contextlib.suppress(FileNotFoundError):
         return call(folder, find)
     return {}
 
 
-class SumError(OSError):
-    """An object does not have the SHA-256 sum that was written with it."""
+def _entries_on_disk(folder):
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+@on_disk(_entries_on_disk)
+def entries(folder: str) -> list[str]:
+    """Returns the names in a folder, local or in a store, except those of `check_writable`."""
+    found = {name.split("/")[0] for name in names(folder)}
+    return sorted(name for name in found if not name.startswith(".writable-"))
+
+
+class ChecksumError(OSError):
+    """An object does not match the SHA-256 sum that was written with it."""
 
 
 # === Fetching ===
+@on_disk(lambda path, takes=None: path)
 def local_copy(
     path: str | os.PathLike, takes: Callable[[str], bool] = lambda name: True
 ) -> str | os.PathLike:
-    """A local path to what a path leads to: itself, or of a store a copy that is kept.
+    """Returns a local path for a file or folder: itself, or a cached copy if it is in a store.
 
-    Copies are whole, and of the objects as they are now: others take other places in the folder
-    that the environment variable KERAS_SPANBERT_CACHE names, by default
-    `~/.cache/keras_spanbert`. Nothing removes them.
+    A copy is complete and belongs to the present versions of the objects: other versions get other
+    copies. Copies are kept in the folder that the environment variable KERAS_SPANBERT_CACHE names,
+    by default `~/.cache/keras_spanbert`, and are never removed.
 
     Args:
-        path: string, a file or a folder.
-        takes: function of a name in the folder that tells whether to fetch it.
-            Defaults to all.
+        path: string. A file or a folder.
+        takes: function of a name in the folder that returns whether to fetch
+            it. Defaults to fetching all.
 
     Raises:
-        FileNotFoundError: where a store has nothing there.
-        OSError: where what it has changes meanwhile, or does not have its sums.
+        FileNotFoundError: if the store has nothing at the path.
+        OSError: if an object changes meanwhile or does not match its sum.
     """
-    if not is_store(path):
-        return path
     if is_file(path):
         folder, _, name = path.rpartition("/")
-        return os.path.join(_fetched(folder, {name: info_of(path)}), name)
+        return os.path.join(_cached_folder(folder, {name: version(path)}), name)
     found = {name: tag for name, tag in names(path).items() if takes(name)}
     if not found:
         raise FileNotFoundError(errno.ENOENT, "No such object or folder", path)
-    return _fetched(path, found)
+    return _cached_folder(path, found)
 
 
-def _fetched(folder, found):
-    """The local folder of some objects of a folder."""
+def _cached_folder(folder, found):
+    """Returns the local folder with copies of some objects of a folder."""
+    what = json.dumps([folder.rstrip("/"), sorted(found.items())])
+
+    def check(path):
+        if not os.path.isdir(path):
+            raise FileNotFoundError(errno.ENOENT, "No such folder", path)
+        return path
+
+    return open_cached(what, lambda partial: fetch(folder, partial, found), check)
+
+
+def open_cached(key: str, write: Callable[[str], None], open_folder: Callable[[str], T]) -> T:
+    """Opens a folder of the cache. Writes it first if it does not exist or is damaged.
+
+    Args:
+        key: string that determines the contents.
+        write: function of a path that makes a folder with the contents there. Only
+            one of several processes calls it, and the others wait.
+        open_folder: function of a path that returns the result. It raises a `ValueError`
+            or an `OSError` if the folder is incomplete.
+
+    Raises:
+        OSError: if the cache cannot be written.
+    """
     home = os.environ.get("KERAS_SPANBERT_CACHE") or os.path.join(
         os.path.expanduser("~"), ".cache", "keras_spanbert"
     )
-    os.makedirs(home, exist_ok=True)
-    what = json.dumps([folder.rstrip("/"), sorted(found.items())])
-    target = os.path.join(home, hashlib.sha256(what.encode()).hexdigest()[:32])
-    partial = f"{target}.partial"
-    with filelock.FileLock(f"{target}.lock"):  # Of several processes one fetches.
-        if not os.path.isdir(target):
-            shutil.rmtree(partial, ignore_errors=True)  # Of a process that was killed.
-            fetch(folder, partial, found)
-            os.replace(partial, target)
-    return target
+    name = hashlib.sha256(key.encode()).hexdigest()[:32]
+    target, partial = os.path.join(home, name), os.path.join(home, f"{name}.partial")
+    with contextlib.suppress(ValueError, OSError):  # A cache that cannot be written is enough.
+        return open_folder(target)
+    try:
+        os.makedirs(home, exist_ok=True)
+        lock = filelock.FileLock(f"{target}.lock").acquire()
+    except OSError as error:
+        raise OSError(
+            "The cache must be a folder that can be written. To use another one, set the "
+            f"environment variable KERAS_SPANBERT_CACHE. Received: {home}: {error.strerror}"
+        ) from None
+    with lock:
+        with contextlib.suppress(ValueError, OSError):  # Another process may have written it.
+            return open_folder(target)
+        if os.path.isdir(target):
+            os.rename(target, f"{partial}.damaged")
+        # Also what a killed process left.
+        for left in glob.glob(f"*{name}.partial*", root_dir=home, include_hidden=True):
+            shutil.rmtree(os.path.join(home, left))
+        write(partial)
+        os.replace(partial, target)
+        return open_folder(target)
+
+
+@on_disk(contextlib.nullcontext)
+@contextlib.contextmanager
+def temporary_copy(folder: str) -> Iterator[str]:
+    """Yields a local folder with the files of a folder: itself, or a copy if it is in a store.
+
+    Raises:
+        ChecksumError: if an object does not match its sum, also when it is fetched again.
+    """
+    with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as local:
+        try:
+            fetch(folder, local, names(folder))
+        except ChecksumError:  # Perhaps damaged in transfer.
+            fetch(folder, local, names(folder))
+        yield local
 
 
 def fetch(folder: str, local: str, found: dict[str, tuple]) -> None:
-    """Copies objects of a store's folder into a local one, whole or with an error.
+    """Copies objects of a store's folder into a local one. Raises an error if one is incomplete.
 
     Args:
-        folder: string, of a store.
+        folder: string. A folder in a store.
         local: string.
-        found: dict of what to take, as `names` gives it.
+        found: dict of the objects to copy, as returned by `names`.
     """
     for name, tag in found.items():
         target = os.path.join(local, *name.split("/"))
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        _get(join(folder, name), target, tag)
+        _fetch_file(join(folder, name), target, tag)
     try:
-        sums = read_sums(local) if SUMS in found else {}
+        checksums = read_checksums(local) if CHECKSUMS in found else {}
     except ValueError as error:
-        raise SumError(errno.EIO, str(error), join(folder, SUMS)) from None
-    for name, expected in sums.items():
+        raise ChecksumError(errno.EIO, str(error), join(folder, CHECKSUMS)) from None
+    for name, expected in checksums.items():
         if name in found and sha256(os.path.join(local, name)) != expected:
-            raise SumError(errno.EIO, "Not of its SHA-256 sum", join(folder, name))
+            raise ChecksumError(errno.EIO, "Does not match its SHA-256 sum", join(folder, name))
 
 
-def _get(path, target, tag):
+def _fetch_file(path, target, tag):
     def get(fs, key):
         fs.get_file(key, target)
         if os.path.getsize(target) != tag[0]:
             raise OSError(errno.EIO, f"{os.path.getsize(target)} bytes instead of {tag[0]}")
 
     call(path, get)
-    if info_of(path) != tag:
-        raise changed(path)
+    if version(path) != tag:
+        raise changed_error(path)

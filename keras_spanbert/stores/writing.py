@@ -1,21 +1,23 @@
-"""Writing to stores: objects appear whole, and a folder is whole with its last object."""
+"""Writes to stores: objects appear when complete, and folders are complete with the last object."""
 
 import contextlib
 import errno
 import os
 import pathlib
-import random
+import shutil
 
-from keras_spanbert.stores.calls import StoreError, call, is_store, join
+from keras_spanbert.stores.checksums import CHECKSUMS, write_checksums
+from keras_spanbert.stores.fsspec_calls import call, join, on_disk
 from keras_spanbert.stores.reading import names
-from keras_spanbert.stores.sums import SUMS, write_sums
 
-# Files without which nobody takes a folder for a model.
+# Marks the names of local files and folders that are not complete.
+PARTIAL = ".partial"
+# Files without which no library recognizes a folder as a model.
 _SETTINGS = (".json", ".pb")
 
 
 def put_file(local: str, path: str) -> None:
-    """Copies a file to a store, where it appears when it is whole."""
+    """Copies a file to a store, where it appears when it is complete."""
     num_bytes = os.path.getsize(local)
 
     def put(fs, key):
@@ -28,75 +30,64 @@ def put_file(local: str, path: str) -> None:
 
 
 def put_folder(local: str, folder: str) -> None:
-    """Copies a local folder to a store, in place of what has the same names there.
+    """Copies a local folder to a store, and replaces objects of the same names there.
 
-    It is whole once it has `SHA256SUMS`, which is written last; settings, as `config.json`, are
-    written last but for it, so that others find no model either before all of it is there.
+    The folder is complete once it has `SHA256SUMS`, which is written last. Settings such as
+    `config.json` are written just before it, so that no library finds an incomplete model.
     """
-    paths = [path for path in pathlib.Path(local).rglob("*") if path.is_file()]
-    found = [path.relative_to(local).as_posix() for path in paths]
-    if SUMS not in found:
-        write_sums(local, sorted(found))
-        found.append(SUMS)
+    found = list(names(local))
+    if CHECKSUMS not in found:
+        write_checksums(local, sorted(found))
+        found.append(CHECKSUMS)
     there = names(folder)
-    found.sort(key=_rank)
+    found.sort(key=_write_order)
     for name in reversed(found):
-        if name in there and _rank(name) > (0,):
+        if name in there and _write_order(name) > (0,):
             remove(join(folder, name))
     for name in found:
         put_file(os.path.join(local, *name.split("/")), join(folder, name))
 
 
-def _rank(name):
-    """By what files of a folder are written: those that stand for others behind these."""
-    if name == SUMS:
+def _write_order(name):
+    """Returns the sort key for the order of writing. Files that mark a model are last."""
+    if name == CHECKSUMS:
         return (3,)
     if "/" in name or not name.endswith(_SETTINGS):
         return (0,)
     return (2,) if name == "config.json" else (1,)
 
 
+@on_disk(lambda path: pathlib.Path(path).unlink(missing_ok=True))
 def remove(path: str) -> None:
-    """Removes a file, local or of a store, where it is there."""
-    if not is_store(path):
-        pathlib.Path(path).unlink(missing_ok=True)
-        return
+    """Removes a file if it exists, local or in a store."""
     with contextlib.suppress(FileNotFoundError):
         call(path, lambda fs, key: fs.rm_file(key))
 
 
+def _remove_folder_on_disk(folder):
+    # Rename first: a folder with this name must never be incomplete.
+    partial = f"{folder}{PARTIAL}"
+    try:
+        os.rename(folder, partial)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(partial)
+
+
+@on_disk(_remove_folder_on_disk)
 def remove_folder(folder: str) -> None:
-    """Removes all objects in a folder, the ones first without which it is not whole."""
-    for name in sorted(names(folder), key=_rank, reverse=True):
+    """Removes a folder if it exists, local or in a store. It is never seen half removed.
+
+    In a store, the objects that mark it as complete are removed first.
+    """
+    for name in sorted(names(folder), key=_write_order, reverse=True):
         remove(join(folder, name))
 
 
+@on_disk(os.rename)
 def rename_folder(folder: str, other: str) -> None:
-    """Gives the objects of a folder other names, in another folder of the same store."""
-    for name in sorted(names(folder), key=_rank, reverse=True):
+    """Renames a folder, local or in a store, where its objects are moved one by one."""
+    for name in sorted(names(folder), key=_write_order, reverse=True):
         target = join(other, name)
-        with contextlib.suppress(FileNotFoundError):  # Moved, but the store's answer was lost.
+        with contextlib.suppress(FileNotFoundError):  # It was moved, but the answer got lost.
             call(join(folder, name), lambda fs, key, path=target: fs.mv(key, path))
-
-
-def check_writable(folder: str, name: str) -> None:
-    """Raises a `StoreError` where nothing can be written to a folder of a store: it tries.
-
-    Args:
-        folder: string.
-        name: string. What the message calls it.
-    """
-    path = join(folder, f".writable-{random.randrange(1 << 32):08x}")
-    try:
-        call(path, lambda fs, key: fs.pipe_file(key, b""))
-        call(path, lambda fs, key: fs.rm_file(key))
-    except (StoreError, FileNotFoundError) as error:
-        raise StoreError(f"{name} must be writable. Received: {folder}: {error}") from None
-
-
-def entries(folder: str) -> list[str]:
-    """The names right in a folder, local or of a store, but for those of `check_writable`."""
-    if not is_store(folder):
-        return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    found = {name.split("/")[0] for name in names(folder)}
-    return sorted(name for name in found if not name.startswith(".writable-"))

@@ -1,21 +1,21 @@
-"""The tasks: what each has of its own, a folder each."""
+"""The tasks, one folder each."""
 
 import importlib
 
-# Each task's folder here, recipe and `--task` value, and the name of its model's class.
+# The name of each task's folder here, recipe and `--task` value, and of its model class.
 TASKS = {
     "pretrain": "SpanBertPretrainer",
     "question_answering": "SpanBertQuestionAnswerer",
     "coreference": "SpanBertCoreferenceResolver",
     "token_classification": "SpanBertTokenClassifier",
     "multiple_choice": "SpanBertMultipleChoice",
-    # Of checkpoints with a classifier that name no class, the last one that takes them.
+    # A checkpoint with a classifier that names no class is loaded with the last class that fits it.
     "classification": "SpanBertTextClassifier",
-    # It takes those alone that say they are its own.
+    # Only for checkpoints that name this class.
     "relation_extraction": "SpanBertRelationExtractor",
 }
 
 
 def model_class(task: str) -> type:
-    """The class of a task's model, imported when it is asked for."""
+    """Imports and returns the model class of a task."""
     return getattr(importlib.import_module(f"keras_spanbert.tasks.{task}.model"), TASKS[task])

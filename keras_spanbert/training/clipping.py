@@ -1,4 +1,4 @@
-"""Clipping of gradients by the norm of several together."""
+"""Clips gradients by their global norm."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from keras import ops
 
 
 def clip_factor(grads: Sequence, most: float):
-    """What gradients are to be multiplied by, so that their norm together is `most` at most.
+    """Returns the factor that reduces the global norm of gradients to at most `most`.
 
     Args:
-        grads: tensors, or `None` for none.
-        most: float.
+        grads: sequence of tensors or `None`.
+        most: float. The largest global norm.
     """
     grads = [ops.cast(grad, "float32") for grad in grads if grad is not None]
     if not grads:
@@ -22,12 +22,12 @@ def clip_factor(grads: Sequence, most: float):
         norm = torch.nn.utils.get_total_norm(grads)  # One kernel for many gradients.
     else:
         norm = ops.sqrt(sum(ops.sum(ops.square(grad)) for grad in grads))
-    # An infinite norm would give 0, and hide what went wrong: it gives NaN, as by Keras's clipping.
+    # An infinite norm would give 0 and hide the error. It gives NaN instead, as in Keras.
     return most / ops.maximum(norm, most) + (norm - norm)
 
 
 def multiply(grads: Sequence, factors: Sequence) -> list:
-    """Each gradient times its factor; `None` stays."""
+    """Returns each gradient times its factor. `None` is kept."""
     return [
         grad if grad is None else grad * ops.cast(factor, grad.dtype)
         for grad, factor in zip(grads, factors)

@@ -1,4 +1,4 @@
-"""Adam's update of all variables in one call, on PyTorch."""
+"""Adam's update of all variables in a single call, on PyTorch."""
 
 from collections.abc import Sequence
 
@@ -19,29 +19,29 @@ def fused_adam(
     weight_decay: float = 0.0,
     global_clipnorm: float | None = None,
 ) -> None:
-    """Updates variables by Adam without correction of the moments' bias.
+    """Updates variables with Adam, without bias correction of the moments.
 
     Args:
         variables: `keras.Variable`s.
-        grads: their gradients, which are clipped in place.
+        grads: list of gradients of the variables. They are clipped in place.
         momentums: `keras.Variable`s, the first moments.
         velocities: `keras.Variable`s, the second moments.
-        velocity_hats: `keras.Variable`s, the largest second moments so far, of
+        velocity_hats: `keras.Variable`s, the largest second moments so far, for
             AMSGrad. Defaults to `()`.
-        learning_rate: float32 tensor of no axes, with the correction in it.
+        learning_rate: scalar float32 tensor that includes the bias correction.
         beta_1: float.
         beta_2: float.
         epsilon: float.
-        weight_decay: float. Decoupled, times the rate. Defaults to `0.0`.
-        global_clipnorm: float. Largest norm of all gradients together. Defaults
-            to `None`, none.
+        weight_decay: float. Decoupled decay, multiplied by the rate. Defaults to `0.0`.
+        global_clipnorm: float. Largest global norm of the gradients. Defaults to
+            `None`: no clipping.
     """
     import torch
     from torch.optim.adamw import adamw
 
     values = [variable.value for variable in variables]
     grads = [grad.to(value.dtype).contiguous() for grad, value in zip(grads, values)]
-    # The fused kernels go through memory from its beginning to its end.
+    # The fused kernels expect memory without gaps.
     is_fused = all(value.is_contiguous() for value in values)
     scale = None
     with torch.no_grad():
@@ -51,7 +51,7 @@ def fused_adam(
                 scale = 1.0 / factor
             else:
                 grads = multiply(grads, [factor] * len(grads))
-        # After so many steps PyTorch corrects nothing.
+        # With this number of steps, PyTorch's bias correction has no effect.
         step = torch.full((), float("inf"), device=values[0].device)
         adamw(
             values,

@@ -1,4 +1,4 @@
-"""The loss of a masked token, on one device or many."""
+"""Losses that are means over the weights of all replicas, on one device or many."""
 
 import functools
 
@@ -10,14 +10,14 @@ from keras_spanbert.distribution import mean_over_replicas
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=None, axis=-1):
-    """Cross-entropy (nats) of labels, in float32 or more.
+    """Computes the cross-entropy (nats) of labels, in float32 or a wider dtype.
 
-    It is Keras's, over the rows of a matrix: with more axes Keras has PyTorch
-    move that of the classes to second place, which takes 2.5 times as long. On
-    TensorFlow it is written out: its kernel for CPUs takes longer. On JAX too,
-    over the axes as they are: a TPU would copy logits `[B, M, V]` to rows where
-    M is no multiple of 8, and devices that have parts of the vocabulary sum
-    up their parts, where a gathered label would have them exchange logits.
+    On PyTorch this calls Keras's function on a matrix of rows: with more axes, Keras
+    would move the class axis to second place, which takes 2.5 times as long. On
+    TensorFlow it is computed with basic operations, because the kernel for CPUs is
+    slower. On JAX too, and the axes are kept: a TPU would copy logits `[B, M, V]` to
+    rows if M is not a multiple of 8. Devices that hold parts of the vocabulary then
+    add up their parts, whereas gathering by label would exchange the logits.
 
     Args:
         y_true: int `[...]`. The labels.
@@ -41,16 +41,16 @@ def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=
         ignore_class=ignore_class,
         axis=axis,
     )
-    # Keras tells what is wrong with other shapes, and sends a mask along with ignored classes.
+    # Keras reports errors of other shapes, and attaches a mask for ignored classes.
     is_plain = ignore_class is None and axis == -1
     if not is_plain or tuple(y_true.shape) != tuple(y_pred.shape[:-1]):
         return crossentropy(y_true, y_pred)
-    num_classes = ops.shape(y_pred)[-1]  # It may differ from batch to batch.
+    num_classes = ops.shape(y_pred)[-1]  # It may differ between batches.
     if from_logits and keras.backend.backend() == "jax":
         is_label = ops.arange(num_classes) == ops.expand_dims(y_true, -1)
         of_labels = ops.sum(ops.where(is_label, y_pred, 0.0), axis=-1)
         losses = ops.logsumexp(y_pred, axis=-1) - of_labels
-        # Labels that are no class count nothing, as in Keras.
+        # Labels outside the classes contribute nothing, as in Keras.
         is_class = ops.logical_and(y_true >= 0, y_true < num_classes)
         return ops.where(is_class, losses, ops.zeros_like(losses))
     rows = ops.reshape(y_pred, (-1, num_classes))
@@ -64,12 +64,30 @@ def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=
     return ops.reshape(losses, ops.shape(y_true))
 
 
-@keras.saving.register_keras_serializable(package="keras_spanbert")
-class WeightedMeanCrossentropy(keras.losses.SparseCategoricalCrossentropy):
-    """Cross-entropy (nats) of labels, as mean over the weights of all replicas.
+class _WeightedMean:
+    """Makes a loss the mean over the weights of all replicas.
 
-    Keras's own `reduction="mean_with_sample_weight"` gives the mean of the
-    replicas' means, which counts a token more where its replica has few.
+    Without weights each row has weight 1. Keras's own
+    `reduction="mean_with_sample_weight"` gives the mean of the replicas' means, which
+    counts a row more if its replica has few.
+    """
+
+    def __init__(self, reduction: str = "mean_with_sample_weight", **kwargs):
+        super().__init__(reduction=reduction, **kwargs)
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        loss = super().__call__(y_true, y_pred, sample_weight)
+        weights = ops.ones_like(y_true) if sample_weight is None else sample_weight
+        weight = ops.sum(ops.cast(weights, loss.dtype))
+        mean = mean_over_replicas(weight)
+        if mean is weight:
+            return loss
+        return loss * weight / ops.maximum(mean, keras.config.epsilon())
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class WeightedMeanCrossentropy(_WeightedMean, keras.losses.SparseCategoricalCrossentropy):
+    """Computes the cross-entropy (nats) of labels, as a mean over the weights of all replicas.
 
     Args:
         **kwargs: see `keras.losses.SparseCategoricalCrossentropy`.
@@ -81,16 +99,49 @@ class WeightedMeanCrossentropy(keras.losses.SparseCategoricalCrossentropy):
     ```
     """
 
-    def __init__(self, reduction: str = "mean_with_sample_weight", **kwargs):
-        super().__init__(reduction=reduction, **kwargs)
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
         self.fn = sparse_crossentropy
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        loss = super().__call__(y_true, y_pred, sample_weight)
-        if sample_weight is None:  # As many in each replica.
-            return loss
-        weight = ops.sum(ops.cast(sample_weight, loss.dtype))
-        mean = mean_over_replicas(weight)
-        if mean is weight:
-            return loss
-        return loss * weight / ops.maximum(mean, keras.config.epsilon())
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class WeightedMeanBinaryCrossentropy(_WeightedMean, keras.losses.BinaryCrossentropy):
+    """Computes the binary cross-entropy (nats), averaged over classes and weights of all replicas.
+
+    Args:
+        **kwargs: see `keras.losses.BinaryCrossentropy`.
+
+    Example:
+    ```python
+    loss = WeightedMeanBinaryCrossentropy(from_logits=True)
+    loss([[1, 0, 1], [0, 0, 0]], logits, sample_weight=[1.0, 0.5])
+    ```
+    """
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class WeightedMeanSquaredError(_WeightedMean, keras.losses.MeanSquaredError):
+    """Computes the squared error, as a mean over the weights of all replicas.
+
+    Args:
+        **kwargs: see `keras.losses.MeanSquaredError`.
+
+    Example:
+    ```python
+    WeightedMeanSquaredError()([[1.0], [2.0]], [[1.5], [9.0]], sample_weight=[1.0, 0.0])  # 0.25
+    ```
+    """
+
+
+class WeightedMean(_WeightedMean, keras.losses.Loss):
+    """Computes the mean of given losses over the weights of all replicas.
+
+    Example:
+    ```python
+    losses = np.array([0.5, 3.0])
+    WeightedMean()(losses, losses, sample_weight=np.array([1.0, 0.0]))  # 0.5
+    ```
+    """
+
+    def call(self, y_true, y_pred):
+        return y_pred

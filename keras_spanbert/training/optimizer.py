@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from keras_spanbert.distribution import summed_over_replicas
-from keras_spanbert.keras_private import UpdatesTogether, moments
+from keras_spanbert.distribution import sum_over_replicas
+from keras_spanbert.keras_private import FusedUpdateMixin, moments
 from keras_spanbert.training.clipping import clip_factor, multiply
 from keras_spanbert.training.fused_adam import fused_adam
 
@@ -19,7 +19,7 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         total_steps: int. Number of steps of rise and fall together.
 
     Raises:
-        ValueError: where `peak` is negative or not finite, or `warmup_steps` is
+        ValueError: if `peak` is negative or not finite, or `warmup_steps` is
             negative or exceeds `total_steps`.
 
     Example:
@@ -44,7 +44,7 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.total_steps = total_steps
 
     def __call__(self, step):
-        # The first of the steps, number 0, already moves the weights.
+        # Step 0 already updates the weights.
         step = ops.cast(step, "float32") + 1.0
         rise = step / max(self.warmup_steps, 1)
         fall = (self.total_steps + 1 - step) / (self.total_steps + 1 - self.warmup_steps)
@@ -58,18 +58,18 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-# What Keras makes of its own class on this backend: on PyTorch one that does for all variables at
-# once what is not fused. A subclass of `keras.optimizers.AdamW` itself would go one by one.
+# Keras's own class for this backend. On PyTorch it updates all variables together where no fused
+# kernel is used. A subclass of `keras.optimizers.AdamW` would update them one by one.
 _KerasAdamW = type(keras.optimizers.AdamW.__new__(keras.optimizers.AdamW))
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class AdamW(UpdatesTogether, _KerasAdamW):
-    """Keras's AdamW with SpanBERT's settings, exempting biases and norms.
+class AdamW(FusedUpdateMixin, _KerasAdamW):
+    """Keras's AdamW with SpanBERT's settings, without decay of biases and norms.
 
-    Decay is decoupled and leaves out biases and layer normalisations, after
-    loading too: Keras's own exemptions are not saved. On PyTorch all variables
-    are updated by one fused call, which clips their gradients in place.
+    Weight decay leaves out biases and layer normalizations, also after loading:
+    Keras does not save its own exemptions. On PyTorch one fused call updates all
+    variables and clips their gradients in place.
 
     Args:
         learning_rate: float or schedule. Defaults to `1e-4`.
@@ -77,9 +77,9 @@ class AdamW(UpdatesTogether, _KerasAdamW):
         beta_1: float. Defaults to `0.9`.
         beta_2: float. Defaults to `0.999`; 0.98 suits short runs.
         epsilon: float. Defaults to `1e-8`.
-        global_clipnorm: float. Largest norm of all gradients together; `None`
-            for none. Defaults to `"auto"`, 1.0 but where `clipnorm` or
-            `clipvalue` is given, of which Keras takes one alone.
+        global_clipnorm: float. Largest global norm of the gradients, `None` for
+            no limit. Defaults to `"auto"`: 1.0, unless `clipnorm` or `clipvalue`
+            is given, because Keras accepts only one of them.
         **kwargs: see `keras.optimizers.AdamW`.
 
     Example:
@@ -114,24 +114,24 @@ class AdamW(UpdatesTogether, _KerasAdamW):
             global_clipnorm=global_clipnorm,
             **kwargs,
         )
-        # By their names in Keras: "bias" covers the heads' "output_bias".
+        # Names of Keras variables: "bias" also covers the heads' "output_bias".
         self.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
 
     def apply(self, grads, trainable_variables=None):
         """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
         if self.clipnorm or self.global_clipnorm or self.clipvalue:
-            # On TensorFlow, Keras would clip the gradients of each replica by their own norm, and
-            # sum them then, and take rows of a table that were gathered twice for two: here the
-            # whole batch's are clipped, each variable's whole, and the parts that Keras sums are
-            # too small for it to clip again.
-            grads, num_replicas = summed_over_replicas(list(grads))
+            # On TensorFlow, Keras would clip the gradients of each replica by their own norm before
+            # summing them, and would treat a row of a table that was gathered twice as two rows.
+            # Here the gradients of the whole batch are clipped, as dense tensors. Keras then sums
+            # parts that are too small to be clipped again.
+            grads, num_replicas = sum_over_replicas(list(grads))
             if num_replicas > 1:
                 grads = multiply(self._clip(grads), [1 / num_replicas] * len(grads))
         return super().apply(grads, trainable_variables)
 
-    def update_together(self, grads, variables, learning_rate) -> None:
-        """Clips by the global norm and updates variables on PyTorch, as `apply` has it done."""
-        # The correction of the moments' bias is in the rate: `epsilon` stays Keras's.
+    def fused_update(self, grads, variables, learning_rate) -> None:
+        """Clips by the global norm and updates variables on PyTorch, called by `apply`."""
+        # The rate includes the bias correction, so that `epsilon` has Keras's meaning.
         step = ops.cast(self.iterations + 1, "float32")
         correction = ops.sqrt(1.0 - ops.power(ops.cast(self.beta_2, "float32"), step))
         correction /= 1.0 - ops.power(ops.cast(self.beta_1, "float32"), step)
@@ -147,7 +147,7 @@ class AdamW(UpdatesTogether, _KerasAdamW):
         )
 
     def _clip(self, grads):
-        # Keras takes the scale off the gradients after this.
+        # Keras removes the loss scale from the gradients after this.
         scale = self.loss_scale_factor or 1.0
         if self.clipvalue:
             most = self.clipvalue * scale

@@ -1,12 +1,12 @@
-"""The optimizer of the released coreference code: one rate for the encoder, one for the heads."""
+"""The optimizer of the released coreference code, with separate rates for encoder and heads."""
 
 from collections.abc import Iterable
 
 import keras
 from keras import ops
 
-from keras_spanbert.distribution import summed_over_replicas
-from keras_spanbert.keras_private import UpdatesTogether, variable_index
+from keras_spanbert.distribution import sum_over_replicas
+from keras_spanbert.keras_private import FusedUpdateMixin, variable_index
 from keras_spanbert.training.clipping import clip_factor, multiply
 from keras_spanbert.training.fused_adam import fused_adam
 
@@ -14,28 +14,28 @@ _NOT_DECAYED = ("bias", "gamma", "beta")
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class TwoRateAdam(UpdatesTogether, keras.optimizers.Optimizer):
-    """BERT's Adam for the encoder and plain Adam for the heads, with rates of their own.
+class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
+    """BERT's Adam for the encoder and plain Adam for the heads, with separate learning rates.
 
-    The encoder's weights are updated as by the optimizer of BERT: without
-    correction of the moments' bias, and with decoupled decay but of biases and
-    norms. The heads' are updated by Adam as it was published, without decay. The
-    gradients of either are clipped to a norm of their own; where gradients are
-    accumulated, those of each step.
+    The encoder's weights are updated like in BERT: without bias correction of the
+    moments, and with decoupled decay of all weights except biases and norms. The
+    heads' weights are updated by the original Adam, without decay. The gradients of
+    encoder and heads are clipped separately. With gradient accumulation, the
+    gradients of each step are clipped.
 
     Args:
-        learning_rate: float or schedule, of the encoder. Defaults to `2e-5`.
-        head_learning_rate: float or schedule, which counts batches as that of the
-            encoder does. Defaults to `1e-4`.
-        heads: names of layers. Weights with one of them in their path are the
-            heads', others the encoder's.
+        learning_rate: float or schedule. The encoder's rate. Defaults to `2e-5`.
+        head_learning_rate: float or schedule. The heads' rate. A schedule counts
+            batches, like that of the encoder. Defaults to `1e-4`.
+        heads: list of layer names. Weights with one of them in their path belong
+            to the heads, the others to the encoder.
         encoder_weight_decay: float. Defaults to `0.01`.
         beta_1: float. Defaults to `0.9`.
         beta_2: float. Defaults to `0.999`.
-        epsilon: float, of the encoder. Defaults to `1e-6`.
-        head_epsilon: float. Defaults to `1e-8`.
-        clip_norm: float. Largest norm of the encoder's gradients together, and
-            of the heads'; `None` for none. Defaults to `1.0`.
+        epsilon: float. The encoder's epsilon. Defaults to `1e-6`.
+        head_epsilon: float. The heads' epsilon. Defaults to `1e-8`.
+        clip_norm: float. Largest global norm of the encoder's gradients, and of
+            the heads'. `None` for no limit. Defaults to `1.0`.
         **kwargs: see `keras.optimizers.Optimizer`.
 
     Example:
@@ -78,7 +78,7 @@ class TwoRateAdam(UpdatesTogether, keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        # Of the variables themselves, an attribute would make them the optimizer's own.
+        # Keep indices: an attribute with variables would make the optimizer track them.
         self._paths = [variable.path for variable in variables]
         names = ["momentum", "velocity"]
         self._momentums, self._velocities = self.add_optimizer_variables(variables, names)
@@ -87,11 +87,11 @@ class TwoRateAdam(UpdatesTogether, keras.optimizers.Optimizer):
         """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
         if self.clip_norm is None:
             return super().apply(grads, trainable_variables)
-        # TensorFlow sums what the replicas give then.
-        grads, num_replicas = summed_over_replicas(list(grads))
+        # TensorFlow then sums the gradients of the replicas.
+        grads, num_replicas = sum_over_replicas(list(grads))
         paths = [variable.path for variable in trainable_variables or []] or self._paths
         of_heads = [self._is_head(path) for path in paths]
-        # Keras takes the scale off the gradients after this.
+        # Keras removes the loss scale from the gradients after this.
         most = self.clip_norm * (self.loss_scale_factor or 1.0)
         groups = [[g for g, h in zip(grads, of_heads) if h == group] for group in (False, True)]
         factors = [clip_factor(group, most) / num_replicas for group in groups]
@@ -116,8 +116,8 @@ class TwoRateAdam(UpdatesTogether, keras.optimizers.Optimizer):
                 update = update + self.encoder_weight_decay * variable
         self.assign_sub(variable, rate * update)
 
-    def update_together(self, grads, variables, learning_rate) -> None:
-        """Updates variables on PyTorch, as `apply` has it done, each kind in one call."""
+    def fused_update(self, grads, variables, learning_rate) -> None:
+        """Updates variables on PyTorch, one call per group. Called by `apply`."""
         if self.global_clipnorm and self.global_clipnorm > 0.0:
             grads = multiply(grads, [clip_factor(grads, self.global_clipnorm)] * len(grads))
         head_rate, correction = self._head_rate("float32")
@@ -146,7 +146,7 @@ class TwoRateAdam(UpdatesTogether, keras.optimizers.Optimizer):
                 )
 
     def _head_rate(self, dtype):
-        """The heads' learning rate, and the correction of their moments' bias."""
+        """Returns the heads' learning rate with the bias correction of their moments."""
         rate = self.head_learning_rate
         rate = ops.cast(rate(self._batch()) if callable(rate) else rate, dtype)
         step = ops.cast(self.iterations + 1, dtype)
@@ -154,8 +154,8 @@ class TwoRateAdam(UpdatesTogether, keras.optimizers.Optimizer):
         return rate, correction / (1.0 - ops.power(ops.cast(self.beta_1, dtype), step))
 
     def _batch(self):
-        """The number of the batch that an update comes with, which Keras gives its schedule."""
-        # Keras's public count is of updates, and each comes with the last of its batches.
+        """Returns the number of the batch of an update, as Keras passes it to its schedule."""
+        # Keras's public count is of updates. Each one happens at the last of its batches.
         batches = self.gradient_accumulation_steps or 1
         return self.iterations * batches + batches - 1
 

@@ -1,4 +1,4 @@
-"""A user's own script: pretrains a few steps and writes what each process saw, for tests."""
+"""A user's script for tests: trains a few steps and writes what each process saw."""
 
 import json
 import os
@@ -11,7 +11,7 @@ if os.environ["KERAS_BACKEND"] == "torch":
 if "JAX_ENABLE_COMPILATION_CACHE" in os.environ:
     import jax
 
-    # A forked process has JAX, which reads this when it is imported.
+    # JAX reads this during import, and a forked process has already imported JAX.
     jax.config.update("jax_enable_compilation_cache", False)
 import tensorflow as tf
 
@@ -25,62 +25,78 @@ import numpy as np
 
 import keras_spanbert as ks
 from keras_spanbert.data.corpus import Corpus
+from keras_spanbert.data.length_batches import LengthGroupedStream
 from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
+from keras_spanbert.tasks.coreference.batches import DocumentStream
 
 STEPS, BATCH_SIZE = 10, 8
+# In fine-tuning, the last batch has one row, and nothing for the second device.
+FEW, ROWS = 4, 9
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 
 
-def main(mode, texts, output, dies=None):
-    # Tests wait for the death of one to be noticed.
+def tokenizer():
+    return ks.SpanBertTokenizer([*SPECIAL_TOKENS, *WORDS])
+
+
+def backbone():
+    keras.utils.set_random_seed(0)
+    vocabulary_size = len(SPECIAL_TOKENS) + len(WORDS)
+    return ks.SpanBertBackbone(vocabulary_size, 1, 2, 8, 16, dropout=0.0, max_sequence_length=12)
+
+
+def weights_of(model, distribution):
+    with distribution.local(model) as local:
+        return [np.asarray(w, "float64").ravel().tolist() for w in local.get_weights()]
+
+
+def write(result, distribution, output):
+    with open(os.path.join(output, f"{distribution.process}.json"), "w") as file:
+        json.dump({**result, "replicas": distribution.num_replicas}, file)
+
+
+def pretrain(mode, texts, output, dies=None):
+    # Tests wait until a dead process is noticed.
     distribution = ks.distribute(mode, **({"dead_after": 8} if dies else {}))
     distribution.check_batch_size(BATCH_SIZE)
-    keras.utils.set_random_seed(0)
-    tokenizer = ks.SpanBertTokenizer([*SPECIAL_TOKENS, *WORDS])
-    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=12, mask_rate=0.3)
-    corpus = Corpus(texts)
-    counts, _ = corpus.token_counts(tokenizer, 12)
-    stream = TrainingStream(
-        corpus, preprocessor, BATCH_SIZE, seed=1, shuffle_blocks=16, unigram_counts=counts
-    )
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer(), sequence_length=12, mask_rate=0.3)
+    corpus = Corpus(texts).prepared(preprocessor)
+    counts, num_blocks = corpus.token_counts()
+    stream = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1, unigram_counts=counts)
     with distribution.scope():
-        backbone = ks.SpanBertBackbone(
-            tokenizer.vocabulary_size(), 1, 2, 8, 16, dropout=0.0, max_sequence_length=12
-        )
-        model = ks.SpanBertPretrainer(backbone, position_dim=6)
+        model = ks.SpanBertPretrainer(backbone(), position_dim=6)
         model.compile(ks.AdamW(1e-2))
 
     class Die(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
             if epoch == 1 and distribution.process == 1:
-                # By the process that is stopped with this one.
+                # Only in the process that is stopped.
                 while not os.path.exists(os.path.join(output, "0.json")):
                     time.sleep(0.1)
                 open(os.path.join(output, "died"), "w").close()
                 if dies == "killed":
                     os._exit(7)
-                if dies == "frozen":  # As a host without power: its connections stay open.
+                if dies == "frozen":  # Like a host without power: connections stay open.
                     os.kill(os.getpid(), signal.SIGSTOP)
                 raise OSError("full disk")
 
-    evaluation = TrainingStream(stream.corpus, preprocessor, BATCH_SIZE, seed=2).dataset().take(2)
+    evaluation = corpus.training_dataset(preprocessor, BATCH_SIZE, seed=2).take(2)
     evaluation = evaluation.apply(tf.data.experimental.assert_cardinality(2))
     checkpoint = ks.TrainingCheckpoint(os.path.join(output, "checkpoints"), 5, data=stream)
     history = model.fit(
         distribution.dataset(stream),
         epochs=STEPS,
-        steps_per_epoch=1,  # The loss of each.
+        steps_per_epoch=1,  # Gives the loss of each step.
         validation_data=distribution.split(evaluation),
-        validation_freq=STEPS // 2,  # Feeding several devices begins anew with each.
+        validation_freq=STEPS // 2,  # Feeding several devices restarts each time.
         callbacks=[checkpoint],
         shuffle=False,
         verbose=0,
     ).history
-    with distribution.local(model) as local:
-        weights = [np.asarray(w, "float64").ravel().tolist() for w in local.get_weights()]
     rows = []
-    dataset = TrainingStream(stream.corpus, preprocessor, BATCH_SIZE, seed=1, epochs=1).dataset()
+    dataset = corpus.training_dataset(preprocessor, BATCH_SIZE, seed=1)
+    dataset = dataset.take(num_blocks // BATCH_SIZE)
     with distribution.scope():
         strategy = tf.distribute.get_strategy()
     for x, _, _ in strategy.experimental_distribute_dataset(distribution.split(dataset)):
@@ -88,9 +104,8 @@ def main(mode, texts, output, dies=None):
         rows.append(np.concatenate([part.numpy() for part in parts]).tolist())
     result = {
         "history": history,
-        "weights": weights,
+        "weights": weights_of(model, distribution),
         "rows": rows,
-        "replicas": distribution.num_replicas,
         "checkpoint": checkpoint.newest,
         "sharded": sorted(
             v.path
@@ -98,12 +113,64 @@ def main(mode, texts, output, dies=None):
             if keras.backend.backend() == "jax" and not v.value.is_fully_replicated
         ),
     }
-    with open(os.path.join(output, f"{distribution.process}.json"), "w") as file:
-        json.dump(result, file)
+    write(result, distribution, output)
     if dies:
         dataset = distribution.dataset(stream)
         model.fit(dataset, epochs=100_000, steps_per_epoch=1, callbacks=[Die()], verbose=0)
 
 
+def fine_tune(mode, output):
+    """Trains each model for two epochs."""
+    distribution = ks.distribute(mode)
+    result = {}
+    for build in [answerer, regression, resolver]:
+        with distribution.scope():
+            model, stream = build()
+            model.compile(keras.optimizers.SGD(0.1))  # With Adam, a wrong factor would not show.
+        history = model.fit(
+            distribution.dataset(stream),
+            epochs=2 * stream.num_batches,
+            steps_per_epoch=1,  # Gives the loss of each step.
+            shuffle=False,
+            verbose=0,
+        ).history
+        result[build.__name__] = {"history": history, "weights": weights_of(model, distribution)}
+    write(result, distribution, output)
+
+
+def texts():
+    return [" ".join(WORDS[i : i + 3 + i % 4]) for i in range(ROWS)]
+
+
+def answerer():
+    preprocessor = ks.SpanBertQuestionAnswererPreprocessor(tokenizer(), 12, 3, 3)
+    model = ks.SpanBertQuestionAnswerer(backbone(), preprocessor)
+    answers = [{"text": text.split()[1], "answer_start": 3} for text in texts()]
+    arrays = model.preprocess({"question": WORDS[:ROWS], "context": texts()}, answers)
+    return model, ks.ArrayStream(arrays[:2], FEW, seed=1, whole_epochs=True)
+
+
+def regression():
+    preprocessor = ks.SpanBertTextClassifierPreprocessor(tokenizer(), 12)
+    model = ks.SpanBertTextClassifier(backbone(), 1, preprocessor, dropout=0.0)
+    numbers = np.linspace(-1.0, 2.0, ROWS)
+    return model, LengthGroupedStream(model.preprocess(texts(), numbers), FEW, seed=1)
+
+
+def resolver():
+    model = ks.SpanBertCoreferenceResolver(
+        backbone(),
+        ks.SpanBertCoreferenceResolverPreprocessor(tokenizer(), sequence_length=12),
+        max_segment_len=12,
+        max_span_width=2,
+        max_top_antecedents=3,
+        ffnn_size=5,
+        feature_size=3,
+        dropout_rate=0.0,
+    )
+    documents = [{"sentences": [text.split()], "clusters": [[(0, 0), (2, 2)]]} for text in texts()]
+    return model, DocumentStream(model.batches(documents, FEW, seed=1))
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    {"pretrain": pretrain, "fine_tune": fine_tune}[sys.argv[1]](*sys.argv[2:])

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import pytest
 from forked import Forked
-from train_script import in_process
+from train_script import run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert.distribution import Distribution
@@ -35,7 +35,7 @@ if os.environ["KERAS_BACKEND"] == "tensorflow":
     tf.config.set_logical_device_configuration(cpu, two)
 """
 TWO_DEVICES = "--xla_force_host_platform_device_count=2"
-# Of a run of train.py.
+# Flags of a run of train.py.
 FLAGS = [
     "--vocabulary_size=200", "--size=tiny", "--sequence_length=16", "--batch_size=4",
     "--eval_steps=1", "--held_out=0.3",
@@ -72,7 +72,7 @@ def start(arguments, **environment):
 
 
 def launch(arguments, count=2, **environment):
-    """Starts processes that train together, on PyTorch as torchrun starts them."""
+    """Starts processes that train together, on PyTorch with the variables of torchrun."""
     port = str(free_port())
     if BACKEND == "torch":
         job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count)}
@@ -93,7 +93,7 @@ def launch_by_torchrun(arguments):
 
 
 def finish(processes):
-    """Exit codes and outputs; none is left running."""
+    """Returns exit codes and outputs, and ends all processes."""
     try:
         ends = time.monotonic() + TIMEOUT
         outputs = [
@@ -116,7 +116,7 @@ def results(folder, processes):
 @pytest.fixture(scope="module")
 def alone(texts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
-    runpy.run_path(SCRIPT)["main"]("none", texts, str(folder))
+    runpy.run_path(SCRIPT)["pretrain"]("none", texts, str(folder))
     result = json.loads((folder / "0.json").read_text())
     assert result["replicas"] == 1 and len(result["history"]["loss"]) == 10
     return result
@@ -130,27 +130,44 @@ def assert_equal(result, alone):
 
 
 @pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
-def test_two_devices_of_a_process_equal_one(texts, alone, tmp_path):
-    if BACKEND == "tensorflow":
-        environment = {"LOGICAL_CPUS": "2"}
-    else:
-        environment = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {TWO_DEVICES}"}
-    process = start([SCRIPT, "auto", texts, str(tmp_path)], **environment)
-    (result,) = results(tmp_path, [process])
+def test_two_devices_of_a_process_equal_one_device(texts, alone, tmp_path):
+    (result,) = results(tmp_path, two_devices([SCRIPT, "pretrain", "auto", texts, str(tmp_path)]))
     assert result["replicas"] == 2
     assert_equal(result, alone)
     assert result["rows"] == alone["rows"]
 
 
+def two_devices(arguments):
+    """Starts one process with two devices, or two processes on PyTorch."""
+    if BACKEND == "torch":
+        return launch(arguments)
+    if BACKEND == "tensorflow":
+        return [start(arguments, LOGICAL_CPUS="2")]
+    return [start(arguments, XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {TWO_DEVICES}")]
+
+
+def test_two_devices_equal_one_with_a_padded_last_batch(tmp_path):
+    for name in ["alone", "together"]:
+        (tmp_path / name).mkdir()
+    runpy.run_path(SCRIPT)["fine_tune"]("none", str(tmp_path / "alone"))
+    alone = json.loads((tmp_path / "alone" / "0.json").read_text())
+    folder = tmp_path / "together"
+    for result in results(folder, two_devices([SCRIPT, "fine_tune", "auto", str(folder)])):
+        assert (alone.pop("replicas", 1), result.pop("replicas")) == (1, 2)
+        assert result.keys() == alone.keys()
+        for name in alone:
+            assert_equal(result[name], alone[name])
+
+
 @pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
 @pytest.mark.once
-def test_train_script_takes_all_devices_of_a_process(texts, tmp_path):
+def test_train_script_uses_all_devices_of_a_process(texts, tmp_path):
     output = tmp_path / "run"
-    # First with a batch that is not a multiple of the devices.
+    # First with a batch size that is not a multiple of the number of devices.
     code = TWO_CPUS + (
         "import sys\nfrom keras_spanbert.recipes import main\n"
-        "from train_script import in_process\n"
-        "try:\n    in_process(*sys.argv[1:])\n"
+        "from train_script import run_in_process\n"
+        "try:\n    run_in_process(*sys.argv[1:])\n"
         "except SystemExit as end:\n    print('code', end.code)\n"
         "from keras_spanbert import SpanBertBackbone\n"
         "SpanBertBackbone.SIZES['tiny'].update(num_layers=1, hidden_dim=16, intermediate_dim=32)\n"
@@ -171,7 +188,7 @@ def test_train_script_takes_all_devices_of_a_process(texts, tmp_path):
 
 
 def exchanged_shapes(dumps):
-    """The shapes of what JAX's devices exchange in a step, by a dump of the compiled program."""
+    """Returns the shapes that devices exchange in a step, from a dump of the JAX program."""
     path, *_ = dumps.glob("*jit_train_step*after_optimizations.txt")
     exchange = r"= (.*) (?:all-|reduce-scatter|collective-)[a-z-]*\("
     lines = re.findall(exchange, path.read_text())
@@ -184,26 +201,24 @@ def exchanged_shapes(dumps):
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
 @pytest.mark.parametrize(("mode", "dies"), [("data", "killed"), ("model", "by an error")])
-def test_two_processes_equal_one_and_stop_within_a_minute_where_one_dies(
-    mode, dies, texts, alone, tmp_path
-):
+def test_two_processes_equal_one_and_stop_if_one_dies(mode, dies, texts, alone, tmp_path):
     if mode == "model" and BACKEND != "jax":
-        pytest.skip("only JAX spreads a model over devices")
+        pytest.skip("only JAX shards a model over devices")
     dumps = tmp_path / "dumps"
     dump = f"--xla_dump_to={dumps} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step"
-    arguments = [SCRIPT, mode, texts, str(tmp_path), dies]
+    arguments = [SCRIPT, "pretrain", mode, texts, str(tmp_path), dies]
     if BACKEND == "torch":
         processes = launch_by_torchrun(arguments)
     elif mode == "data":
         processes = launch(arguments)
     else:
         flags = f"{os.environ.get('XLA_FLAGS', '')} {dump}"
-        # What the cache has is not dumped.
+        # Cached programs are not dumped.
         processes = launch(arguments, XLA_FLAGS=flags, JAX_ENABLE_COMPILATION_CACHE="false")
     codes, output = finish(processes)
     assert all(codes), output
     assert time.time() - (tmp_path / "died").stat().st_mtime < 60
-    # What was written before stays good.
+    # Earlier checkpoints stay valid.
     checkpoint = ks.TrainingCheckpoint(str(tmp_path / "checkpoints"), 5)
     assert checkpoint.step == 10
     checkpoint.close()
@@ -211,19 +226,14 @@ def test_two_processes_equal_one_and_stop_within_a_minute_where_one_dies(
     for result in both:
         assert_equal(result, alone)
     assert both[0]["weights"] == both[1]["weights"]
-    # The first alone writes.
+    # Only the first process writes.
     assert os.path.basename(both[0]["checkpoint"]) == "step-10" and both[1]["checkpoint"] is None
     if mode == "data":
-        # One process goes on from the middle: with the lanes that the other one had made too.
-        folder = tmp_path / "later" / "checkpoints"
-        shutil.copytree(tmp_path / "checkpoints" / "step-5", folder / "step-5")
-        with np.load(folder / "step-5" / "arrays.npz") as arrays:
-            assert {f"data/{i}/buffer" for i in range(2)} < set(arrays)
-        runpy.run_path(SCRIPT)["main"]("none", texts, str(folder.parent))
-        later = json.loads((folder.parent / "0.json").read_text())
-        rest = {name: values[-5:] for name, values in alone["history"].items() if "val" not in name}
-        assert_equal(later, {**alone, "history": rest})
-        # In one epoch no row comes twice, none is missed.
+        # One process resumes from the middle.
+        checkpoint = tmp_path / "checkpoints" / "step-5"
+        (found,) = resume(checkpoint, tmp_path / "later", texts, "none")
+        assert_equal_after_resuming(found, alone)
+        # Each row occurs once per epoch.
         batches = [first + second for first, second in zip(both[0]["rows"], both[1]["rows"])]
         assert batches == alone["rows"] and len(batches) > 10
         assert not both[0]["sharded"]
@@ -232,15 +242,31 @@ def test_two_processes_equal_one_and_stop_within_a_minute_where_one_dies(
         names = "".join(both[0]["sharded"])
         for name in ["token_embedding", "query", "feedforward", "mlm_head", "sbo_head"]:
             assert name in names
-        # The logits of 8 rows of 4 masked tokens for 35, which two devices share unevenly, are not.
+        # Logits, 8 rows of 4 masked tokens over 35 tokens, are not exchanged.
         shapes = exchanged_shapes(dumps)
-        assert (8, 12, 8) in shapes  # Hidden vectors.
+        assert (8, 12, 8) in shapes  # Hidden states.
         assert not [s for s in shapes if s[-1] in (18, 35, 36) and np.prod(s) >= 8 * 4 * 18]
-        check_parts(tmp_path / "checkpoints" / "step-5", texts, alone)
+        check_shards(tmp_path / "checkpoints" / "step-5", texts, alone)
 
 
-def check_parts(checkpoint, texts, alone):
-    """Each process wrote its half of what is spread; one process and two go on from there."""
+def resume(checkpoint, output, texts, mode):
+    """Returns the results of one or two processes that resume from a checkpoint."""
+    shutil.copytree(checkpoint, output / "checkpoints" / checkpoint.name)
+    if mode == "none":
+        runpy.run_path(SCRIPT)["pretrain"](mode, texts, str(output))
+        return [json.loads((output / "0.json").read_text())]
+    return results(output, launch([SCRIPT, "pretrain", mode, texts, str(output)]))
+
+
+def assert_equal_after_resuming(found, alone):
+    history = found["history"]
+    assert len(history["loss"]) == 5
+    last = {name: values[-len(history[name]) :] for name, values in alone["history"].items()}
+    assert_equal(found, {**alone, "history": last})
+
+
+def check_shards(checkpoint, texts, alone):
+    """Checks that each process wrote its half of the shards, and resumes with one and two."""
     parts = []
     for process in range(2):
         (path,) = checkpoint.glob(f"part-{process}-*.npz")
@@ -248,46 +274,35 @@ def check_parts(checkpoint, texts, alone):
             parts.append(sum(array.size for array in part.values()))
     with np.load(checkpoint / "arrays.npz") as arrays:
         whole = sum(array.size for name, array in arrays.items() if name.startswith("model"))
-    # Of each weight that is spread, the two moments are too.
+    # The two moments of each sharded weight are sharded too.
     spread = sum(len(weight) for weight in alone["weights"]) - whole
     assert parts[0] == parts[1] == 3 * spread / 2 and spread > 2 * whole
     for mode in ["none", "model"]:
-        output = checkpoint.parent.parent / mode
-        shutil.copytree(checkpoint, output / "checkpoints" / checkpoint.name)
-        arguments = [SCRIPT, mode, texts, str(output)]
-        if mode == "none":
-            runpy.run_path(SCRIPT)["main"](*arguments[1:])
-            found = [json.loads((output / "0.json").read_text())]
-        else:
-            found = results(output, launch(arguments))
-        for result in found:
-            assert len(result["history"]["loss"]) == 5
-            history = result["history"]
-            last = {name: all_[-len(history[name]) :] for name, all_ in alone["history"].items()}
-            assert_equal(result, {**alone, "history": last})
+        for found in resume(checkpoint, checkpoint.parent.parent / mode, texts, mode):
+            assert_equal_after_resuming(found, alone)
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
-def test_a_process_that_is_silent_is_noticed_within_a_minute(texts, tmp_path):
-    first, second = launch([SCRIPT, "data", texts, str(tmp_path), "frozen"])
+def test_silent_process_is_noticed_within_a_minute(texts, tmp_path):
+    first, second = launch([SCRIPT, "pretrain", "data", texts, str(tmp_path), "frozen"])
     try:
         (code,), output = finish([first])
         assert time.time() - (tmp_path / "died").stat().st_mtime < 60
         assert code and second.poll() is None, output
         if BACKEND == "torch":
-            assert "no word from process 1 for 8 s (`dead_after`)" in output
+            assert "no heartbeat of process 1 for 8 s (`dead_after`)" in output
     finally:
         os.killpg(second.pid, signal.SIGKILL)
         second.communicate()
 
 
-def loops_of_the_guide(flags):
-    """The shell's loops that docs/resuming.md has for JAX, one a process."""
+def shell_loops(flags):
+    """Starts the shell loops of docs/resuming.md for JAX, one per process."""
     guide = (ROOT / "docs" / "resuming.md").read_text()
     loop = guide[guide.index("export KERAS_BACKEND=jax") :].split("```")[0]
-    loop = loop.replace("--output=/shared/mine", shlex.join(flags)).replace(
-        "python", sys.executable
-    )
+    of_the_guide = "--output=/shared/mine --train_data='texts/*.txt'"
+    assert loop.count(of_the_guide) == 1
+    loop = loop.replace(of_the_guide, shlex.join(flags)).replace("python", sys.executable)
     loop = loop.replace("host0:1234", f"127.0.0.1:{free_port()}")
     numbers = ["PROCESS_ID=0", "PROCESS_ID=1"]
     assert loop.count(numbers[0]) == 1
@@ -295,8 +310,8 @@ def loops_of_the_guide(flags):
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
-def test_processes_are_started_again_and_go_on(texts, tmp_path):
-    output, peace = tmp_path / "run", tmp_path / "peace"
+def test_processes_are_restarted_and_resume(texts, tmp_path):
+    output, uninterrupted = tmp_path / "run", tmp_path / "uninterrupted"
     kills = [10, 30] if BACKEND == "torch" else [10]
     steps = 4 * kills[-1]
     flags = [
@@ -308,7 +323,7 @@ def test_processes_are_started_again_and_go_on(texts, tmp_path):
         torchrun = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--max-restarts=2"]
         runs = [start([*torchrun, f"--master_port={free_port()}", *train])]
     else:
-        runs = loops_of_the_guide(train[1:])
+        runs = shell_loops(train[1:])
     try:
         for step in kills:
             ends = time.monotonic() + TIMEOUT
@@ -320,18 +335,18 @@ def test_processes_are_started_again_and_go_on(texts, tmp_path):
     finally:
         codes, text = finish(runs)
     assert not any(codes), text
-    starts = [int(step) for step in re.findall(r"Going on from step (\d+)", text)]
+    starts = [int(step) for step in re.findall(r"Continuing from step (\d+)", text)]
     assert len(starts) == len(kills) and all(map(int.__ge__, starts, kills)), text
     assert json.loads((output / "metrics.json").read_text())["steps"] == steps
-    in_process(f"--output={peace}", *flags, "--distribution=none")
-    killed, whole = [read_csv(run / "history.csv") for run in [output, peace]]
+    run_in_process(f"--output={uninterrupted}", *flags, "--distribution=none")
+    killed, whole = [read_csv(run / "history.csv") for run in [output, uninterrupted]]
     assert len(killed) == len(whole) == 1
     for name in ["loss", "mlm_accuracy", "sbo_cross_entropy", "val_loss"]:
         assert float(killed[0][name]) == pytest.approx(float(whole[0][name]), abs=1e-4), name
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
-def test_all_stop_where_the_first_alone_sees_a_mistake(texts, tmp_path):
+def test_all_stop_if_the_first_finds_an_error(texts, tmp_path):
     (tmp_path / "something").write_text("")
     flags = [f"--train_data={texts}", f"--output={tmp_path}", "--batch_size=4"]
     codes, output = finish(launch(["train.py", *flags]))
@@ -340,9 +355,7 @@ def test_all_stop_where_the_first_alone_sees_a_mistake(texts, tmp_path):
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
-def test_sigterm_stops_all_processes_behind_one_step_and_one_goes_on(
-    texts, tmp_path, monkeypatch, capsys
-):
+def test_sigterm_stops_all_processes_after_the_same_step(texts, tmp_path):
     output = tmp_path / "run"
     flags = [
         f"--train_data={texts}", f"--output={output}", *FLAGS, "--eval_every=1000",
@@ -358,30 +371,14 @@ def test_sigterm_stops_all_processes_behind_one_step_and_one_goes_on(
     assert codes == [143, 143], text
     step = json.loads((output / "metrics.json").read_text())["steps"]
     assert step >= 5 and (output / "checkpoints" / f"step-{step}").is_dir()
-    # In this process, told to stop once it has what it goes on from.
-    fit = ks.SpanBertPretrainer.fit
-
-    class Stop(keras.callbacks.Callback):
-        def on_train_begin(self, logs=None):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def fit_and_stop(self, *args, callbacks, **kwargs):
-        return fit(self, *args, callbacks=[Stop(), *callbacks], **kwargs)
-
-    monkeypatch.setattr(ks.SpanBertPretrainer, "fit", fit_and_stop)
-    with pytest.raises(SystemExit) as end:
-        in_process(f"--output={output}", "--resume", "--distribution=none")
-    assert end.value.code == 143
-    out = capsys.readouterr().out
-    assert f"Going on from step {step:,}" in out and f"Interrupted at step {step:,}" in out
 
 
-def test_error_where_devices_cannot_share_a_batch():
+def test_batch_that_devices_cannot_share_is_refused():
     with pytest.raises(ValueError, match="multiple of the 3 devices. Received: 8"):
         Distribution(num_replicas=3).check_batch_size(8)
 
 
-def test_error_for_what_the_backend_cannot_do(monkeypatch):
+def test_unsupported_by_the_backend(monkeypatch):
     with pytest.raises(ValueError, match="`mode` must be one of auto, none, data, model"):
         ks.distribute("all")
     with pytest.raises(ValueError, match="`dead_after` must be at least 1. Received: dead_after=0"):
@@ -392,19 +389,19 @@ def test_error_for_what_the_backend_cannot_do(monkeypatch):
     if BACKEND == "tensorflow":
         cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
         monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-        with pytest.raises(ValueError, match="one host with TensorFlow.*jax or torch"):
+        with pytest.raises(ValueError, match="single host with TensorFlow.*jax or torch"):
             ks.distribute("data")
     if BACKEND == "torch":
-        with pytest.raises(ValueError, match="started by torchrun"):
+        with pytest.raises(ValueError, match="start the processes with torchrun"):
             ks.distribute("data")
     name = {"jax": "KERAS_DISTRIBUTION_NUM_PROCESSES", "torch": "WORLD_SIZE"}.get(BACKEND)
     if name:
         monkeypatch.setenv(name, "2")
-        with pytest.raises(ValueError, match="`mode` must not be none in several processes"):
+        with pytest.raises(ValueError, match="`mode` must not be none with several processes"):
             ks.distribute("none")
 
 
-def test_error_for_batches_of_unknown_size():
+def test_batches_of_unknown_size_are_refused():
     import tensorflow as tf
 
     dataset = tf.data.Dataset.range(10).batch(4)
@@ -439,7 +436,7 @@ with ks.distribute().scope():
         "nothing": ks.AdamW(global_clipnorm=None, loss_scale_factor=8.0),
     }
     found = {name: clipped(optimizer) for name, optimizer in optimizers.items()}
-    # Rows of a table are summed as such.
+    # Gradients of embedding rows stay sparse.
     model = keras.Sequential([keras.layers.Embedding(5, 3), keras.layers.Dense(1)])
     model.compile(ks.AdamW(1e-2, global_clipnorm=None), "mse")
 model.fit(np.ones((8, 4)), np.ones((8, 4, 1)), 4, verbose=0)
@@ -448,12 +445,12 @@ print("clipped", json.dumps(found))
 )
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="the others clip as in one process")
-def test_sums_over_replicas_are_clipped_where_a_weight_has_no_gradient_and_the_loss_a_scale():
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="other backends clip as with one process")
+def test_clipping_over_replicas_with_missing_gradients_and_loss_scale():
     codes, output = finish([start(["-c", CLIPPED])])
     assert codes == [0], output
     (line,) = [line for line in output.splitlines() if line.startswith("clipped ")]
-    # A first moment is a tenth of what the gradients, 1 + 2 and 0 + 4, become.
+    # The first moment is a tenth of the clipped sums of the gradients, 1 + 2 and 0 + 4.
     expected = {
         "norm of all": [0.06, 0.08, 0.0],
         "norm of each": [0.1, 0.1, 0.0],

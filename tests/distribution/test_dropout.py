@@ -1,4 +1,4 @@
-"""JAX's devices draw the dropout of their own parts of a tensor, and each another one."""
+"""On JAX, each device draws different dropout for its own part of a tensor."""
 
 import functools
 import os
@@ -11,12 +11,12 @@ import pytest
 from forked import Forked
 
 if __name__ != "__main__" and keras.backend.backend() != "jax":
-    pytest.skip("JAX alone shares out a step so", allow_module_level=True)
+    pytest.skip("specific to JAX", allow_module_level=True)
 
 from keras_spanbert.layers.dropout import Dropout
 
 
-def test_devices_draw_their_own_parts():
+def test_devices_draw_only_their_parts():
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
     with Forked([sys.executable, __file__], env={**os.environ, "XLA_FLAGS": flags}) as process:
         assert process.wait() == 0
@@ -25,7 +25,7 @@ def test_devices_draw_their_own_parts():
 def each_device_draws_its_own_dropout():
     import jax
 
-    # What JAX would compile for a TPU.
+    # The code that JAX compiles for a TPU.
     jax.lax.platform_dependent = lambda *args, tpu, default: tpu(*args)
     devices = keras.distribution.list_devices()
     mesh = keras.distribution.DeviceMesh((2, 2), ("batch", "model"), devices)

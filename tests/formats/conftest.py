@@ -16,5 +16,5 @@ def masked_lm(transformers):
 
 @pytest.fixture(scope="session")
 def hf_folder(masked_lm, tmp_path_factory):
-    """A Hugging Face folder with MLM head; not to be changed."""
+    """A Hugging Face folder with an MLM head. Tests must not change it."""
     return write(masked_lm, tmp_path_factory.mktemp("hf"))

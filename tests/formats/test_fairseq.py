@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import torch
+from bert_checkpoints import assert_same, encode
 
 import keras_spanbert as ks
 
@@ -29,7 +30,7 @@ def cross_entropy_sum(logits, targets):
     return ((log_z - chosen) * (targets != 0)).sum()
 
 
-def test_outputs_of_both_heads_are_the_references(reference, forward):
+def test_outputs_of_both_heads_equal_the_reference(reference, forward):
     pretrainer = ks.checkpoints.from_fairseq(reference / "checkpoint.pt", num_heads=4)
     token_ids = forward["token_ids"]
     B, L = token_ids.shape
@@ -39,10 +40,11 @@ def test_outputs_of_both_heads_are_the_references(reference, forward):
         "segment_ids": np.zeros_like(token_ids),
         "padding_mask": forward["padding_mask"],
     }
-    sequence_output = keras.ops.convert_to_numpy(pretrainer.backbone(encoder))
-    np.testing.assert_allclose(sequence_output, forward["sequence_output"], atol=1e-5)
+    for backbone in [pretrainer.backbone, ks.checkpoints.from_huggingface(reference / "hf")]:
+        encoded = encode(backbone, encoder)
+        np.testing.assert_allclose(encoded, forward["sequence_output"], atol=1e-5)
 
-    # MLM at each position; SBO at each slot of each pair.
+    # MLM at each position, and SBO at each slot of each pair.
     positions = np.broadcast_to(np.arange(L, dtype="int32"), (B, L))
     left, right = (np.repeat(forward["pairs"][:, :, i], S, axis=1) for i in [0, 1])
     offsets = np.tile(np.arange(S, dtype="int32"), (B, P))
@@ -67,19 +69,8 @@ def test_outputs_of_both_heads_are_the_references(reference, forward):
         assert loss == pytest.approx(float(forward[f"{name}_loss_sum"]), abs=1e-4 * 256)
 
 
-def test_headless_folder_has_the_same_encoder(reference, forward):
-    backbone = ks.checkpoints.from_huggingface(reference / "hf")
-    x = {
-        "token_ids": forward["token_ids"],
-        "segment_ids": np.zeros_like(forward["token_ids"]),
-        "padding_mask": forward["padding_mask"],
-    }
-    sequence_output = keras.ops.convert_to_numpy(backbone(x))
-    np.testing.assert_allclose(sequence_output, forward["sequence_output"], atol=1e-5)
-
-
-def test_settings_and_meters_are_read_past(reference, tmp_path, monkeypatch):
-    # As fairseq's trainer writes them.
+def test_other_entries_are_ignored(reference, tmp_path, monkeypatch):
+    # In the format of the trainer of fairseq.
     fairseq, meters = types.ModuleType("fairseq"), types.ModuleType("fairseq.meters")
     meter = type("AverageMeter", (), {"__module__": "fairseq.meters"})
     fairseq.meters, meters.AverageMeter = meters, meter
@@ -102,15 +93,11 @@ def test_settings_and_meters_are_read_past(reference, tmp_path, monkeypatch):
 def test_legacy_file_format_gives_the_same_weights(reference, tmp_path):
     content = torch.load(reference / "checkpoint.pt", weights_only=True)
     torch.save(content, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    old = ks.checkpoints.from_fairseq(tmp_path / "old.pt", num_heads=4)
-    new = ks.checkpoints.from_fairseq(reference / "checkpoint.pt", num_heads=4)
-    for a, b in zip(old.weights, new.weights):
-        np.testing.assert_array_equal(
-            keras.ops.convert_to_numpy(a), keras.ops.convert_to_numpy(b), err_msg=a.path
-        )
+    paths = [tmp_path / "old.pt", reference / "checkpoint.pt"]
+    assert_same(*(ks.checkpoints.from_fairseq(path, num_heads=4) for path in paths))
 
 
-def test_vocabulary_beside_the_checkpoint_gives_the_preprocessor(reference, tmp_path):
+def test_vocabulary_in_the_folder_gives_the_preprocessor(reference, tmp_path):
     (tmp_path / "checkpoint.pt").write_bytes((reference / "checkpoint.pt").read_bytes())
     (tmp_path / "vocab.txt").write_bytes((reference / "hf" / "vocab.txt").read_bytes())
     pretrainer = ks.checkpoints.from_fairseq(tmp_path / "checkpoint.pt", num_heads=4)
@@ -121,7 +108,7 @@ def test_vocabulary_beside_the_checkpoint_gives_the_preprocessor(reference, tmp_
     assert all(c["score"] == pytest.approx(c["mlm"] + c["sbo"], abs=1e-4) for c in candidates)
 
 
-def test_number_of_heads_must_be_given_where_no_rule_gives_it(reference):
+def test_num_heads_must_be_given_if_unknown(reference):
     with pytest.raises(ValueError, match="`num_heads` must be given.*48"):
         ks.checkpoints.from_fairseq(reference / "checkpoint.pt")
     with pytest.raises(ValueError, match="`num_heads` must divide the hidden size 48.*=7"):

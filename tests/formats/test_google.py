@@ -1,18 +1,16 @@
 import numpy as np
 import pytest
-import torch
-from bert_checkpoints import as_torch, build, encode, inputs, mlm_logits
+from bert_checkpoints import build, compute, encode, inputs, mlm_logits
 from google_checkpoints import write_google
 
 import keras_spanbert as ks
 
 
-def test_outputs_are_those_of_the_same_weights_in_transformers(transformers, tmp_path):
+def test_outputs_equal_transformers(transformers, tmp_path):
     model = build(transformers.BertForMaskedLM)
     x = inputs()
-    with torch.no_grad():
-        encoded = model.bert(**as_torch(x)).last_hidden_state.numpy()
-        logits = model(**as_torch(x)).logits.numpy()
+    encoded = compute(model.bert, x).last_hidden_state.numpy()
+    logits = compute(model, x).logits.numpy()
     pretrainer = ks.checkpoints.from_google(write_google(model, tmp_path))
     np.testing.assert_allclose(encode(pretrainer.backbone, x), encoded, atol=1e-5)
     np.testing.assert_allclose(mlm_logits(pretrainer, x), logits, atol=2e-5)
@@ -22,7 +20,7 @@ def test_outputs_are_those_of_the_same_weights_in_transformers(transformers, tmp
 @pytest.mark.parametrize(
     "file, error",
     [
-        ("index", "bert_model.ckpt is no whole TensorFlow checkpoint"),
+        ("index", "bert_model.ckpt is not a complete TensorFlow checkpoint"),
         ("data-00000-of-00001", "bert_model.ckpt: the tensor .* cannot be read"),
     ],
 )

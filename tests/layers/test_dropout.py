@@ -1,4 +1,4 @@
-"""Dropout draws as Keras does, and on JAX's TPUs by their hardware's generator."""
+"""Dropout equals that of Keras, and uses the hardware generator of TPUs on JAX."""
 
 import keras
 import numpy as np
@@ -8,12 +8,12 @@ from keras import ops
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 
-only_jax = pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX alone draws so")
+only_jax = pytest.mark.skipif(keras.backend.backend() != "jax", reason="specific to JAX")
 
 
 @pytest.fixture
-def tpu_road(monkeypatch):
-    """JAX takes what it would compile for a TPU."""
+def tpu_code(monkeypatch):
+    """Makes JAX use the code for TPUs."""
     import jax
 
     monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu, default: tpu(*args))
@@ -23,8 +23,8 @@ def call(layer, x):
     return ops.convert_to_numpy(layer(x, training=True))
 
 
-def gradient_of(layer):
-    """A function of inputs and the values of seeds to a gradient."""
+def make_gradient(layer):
+    """Returns a function from inputs and seed values to a gradient."""
     import jax
 
     def loss(x, *values):
@@ -36,7 +36,7 @@ def gradient_of(layer):
 
 
 @pytest.mark.parametrize("arguments", [{}, {"noise_shape": (3, 1)}])
-def test_draws_and_keeps_its_seed_as_keras_does(arguments):
+def test_draws_and_seed_equal_keras(arguments):
     layers = [cls(0.3, seed=5, name="same", **arguments) for cls in [Dropout, keras.layers.Dropout]]
     mine, theirs = layers
     x = np.random.default_rng(0).normal(size=(3, 7)).astype("float32")
@@ -46,19 +46,18 @@ def test_draws_and_keeps_its_seed_as_keras_does(arguments):
         keras.utils.set_random_seed(1)
         np.testing.assert_array_equal(found, call(theirs, x))
     assert (found == 0.0).any() and (found != 0.0).any()
-    states = [[(v.path, v.shape, v.dtype) for v in layer.variables] for layer in layers]
-    assert states[0][0][1:] == states[1][0][1:] and len(states[0]) == len(states[1]) == 1
-    np.testing.assert_array_equal(*(ops.convert_to_numpy(v.variables[0]) for v in layers))
-    np.testing.assert_array_equal(call(mine, x) * 0, x * 0)
-    assert keras.layers.deserialize(keras.layers.serialize(mine)).seed == 5
+    # The same state, so that one can be saved and the other loaded.
+    ((state,), (expected,)) = (layer.variables for layer in layers)
+    assert (state.shape, state.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_array_equal(*map(ops.convert_to_numpy, (state, expected)))
     np.testing.assert_array_equal(mine(x), x)
 
 
 @only_jax
-def test_gradients_are_those_of_keras():
+def test_gradients_equal_keras():
     x = np.random.default_rng(0).normal(size=(3, 7)).astype("float32")
     found, expected = (
-        gradient_of(layer)(x, layer.variables[0].value)
+        make_gradient(layer)(x, layer.variables[0].value)
         for layer in [Dropout(0.3, seed=5), keras.layers.Dropout(0.3, seed=5)]
     )
     np.testing.assert_array_equal(found, expected)
@@ -66,7 +65,7 @@ def test_gradients_are_those_of_keras():
 
 @only_jax
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_tpu_keeps_the_mean(tpu_road, rate):
+def test_tpu_keeps_the_mean(tpu_code, rate):
     found = call(Dropout(rate, seed=1), np.ones((5, 200_003), "float32"))
     kept = 1.0 - round(rate * 2**16) / 2**16
     assert abs(kept - (1.0 - rate)) < 2**-17
@@ -76,7 +75,7 @@ def test_tpu_keeps_the_mean(tpu_road, rate):
 
 
 @only_jax
-def test_tpu_scales_numbers_of_16_bits_in_32(tpu_road):
+def test_tpu_scales_16_bit_values_in_float32(tpu_code):
     x = np.linspace(1.0, 2.0, 10_007, dtype="float32")
     layer = Dropout(0.1, seed=1, dtype="bfloat16")
     x = ops.convert_to_numpy(ops.cast(ops.cast(x, "bfloat16"), "float32"))
@@ -88,7 +87,7 @@ def test_tpu_scales_numbers_of_16_bits_in_32(tpu_road):
 
 
 @only_jax
-def test_tpu_draws_the_same_for_a_seed_and_state_and_else_another(tpu_road):
+def test_tpu_draws_depend_on_seed_and_state(tpu_code):
     x = np.ones((3, 101), "float32")
     layer = Dropout(0.5, seed=1)
     first, state = call(layer, x), ops.convert_to_numpy(layer.variables[0])
@@ -97,14 +96,14 @@ def test_tpu_draws_the_same_for_a_seed_and_state_and_else_another(tpu_road):
     np.testing.assert_array_equal(call(Dropout(0.5, seed=1), x), first)
     layer.variables[0].assign(state)
     np.testing.assert_array_equal(call(layer, x), second)
-    # A run may go on elsewhere.
+    # A run can be resumed on another device.
     keras_layer = keras.layers.Dropout(0.5, seed=1)
     call(keras_layer, x)
     np.testing.assert_array_equal(ops.convert_to_numpy(keras_layer.variables[0]), state)
 
 
 @only_jax
-def test_tpu_takes_the_smallest_and_largest_rates(tpu_road):
+def test_tpu_supports_the_smallest_and_largest_rates(tpu_code):
     x = np.ones((2, 3), "float32")
     for rate, expected in [(0.0, 1.0), (1e-9, 1.0), (1.0, 0.0)]:
         np.testing.assert_array_equal(call(Dropout(rate, seed=1), x), x * expected)
@@ -112,7 +111,7 @@ def test_tpu_takes_the_smallest_and_largest_rates(tpu_road):
 
 
 @only_jax
-def test_tpu_keeps_a_bool_an_element_for_the_backward_pass(tpu_road):
+def test_tpu_keeps_one_bool_per_element_for_the_backward_pass(tpu_code):
     import jax
 
     layer = Dropout(0.1, seed=1)
@@ -122,7 +121,7 @@ def test_tpu_keeps_a_bool_an_element_for_the_backward_pass(tpu_road):
 
 
 @only_jax
-def test_tpu_draws_the_same_again_where_a_layer_is_rematerialized(tpu_road):
+def test_tpu_repeats_draws_when_rematerializing(tpu_code):
     gradients = []
     for rematerialize in [False, True]:
         keras.utils.set_random_seed(0)
@@ -131,7 +130,7 @@ def test_tpu_draws_the_same_again_where_a_layer_is_rematerialized(tpu_road):
         seeds = [v.value for v in layer.variables if "seed" in v.path]
         assert len(seeds) == 3
         x = np.random.default_rng(0).normal(size=(3, 7, 4)).astype("float32")
-        gradients.append(gradient_of(layer)(x, *seeds))
+        gradients.append(make_gradient(layer)(x, *seeds))
     np.testing.assert_allclose(*gradients, rtol=1e-5, atol=1e-5)
 
 
@@ -140,6 +139,6 @@ def test_cpu_draws_without_a_branch():
     import jax
 
     layer = Dropout(0.1, seed=1)
-    gradient = jax.jit(gradient_of(layer)).lower(np.ones((4, 6)), layer.variables[0].value)
+    gradient = jax.jit(make_gradient(layer)).lower(np.ones((4, 6)), layer.variables[0].value)
     hlo = gradient.compile().as_text()
     assert "conditional" not in hlo and "rng-bit-generator" not in hlo

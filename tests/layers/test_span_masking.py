@@ -3,6 +3,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_spanbert import SpanMasking
 
@@ -14,8 +15,8 @@ def to_numpy(masks):
     return {name: np.asarray(value) for name, value in masks.items()}
 
 
-def batch(rows=7, length=53, seed=0):
-    ids = np.random.default_rng(seed).integers(5, 97, (rows, length)).astype("int32")
+def batch(rows=7, length=53):
+    ids = np.random.default_rng(0).integers(5, 97, (rows, length)).astype("int32")
     ids[:, 0], ids[:, -1] = CLS, SEP
     ids[1, 30:] = PAD
     ids[1, 29] = SEP
@@ -28,39 +29,30 @@ def layer(**kwargs):
 
 def leave_out_tensorflow(monkeypatch):
     if keras.backend.backend() == "tensorflow":
-        pytest.skip("The backend itself")
-    monkeypatch.setitem(sys.modules, "tensorflow", None)  # Its import fails.
+        pytest.skip("TensorFlow is the backend")
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # Makes its import fail.
 
 
-def test_shapes_and_dtypes():
-    masks = to_numpy(layer()(batch(), seed=1))
-    M = 8  # ceil(0.15 * 53)
-    assert masks["token_ids"].shape == (7, 53)
-    for name in ["mask_positions", "mask_ids", "span_left", "span_right", "span_offsets"]:
-        assert masks[name].shape == (7, M) and masks[name].dtype == np.int32, name
-    for name in ["mask_weights", "span_weights"]:
-        assert masks[name].shape == (7, M) and masks[name].dtype == np.float32, name
+# === Masks ===
 
 
-@pytest.mark.parametrize("scheme", ["span", "whole_word", "subword"])
-@pytest.mark.parametrize("mask_rate", [0.05, 0.15, 0.6, 1.0])
-def test_masks_exactly_the_budget_and_no_special_token(mask_rate, scheme):
+@pytest.mark.parametrize("arguments, num_slots", [({}, 8), ({"max_predictions": 3}, 3)])
+def test_slots_hold_the_masked_tokens_in_order(arguments, num_slots):
     ids = batch()
-    masks = to_numpy(layer(mask_rate=mask_rate, scheme=scheme)(ids, seed=3))
-    maskable = ~np.isin(ids, SPECIAL)
-    np.testing.assert_array_equal(
-        masks["mask_weights"].sum(axis=1), np.ceil(mask_rate * maskable.sum(axis=1))
-    )
-    for row in range(len(ids)):
+    masks = to_numpy(layer(**arguments)(ids, seed=1))
+    assert masks["token_ids"].shape == (7, 53)
+    for name, value in masks.items():
+        assert value.dtype == ("float32" if name.endswith("_weights") else "int32")
+        assert name == "token_ids" or value.shape == (7, num_slots)
+    for row in range(7):
         real = masks["mask_weights"][row] > 0
         positions = masks["mask_positions"][row][real]
-        assert maskable[row][positions].all()
         assert (np.diff(positions) > 0).all()
         np.testing.assert_array_equal(masks["mask_ids"][row][real], ids[row][positions])
-        untouched = np.setdiff1d(np.arange(ids.shape[1]), positions)
+        untouched = np.setdiff1d(np.arange(53), positions)
         np.testing.assert_array_equal(masks["token_ids"][row][untouched], ids[row][untouched])
-        assert not masks["mask_positions"][row][~real].any()
-        assert not masks["mask_ids"][row][~real].any()
+        for name in set(masks) - {"token_ids"}:
+            assert not masks[name][row][~real].any()
 
 
 def test_span_ends_offsets_and_targets():
@@ -71,16 +63,16 @@ def test_span_ends_offsets_and_targets():
         positions = masks["mask_positions"][row][masks["mask_weights"][row] > 0]
         maskable = np.flatnonzero(~np.isin(ids[row], SPECIAL))
         for slot, position in enumerate(positions):
-            left = position
+            left = right = position
             while left in positions:
                 left -= 1
-            right = position
             while right in positions:
                 right += 1
+            offset = position - left - 1
             assert masks["span_left"][row, slot] == left
             assert masks["span_right"][row, slot] == right
-            assert masks["span_offsets"][row, slot] == position - left - 1
-            target = left >= maskable[0] and right <= maskable[-1] and position - left - 1 < 3
+            assert masks["span_offsets"][row, slot] == offset
+            target = left >= maskable[0] and right <= maskable[-1] and offset < 3
             assert masks["span_weights"][row, slot] == target
             with_target += target
     assert 0 < with_target < masks["mask_weights"].sum()
@@ -93,48 +85,54 @@ def test_no_span_crosses_a_special_token():
     real = masks["mask_weights"] > 0
     inside = (masks["span_left"] < 20) & (masks["span_right"] > 20)
     assert not (inside & real).any()
-    # Spans reach the [SEP] from both sides.
+    # Spans end at the [SEP] on both sides.
     assert (masks["span_right"][real] == 20).any() and (masks["span_left"][real] == 20).any()
 
 
-def test_words_are_masked_whole_but_for_the_budgets_end():
-    ids = batch(rows=50)
-    masks = to_numpy(layer(scheme="whole_word")(ids, seed=2))
-    cut_rows = 0
-    for row in range(len(ids)):
-        positions = set(masks["mask_positions"][row][masks["mask_weights"][row] > 0].tolist())
-        cut = [p for p in positions if p + 1 not in positions and 70 <= ids[row, p + 1] < 97]
-        cut_rows += bool(cut)
-        assert len(cut) <= 1
-        starts_inside = [p for p in positions if ids[row, p] >= 70 and p - 1 not in positions]
-        assert all(p == 1 for p in starts_inside)  # A block may start within a word.
-    assert cut_rows < 25
+def test_only_special_tokens_give_no_masks():
+    ids = np.array([[CLS, SEP, PAD, PAD, PAD], [CLS, 9, 8, 7, SEP]])
+    for x in (ids, ids[:1]):
+        masks = to_numpy(layer()(x, seed=1))
+        assert masks["mask_weights"][0].sum() == masks["span_weights"][0].sum() == 0
+        np.testing.assert_array_equal(masks["token_ids"][0], x[0])
 
 
-def test_replacement_is_chosen_once_a_span_or_once_a_token():
+@pytest.mark.parametrize("arguments", [{"mask_rate": 0.2}, {"max_predictions": 3}])
+def test_padding_predictions_does_not_change_masks(arguments):
+    expected = to_numpy(layer(**arguments)(batch(), seed=1))
+    padded = layer(**arguments, pad_predictions_to=8)
+    masks = to_numpy(padded(batch(), seed=1))
+    num_drawn, num_slots = (x["mask_ids"].shape[1] for x in (expected, masks))
+    assert (num_drawn, num_slots) in [(11, 16), (3, 8)]
+    assert padded.num_predictions(53) == num_slots
+    dataset = tf.data.Dataset.from_tensors(batch()).map(lambda ids: padded(ids, seed=1))
+    np.testing.assert_array_equal(next(iter(dataset))["mask_ids"], masks["mask_ids"])
+    np.testing.assert_array_equal(masks.pop("token_ids"), expected.pop("token_ids"))
+    for name, slots in masks.items():
+        assert slots.dtype == expected[name].dtype
+        np.testing.assert_array_equal(slots[:, :num_drawn], expected[name])
+        assert not slots[:, num_drawn:].any()
+
+
+# === Replacement ===
+
+
+@pytest.mark.parametrize("replacement", ["span", "token"])
+def test_replacement_is_chosen_per_span_or_token(replacement):
     ids = np.random.default_rng(1).integers(5, 70, (400, 101)).astype("int32")
-
-    def mixed_spans(replacement):
-        masks = to_numpy(layer(replacement=replacement)(ids, seed=9))
-        real = masks["mask_weights"] > 0
-        now = np.take_along_axis(masks["token_ids"], masks["mask_positions"], 1)
-        is_mask = (now == MASK) & real
-        same_span = (masks["span_offsets"][:, 1:] > 0) & real[:, 1:]
-        return (
-            (same_span & (is_mask[:, 1:] != is_mask[:, :-1])).sum(),
-            is_mask[real].mean(),
-            ((now == masks["mask_ids"])[real].mean()),
-        )
-
-    mixed, masked, kept = mixed_spans("span")
-    assert mixed == 0
-    assert masked == pytest.approx(0.8, abs=0.04) and kept == pytest.approx(0.1, abs=0.04)
-    mixed, masked, kept = mixed_spans("token")
-    assert mixed > 100
-    assert masked == pytest.approx(0.8, abs=0.02) and kept == pytest.approx(0.1, abs=0.02)
+    masks = to_numpy(layer(replacement=replacement)(ids, seed=9))
+    real = masks["mask_weights"] > 0
+    now = np.take_along_axis(masks["token_ids"], masks["mask_positions"], 1)
+    is_mask, is_kept = now == MASK, now == masks["mask_ids"]
+    tolerance = 0.04 if replacement == "span" else 0.02
+    assert is_mask[real].mean() == pytest.approx(0.8, abs=tolerance)
+    assert is_kept[real].mean() == pytest.approx(0.1, abs=tolerance)
+    same_span = (masks["span_offsets"][:, 1:] > 0) & real[:, 1:]
+    num_mixed = (same_span & (is_mask[:, 1:] != is_mask[:, :-1])).sum()
+    assert num_mixed == 0 if replacement == "span" else num_mixed > 100
 
 
-def test_random_tokens_follow_the_batch_not_the_vocabulary():
+def test_random_tokens_come_from_the_batch():
     ids = np.random.default_rng(1).choice([10, 11], (300, 60), p=[0.9, 0.1]).astype("int32")
     masks = to_numpy(layer(mask_token_rate=0.0, random_token_rate=1.0)(ids, seed=1))
     now = np.take_along_axis(masks["token_ids"], masks["mask_positions"], 1)
@@ -142,18 +140,21 @@ def test_random_tokens_follow_the_batch_not_the_vocabulary():
     assert (now == 10).mean() == pytest.approx(0.9, abs=0.03)
 
 
-def test_random_tokens_follow_the_counts_that_are_given():
+def test_random_tokens_follow_unigram_counts():
     counts = np.zeros(97)
     counts[[10, 80]] = 1, 3
     counts[SEP] = 1000  # Never drawn.
     masking = layer(mask_token_rate=0.0, random_token_rate=1.0, mask_rate=1.0)
-    ids = np.concatenate([batch(400, seed=1), np.full((1, 53), PAD)])
+    ids = np.concatenate([batch(400), np.full((1, 53), PAD)])
     masks = to_numpy(masking(ids, seed=1, unigram_counts=counts))
     drawn = np.take_along_axis(masks["token_ids"], masks["mask_positions"], axis=1)
     drawn = drawn[masks["mask_weights"] > 0]
     assert set(drawn) == {10, 80}
-    # 20,000 draws: 5 deviations.
+    # 5 standard deviations for 20,000 draws.
     assert np.mean(drawn == 80) == pytest.approx(0.75, abs=5 * (0.75 * 0.25 / len(drawn)) ** 0.5)
+
+
+# === Seeds ===
 
 
 @pytest.mark.parametrize("has_tensorflow", [True, False])
@@ -161,15 +162,12 @@ def test_random_tokens_follow_the_counts_that_are_given():
     "arguments",
     [
         {},
-        {"scheme": "whole_word", "replacement": "token"},
-        {"scheme": "subword", "max_predictions": 5},
+        {"scheme": "subword", "replacement": "token"},
         {"scheme": "entity", "max_predictions": 3},
-        {"static_copies": 3, "seed": 2},
+        {"num_mask_copies": 3, "seed": 2},
     ],
 )
-def test_masks_of_a_row_are_fixed_by_its_number_whatever_the_batch(
-    arguments, has_tensorflow, monkeypatch
-):
+def test_masks_depend_on_row_numbers_not_batches(arguments, has_tensorflow, monkeypatch):
     if not has_tensorflow:
         leave_out_tensorflow(monkeypatch)
     masking = layer(mask_rate=0.3, random_token_rate=0.2, **arguments)
@@ -189,81 +187,48 @@ def test_masks_of_a_row_are_fixed_by_its_number_whatever_the_batch(
             np.testing.assert_array_equal(part[name], value[rows], err_msg=name)
 
 
-def test_numbered_rows_are_the_same_in_tf_data():
-    tf = pytest.importorskip("tensorflow")
+@pytest.mark.parametrize("seed", [11, (11, 12)])
+def test_numbered_rows_are_the_same_in_tf_data(seed):
     masking, ids, counts = layer(), batch(8), np.arange(97)
     dataset = tf.data.Dataset.from_tensor_slices(ids).batch(2).enumerate()
     dataset = dataset.map(
-        lambda i, rows: masking(rows, seed=5, first_row=2 * i, unigram_counts=counts)
+        lambda i, rows: masking(rows, seed=seed, first_row=2 * i, unigram_counts=counts),
+        num_parallel_calls=3,
     )
-    whole = to_numpy(masking(ids, seed=5, unigram_counts=counts))
+    whole = to_numpy(masking(ids, seed=seed, unigram_counts=counts))
     for number, part in enumerate(dataset.as_numpy_iterator()):
         for name, value in part.items():
             np.testing.assert_array_equal(value, whole[name][2 * number : 2 * number + 2])
     assert number == 3
-
-
-@pytest.mark.parametrize(
-    "counts", [np.ones(96), -np.ones(97), np.eye(97)[SEP], np.full(97, np.nan)]
-)
-def test_counts_that_are_no_distribution_are_named(counts):
-    with pytest.raises(ValueError, match="`unigram_counts` must be 97 counts, none of them nega"):
-        layer()(batch(), unigram_counts=counts)
-
-
-@pytest.mark.parametrize("seed", [11, (11, 12)])
-def test_same_seed_same_masks_eagerly_and_in_tf_data(seed):
-    import tensorflow as tf
-
-    ids = batch()
-    masking = layer()
-    eager = to_numpy(masking(ids, seed=seed))
-    dataset = tf.data.Dataset.from_tensors(ids).repeat(3)
-    dataset = dataset.map(lambda x: masking(x, seed=seed), num_parallel_calls=3)
-    for masks in dataset:
-        for name, value in masks.items():
-            np.testing.assert_array_equal(value.numpy(), eager[name], err_msg=name)
-    other = to_numpy(masking(ids, seed=12))
-    assert (other["mask_positions"] != eager["mask_positions"]).any()
+    other = to_numpy(masking(ids, seed=12, unigram_counts=counts))
+    assert (other["mask_positions"] != whole["mask_positions"]).any()
 
 
 def test_masks_are_the_same_on_every_backend():
-    # Fixed by value: a backend, or a release, with other draws would show.
-    masks = to_numpy(SpanMasking(50, 4)(np.arange(1, 21)[None], seed=(3, 1)))
-    assert masks["mask_positions"].tolist() == EXPECTED_POSITIONS
-    assert masks["token_ids"].tolist() == EXPECTED_TOKEN_IDS
+    # Fixed values detect backends or releases with different draws.
+    ids = np.arange(1, 21)
+    masks = to_numpy(SpanMasking(50, 4)(ids, seed=(3, 1)))
+    assert masks["mask_positions"].tolist() == [0, 1, 10]
+    expected = [4, 4, 3, 4, 5, 6, 7, 8, 9, 10, 4, 12, 13, 14, 15, 16, 17, 18, 19, 20]
+    assert masks["token_ids"].tolist() == expected
+    masks = to_numpy(SpanMasking(50, 4, seed=9, num_mask_copies=1)(ids, seed=1))
+    assert masks["mask_positions"].tolist() == [9, 10, 11]
 
 
-EXPECTED_POSITIONS = [[0, 1, 10]]
-EXPECTED_TOKEN_IDS = [[4, 4, 3, 4, 5, 6, 7, 8, 9, 10, 4, 12, 13, 14, 15, 16, 17, 18, 19, 20]]
-
-
-def test_one_sequence_is_a_batch_of_one():
-    ids = batch()[0]
-    one, many = to_numpy(layer()(ids, seed=4)), to_numpy(layer()(ids[None], seed=4))
-    for name in one:
-        np.testing.assert_array_equal(one[name], many[name][0])
-
-
-def test_calls_without_seed_are_fresh_and_fixed_by_the_layers_seed():
-    import tensorflow as tf
-
+def test_calls_without_seed_use_the_seed_of_the_layer():
     ids = batch()
     first, again = layer(seed=1), layer(seed=1)
     a = [to_numpy(first(ids))["mask_positions"] for _ in range(2)]
     b = [to_numpy(again(ids))["mask_positions"] for _ in range(2)]
     np.testing.assert_array_equal(a, b)
     assert (a[0] != a[1]).any()
-    epochs = []
     dataset = tf.data.Dataset.from_tensors(ids).map(layer(seed=1))
-    for _ in range(2):
-        epochs += [m["mask_positions"].numpy() for m in dataset]
-    assert (epochs[0] != epochs[1]).any()
+    epochs = [masks["mask_positions"] for _ in range(2) for masks in dataset.as_numpy_iterator()]
     np.testing.assert_array_equal(epochs, a)
 
 
 @pytest.mark.parametrize("has_tensorflow", [True, False])
-def test_keras_seed_fixes_the_masks_of_a_layer_without_one(has_tensorflow, monkeypatch):
+def test_keras_seed_determines_masks_of_unseeded_layer(has_tensorflow, monkeypatch):
     if not has_tensorflow:
         leave_out_tensorflow(monkeypatch)
 
@@ -275,80 +240,11 @@ def test_keras_seed_fixes_the_masks_of_a_layer_without_one(has_tensorflow, monke
     assert (masked(1) != masked(2)).any()
 
 
-def test_only_specials_give_no_masks():
-    ids = np.array([[CLS, SEP, PAD, PAD, PAD], [CLS, 9, 8, 7, SEP]])
-    for x in (ids, ids[:1]):
-        masks = to_numpy(layer()(x, seed=1))
-        assert masks["mask_weights"][0].sum() == masks["span_weights"][0].sum() == 0
-        np.testing.assert_array_equal(masks["token_ids"][0], x[0])
-
-
-def test_max_predictions_ends_the_budget():
-    masks = to_numpy(layer(max_predictions=3)(batch(), seed=1))
-    np.testing.assert_array_equal(masks["mask_weights"], np.ones((7, 3)))
-
-
-@pytest.mark.parametrize("arguments", [{"mask_rate": 0.2}, {"max_predictions": 3}])
-def test_empty_slots_up_to_a_multiple_change_no_mask(arguments):
-    expected = to_numpy(layer(**arguments)(batch(), seed=1))
-    padded = layer(**arguments, predictions_multiple=8)
-    masks = to_numpy(padded(batch(), seed=1))
-    num_drawn = expected["mask_ids"].shape[1]
-    num_slots = masks["mask_ids"].shape[1]
-    assert (num_drawn, num_slots) in [(11, 16), (3, 8)]
-    assert padded.num_predictions(53) == num_slots
-    np.testing.assert_array_equal(masks.pop("token_ids"), expected.pop("token_ids"))
-    for name, slots in masks.items():
-        assert slots.dtype == expected[name].dtype
-        np.testing.assert_array_equal(slots[:, :num_drawn], expected[name])
-        assert not slots[:, num_drawn:].any()
-    # As in `tf.data`, and from a config.
-    import tensorflow as tf
-
-    again = SpanMasking.from_config(padded.get_config())
-    dataset = tf.data.Dataset.from_tensors(batch()).map(lambda ids: again(ids, seed=1))
-    np.testing.assert_array_equal(next(iter(dataset))["mask_ids"], masks["mask_ids"])
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"mask_rate": 0.0}, "mask_rate=0.0"),
-        ({"mask_rate": 1.5}, "mask_rate=1.5"),
-        ({"mask_rate": float("nan")}, "mask_rate=nan"),
-        ({"geometric_p": 0}, "geometric_p=0"),
-        ({"mask_token_rate": 0.8, "random_token_rate": 0.3}, "random_token_rate=0.3"),
-        ({"scheme": "words"}, "scheme='words'"),
-        ({"replacement": "word"}, "replacement='word'"),
-        ({"max_predictions": 0}, "max_predictions=0"),
-        ({"predictions_multiple": 0}, "predictions_multiple=0"),
-        ({"max_span_words": 0}, "max_span_words=0"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        layer(**arguments)
-
-
-def test_bad_inputs_are_named():
-    with pytest.raises(ValueError, match="ids from 5 to 97"):
-        layer()(np.array([[5, 97]]))
-    with pytest.raises(ValueError, match="float"):
-        layer()(np.array([[5.0, 7.0]]))
-    with pytest.raises(ValueError, match=r"mask_token_id=97"):
-        SpanMasking(97, 97)
-
-
-def test_config_round_trip():
-    masking = layer(mask_rate=0.3, scheme="whole_word", replacement="token", seed=5)
-    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(masking))
-    assert copy.get_config() == masking.get_config()
-    a, b = to_numpy(masking(batch(), seed=1)), to_numpy(copy(batch(), seed=1))
-    np.testing.assert_array_equal(a["token_ids"], b["token_ids"])
+# === Tokenizers ===
 
 
 class Tokenizer:
-    """A vocabulary as keras-hub's tokenizers show it."""
+    """A tokenizer with the vocabulary methods of keras-hub."""
 
     mask_token_id = 1
     special_token_ids = [0, 1]
@@ -373,15 +269,58 @@ class Tokenizer:
         Tokenizer(["Ġthe", "ing", "Ġrun", "s"]),
     ],
 )
-def test_from_tokenizer_knows_word_starts(tokenizer):
+def test_from_tokenizer_finds_word_starts(tokenizer):
     masking = SpanMasking.from_tokenizer(tokenizer, mask_rate=0.2)
     assert masking.continuation_token_ids == (3, 5)
     assert masking.special_token_ids == (0, 1)
     assert (masking.vocabulary_size, masking.mask_token_id, masking.mask_rate) == (6, 1, 0.2)
 
 
-@pytest.mark.parametrize("seed", [1.5, True, float("nan"), "7", b"x", [], [1], [1, 2, 3], 2**70])
-def test_seed_of_a_call_that_is_neither_an_int_nor_two_is_named(seed):
-    masking = SpanMasking(vocabulary_size=20, mask_token_id=4)
+# === Errors ===
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"mask_rate": 0.0}, "mask_rate=0.0"),
+        ({"mask_rate": float("nan")}, "mask_rate=nan"),
+        ({"geometric_p": 0}, "geometric_p=0"),
+        ({"mask_token_rate": 0.8, "random_token_rate": 0.3}, "random_token_rate=0.3"),
+        ({"scheme": "words"}, "scheme='words'"),
+        ({"replacement": "word"}, "replacement='word'"),
+        ({"max_predictions": 0}, "max_predictions=0"),
+        ({"num_mask_copies": 0}, "num_mask_copies=0"),
+        ({"seed": 1.5}, "seed=1.5"),
+        ({"mask_token_id": 97}, "mask_token_id=97, vocabulary_size=97"),
+    ],
+)
+def test_invalid_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        SpanMasking(**{"vocabulary_size": 97, "mask_token_id": MASK, **arguments})
+
+
+@pytest.mark.parametrize(
+    "token_ids, message",
+    [
+        ([[5, 97]], "ids from 5 to 97"),
+        ([[5.0, 7.0]], "integers of shape .* Received: dtype=float"),
+        ([[5, 6, 7], [5, 6], [6, 7]], "`token_ids` must have the same length.* lengths 2, 3"),
+    ],
+)
+def test_invalid_token_ids_are_named(token_ids, message):
+    with pytest.raises(ValueError, match=message):
+        layer()(token_ids)
+
+
+@pytest.mark.parametrize("seed", [1.5, True, float("nan"), "7", [], [1, 2, 3], 2**70])
+def test_invalid_seed_is_named(seed):
     with pytest.raises(ValueError, match="`seed` must be an int or two ints"):
-        masking([[6, 7, 8, 9]], seed=seed)
+        layer()([[6, 7, 8, 9]], seed=seed)
+
+
+@pytest.mark.parametrize(
+    "counts", [np.ones(96), -np.ones(97), np.eye(97)[SEP], np.full(97, np.nan)]
+)
+def test_invalid_unigram_counts_are_named(counts):
+    with pytest.raises(ValueError, match="`unigram_counts` must be 97 counts, none nega"):
+        layer()(batch(), unigram_counts=counts)

@@ -11,7 +11,7 @@ KINDS = ("precision", "recall", "f1")
 # === TACRED ===
 
 
-def test_every_prediction_set_of_the_reference_gets_its_scores(shared_data):
+def test_reference_predictions_get_the_expected_scores(shared_data):
     path = shared_data / "reference" / "finetuning" / "relation" / "expected.json"
     cases = json.loads(path.read_text(encoding="utf-8"))["scores"]
     assert len(cases) == 10
@@ -20,7 +20,7 @@ def test_every_prediction_set_of_the_reference_gets_its_scores(shared_data):
         assert scores == pytest.approx({kind: 100 * case["result"][kind] for kind in KINDS})
 
 
-def test_what_is_no_relation_on_either_side_does_not_count():
+def test_no_relation_on_both_sides_does_not_count():
     labels = ["no_relation", "a", "a", "b", "no_relation"]
     predictions = ["a", "a", "b", "no_relation", "no_relation"]
     assert metrics.relation(labels, predictions) == pytest.approx(
@@ -33,14 +33,12 @@ def test_what_is_no_relation_on_either_side_does_not_count():
 @pytest.mark.parametrize(
     "labels, predictions, error",
     [
-        ([], [], "one or more. Received: 0 and 0"),
-        (["a"], ["a", "b"], "Received: 1 and 2"),
+        (["a"], ["a", "b"], "one or more. Received: 1 and 2"),
         ([0, 1], [0, 1], r"all be strings, or all integers.*no_relation='no_relation'"),
         (["a"], [1], r"labels\[0\]='a', predictions\[0\]=1"),
-        (["a"], [None], r"predictions\[0\]=None"),
     ],
 )
-def test_mistakes_are_named(labels, predictions, error):
+def test_invalid_inputs_are_named(labels, predictions, error):
     with pytest.raises(ValueError, match=error):
         metrics.relation(labels, predictions)
 
@@ -52,7 +50,7 @@ def read(path):
     return dict(line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
 
 
-def test_every_answer_file_gets_the_official_score(shared_data):
+def test_answer_files_get_the_official_score(shared_data):
     folder = shared_data / "reference" / "finetuning" / "semeval"
     expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     gold = read(shared_data / "data" / "semeval2010_task8" / "TEST_FILE_KEY.TXT")
@@ -77,12 +75,12 @@ def test_answers_in_both_directions_count_in_precision():
     scores = metrics.semeval2010_task8(labels, predictions)
     cause = {"precision": 100 / 3, "recall": 50.0, "f1": 40.0}
     assert scores["by_relation"]["Cause-Effect"] == pytest.approx(cause)
-    # Relations without examples are not in the mean.
+    # Relations without examples are not part of the mean.
     assert scores["macro_f1"] == pytest.approx(20.0)
     assert scores["micro_recall"] == pytest.approx(100 / 3)
 
 
-def test_gold_of_other_alone_scores_0():
+def test_only_other_in_gold_scores_0():
     scores = metrics.semeval2010_task8(["Other"], ["Cause-Effect(e1,e2)"])
     assert scores["macro_f1"] == 0.0 and scores["by_relation"] == {}
     assert not any(map(math.isnan, [scores["micro_f1"], scores["macro_recall"]]))
@@ -97,6 +95,6 @@ def test_gold_of_other_alone_scores_0():
         ([], [], "one or more. Received: 0 and 0"),
     ],
 )
-def test_mistakes_in_labels_of_semeval_are_named(labels, predictions, error):
+def test_invalid_semeval_labels_are_named(labels, predictions, error):
     with pytest.raises(ValueError, match=error):
         metrics.semeval2010_task8(labels, predictions)

@@ -1,4 +1,4 @@
-"""Keras's own export of our models works, or its error names ours."""
+"""Keras's export of our models works, or the error names our export."""
 
 import keras
 import numpy as np
@@ -22,7 +22,7 @@ def signature():
 @pytest.mark.parametrize(
     "build", [backbone, lambda: keras_spanbert.SpanBertQuestionAnswerer(backbone())]
 )
-def test_saved_model_gives_the_logits_or_an_error_names_what_does(build, tmp_path):
+def test_saved_model_logits_or_helpful_error(build, tmp_path):
     model, path = build(), str(tmp_path / "exported")
     backend = keras.backend.backend()
     if backend != "tensorflow":
@@ -41,6 +41,6 @@ def test_saved_model_gives_the_logits_or_an_error_names_what_does(build, tmp_pat
         np.testing.assert_allclose(theirs, keras.ops.convert_to_numpy(ours), atol=1e-5)
 
 
-def test_other_formats_say_what_exports(tmp_path):
+def test_other_formats_give_a_helpful_error(tmp_path):
     with pytest.raises(ValueError, match="keras_spanbert.serving.export_saved_model"):
         backbone().export(str(tmp_path / "exported"), format="unknown")

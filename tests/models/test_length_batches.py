@@ -1,4 +1,4 @@
-"""Batches of like length."""
+"""Batches of similar length."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from keras_spanbert.models.length_batches import (
     LengthBatches,
     predict_by_length,
     round_up,
-    sizes_of,
+    row_lengths,
     trim,
 )
 
@@ -17,7 +17,7 @@ LENGTH = 64
 
 @pytest.fixture(scope="module")
 def arrays():
-    """Rows of their own number, of 3 to 60 tokens, and labels that are the number."""
+    """Returns rows of 3 to 60 tokens that repeat the row number, which is also the label."""
     sizes = np.random.default_rng(0).integers(3, 61, 83)
     mask = (np.arange(LENGTH) < sizes[:, None]).astype("int32")
     token_ids = mask * np.arange(83, dtype="int32")[:, None]
@@ -25,88 +25,104 @@ def arrays():
     return inputs, np.arange(83, dtype="int32")
 
 
-def test_sizes_are_few():
+def test_only_few_sizes():
     assert [round_up(n) for n in (0, 1, 8, 9, 11, 17, 33)] == [1, 1, 8, 10, 12, 20, 40]
     assert [round_up(n, 2) for n in (4, 5, 33, 49, 65, 97)] == [4, 6, 48, 64, 96, 128]
 
 
-def test_size_is_that_of_the_longest_sequence_of_a_row():
+def test_size_is_the_longest_sequence_of_a_row():
     mask = np.array([[[1, 1, 0, 0], [1, 1, 1, 0]], [[0, 0, 0, 0], [1, 0, 0, 0]]])
-    np.testing.assert_array_equal(sizes_of({"padding_mask": mask}), [3, 1])
-    # A gap is no end.
-    np.testing.assert_array_equal(sizes_of({"padding_mask": np.array([[1, 0, 1, 0]])}), [3])
+    np.testing.assert_array_equal(row_lengths({"padding_mask": mask}), [3, 1])
+    # A gap does not end the sequence.
+    np.testing.assert_array_equal(row_lengths({"padding_mask": np.array([[1, 0, 1, 0]])}), [3])
 
 
-def test_labels_of_tokens_are_trimmed_with_them():
+@pytest.mark.parametrize(
+    "weights, length", [((np.zeros((2, 8)),), 4), ((np.zeros(2),), 8), ((None,), 8), ((), 8)]
+)
+def test_only_labels_of_tokens_are_trimmed(weights, length):
     inputs = {"token_ids": np.zeros((2, 3, 8)), "choice_mask": np.ones((2, 8))}
-    x, y, weight = trim((inputs, np.zeros((2, 8)), np.zeros(2)), 4)
+    x, y, *rest = trim((inputs, np.zeros((2, 8)), *weights), 4)
     assert x["token_ids"].shape == (2, 3, 4) and x["choice_mask"].shape == (2, 8)
-    assert y.shape == (2, 4) and weight.shape == (2,)
+    assert y.shape == (2, length)
+    if length == 4:
+        assert rest[0].shape == (2, 4)
 
 
-def test_an_epoch_has_every_row_once_in_another_order(arrays):
-    batches = LengthBatches((*arrays, None), 8, shuffle=True, seed=1)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_epochs_of_fit(arrays, shuffle):
+    batches = LengthBatches((*arrays, None), 8, shuffle, seed=1)
     orders = []
     for _ in range(2):
-        rows = [batches[i] for i in range(batches.num_batches)]
+        rows = [batches[i] for i in range(len(batches))]
         orders.append(np.concatenate([y for _, y in rows]).tolist())
         assert sorted(orders[-1]) == list(range(83))
         for x, y in rows:
             np.testing.assert_array_equal(x["token_ids"][:, 0], y)
-            assert x["token_ids"].sum(axis=1).tolist() == [
-                int(arrays[0]["token_ids"][row].sum()) for row in y
-            ]
-        batches.on_epoch_end()
-    assert orders[0] != orders[1]
-
-
-def test_the_longest_batch_comes_first(arrays):
-    for shuffle in (False, True):
-        batches = LengthBatches((*arrays, None), 8, shuffle, seed=1)
-        lengths = [batches[i][0]["token_ids"].shape[1] for i in range(batches.num_batches)]
-        # Keras on TensorFlow takes the shape of all from the first two.
+            np.testing.assert_array_equal(x["token_ids"].sum(1), arrays[0]["token_ids"][y].sum(1))
+        # Keras on TensorFlow infers shapes from the first two batches.
+        lengths = [x["token_ids"].shape[1] for x, _ in rows]
         assert lengths[0] == max(lengths) and lengths[1] != lengths[0]
+        batches.on_epoch_end()
+    assert (orders[0] != orders[1]) == shuffle
 
 
-def test_stream_goes_on_from_any_step(arrays):
+@pytest.mark.parametrize("seed", range(5))
+def test_first_two_batches_differ_in_length(seed):
+    """Most batches have the same length, the longest."""
+    mask = (np.arange(LENGTH) < np.repeat([5, 60], [8, 48])[:, None]).astype("int32")
+    inputs = {name: mask for name in ["token_ids", "segment_ids", "padding_mask"]}
+    batches = LengthBatches((inputs, np.arange(56), None), 8, True, seed)
+    lengths = [x["token_ids"].shape[1] for x, _ in batches]
+    assert lengths[0] == max(lengths) and lengths[1] == min(lengths)
+
+
+def collect_batches(dataset, count):
+    return [(y.tolist(), w.tolist()) for _, y, w in dataset.take(count).as_numpy_iterator()]
+
+
+def test_stream_can_start_at_any_step(arrays):
     stream = LengthGroupedStream(arrays, 8, seed=3)
-    rows = [y.numpy().tolist() for _, y in stream.dataset().take(25)]
-    # 10 batches an epoch; 3 rows are left for the next.
-    assert len({row for batch in rows[:10] for row in batch}) == 80
-    for step in (1, 10, 17):
-        stream.start_at(step)
-        assert [y.numpy().tolist() for _, y in stream.dataset().take(5)] == rows[step : step + 5]
+    batches = collect_batches(stream.dataset(), 30)
+    for step in (1, 11, 17):
+        stream.start_at(step, stream.state())
+        assert collect_batches(stream.dataset(), 5) == batches[step : step + 5]
+    y, w = stream.batch(1)[1:]
+    assert (y.tolist(), w.tolist()) == batches[1]
 
 
-def test_little_of_a_batch_is_padding(arrays):
+def test_each_epoch_of_a_stream_has_every_row_once(arrays):
     stream = LengthGroupedStream(arrays, 8, seed=3)
-    tokens = [
-        (int(x["padding_mask"].numpy().sum()), x["padding_mask"].shape.num_elements())
-        for x, _ in stream.dataset().take(10)
+    assert stream.num_batches == 11
+    batches = collect_batches(stream.dataset(), 22)
+    epochs = [
+        [row for rows, weights in part for row, weight in zip(rows, weights) if weight == 1.0]
+        for part in (batches[:11], batches[11:])
     ]
-    share = 1.0 - sum(real for real, _ in tokens) / sum(all_of for _, all_of in tokens)
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(83)) and epochs[0] != epochs[1]
+    # One batch of each epoch has the 3 remaining rows, padded with copies of weight 0.
+    assert [sum(w) for _, w in batches].count(3.0) == 2
+    assert {w for _, weights in batches for w in weights} == {0.0, 1.0}
+    assert all(len(rows) == 8 for rows, _ in batches)
+    # Batches that are all full have no weights.
+    assert len(next(iter(LengthGroupedStream(arrays, 83, seed=3).dataset()))) == 2
+
+
+def test_batches_have_little_padding(arrays):
+    stream = LengthGroupedStream(arrays, 8, seed=3)
+    masks = [
+        x["padding_mask"][w > 0.0] for x, _, w in stream.dataset().take(11).as_numpy_iterator()
+    ]
+    share = 1.0 - sum(mask.sum() for mask in masks) / sum(mask.size for mask in masks)
     assert stream.padding() == pytest.approx(share)
     assert share < 0.3 < 1.0 - arrays[0]["padding_mask"].mean()
 
 
-def test_predictions_are_in_the_rows_order(arrays):
+def test_predictions_keep_the_order_of_rows(arrays):
     class Model:
         def predict_on_batch(self, batch):
-            assert batch["token_ids"].shape[1] in (
-                8,
-                10,
-                12,
-                14,
-                16,
-                20,
-                24,
-                28,
-                32,
-                40,
-                48,
-                56,
-                64,
-            )
+            length = batch["token_ids"].shape[1]
+            assert length <= LENGTH and length == round_up(length)
             return batch["token_ids"][:, 0]
 
     found = np.full(83, -1)

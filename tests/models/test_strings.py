@@ -1,16 +1,16 @@
-"""Strings in any container, and what is no string."""
+"""Strings in any container, and values that are not strings."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_spanbert.models.strings import as_strings, well_formed
+from keras_spanbert.models.strings import as_strings, replace_surrogates
 
 TEXTS = ["Ann", "é漢😀"]
 
 
 class Series:
-    """A column of a table, as libraries for tables have them: no array, but made into one."""
+    """A column like those of dataframe libraries, which can be converted to an array."""
 
     dtype = "string"
 
@@ -35,7 +35,7 @@ class Series:
         lambda texts: Series(texts),
     ],
 )
-def test_strings_of_any_container_are_a_list(container):
+def test_strings_in_any_container_become_a_list(container):
     assert as_strings(x=container(TEXTS)) == TEXTS
 
 
@@ -44,20 +44,17 @@ def test_strings_of_any_container_are_a_list(container):
     [
         ("Ann", "x='Ann', of type str"),
         (b"Ann", "x=b'Ann', of type bytes"),
-        (None, "x=None, of type NoneType"),
         (["Ann", None], r"x\[1\]=None, of type NoneType"),
         ([b"Ann"], r"x\[0\]=b'Ann', of type bytes"),
-        ([TEXTS], r"x\[0\]=\['Ann', .*, of type list"),
         (np.array([TEXTS]), "x=array.*, of type ndarray"),
-        (np.array([1, 2]), r"x=array\(\[1, 2\]\), of type ndarray"),
         (np.array(["Ann", None], object), "x=array.*, of type ndarray"),
     ],
 )
-def test_what_is_no_list_of_strings_is_named(value, received):
+def test_invalid_strings_are_named(value, received):
     with pytest.raises(ValueError, match=f"`x` must be a list of strings. Received: {received}"):
         as_strings(x=value)
 
 
-def test_lone_surrogates_alone_are_replaced():
-    assert well_formed("a\ud800é\udc00") == "a\ufffdé\ufffd"
-    assert well_formed("é漢😀") == "é漢😀"
+def test_only_lone_surrogates_are_replaced():
+    assert replace_surrogates("a\ud800é\udc00") == "a\ufffdé\ufffd"
+    assert replace_surrogates("é漢😀") == "é漢😀"

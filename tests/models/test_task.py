@@ -1,4 +1,4 @@
-"""What the models of all tasks share."""
+"""Behaviour shared by the models of all tasks."""
 
 import keras
 import pytest
@@ -32,12 +32,12 @@ def arrays(model):
 
 @pytest.mark.parametrize("cls", ARGUMENTS)
 @pytest.mark.parametrize("how", ["built", "loaded"])
-def test_first_batch_is_computed_once(cls, how, tmp_path, monkeypatch):
+def test_first_batch_is_preprocessed_once(cls, how, tmp_path, monkeypatch):
     model = build(cls)
     if how == "loaded":
         model.save(tmp_path / "model.keras")
         model = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    x = arrays(build(cls))  # By another model: what has preprocessed is built.
+    x = arrays(build(cls))  # With another model, since preprocessing builds a model.
     calls, call = [], cls.call
     monkeypatch.setattr(cls, "call", lambda *args, **kw: calls.append(0) or call(*args, **kw))
     model.predict_on_batch(x)

@@ -1,4 +1,4 @@
-"""PyTorch's compiler takes the forward pass whole, and once."""
+"""torch.compile compiles the forward pass once, as a single graph."""
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ def batch(seed):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("attention_dropout", "has_heads"), [(0.1, True), (0.0, False)])
 def test_forward_pass_is_one_graph(attention_dropout, has_heads):
     import torch
@@ -44,11 +44,11 @@ def test_forward_pass_is_one_graph(attention_dropout, has_heads):
         graphs.append(graph)
         return graph.forward
 
-    # Where the graph would break, `fullgraph` makes it an error.
+    # `fullgraph` raises an error for graph breaks.
     forward = torch.compile(model, backend=count, fullgraph=True)
     for seed in range(3):
         outputs = forward(batch(seed), training=True)
-    # The first call has not changed what it was compiled for.
+    # The second call does not recompile.
     assert len(graphs) == 1
     keras.tree.flatten(outputs)[0].sum().backward()
     assert all(v.value.grad is not None for v in backbone.trainable_variables)

@@ -1,4 +1,4 @@
-"""What PyTorch's own code finds in the models, on that backend."""
+"""Parameters and state dicts of models on PyTorch."""
 
 import copy
 import pickle
@@ -28,9 +28,9 @@ BUILDS = [backbone, pretrainer, tiny_answerer.build]
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_each_weight_is_one_parameter_and_one_entry(build):
+def test_each_weight_is_one_parameter(build):
     model = build()
-    if getattr(model, "optimizer", None):  # Keras warns of one that is saved before it is built.
+    if getattr(model, "optimizer", None):  # Keras warns about unbuilt optimizers.
         model.optimizer.build(model.trainable_variables)
     for found in [model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))]:
         weights = {id(variable.value) for variable in found.variables}
@@ -55,7 +55,7 @@ def test_state_dict_round_trips(build):
         np.testing.assert_array_equal(theirs, ours)
 
 
-def test_torch_optimizer_trains_all_weights_as_does_fit():
+def test_torch_optimizer_trains_all_weights_like_fit():
     model = tiny_answerer.build()
     questions, contexts, answers = tiny_answerer.examples(8)
     windows = model.preprocessor.windows(questions, contexts, answers)
@@ -66,7 +66,7 @@ def test_torch_optimizer_trains_all_weights_as_does_fit():
     sum((logits[name] ** 2).sum() for name in logits).backward()
     optimizer.step()
     changed = [not np.array_equal(a, b) for a, b in zip(before, model.get_weights())]
-    # The key's biases have no gradient: softmax takes what is added to all scores away.
+    # Key biases have no gradient, since softmax does not depend on a constant.
     assert np.mean(changed) > 0.9
     model.compile("sgd")
     model.fit({"question": questions, "context": contexts}, answers, verbose=0)

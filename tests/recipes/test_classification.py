@@ -1,18 +1,20 @@
-"""`train.py --task=classification` as its users run it."""
+"""Runs of `train.py --task=classification`."""
 
-import csv
 import json
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-from train_script import check_mistake, in_process, printed
+import train_script
+from train_script import check_fails, run_and_capture, run_in_process
 
 import keras_spanbert as ks
+from keras_spanbert import files
 
 WORDS = "good fine dull long film hours and it".split()
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+TASK = "--task=classification"
+COLUMNS = ["--text_column=body", "--label_column=folder", "--id_column=key"]
 
 
 def rows(count, seed):
@@ -25,8 +27,7 @@ def rows(count, seed):
 
 
 def write_csv(path, count, seed):
-    names = ["awful", "fine"]
-    lines = [f'm{i},"{text}",{names[label]}\n' for i, text, label in rows(count, seed)]
+    lines = [f'm{i},"{text}",{["awful", "fine"][y]}\n' for i, text, y in rows(count, seed)]
     path.write_text("".join(["key,body,folder\n", *lines]))
     return path
 
@@ -38,132 +39,133 @@ def write_sst(path, count, seed, has_labels=True):
     return path
 
 
+def save_preset(folder, hidden_dim, **kwargs):
+    keras.utils.set_random_seed(3)
+    sizes = {"dropout": 0.0, "max_sequence_length": 24, **kwargs}
+    backbone = ks.SpanBertBackbone(len(VOCABULARY), 1, 2, hidden_dim, 2 * hidden_dim, **sizes)
+    return train_script.save_encoder(folder, backbone, VOCABULARY)
+
+
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("preset") / "preset"
-    keras.utils.set_random_seed(3)
-    backbone = ks.SpanBertBackbone(
-        len(VOCABULARY), 1, 2, 16, 32, dropout=0.0, max_sequence_length=24
-    )
-    ks.SpanBertPretrainer(
-        backbone,
-        ks.SpanBertPretrainerPreprocessor(ks.SpanBertTokenizer(VOCABULARY), sequence_length=24),
-    ).save_to_preset(folder)
-    return folder
-
-
-COLUMNS = ["--text_column=body", "--label_column=folder", "--id_column=key"]
+    return save_preset(tmp_path_factory.mktemp("preset") / "preset", 16)
 
 
 @pytest.fixture(scope="module")
 def trained(preset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
-    write_csv(folder / "train.csv", 160, seed=1)
+    write_csv(folder / "train.csv", 150, seed=1)
     write_csv(folder / "dev.csv", 40, seed=2)
-    out, err = printed(
-        "--task=classification", f"--preset={preset}", f"--output={folder / 'run'}",
+    out, _ = run_and_capture(
+        TASK, f"--preset={preset}", f"--output={folder / 'run'}",
         f"--train_data={folder / 'train.csv'}", f"--eval_data={folder / 'dev.csv'}",
         f"--predict_data={folder / 'dev.csv'}", f"--predictions={folder / 'labels.csv'}",
         "--epochs=12", "--learning_rate=1e-2", "--batch_size=16", *COLUMNS,
     )  # fmt: skip
-    return folder, out, err
+    return folder, out
 
 
 @pytest.mark.once
-def test_run_learns_and_its_files_agree(trained):
-    folder, out, err = trained
-    assert "classifier and pooler, which start fresh" in err or "starts fresh" in err
-    assert "2 classes: awful, fine" in out
-    final = json.loads((folder / "run" / "metrics.json").read_text())
-    with open(folder / "labels.csv", newline="") as file:
-        predicted = list(csv.DictReader(file))
-    with open(folder / "dev.csv", newline="") as file:
-        gold = list(csv.DictReader(file))
+def test_run_learns_and_writes_consistent_files(trained):
+    folder, out = trained
+    assert "random weights" in out and "2 classes: awful, fine" in out
+    # Each epoch trains on all rows: the tenth batch is smaller.
+    assert "To train: 120 steps of 16 of 150 rows (12 epochs)" in out
+    final = files.read_json(folder / "run" / "metrics.json")
+    predicted, gold = (files.read_csv(folder / name) for name in ["labels.csv", "dev.csv"])
     assert [row["id"] for row in predicted] == [row["key"] for row in gold]
     right = sum(a["label"] == b["folder"] for a, b in zip(predicted, gold))
     assert final["accuracy"] == pytest.approx(100.0 * right / 40) and right > 35
     assert f"accuracy {final['accuracy']:.2f}" in out
-    with open(folder / "run" / "history.csv", newline="") as file:
-        assert max(float(row["accuracy"]) for row in csv.DictReader(file)) == final["accuracy"]
+    assert final["score"] == final["accuracy"] and final["best_score"] == "score"
+    history = files.read_csv(folder / "run" / "history.csv")
+    assert max(float(row["accuracy"]) for row in history) == final["accuracy"]
 
 
-@pytest.mark.once("tensorflow")
-def test_exported_model_gives_the_predictions(preset, tmp_path):
-    train, labels = write_csv(tmp_path / "train.csv", 80, seed=1), tmp_path / "labels.csv"
-    in_process(
-        "--task=classification", f"--preset={preset}", f"--output={tmp_path / 'run'}",
-        f"--train_data={train}", f"--predict_data={train}", f"--predictions={labels}",
-        f"--export={tmp_path / 'served'}", "--steps=60", "--learning_rate=1e-2",
-        "--batch_size=16", *COLUMNS,
+def test_benchmark_layout_scores_and_submission(preset, tmp_path):
+    write_sst(tmp_path / "train.tsv", 64, seed=1)
+    write_sst(tmp_path / "dev.tsv", 16, seed=2)
+    write_sst(tmp_path / "test.tsv", 5, seed=3, has_labels=False)
+    run_in_process(
+        TASK, "--benchmark=sst-2", f"--preset={preset}", f"--output={tmp_path / 'run'}",
+        f"--train_data={tmp_path / 'train.tsv'}", f"--eval_data={tmp_path / 'dev.tsv'}",
+        f"--predict_data={tmp_path / 'test.tsv'}", f"--predictions={tmp_path / 'SST-2.tsv'}",
+        "--steps=4", "--batch_size=16", "--sequence_length=16",
     )  # fmt: skip
-    with open(train, newline="") as file:
-        texts = [row["body"] for row in csv.DictReader(file)]
-    with open(labels, newline="") as file:
-        predicted = [row["label"] for row in csv.DictReader(file)]
-    served = tf.saved_model.load(str(tmp_path / "served" / "1")).signatures["serving_default"]
-    found = served(text=tf.constant(texts))["label"].numpy()
-    assert [label.decode() for label in found] == predicted and len(set(predicted)) == 2
+    final = files.read_json(tmp_path / "run" / "metrics.json")
+    assert final["score"] == final["accuracy"] and final["total"] == 16
+    lines = (tmp_path / "SST-2.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction" and len(lines) == 6
+    assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
+
+
+# === Several labels a row ===
+
+
+def write_tags(path, count, seed):
+    """Writes texts with two of their words as labels, in a table or in JSON lines."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for i in range(count):
+        labels = [name for name in ["dull", "fine"] if generator.integers(2)]
+        words = generator.permutation([*labels, *generator.choice(WORDS[4:], 3)])
+        rows.append({"id": f"t{i}", "text": " ".join(words), "label": labels})
+    if path.suffix == ".jsonl":
+        files.write_json_lines(path, rows)
+    else:
+        files.write_csv(path, [{**row, "label": "|".join(row["label"])} for row in rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def tagged_words(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tagged")
+    preset = save_preset(folder / "preset", 32, initializer_range=0.2)
+    out, _ = run_and_capture(
+        TASK, "--multi_label", f"--preset={preset}", f"--output={folder / 'run'}",
+        f"--train_data={write_tags(folder / 'train.csv', 160, 1)}",
+        f"--eval_data={write_tags(folder / 'dev.jsonl', 40, 2)}",
+        f"--predict_data={folder / 'dev.jsonl'}", f"--predictions={folder / 'labels.csv'}",
+        "--id_column=id", "--epochs=20", "--learning_rate=2e-3", "--batch_size=16",
+    )  # fmt: skip
+    return folder, out
 
 
 @pytest.mark.once
-def test_a_label_that_the_model_does_not_have_is_told(trained, tmp_path, capsys):
-    folder, *_ = trained
-    (tmp_path / "dev.csv").write_text("key,body,folder\n1,good film,odd\n")
-    with pytest.raises(SystemExit) as stop:
-        in_process(
-            "--task=classification", f"--preset={folder / 'run'}", f"--output={tmp_path / 'run'}",
-            f"--eval_data={tmp_path / 'dev.csv'}", *COLUMNS,
-        )  # fmt: skip
-    check_mistake(stop.value.code, capsys.readouterr().err, "dev.csv, line 2", "awful, fine", "odd")
+def test_multi_label_run(tagged_words):
+    folder, out = tagged_words
+    assert "2 classes: dull, fine" in out
+    final = files.read_json(folder / "run" / "metrics.json")
+    gold = [json.loads(line) for line in (folder / "dev.jsonl").read_text().splitlines()]
+    predicted = files.read_csv(folder / "labels.csv")
+    assert [row["id"] for row in predicted] == [row["id"] for row in gold]
+    found = [row["labels"].split("|") if row["labels"] else [] for row in predicted]
+    for row, labels in zip(predicted, found):
+        scores = [float(score) for score in row["scores"].split("|") if score]
+        assert len(scores) == len(labels) and all(score >= 0.5 for score in scores)
+    right = sum(len(set(a) & set(b["label"])) for a, b in zip(found, gold))
+    marked = sum(len(a) + len(b["label"]) for a, b in zip(found, gold))
+    assert final["micro_f1"] == pytest.approx(200.0 * right / marked) and final["micro_f1"] > 80
+    assert final["score"] == final["micro_f1"]
+    assert f"micro F1 {final['micro_f1']:.2f}" in out
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("flag", ["eval_data", "predict_data"])
-def test_a_benchmark_of_other_classes_is_told(trained, tmp_path, capsys, flag):
-    folder, *_ = trained
-    write_sst(tmp_path / "dev.tsv", 4, seed=1, has_labels=flag == "eval_data")
-    predictions = [f"--predictions={tmp_path / 'x.tsv'}"] if flag == "predict_data" else []
-    with pytest.raises(SystemExit) as stop:
-        in_process(
-            "--task=classification", f"--preset={folder / 'run'}", f"--output={tmp_path / 'run'}",
-            "--benchmark=sst-2", f"--{flag}={tmp_path / 'dev.tsv'}", *predictions,
-        )  # fmt: skip
-    values = ["classes of sst-2, 0, 1", "awful, fine"]
-    check_mistake(stop.value.code, capsys.readouterr().err, *values)
-    assert not (tmp_path / "x.tsv").exists()
+def test_multi_label_preset_is_recognized(tagged_words, tmp_path):
+    folder, _ = tagged_words
+    run_in_process(
+        TASK, f"--preset={folder / 'run'}", f"--output={tmp_path / 'run'}",
+        f"--eval_data={folder / 'dev.jsonl'}", "--selection_metric=macro_f1",
+        f"--predict_data={folder / 'train.csv'}", f"--predictions={tmp_path / 'labels.jsonl'}",
+    )  # fmt: skip
+    final = files.read_json(tmp_path / "run" / "metrics.json")
+    assert final["score"] == final["macro_f1"]
+    rows = [json.loads(line) for line in (tmp_path / "labels.jsonl").read_text().splitlines()]
+    assert len(rows) == 160 and {len(row["labels"]) for row in rows} == {0, 1, 2}
+    assert all(len(row["labels"]) == len(row["scores"]) for row in rows)
 
 
-@pytest.mark.once
-def test_a_preset_without_classes_takes_data_to_train_on(preset, tmp_path, capsys):
-    write_csv(tmp_path / "dev.csv", 4, seed=1)
-    with pytest.raises(SystemExit) as stop:
-        in_process(
-            "--task=classification", f"--preset={preset}", f"--output={tmp_path / 'run'}",
-            f"--eval_data={tmp_path / 'dev.csv'}", *COLUMNS,
-        )  # fmt: skip
-    check_mistake(stop.value.code, capsys.readouterr().err, "--train_data trains one", str(preset))
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "text, flags, values",
-    [
-        ("key,body,folder\n1,good,a\n", [], ["line 1", "text, label", "body"]),
-        ("text,label\ngood,a\nfine,a\n", [], ["two labels or more", "a alone"]),
-        ("text,label\ngood,\n", [], ["line 2", "`label`"]),
-        ("text,label\n,a\n", [], ["line 2", "not empty"]),
-        ("text,label\ngood,a\n", ["--regression"], ["line 2", "finite number"]),
-    ],
-)
-def test_mistakes_in_columns_are_told(preset, tmp_path, capsys, text, flags, values):
-    (tmp_path / "train.csv").write_text(text)
-    with pytest.raises(SystemExit) as stop:
-        in_process(
-            "--task=classification", f"--preset={preset}", f"--output={tmp_path / 'run'}",
-            f"--train_data={tmp_path / 'train.csv'}", *flags,
-        )  # fmt: skip
-    check_mistake(stop.value.code, capsys.readouterr().err, *values)
-    assert not (tmp_path / "run").exists()
+# === Mistakes ===
 
 
 @pytest.mark.once
@@ -171,36 +173,52 @@ def test_mistakes_in_columns_are_told(preset, tmp_path, capsys, text, flags, val
     "flags, values",
     [
         (["--benchmark=swag"], ["--benchmark=swag", "sst-2"]),
-        (["--benchmark=rte", "--regression"], ["--regression"]),
-        (["--predict_data={train}", "--predictions={folder}/x.txt"], [".jsonl"]),
+        (["--benchmark=ax"], ["--benchmark=ax", "for --predict_data"]),
+        (["--benchmark=rte", "--regression"], ["`--regression` must be left out"]),
+        (["--benchmark=rte", "--multi_label"], ["`--multi_label` must be left out"]),
+        (["--regression", "--multi_label"], ["cannot both be given"]),
+        (["--multi_label", "--label_separator="], ["`--label_separator`", "non-empty"]),
+        (["--label_separator=;"], ["given together with --multi_label", "--label_separator=;"]),
+        (["--regression", "--selection_metric=macro_f1"], ["--selection_metric=macro_f1"]),
+        (["--selection_metric=accuracy"], ["given together with --eval_data"]),
     ],
 )
-def test_mistakes_in_flags_are_told_before_anything_is_read(
-    preset, tmp_path, capsys, flags, values
-):
+def test_invalid_flags_are_reported_before_reading(preset, tmp_path, capsys, flags, values):
     (tmp_path / "train.csv").write_bytes(b"\xff")
-    flags = [f.format(train=tmp_path / "train.csv", folder=tmp_path) for f in flags]
-    with pytest.raises(SystemExit) as stop:
-        in_process(
-            "--task=classification", f"--preset={preset}", f"--train_data={tmp_path / 'train.csv'}",
-            *flags,
-        )  # fmt: skip
-    check_mistake(stop.value.code, capsys.readouterr().err, *values)
+    data = f"--train_data={tmp_path / 'train.csv'}"
+    check_fails(capsys, [TASK, f"--preset={preset}", data, *flags], *values)
 
 
-def test_a_benchmark_has_its_layout_scores_and_submission(preset, tmp_path, capsys):
-    write_sst(tmp_path / "train.tsv", 64, seed=1)
-    write_sst(tmp_path / "dev.tsv", 16, seed=2)
-    write_sst(tmp_path / "test.tsv", 5, seed=3, has_labels=False)
-    in_process(
-        "--task=classification", "--benchmark=sst-2", f"--preset={preset}",
-        f"--output={tmp_path / 'run'}", f"--train_data={tmp_path / 'train.tsv'}",
-        f"--eval_data={tmp_path / 'dev.tsv'}", f"--predict_data={tmp_path / 'test.tsv'}",
-        f"--predictions={tmp_path / 'SST-2.tsv'}", "--steps=4", "--batch_size=16",
-        "--sequence_length=16",
-    )  # fmt: skip
-    final = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert final["score"] == final["accuracy"] and final["total"] == 16
-    lines = (tmp_path / "SST-2.tsv").read_text().splitlines()
-    assert lines[0] == "index\tprediction" and len(lines) == 6
-    assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "preset_name, flags, values",
+    [
+        ("encoder", ["--train_data=one.csv"], ["two or more labels", "only a"]),
+        ("encoder", ["--train_data=one.csv", "--regression"], ["line 2", "finite number"]),
+        ("encoder", ["--eval_data=one.csv"], ["give --train_data", "preset"]),
+        ("single", ["--eval_data=one.csv"], ["one.csv, line 2", "awful, fine", "'a'"]),
+        ("single", ["--eval_data=one.csv", "--regression"], ["with one output", "2 classes"]),
+        ("single", ["--eval_data=one.csv", "--multi_label"], ["needs a multi-label preset"]),
+        ("single", ["--eval_data=one.csv", "--label_separator=+"], ["with --multi_label"]),
+        (
+            "single",
+            ["--benchmark=sst-2", "--eval_data=sst.tsv"],
+            ["classes of sst-2, 0, 1", "awful, fine"],
+        ),
+        ("multi", ["--eval_data=one.csv"], ["one.csv, line 2", "dull, fine"]),
+        (
+            "multi",
+            ["--predict_data=one.csv", "--predictions=x.csv", "--label_separator=i"],
+            ["--label_separator=i", "'fine'"],
+        ),
+    ],
+)
+def test_invalid_inputs_are_named(
+    preset, trained, tagged_words, tmp_path, capsys, monkeypatch, preset_name, flags, values
+):
+    monkeypatch.chdir(tmp_path)
+    write_sst(tmp_path / "sst.tsv", 4, seed=1)
+    (tmp_path / "one.csv").write_text("text,label\ngood,a\nfine,a\n")
+    runs = {"encoder": preset, "single": trained[0] / "run", "multi": tagged_words[0] / "run"}
+    check_fails(capsys, [TASK, f"--preset={runs[preset_name]}", "--output=out", *flags], *values)
+    assert not (tmp_path / "out").exists()

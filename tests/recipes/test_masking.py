@@ -1,4 +1,4 @@
-"""The flags of masking make the preprocessor."""
+"""Creation of the preprocessor from the masking flags."""
 
 import json
 
@@ -22,35 +22,30 @@ def flags():
 @pytest.mark.parametrize(
     ("given", "slots"),
     [
-        ({"sequence_length": 512}, 80),  # For 77.
-        ({"sequence_length": 384}, 58),  # 64 would be a tenth more.
+        ({"sequence_length": 512}, 80),  # Padded from 77.
+        ({"sequence_length": 384}, 58),  # 64 would be 10% more.
         ({"sequence_length": 32}, 5),
-        ({"sequence_length": 32, "predictions_multiple": 4}, 8),
-        ({"sequence_length": 512, "predictions_multiple": 1}, 77),
+        ({"sequence_length": 32, "pad_predictions_to": 4}, 8),
+        ({"sequence_length": 512, "pad_predictions_to": 1}, 77),
     ],
 )
-def test_slots_are_a_multiple_of_8_where_few_stay_empty(flags, given, slots):
+def test_slots_are_a_multiple_of_8_if_few_are_empty(flags, given, slots):
     flags(**given)
     preprocessor = masking.new_preprocessor(ks.SpanBertTokenizer(VOCABULARY), 15)
     length = given["sequence_length"]
     assert preprocessor.masking.num_predictions(length) == slots
-    assert slots % FLAGS.predictions_multiple == 0  # As `run.json` will have it.
+    assert slots % FLAGS.pad_predictions_to == 0  # As written to `run.json`.
 
 
-@pytest.mark.parametrize(("recorded", "expected"), [({}, 1), ({"predictions_multiple": 8}, 8)])
-def test_run_that_goes_on_keeps_its_slots(flags, tmp_path, recorded, expected):
-    record = {"flags": {"sequence_length": 512, **recorded}, "given": {}}
+def test_resumed_run_keeps_its_slots(flags, tmp_path):
+    record = {"flags": {"sequence_length": 512, "pad_predictions_to": 1}, "given": {}}
     (tmp_path / "run.json").write_text(json.dumps(record))
     flags(output=tmp_path, resume=True)
-    resume.take_up_flags()
-    assert (FLAGS.sequence_length, FLAGS.predictions_multiple) == (512, expected)
+    resume.restore_flags()
+    assert (FLAGS.sequence_length, FLAGS.pad_predictions_to) == (512, 1)
 
 
-@pytest.mark.parametrize("scheme", ["random_span", "entity", "noun_phrase"])
-def test_scheme_and_static_copies_make_the_preprocessor(flags, scheme):
-    flags(scheme=scheme, static_copies=10, sequence_length=32)
-    preprocessor = masking.new_preprocessor(ks.SpanBertTokenizer(VOCABULARY), 15)
-    found = preprocessor.masking
-    assert (found.scheme, found.static_copies, found.seed) == (scheme, 10, 0)
-    config = preprocessor.get_config()
-    assert (config["scheme"], config["static_copies"]) == (scheme, 10)
+def test_scheme_and_num_mask_copies_are_passed(flags):
+    flags(masking_scheme="noun_phrase", num_mask_copies=10, sequence_length=32)
+    config = masking.new_preprocessor(ks.SpanBertTokenizer(VOCABULARY), 15).get_config()
+    assert (config["scheme"], config["num_mask_copies"], config["seed"]) == ("noun_phrase", 10, 0)

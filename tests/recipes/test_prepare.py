@@ -1,14 +1,13 @@
-"""train.py --task=prepare, training on what it wrote, and the flags for speed."""
+"""train.py --task=prepare, training on a prepared corpus, and the flags for speed."""
 
-import csv
-import json
 import os
 
 import keras
 import numpy as np
 import pytest
-from train_script import check_mistake, in_process, printed
+from train_script import check_fails, run_and_capture, run_in_process
 
+from keras_spanbert import files
 from keras_spanbert.data.prepared import PreparedCorpus
 
 pytestmark = pytest.mark.usefixtures("one_layer")
@@ -22,91 +21,71 @@ TINY = [
 @pytest.fixture(scope="module")
 def prepared(texts, tmp_path_factory):
     output = tmp_path_factory.mktemp("prepared") / "corpus"
-    in_process(
+    run_in_process(
         "--task=prepare", f"--train_data={texts}", f"--output={output}",
         "--sequence_length=16", "--vocabulary_size=200", "--held_out=0.2", "--shards=2",
     )  # fmt: skip
     return output
 
 
-def mistake(capsys, flags, *values):
-    with pytest.raises(SystemExit) as error:
-        in_process(*flags)
-    check_mistake(error.value.code, capsys.readouterr().err, *values)
-
-
 @pytest.mark.once
-def test_prepared_folder_says_what_it_is(prepared):
+def test_prepared_folder_has_its_settings(prepared):
     corpus = PreparedCorpus(str(prepared))
-    figures = json.loads((prepared / "metrics.json").read_text())
+    figures = files.read_json(prepared / "metrics.json")
     assert figures["blocks"] == corpus.num_blocks() > 20
     assert figures["held_out_blocks"] == corpus.num_blocks("held_out") > 2
     assert figures["tokens"] == corpus.token_counts()[0].sum()
-    assert json.loads((prepared / "run.json").read_text())["flags"]["shards"] == 2
+    assert files.read_json(prepared / "run.json")["flags"]["shards"] == 2
 
 
 @pytest.mark.once
 @pytest.mark.usefixtures("untraced")
-def test_training_takes_length_and_vocabulary_from_it_and_goes_on(prepared, tmp_path, capsys):
+def test_training_uses_prepared_settings_and_resumes(prepared, tmp_path, capsys):
     output = tmp_path / "run"
-    in_process(f"--train_data={prepared}", f"--output={output}", *TINY)
-    flags = json.loads((output / "run.json").read_text())["flags"]
+    run_in_process(f"--train_data={prepared}", f"--output={output}", *TINY)
+    flags = files.read_json(output / "run.json")["flags"]
     assert flags["sequence_length"] == 16
     corpus = PreparedCorpus(str(prepared))
     vocabulary = (output / "assets" / "tokenizer" / "vocabulary.txt").read_text().split("\n")
     assert [token for token in vocabulary if token] == corpus.vocabulary
-    assert json.loads((output / "metrics.json").read_text())["steps"] == 8
+    assert files.read_json(output / "metrics.json")["steps"] == 8
     capsys.readouterr()
-    in_process(f"--output={output}", "--resume")
-    assert "Going on from step 8" in capsys.readouterr().out
+    run_in_process(f"--output={output}", "--resume")
+    assert "Continuing from step 8" in capsys.readouterr().out
 
 
 @pytest.mark.once
-@pytest.mark.usefixtures("untraced")
-def test_mistakes_with_prepared_corpora(prepared, texts, tmp_path, capsys):
-    output = f"--output={tmp_path / 'run'}"
-    data = f"--train_data={prepared}"
-    mistake(capsys, [data, output, "--sequence_length=24"], "length 24", "of 16")
-    mistake(capsys, ["--task=prepare", data, output], "takes text", str(prepared))
+def test_invalid_flags_with_prepared_corpora(prepared, texts, tmp_path, capsys):
+    output, data = f"--output={tmp_path / 'run'}", f"--train_data={prepared}"
+    other_length = [data, output, "--sequence_length=24"]
+    check_fails(capsys, other_length, "sequence length, 24", "with 16")
+    check_fails(capsys, [data, output, "--masking_scheme=entity"], "--masking_scheme", prepared)
+    check_fails(capsys, ["--task=prepare", data, output], "needs text", prepared)
     flags = ["--task=prepare", f"--train_data={texts}"]
-    mistake(capsys, [*flags, f"--output={prepared}"], "must be new or empty")
-    mistake(capsys, [*flags, output, "--resume"], "takes no --resume")
-    mistake(capsys, [*flags, output, "--beam_runner=NoRunner"], "beam_runner")
-    assert not (tmp_path / "run").exists()
+    check_fails(capsys, [*flags, f"--output={prepared}"], "must be new or empty")
+    check_fails(capsys, [*flags, output, "--beam_runner=NoRunner"], "beam_runner")
     shard = prepared / "train-00000-of-00002.array_record"
     content = shard.read_bytes()
     try:
         shard.write_bytes(content[:-1])
-        mistake(capsys, [data, output], shard.name, "instead of")
-        in_process(data, output, "--damaged_shards=skip", *TINY)
+        check_fails(capsys, [data, output], shard.name, "instead of")
+        # Opens the corpus.
+        check_fails(capsys, [*other_length, "--damaged_shards=skip"], "sequence length, 24")
     finally:
         shard.write_bytes(content)
-
-
-@pytest.mark.once
-@pytest.mark.usefixtures("untraced")
-def test_mistake_of_pairs_of_blocks_that_cross_documents(texts, tmp_path, capsys):
-    folder = tmp_path / "prepared"
-    in_process(
-        "--task=prepare", f"--train_data={texts}", f"--output={folder}", "--cross_documents",
-        "--document_boundary=line", "--sequence_length=16", "--vocabulary_size=200",
-    )  # fmt: skip
-    flags = [f"--train_data={folder}", f"--output={tmp_path / 'run'}", *TINY]
-    mistake(capsys, [*flags, "--objectives=mlm,nsp"], "of one document each", str(folder))
     assert not (tmp_path / "run").exists()
 
 
-def test_figures_in_history_and_tensorboard_with_several_steps_a_call(prepared, tmp_path):
+def test_history_and_tensorboard_with_steps_per_execution(prepared, tmp_path):
     output = tmp_path / "run"
     several = [] if keras.backend.backend() == "torch" else ["--steps_per_execution=2"]
-    in_process(
+    run_in_process(
         f"--train_data={prepared}", f"--output={output}", *TINY, "--tensorboard",
         "--rematerialize", "--gradient_accumulation=2", *several,
     )  # fmt: skip
-    with open(output / "history.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = files.read_csv(output / "history.csv")
     assert [row["step"] for row in rows] == ["4", "8"]
-    # The rate is not 0 in the run's second half.
+    # The rate is not 0 in the second half of the run.
     assert len({row["val_mlm_cross_entropy"] for row in rows}) == 2
     for row in rows:
         assert float(row["step_ms"]) > 0 and float(row["tflops_per_second"]) > 0
@@ -123,36 +102,31 @@ def test_figures_in_history_and_tensorboard_with_several_steps_a_call(prepared, 
         assert int(arrays["optimizer/0"]) == 8
 
 
-def test_mistake_of_steps_that_do_not_divide(prepared, tmp_path, capsys):
-    flags = [f"--train_data={prepared}", f"--output={tmp_path / 'run'}", *TINY]
-    if keras.backend.backend() == "torch":
-        message = "takes TensorFlow or JAX"
-    else:
-        message = "must divide 8 steps"
-    mistake(capsys, [*flags, "--steps_per_execution=3"], message)
-
-
 @pytest.fixture(scope="module")
 def with_spans(texts, tmp_path_factory):
-    """Prepared with the fruits that a spaCy pipeline of rules takes for entities."""
+    """A corpus prepared with a rule-based spaCy pipeline that marks fruits as entities.
+
+    The name of its folder has special characters of globs.
+    """
     spacy = pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
     folder = tmp_path_factory.mktemp("with_spans")
     nlp = spacy.blank("en")
     patterns = [{"label": "FRUIT", "pattern": name} for name in ["apple", "melon", "plum"]]
     nlp.add_pipe("entity_ruler").add_patterns(patterns)
     nlp.to_disk(folder / "pipeline")
-    out, _ = printed(
-        "--task=prepare", f"--train_data={texts}", f"--output={folder / 'corpus'}",
+    output = folder / "[1] of *" / "corpus"
+    out, _ = run_and_capture(
+        "--task=prepare", f"--train_data={texts}", f"--output={output}",
         "--sequence_length=16", "--vocabulary_size=200", "--held_out=0.2", "--shards=2",
-        f"--spans={folder / 'pipeline'}",
+        f"--span_annotator={folder / 'pipeline'}",
     )  # fmt: skip
-    assert "With spans of each entity, for --scheme=entity" in out and "noun" not in out
-    assert sorted(os.listdir(folder)) == ["corpus", "pipeline"]
-    return folder / "corpus"
+    assert "Keeping spans of each entity, for --masking_scheme=entity" in out and "noun" not in out
+    assert os.listdir(output.parent) == ["corpus"]  # Temporary files are removed.
+    return output
 
 
 @pytest.mark.once
-def test_blocks_with_spans_are_those_without(prepared, with_spans):
+def test_blocks_do_not_depend_on_spans(prepared, with_spans):
     plain, marked = PreparedCorpus(str(prepared)), PreparedCorpus(str(with_spans))
     assert marked.lacks_spans["entity"] == [] and plain.lacks_spans["entity"] == [str(prepared)]
     for split in ["train", "held_out"]:
@@ -162,36 +136,12 @@ def test_blocks_with_spans_are_those_without(prepared, with_spans):
 
 
 @pytest.mark.once
-@pytest.mark.usefixtures("untraced")
-def test_training_on_entities(prepared, with_spans, tmp_path, capsys):
-    flags = [f"--output={tmp_path / 'run'}", "--scheme=entity", "--static_copies=3", *TINY]
-    mistake(capsys, [f"--train_data={prepared}", *flags], "--scheme", str(prepared))
-    assert not (tmp_path / "run").exists()
-    in_process(f"--train_data={with_spans}", *flags)
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["steps"] == 8
-
-
-@pytest.mark.once
-def test_mistakes_with_spans(texts, prepared, tmp_path, capsys):
+def test_invalid_flags_with_spans(texts, prepared, tmp_path, capsys):
     pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
     flags = ["--task=prepare", f"--output={tmp_path / 'run'}"]
     (tmp_path / "a.jsonl").write_text('{"text": "a b"}\n{"text": "c"}\n')
     lines = f"--train_data={tmp_path / 'a.jsonl'}"
-    mistake(capsys, [*flags, lines, "--spans=no_pipeline"], "takes plain text", "a.jsonl")
-    names = ["--spans=no_pipeline", "installed", "no_pipeline"]
-    mistake(capsys, [*flags, f"--train_data={texts}", names[0]], *names[1:])
+    annotator = "--span_annotator=no_pipeline"
+    check_fails(capsys, [*flags, lines, annotator], "needs plain text", "a.jsonl")
+    check_fails(capsys, [*flags, f"--train_data={texts}", annotator], "installed", "no_pipeline")
     assert sorted(os.listdir(tmp_path)) == ["a.jsonl"]
-
-
-@pytest.mark.once
-def test_spans_are_found_for_a_folder_of_any_name(texts, tmp_path):
-    spacy = pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
-    nlp = spacy.blank("en")
-    nlp.add_pipe("entity_ruler").add_patterns([{"label": "FRUIT", "pattern": "apple"}])
-    nlp.to_disk(tmp_path / "pipeline")
-    output = tmp_path / "[1] of *" / "corpus"
-    in_process(
-        "--task=prepare", f"--train_data={texts}", f"--output={output}", "--sequence_length=16",
-        "--vocabulary_size=200", "--held_out=0.2", f"--spans={tmp_path / 'pipeline'}",
-    )  # fmt: skip
-    assert PreparedCorpus(str(output)).lacks_spans["entity"] == []

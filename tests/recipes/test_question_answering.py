@@ -1,22 +1,22 @@
-"""`train.py --task=question_answering` as its users run it."""
+"""Runs of `train.py --task=question_answering`."""
 
-import csv
-import json
 import os
 import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from squad_runs import SIZES, VOCABULARY, save_preset, write_squad
-from train_script import check_mistake, in_process, run
+from squad_runs import SIZES, save_preset, write_squad
+from train_script import check_fails, run, run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert import files, metrics
 from keras_spanbert.data import squad
 
-# The run of `trained` is traced, in a process of its own: all that it writes to stderr counts.
+# The run of `trained` is traced, in a separate process whose stderr is tested.
 pytestmark = pytest.mark.usefixtures("untraced")
+
+TASK = "--task=question_answering"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def trained(preset, tmp_path_factory):
     write_squad(folder / "train.json", 200, seed=1)
     write_squad(folder / "dev.json", 40, seed=2)
     code, out, err = run(
-        "--task=question_answering", f"--preset={preset}", f"--output={folder / 'run'}",
+        TASK, f"--preset={preset}", f"--output={folder / 'run'}",
         f"--train_data={folder / 'train.json'}", f"--eval_data={folder / 'dev.json'}",
         f"--predict_data={folder / 'dev.json'}", f"--predictions={folder / 'answers.json'}",
         f"--export={folder / 'served'}", "--epochs=6", "--learning_rate=5e-3", *SIZES,
@@ -40,112 +40,122 @@ def trained(preset, tmp_path_factory):
 
 
 @pytest.mark.once
-def test_run_learns_and_its_files_agree(trained, preset):
+def test_run_learns_and_writes_consistent_files(trained, preset):
     folder, out, err = trained
-    assert err == (
-        f"train.py: {preset} has no weights for the head of SpanBertQuestionAnswerer, which "
-        "starts fresh\n"
-    )
-    dataset = json.loads((folder / "dev.json").read_text())
-    predictions = json.loads((folder / "answers.json").read_text())
+    assert err == ""
+    head = "the head of SpanBertQuestionAnswerer"
+    assert f"{preset} has no weights for {head}, which starts from random weights\n" in out
+    dataset = files.read_json(folder / "dev.json")
+    predictions = files.read_json(folder / "answers.json")
     scores = metrics.squad(dataset, predictions)
-    final = json.loads((folder / "run" / "metrics.json").read_text())
+    final = files.read_json(folder / "run" / "metrics.json")
     assert scores["f1"] > 90.0
     assert {name: final[name] for name in scores} == scores
     assert f"exact match {scores['exact']:.2f}, F1 {scores['f1']:.2f}, on 40 examples" in out
-    with open(folder / "run" / "history.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    # 6 * 200 / 16 steps, an evaluation each 13.
-    assert [row["step"] for row in rows] == ["13", "26", "39", "52", "65", "75"]
+    rows = files.read_csv(folder / "run" / "history.csv")
+    # 200 rows in batches of 16 are 13 steps, with an evaluation after each.
+    assert [row["step"] for row in rows] == ["13", "26", "39", "52", "65", "78"]
     assert max(float(row["f1"]) for row in rows) == pytest.approx(scores["f1"])
-    n_best = json.loads((folder / "answers.nbest.json").read_text())
+    n_best = files.read_json(folder / "answers.nbest.json")
     for name, found in n_best.items():
         assert found[0]["answer"] == predictions[name]
         assert sum(item["score"] for item in found) == pytest.approx(1.0)
     written = {path.name for path in (folder / "run").iterdir()}
     assert {"metrics.json", "history.csv", "run.json", "loss.png", "task.json"} <= written
-    record = json.loads((folder / "run" / "run.json").read_text())
+    record = files.read_json(folder / "run" / "run.json")
     assert record["flags"]["sequence_length"] == 24 and record["flags"]["beta_2"] == 0.999
 
 
 @pytest.mark.once
-def test_exported_model_gives_the_predictions(trained):
+def test_exported_model_gives_the_same_predictions(trained):
     folder, out, _ = trained
     assert f"Wrote the SavedModel {folder / 'served' / '1'}" in out
     served = tf.saved_model.load(str(folder / "served" / "1")).signatures["serving_default"]
     examples = squad.read([folder / "dev.json"])
-    outputs = served(
-        question=tf.constant(examples.questions), context=tf.constant(examples.contexts)
-    )
-    predictions = json.loads((folder / "answers.json").read_text())
-    answers = [answer.decode() for answer in outputs["answer"].numpy()]
+    questions, contexts = tf.constant(examples.questions), tf.constant(examples.contexts)
+    found = served(question=questions, context=contexts)["answer"].numpy()
+    predictions = files.read_json(folder / "answers.json")
+    answers = [answer.decode() for answer in found]
     assert answers == [predictions[name] for name in examples.ids]
 
 
 @pytest.mark.once
-def test_export_writes_the_next_version_of_a_preset_as_it_is(trained, tmp_path, capsys):
+@pytest.mark.parametrize("output", [[], ["--output=out"]])
+def test_questions_without_answers_are_predicted(trained, tmp_path, capsys, monkeypatch, output):
+    folder, *_ = trained
+    monkeypatch.chdir(tmp_path)
+    content = files.read_json(folder / "dev.json")
+    for paragraph in content["data"][0]["paragraphs"]:
+        del paragraph["qas"][0]["answers"]
+    files.write_json("questions.json", content)
+    flags = [f"--preset={folder / 'run'}", "--predict_data=questions.json"]
+    run_in_process(TASK, *flags, "--predictions=answers.json", *output)
+    assert files.read_json("answers.json") == files.read_json(folder / "answers.json")
+    # A folder is written only if --output is given.
+    names = ["answers.json", "answers.nbest.json", *(["out"] if output else []), "questions.json"]
+    assert sorted(os.listdir()) == names
+    last = capsys.readouterr().out.splitlines()[-1]
+    if output:
+        assert last == "Wrote metrics.json, run.json to out"
+    else:
+        assert last.startswith("Wrote 40 answers to answers.json")
+
+
+@pytest.mark.once
+def test_question_about_a_text_is_answered_on_stdout(trained, tmp_path, capsys, monkeypatch):
+    folder, *_ = trained
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "story.txt").write_bytes(b"it and ann wrote it and sold it.\n\xe9")
+    run_in_process(
+        TASK, f"--preset={folder / 'run'}", "--question=who wrote it",
+        f"--predict_data={tmp_path / '*'}", "--encoding_errors=replace",
+    )  # fmt: skip
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index(f"{tmp_path / 'story.txt'}:")
+    assert lines[at + 1].startswith("  ann  ") and lines[at + 1].endswith("%")
+    assert [line[:2] for line in lines[at + 1 : at + 5]] != ["  "] * 4  # The three best answers.
+    assert lines[-1] == "Wrote no file. --predictions=FILE writes the predictions to a file"
+    assert os.listdir(tmp_path) == ["story.txt"]
+
+
+@pytest.mark.once
+def test_export_without_training_writes_the_next_version(trained, tmp_path, capsys):
     folder, *_ = trained
     for name in ["1", "9", "10", "notes"]:
         (tmp_path / "served" / name).mkdir(parents=True)
-    in_process(
-        "--task=question_answering", f"--preset={folder / 'run'}",
+    run_in_process(
+        TASK, f"--preset={folder / 'run'}",
         f"--export={tmp_path / 'served'}", f"--output={tmp_path / 'again'}",
     )  # fmt: skip
-    # With the preset's own windows, not the flags' defaults.
-    record = json.loads((tmp_path / "again" / "run.json").read_text())
+    # With the windows of the preset, not the defaults of the flags.
+    record = files.read_json(tmp_path / "again" / "run.json")
     assert record["flags"]["sequence_length"] == 24 and record["flags"]["doc_stride"] == 8
     assert (tmp_path / "served" / "11" / "saved_model.pb").is_file()
     assert len(list((tmp_path / "served").iterdir())) == 5
 
 
-@pytest.mark.once
-def test_saved_preset_is_the_best_of_the_run(trained, tmp_path, capsys):
-    folder, *_ = trained
-    in_process(
-        "--task=question_answering", f"--preset={folder / 'run'}",
-        f"--eval_data={folder / 'dev.json'}", f"--output={tmp_path / 'again'}", *SIZES,
-    )  # fmt: skip
-    again = json.loads((tmp_path / "again" / "metrics.json").read_text())
-    final = json.loads((folder / "run" / "metrics.json").read_text())
-    assert {name: final[name] for name in again} == again
-    assert not (tmp_path / "again" / "task.json").exists()
+def read_run(output):
+    """Returns the rows of the history and the weights of the preset."""
+    weights = ks.SpanBertQuestionAnswerer.from_preset(str(output)).get_weights()
+    return files.read_csv(output / "history.csv"), weights
 
 
-@pytest.mark.once
-def test_better_preset_takes_the_place_of_the_one_before(preset, tmp_path):
-    # As where F1 rises from one evaluation to the next.
-    for threshold in [1.0, 2.0]:
-        answerer = ks.SpanBertQuestionAnswerer.from_preset(
-            preset,
-            preprocessor=ks.SpanBertQuestionAnswererPreprocessor.from_preset(
-                preset, sequence_length=24, doc_stride=8, max_question_length=6
-            ),
-        )
-        answerer.null_threshold = threshold
-        with files.added_to_folder(tmp_path) as folder:
-            answerer.save_to_preset(folder)
-    again = ks.SpanBertQuestionAnswerer.from_preset(tmp_path)
-    assert again.null_threshold == 2.0
-    assert again.preprocessor.tokenizer.get_vocabulary() == VOCABULARY
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-def test_run_that_goes_on_ends_like_the_one_before(preset, tmp_path, capsys):
+def test_resumed_run_equals_uninterrupted_run(preset, tmp_path, capsys):
     data = write_squad(tmp_path / "data.json", 40, seed=1)
-    in_process(
-        "--task=question_answering", f"--preset={preset}", f"--output={tmp_path / 'run'}",
+    run_in_process(
+        TASK, f"--preset={preset}", f"--output={tmp_path / 'run'}",
         f"--train_data={data}", f"--eval_data={data}", "--steps=8", "--eval_every=3",
         "--checkpoint_every=2", *SIZES,
     )  # fmt: skip
     history, weights = read_run(tmp_path / "run")
-    # Steps 2 and 4, then 6 behind its evaluation, and 8.
+    # Checkpoints at steps 2 and 4, then at 6 after its evaluation, and at 8.
     checkpoints = tmp_path / "run" / "checkpoints"
     assert sorted(os.listdir(checkpoints)) == [".lock", "step-4", "step-6", "step-8"]
     shutil.rmtree(checkpoints / "step-6")
     shutil.rmtree(checkpoints / "step-8")
     capsys.readouterr()
-    in_process(f"--output={tmp_path / 'run'}", "--resume")
-    assert "Going on from step 4" in capsys.readouterr().out
+    run_in_process(f"--output={tmp_path / 'run'}", "--resume")
+    assert "Continuing from step 4" in capsys.readouterr().out
     again, weights_again = read_run(tmp_path / "run")
     assert [row["step"] for row in again] == ["3", "6", "8"]
     for row, before in zip(again, history):
@@ -155,22 +165,15 @@ def test_run_that_goes_on_ends_like_the_one_before(preset, tmp_path, capsys):
         np.testing.assert_allclose(array, before, atol=1e-5)
 
 
-def read_run(output):
-    """Rows of the history, and the weights of the preset."""
-    with open(output / "history.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return rows, ks.SpanBertQuestionAnswerer.from_preset(str(output)).get_weights()
-
-
 @pytest.mark.once
-def test_questions_without_answer_set_the_threshold_of_the_preset(preset, tmp_path):
+def test_unanswerable_questions_set_the_threshold(preset, tmp_path):
     write_squad(tmp_path / "train.json", 60, seed=3, unanswerable=30)
-    in_process(
-        "--task=question_answering", f"--preset={preset}",
+    run_in_process(
+        TASK, f"--preset={preset}",
         f"--output={tmp_path / 'run'}", f"--train_data={tmp_path / 'train.json'}",
         f"--eval_data={tmp_path / 'train.json'}", "--steps=4", *SIZES,
     )  # fmt: skip
-    scores = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    scores = files.read_json(tmp_path / "run" / "metrics.json")
     assert scores["NoAns_total"] == 30 and scores["HasAns_total"] == 30
     assert scores["f1"] == pytest.approx(scores["best_f1"]) and scores["f1"] >= 50.0
     answerer = ks.SpanBertQuestionAnswerer.from_preset(tmp_path / "run")
@@ -178,78 +181,64 @@ def test_questions_without_answer_set_the_threshold_of_the_preset(preset, tmp_pa
 
 
 @pytest.mark.once
-def test_mrqa_is_scored_on_all_of_its_answers(trained, tmp_path, capsys):
+def test_mrqa_is_scored_with_all_answers(trained, tmp_path):
     folder, *_ = trained
     examples = squad.read([folder / "dev.json"])
-    with open(tmp_path / "dev.jsonl", "w") as file:
-        file.write(json.dumps({"header": {"dataset": "Test"}}) + "\n")
-        for name, question, context, golds in zip(
-            examples.ids, examples.questions, examples.contexts, examples.golds
-        ):
-            place = context.index(golds[0])
-            spans = [{"text": golds[0], "char_spans": [[place, place + len(golds[0]) - 1]]}]
-            qa = {"qid": name, "question": question, "answers": ["other", *golds]}
-            line = {"context": context, "qas": [{**qa, "detected_answers": spans}]}
-            file.write(json.dumps(line) + "\n")
-    in_process(
-        "--task=question_answering", f"--preset={folder / 'run'}",
-        f"--eval_data={tmp_path / 'dev.jsonl'}", f"--output={tmp_path / 'again'}", *SIZES,
+    lines = [{"header": {"dataset": "Test"}}]
+    columns = examples.ids, examples.questions, examples.contexts, examples.golds
+    for name, question, context, golds in zip(*columns):
+        place = context.index(golds[0])
+        spans = [{"text": golds[0], "char_spans": [[place, place + len(golds[0]) - 1]]}]
+        qa = {"qid": name, "question": question, "answers": ["other", *golds]}
+        lines.append({"context": context, "qas": [{**qa, "detected_answers": spans}]})
+    files.write_json_lines(tmp_path / "dev.jsonl", lines)
+    # The saved preset is the best one, so that SQuAD gave the same scores.
+    run_in_process(
+        TASK, f"--preset={folder / 'run'}", f"--eval_data={tmp_path / 'dev.jsonl'}",
+        f"--output={tmp_path / 'again'}", *SIZES,
     )  # fmt: skip
-    again = json.loads((tmp_path / "again" / "metrics.json").read_text())
-    final = json.loads((folder / "run" / "metrics.json").read_text())
+    again = files.read_json(tmp_path / "again" / "metrics.json")
+    final = files.read_json(folder / "run" / "metrics.json")
     assert {name: final[name] for name in again} == again and again["f1"] > 90.0
+    assert not (tmp_path / "again" / "task.json").exists()
 
 
+# tests/data/test_questions.py tests more errors in files.
 @pytest.mark.once
 @pytest.mark.parametrize(
-    "arguments, values",
+    "flags, values",
     [
-        (["--eval_data=dev.json"], ["--preset"]),
-        (["--preset={preset}"], ["--train_data", "--eval_data", "--predict_data"]),
-        (["--preset={preset}", "--predict_data=dev.json"], ["--predictions"]),
-        (["--preset={preset}", "--train_data=none.json"], ["none.json"]),
-        *(
-            (["--preset={preset}", *asked], ["trained head", "--train_data", "qa_outputs"])
-            for asked in [
-                ["--eval_data=dev.json"],
-                ["--predict_data=dev.json", "--predictions=answers.json"],
-                ["--export=answers"],
-            ]
-        ),
-        (["--preset={preset}", "--export=bad.json/answers"], ["bad.json/answers"]),
-        (["--preset={preset}", "--train_data=dev.json,other.jsonl"], ["dev.json", "other.jsonl"]),
-        (["--preset={preset}", "--train_data=bad.json"], ["bad.json, line 1"]),
-        (["--preset={preset}", "--train_data=dev.json", "--doc_stride=500"], ["doc_stride=500"]),
+        ([], ["--train_data", "--eval_data", "--predict_data"]),
+        (["--eval_data=dev.json", "--preset="], ["needs --preset"]),
+        (["--predict_data=dev.json", "--question=who"], [".txt", "dev.json"]),
+        (["--predict_data=story.txt"], ["--question", "story.txt"]),
+        (["--train_data=dev.json", "--question=who"], ["--predict_data"]),
+        (["--predict_data=story.txt", "--question= "], ["`--question` must be a question"]),
         (
-            ["--preset={preset}", "--train_data=dev.json", "--sequence_length=48"],
-            ["--sequence_length", "24", "48"],
+            ["--preset={trained}", "--predict_data=*.txt", "--question=who"],
+            ["blank.txt", "must have words"],
         ),
-        (
-            ["--preset={preset}", "--train_data=dev.json", "--batch_size=99999"],
-            ["--batch_size", "99"],
-        ),
-        (["--preset={preset}", "--train_data=misplaced.json", "--strict"], ["question 0", "'bob'"]),
-        (
-            ["--preset={preset}", "--train_data=broken.json"],
-            ["broken.json", "(id 5-0)", "lone surrogates"],
-        ),
+        (["--export=bad.json/answers"], ["bad.json/answers"]),
+        (["--export=answers"], ["trained head", "--train_data", "qa_outputs"]),
+        (["--train_data=dev.json,other.jsonl"], ["dev.json", "other.jsonl"]),
+        (["--train_data=dev.json", "--sequence_length=48"], ["--sequence_length", "24", "48"]),
+        (["--train_data=dev.json", "--batch_size=99999"], ["--batch_size", "99"]),
+        (["--train_data=misplaced.json", "--strict_answers"], ["question 0", "'bob'"]),
+        (["--preset={trained}", "--eval_data=open.json"], ["open.json", "must have `answers`"]),
     ],
 )
-def test_mistake_names_what_is_wrong(preset, tmp_path, capsys, monkeypatch, arguments, values):
+def test_invalid_inputs_are_named(preset, trained, tmp_path, capsys, monkeypatch, flags, values):
     monkeypatch.chdir(tmp_path)
     write_squad(tmp_path / "dev.json", 4, seed=5)
-    (tmp_path / "bad.json").write_text("{")
+    for name, text in [("bad.json", "{"), ("story.txt", "ann wrote it."), ("blank.txt", " \n")]:
+        (tmp_path / name).write_text(text)
     (tmp_path / "other.jsonl").write_text("")
-    content = json.loads((tmp_path / "dev.json").read_text())
+    content = files.read_json("dev.json")
     question = content["data"][0]["paragraphs"][0]["qas"][0]
     question["answers"] = [{"text": "bob", "answer_start": 700}]
-    (tmp_path / "misplaced.json").write_text(json.dumps(content))
-    question["question"] = "who \ud800"
-    (tmp_path / "broken.json").write_text(json.dumps(content))
-    arguments = [argument.format(preset=preset) for argument in arguments]
-    names = {argument.split("=")[0] for argument in arguments}
-    sizes = [size for size in SIZES if size.split("=")[0] not in names]
-    with pytest.raises(SystemExit) as error:
-        in_process("--task=question_answering", "--output=out", *sizes, *arguments)
-    check_mistake(error.value.code, capsys.readouterr().err, *values)
+    files.write_json("misplaced.json", content)
+    del question["answers"]
+    files.write_json("open.json", content)
+    flags = [flag.format(trained=trained[0] / "run") for flag in flags]
+    check_fails(capsys, [TASK, "--output=out", f"--preset={preset}", *SIZES, *flags], *values)
     assert not (tmp_path / "out").exists()

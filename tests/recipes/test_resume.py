@@ -1,22 +1,27 @@
-"""train.py --resume: runs that stop early, and mistakes with them."""
+"""train.py --resume: interrupted runs and errors."""
 
 import json
 import os
 import subprocess
 import sys
 
+import keras
+import numpy as np
 import pytest
 from forked import Forked
-from train_script import ROOT, check_alone, check_mistake, in_process
+from train_script import ROOT, check_fails, check_flags_only, run_in_process
+
+import keras_spanbert as ks
+from keras_spanbert import files
 
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
 TINY = [
     "--vocabulary_size=200", "--sequence_length=16", "--batch_size=4", "--size=tiny",
     "--dropout=0.1", "--steps=14", "--eval_every=4", "--eval_steps=2", "--checkpoint_every=3",
-    "--shuffle_blocks=8",
 ]  # fmt: skip
-# As `one_layer` and `untraced`.
+EVERY_50 = "--eval_every=50"
+# Same as the fixtures `one_layer` and `untraced`.
 TRAIN = """
 import keras
 from keras_spanbert import SpanBertBackbone
@@ -25,14 +30,34 @@ SpanBertBackbone.SIZES["tiny"].update(num_layers=1, num_heads=2, hidden_dim=16)
 keras.Model.run_eagerly = property(lambda self: True, lambda self, value: None)
 train()
 """
+# Dies at step 7, with a checkpoint of step 6, in the middle of an epoch.
+TRAIN_AND_DIE = """
+import os
+import keras
+from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint
+from keras_spanbert_commands import train
+if os.environ["KERAS_BACKEND"] == "tensorflow":
+    keras.Model.run_eagerly = property(lambda self: True, lambda self, value: None)
+end_step = TrainingCheckpoint.on_train_batch_end
+def die_at_step_7(self, batch, logs=None):
+    end_step(self, batch, logs)
+    if self.step == 7:
+        self.wait()
+        os._exit(9)
+TrainingCheckpoint.on_train_batch_end = die_at_step_7
+train()
+"""
 
 
 @pytest.fixture(scope="module")
 def finished(texts, tmp_path_factory):
-    """A run that was told to go on where another one was killed before it wrote its flags."""
+    """Starts with --resume in the folder of a run that was killed before writing its flags.
+
+    The run lowers --eval_every to its number of steps.
+    """
     output = tmp_path_factory.mktemp("finished") / "run"
     (output / "checkpoints").mkdir(parents=True)
-    in_process(f"--train_data={texts}", f"--output={output}", "--resume", *TINY)
+    run_in_process(f"--train_data={texts}", f"--output={output}", "--resume", *TINY, EVERY_50)
     return output
 
 
@@ -41,132 +66,172 @@ def newest(output):
     return max(steps)
 
 
-# That what is in a checkpoint is all that a run needs, runs/test_training_checkpoint.py and the
-# other recipes tell on each backend.
+# runs/test_training_checkpoint.py and the other recipes test on each backend that checkpoints are
+# complete.
 @pytest.mark.once
-def test_killed_runs_end_like_one_in_peace(texts, tmp_path, monkeypatch, capsys):
+def test_killed_runs_equal_an_uninterrupted_run(texts, tmp_path, monkeypatch, capsys):
     (tmp_path / "train.py").write_text(TRAIN)
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import resume
 
     monkeypatch.setattr(resume, "TRAIN", tmp_path / "train.py")
-    # Halfway through, and while a checkpoint is being written.
+    # Killed halfway, and while a checkpoint is being written.
     flags = ["--kills=2", "--seed=7", "--", f"--train_data={texts}", *TINY, "--steps=8"]
     monkeypatch.setattr(sys, "argv", ["resume.py", *flags])
     monkeypatch.setattr(subprocess, "Popen", Forked)
-    Forked([sys.executable, "-c", ""]).wait()  # The moment is by the time the first run takes.
+    # Starts the server, as the moment of the kill depends on the time of the first run.
+    Forked([sys.executable, "-c", ""]).wait()
     resume.main()
     out = capsys.readouterr().out
-    assert "killed 2 times" in out and "largest difference of history and weights: 0" in out
+    assert "killed 2 times" in out and "largest difference between histories and weights: 0" in out
 
 
-def test_run_that_was_killed_before_it_wrote_its_flags_starts_anew(finished):
+def test_run_killed_before_writing_its_flags_starts_again(finished):
     assert newest(finished) == 14
-    assert json.loads((finished / "metrics.json").read_text())["steps"] == 14
+    assert files.read_json(finished / "metrics.json")["steps"] == 14
 
 
-def test_finished_run_is_not_trained_again_and_answers_to_its_output_alone(finished, capsys):
+def test_finished_run_is_not_trained_again(finished, capsys):
     history = (finished / "history.csv").read_text()
-    in_process(f"--output={finished}", "--resume")
+    run_in_process(f"--output={finished}", "--resume")
     out = capsys.readouterr().out
-    assert "Going on from step 14" in out
+    assert "Continuing from step 14" in out
     assert not any(words in out for words in ["counting tokens", "and words", "vocabulary"])
     assert (finished / "history.csv").read_text() == history
     assert newest(finished) == 14
 
 
-@pytest.mark.once("torch")
-def test_a_number_of_steps_that_is_too_large_for_a_run_is_taken_again(texts, tmp_path, capsys):
-    flags = [f"--train_data={texts}", f"--output={tmp_path / 'run'}", "--resume", *TINY]
-    for _ in range(2):
-        in_process(*flags, "--eval_every=50")
-    assert "Going on from step 14" in capsys.readouterr().out
+# === Another backend ===
+
+
+@pytest.fixture(scope="module")
+def preset_run(texts, finished, tmp_path_factory):
+    """Flags of a run with the same random numbers on all backends, and its output."""
+    preset = tmp_path_factory.mktemp("preset_run") / "preset"
+    preprocessor = ks.SpanBertPretrainerPreprocessor.from_preset(str(finished))
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
+    backbone = ks.SpanBertBackbone(
+        preprocessor.tokenizer.vocabulary_size(), dropout=0.0, max_sequence_length=16, **sizes
+    )
+    ks.SpanBertPretrainer(backbone, preprocessor=preprocessor).save_to_preset(str(preset))
+    flags = [
+        f"--preset={preset}", f"--train_data={texts}", "--sequence_length=16", "--batch_size=4",
+        "--steps=14", "--eval_every=4", "--eval_steps=2", "--checkpoint_every=3",
+        "--learning_rate=1e-2",
+    ]  # fmt: skip
+    output = preset.parent / "uninterrupted"
+    run_in_process(f"--output={output}", *flags)
+    return flags, output
+
+
+@pytest.mark.parametrize("other", ["tensorflow", "jax", "torch"])
+def test_run_resumes_on_another_backend(other, preset_run, tmp_path):
+    if other == keras.backend.backend():
+        pytest.skip("same backend")
+    flags, uninterrupted = preset_run
+    began = subprocess.run(
+        [sys.executable, "-c", TRAIN_AND_DIE, f"--output={tmp_path / 'run'}", *flags],
+        env={**os.environ, "KERAS_BACKEND": other, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert began.returncode == 9, began.stderr
+    assert newest(tmp_path / "run") == 6
+    run_in_process("--resume", f"--output={tmp_path / 'run'}")
+    models = [ks.SpanBertPretrainer.from_preset(str(p)) for p in [uninterrupted, tmp_path / "run"]]
+    for mine, theirs in zip(*(model.weights for model in models), strict=True):
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(theirs), atol=1e-4
+        )
+    losses = [
+        files.read_json(p / "metrics.json")["mlm_cross_entropy"]
+        for p in [uninterrupted, tmp_path / "run"]
+    ]
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
 
 
 # === Mistakes ===
 
 
-def mistake(capsys, flags, *values):
-    with pytest.raises(SystemExit) as error:
-        in_process(*flags)
-    check_mistake(error.value.code, capsys.readouterr().err, *values)
+@pytest.mark.once
+def test_resume_needs_an_output(capsys):
+    check_fails(capsys, ["--resume"], "--resume", "--output")
 
 
 @pytest.mark.once
-def test_mistake_of_no_output_to_resume(capsys):
-    mistake(capsys, ["--resume"], "--resume", "--output")
+def test_folder_without_a_run_is_refused(tmp_path, capsys):
+    for output in [tmp_path, tmp_path / "typo"]:
+        check_fails(
+            capsys, ["--resume", f"--output={output}"], "which has no run", f"--output={output}"
+        )
+    assert not (tmp_path / "typo").exists()
+    check_flags_only("--resume", f"--output={tmp_path / 'new'}", "--steps=3")
 
 
 @pytest.mark.once
-def test_mistake_of_a_run_of_another_version(tmp_path, capsys):
+def test_run_of_another_version_is_refused(tmp_path, capsys):
     (tmp_path / "run.json").write_text(json.dumps({"versions": {"keras-spanbert": "0.0.9"}}))
     flags = [f"--output={tmp_path}", "--resume"]
-    mistake(capsys, flags, "of this version", "of version 0.0.9")
+    check_fails(capsys, flags, "of this version", "of version 0.0.9")
 
 
 @pytest.mark.once
-def test_mistake_of_another_flag_names_both_values(finished, capsys):
+def test_changed_flag_error_names_both_values(finished, capsys):
     resumed = [f"--output={finished}", "--resume"]
-    # What works instead.
-    values = [f"--preset={finished}", "--resume"]
+    # The suggested command works.
+    hint = f"--preset={finished}"
     for flag, difference in [
-        ("--batch_size=8", "--batch_size is 4, here 8"),
-        ("--steps=28", "--steps is 14, here 28"),
-        ("--train_data=README.md", "here ['README.md']"),
-        ("--task=prepare", "--task is 'pretrain', here 'prepare'"),
+        ("--batch_size=8", "--batch_size=8 with --resume"),
+        ("--train_data=README.md", "--train_data=['README.md'] with --resume"),
+        ("--task=prepare", "--task='prepare' with --resume"),
     ]:
-        mistake(capsys, [*resumed, flag], difference, *values)
+        check_fails(capsys, [*resumed, flag], difference, hint)
 
 
 @pytest.mark.once
-def test_flags_as_they_were_or_of_the_machine_are_taken(finished):
+def test_unchanged_and_machine_flags_are_accepted(finished):
     resumed = [f"--output={finished}", "--resume", "--batch_size=4", "--dropout=0.1"]
-    check_alone(*resumed, "--checkpoint_every=7", "--keep_checkpoints=1", "--distribution=none")
+    check_flags_only(
+        *resumed, "--checkpoint_every=7", "--keep_checkpoints=1", "--distribution=none", EVERY_50
+    )
+    check_flags_only(*resumed, "--eval_every=14")  # The value that the run used.
 
 
 @pytest.mark.once
-def test_run_without_a_preset_is_no_preset_of_another(tmp_path, capsys):
+def test_unfinished_run_is_not_a_preset(tmp_path, capsys):
     record = {"given": {"seed": 1}, "flags": {"seed": 1}, "versions": {}}
     (tmp_path / "run.json").write_text(json.dumps(record))
     flags = [f"--output={tmp_path}", "--resume", "--seed=2"]
-    mistake(capsys, flags, "--seed is 1, here 2", "another --output")
+    check_fails(capsys, flags, "--seed=2 with --resume", "where it is 1", "another --output")
 
 
 @pytest.mark.once
-def test_mistake_of_text_that_changed_names_the_file(finished, texts, capsys):
+def test_changed_text_is_named(finished, texts, capsys):
     path = texts.replace("*", "07")
     with open(path) as file:
         before = file.read()
     try:
         with open(path, "a") as file:
             file.write(" More.")
-        values = [path, f"{len(before)} bytes", f"{len(before) + 6} now", f"--preset={finished}"]
-        mistake(capsys, [f"--output={finished}", "--resume"], *values)
+        values = [f"{path}, which has changed", f"--preset={finished}"]
+        check_fails(capsys, [f"--output={finished}", "--resume"], *values)
     finally:
         with open(path, "w") as file:
             file.write(before)
 
 
 @pytest.mark.once
-def test_mistake_of_two_runs_in_one_output(finished, capsys):
+def test_two_runs_in_one_output_are_refused(finished, capsys):
     from keras_spanbert.files import lock
 
     with lock(str(finished / "checkpoints")):  # Released at the end.
         before = newest(finished)
-        mistake(capsys, [f"--output={finished}", "--resume"], "in use by another process")
+        check_fails(capsys, [f"--output={finished}", "--resume"], "in use by another process")
         assert newest(finished) == before
 
 
 @pytest.mark.once
-def test_mistake_of_a_learning_rate_that_diverges_names_step_batch_and_checkpoint(
-    texts, tmp_path, capsys
-):
-    with pytest.raises(SystemExit) as error:
-        in_process(
-            f"--train_data={texts}", f"--output={tmp_path / 'run'}", "--learning_rate=1e38",
-            "--clip_norm=0", *TINY,
-        )  # fmt: skip
-    err = capsys.readouterr().err
-    check_mistake(error.value.code, err, "must be finite", "step", "checkpoint")
-    if "batch" in err:
-        assert list((tmp_path / "run" / "checkpoints").glob("bad-batch-step-*.npz"))
+def test_divergence_error_names_step_and_checkpoint(texts, tmp_path, capsys):
+    flags = [f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY]
+    flags += ["--learning_rate=1e38", "--clip_norm=0"]
+    check_fails(capsys, flags, "must be finite", "step", "checkpoint")

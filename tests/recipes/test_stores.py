@@ -1,9 +1,8 @@
-"""train.py on a store: text, runs, presets, prepared shards, predictions and exports of s3://."""
+"""train.py with s3:// paths: text, runs, presets, prepared shards, predictions and exports."""
 
-import csv
 import glob
-import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -12,10 +11,10 @@ import h5py
 import numpy as np
 import pytest
 from forked import Forked
-from train_script import check_alone, check_mistake, in_process
+from train_script import check_error, check_flags_only, run_in_process
 
-from keras_spanbert import stores
-from keras_spanbert.stores import calls
+from keras_spanbert import files, stores
+from keras_spanbert.stores import fsspec_calls
 
 pytest_plugins = ["s3_server"]
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
@@ -23,9 +22,9 @@ pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 SHORT = ["--batch_size=4", "--size=tiny", "--steps=8", "--eval_every=4", "--eval_steps=2"]
 TINY = [
     "--vocabulary_size=200", "--sequence_length=16", "--dropout=0.1", "--checkpoint_every=2",
-    "--shuffle_blocks=8", *SHORT,
+    *SHORT,
 ]  # fmt: skip
-# As `one_layer`.
+# Same as the fixture `one_layer`.
 TRAIN = """
 from keras_spanbert import SpanBertBackbone
 from keras_spanbert_commands import train
@@ -41,7 +40,7 @@ def put_files(pattern, folder):
 
 
 def figures(folder):
-    """Weights, and what of the history is no time."""
+    """Returns the weights, and the history without times."""
     arrays = {}
 
     def add(name, item):
@@ -50,20 +49,17 @@ def figures(folder):
 
     with h5py.File(os.path.join(folder, "task.weights.h5")) as file:
         file.visititems(add)
-    with open(os.path.join(folder, "history.csv")) as file:
-        rows = [
-            {k: row[k] for k in row if "loss" in k or k == "step"} for row in csv.DictReader(file)
-        ]  # noqa: E501
-    return arrays, rows
+    rows = files.read_csv(os.path.join(folder, "history.csv"))
+    return arrays, [{k: row[k] for k in row if "loss" in k or k == "step"} for row in rows]
 
 
-def mistake(capsys, flags, *values):
+def check_fails(capsys, flags, *values):
     with pytest.raises(SystemExit) as error:
-        in_process(*flags)
-    check_mistake(error.value.code, capsys.readouterr().err, *values)
+        run_in_process(*flags)
+    check_error(error.value.code, capsys.readouterr().err, *values)
 
 
-def test_run_killed_within_a_checkpoint_goes_on_elsewhere(proxy, bucket, texts, tmp_path, capsys):
+def test_run_killed_during_a_checkpoint_resumes_elsewhere(proxy, bucket, texts, tmp_path, capsys):
     text = put_files(texts, f"{bucket}/texts")
     flags = [f"--train_data={text}/*.txt", f"--output={bucket}/run", *TINY]
     is_writing = threading.Event()
@@ -82,39 +78,37 @@ def test_run_killed_within_a_checkpoint_goes_on_elsewhere(proxy, bucket, texts, 
     proxy.fault = lambda request: None
     there = stores.names(f"{bucket}/run/checkpoints")
     assert "step-6/arrays.npz" in there and "step-6/SHA256SUMS" not in there
-    # As on a machine that has nothing of it.
-    in_process("--resume", f"--output={bucket}/run")
-    assert f"Going on from step 4 of {bucket}/run/checkpoints/step-4" in capsys.readouterr().out
-    in_process(f"--train_data={text}/*.txt", f"--output={tmp_path / 'peace'}", *TINY)
-    (arrays, rows), (theirs, their_rows) = map(
-        figures, [stores.local_copy(f"{bucket}/run", lambda n: "/" not in n), tmp_path / "peace"]
-    )
+    # Like on a machine without local files of the run.
+    run_in_process("--resume", f"--output={bucket}/run")
+    assert f"Continuing from step 4 of {bucket}/run/checkpoints/step-4" in capsys.readouterr().out
+    run_in_process(f"--train_data={text}/*.txt", f"--output={tmp_path / 'whole'}", *TINY)
+    arrays, rows = figures(stores.local_copy(f"{bucket}/run", lambda name: "/" not in name))
+    theirs, their_rows = figures(tmp_path / "whole")
     assert rows == their_rows and arrays.keys() == theirs.keys()
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], theirs[name])
-    names = {path.name for path in (tmp_path / "peace").iterdir()} - {".lock"}
+    names = {path.name for path in (tmp_path / "whole").iterdir()} - {".lock"}
     assert set(stores.entries(f"{bucket}/run")) == {*names, "SHA256SUMS"}
-    in_process("--resume", f"--output={bucket}/run")
-    assert "Going on from step 8" in capsys.readouterr().out
-    mistake(capsys, flags, "new or empty", f"{bucket}/run")
+    run_in_process("--resume", f"--output={bucket}/run")
+    assert "Continuing from step 8" in capsys.readouterr().out
+    check_fails(capsys, flags, "new or empty", f"{bucket}/run")
 
 
-def test_prepared_in_a_store_and_trained_on(bucket, texts, tmp_path, capsys):
-    pytest.importorskip("array_record")
+def test_training_on_a_corpus_prepared_in_a_store(bucket, texts, tmp_path, capsys):
     text = put_files(texts, f"{bucket}/texts")
-    in_process(
+    run_in_process(
         "--task=prepare", f"--train_data={text}/*.txt", f"--output={bucket}/prepared",
         "--sequence_length=16", "--vocabulary_size=200", "--held_out=0.2", "--shards=2",
     )  # fmt: skip
     assert "metrics.json" in stores.entries(f"{bucket}/prepared")
-    in_process(f"--train_data={bucket}/prepared", f"--output={tmp_path / 'run'}", *SHORT)
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["steps"] == 8
-    in_process("--resume", f"--output={tmp_path / 'run'}")
-    assert "Going on from step 8" in capsys.readouterr().out
+    run_in_process(f"--train_data={bucket}/prepared", f"--output={tmp_path / 'run'}", *SHORT)
+    assert files.read_json(tmp_path / "run" / "metrics.json")["steps"] == 8
+    run_in_process("--resume", f"--output={tmp_path / 'run'}")
+    assert "Continuing from step 8" in capsys.readouterr().out
 
 
 @pytest.mark.once("tensorflow")
-def test_fine_tuned_from_a_store_with_predictions_and_export(bucket, tmp_path):
+def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
     import squad_runs
     import tensorflow as tf
 
@@ -127,66 +121,72 @@ def test_fine_tuned_from_a_store_with_predictions_and_export(bucket, tmp_path):
         "--task=question_answering", f"--preset={bucket}/preset", *squad_runs.SIZES,
         f"--train_data={bucket}/train.json", f"--eval_data={bucket}/d*.json", "--epochs=1",
     ]  # fmt: skip
-    places = [f"--predictions={bucket}/answers.json", f"--export={bucket}/served"]
-    in_process(*flags, f"--predict_data={bucket}/dev.json", f"--output={bucket}/run", *places)
-    answers = json.loads(stores.open_binary(f"{bucket}/answers.json").read())
-    assert len(answers) == 4 and "answers.nbest.json" in stores.entries(bucket)
+    outputs = [f"--predictions={bucket}/answers.json", f"--export={bucket}/served"]
+    run_in_process(*flags, f"--predict_data={bucket}/dev.json", f"--output={bucket}/run", *outputs)
+    assert len(
+        files.read_json(f"{bucket}/answers.json")
+    ) == 4 and "answers.nbest.json" in stores.entries(bucket)
     served = tf.saved_model.load(stores.local_copy(f"{bucket}/served/1"))
     question, context = [tf.constant([text]) for text in ["who wrote it", "ann wrote it ."]]
     found = served.signatures["serving_default"](question=question, context=context)
     assert found["answer"].shape == [1]
-    # What was written can be taken up, and is not overwritten.
+    # The run can be resumed, and its files are not overwritten.
     evaluated = ["--task=question_answering", f"--preset={bucket}/run", *squad_runs.SIZES[3:]]
-    in_process(*evaluated, f"--eval_data={bucket}/dev.json", f"--output={bucket}/again")
-    scores = [
-        json.loads(stores.open_binary(f"{bucket}/{n}/metrics.json").read())
-        for n in ["run", "again"]
-    ]  # noqa: E501
-    assert scores[0]["f1"] == scores[1]["f1"]
+    run_in_process(*evaluated, f"--eval_data={bucket}/dev.json", f"--output={bucket}/again")
+    first, again = (files.read_json(f"{bucket}/{n}/metrics.json") for n in ["run", "again"])
+    assert first["f1"] == again["f1"]
     with pytest.raises(ValueError, match="must be a new file"):
-        check_alone(*evaluated, f"--predict_data={bucket}/dev.json", places[0])
+        check_flags_only(*evaluated, f"--predict_data={bucket}/dev.json", outputs[0])
 
 
 # === Mistakes and faults ===
 
 
-def test_places_are_checked_before_anything_is_read(proxy, bucket, tmp_path, texts):
+def test_paths_are_checked_before_reading(proxy, bucket, tmp_path, texts):
     text = put_files(texts, f"{bucket}/texts")
     stores.put_file(glob.glob(texts)[0], f"{bucket}/old/file")
     proxy.requests.clear()
-    seeds = ["--task=classification", f"--preset={texts[:-6]}", f"--eval_data={texts}", "--seeds=2"]
+    task = ["--task=classification", f"--preset={texts[:-6]}", f"--eval_data={texts}"]
     for flags, values in [
-        ([f"--output={bucket}/x", *seeds], ["on a local disk", f"{bucket}/x"]),
+        ([f"--output={bucket}/x", "--num_seeds=2", *task], ["on a local disk", f"{bucket}/x"]),
         ([f"--output={bucket}/old"], ["new or empty", f"{bucket}/old"]),
         (["--output=s3://no-such-bucket/run"], ["must be writable", "s3://no-such-bucket/run"]),
-        ([f"--output={bucket}/texts/run", f"--train_data={text}/**"], ["finds nothing"]),
+        ([f"--output={bucket}/texts/run", f"--train_data={text}/**"], ["must not match the files"]),
         ([f"--train_data={bucket}/none/*.txt"], ["no file matches", f"{bucket}/none"]),
         ([f"--preset={bucket}/none"], ["must be a preset", f"{bucket}/none"]),
         ([f"--vocabulary={bucket}/none"], ["must be a file", f"{bucket}/none"]),
-        (["--output=nowhere://b/run"], ["fsspec knows", "nowhere://b/run"]),
+        (["--output=nowhere://b/run"], ["fsspec supports", "nowhere://b/run"]),
         ([f"--output={bucket}/x", f"--export={bucket}/x/"], ["folder of its own"]),
     ]:
         with pytest.raises(ValueError) as error:
-            check_alone(f"--output={tmp_path / 'run'}", f"--train_data={texts}", *flags)
+            check_flags_only(f"--output={tmp_path / 'run'}", f"--train_data={texts}", *flags)
         for value in values:
             assert value in str(error.value)
     assert not [r for r in proxy.requests if r.startswith("GET") and ".txt" in r]
     proxy.fault = lambda request: "refuse" if request.startswith("PUT") else None
     with pytest.raises(ValueError, match=f"`--output` must be writable. Received: {bucket}/new"):
-        check_alone(f"--train_data={texts}", f"--output={bucket}/new")
+        check_flags_only(f"--train_data={texts}", f"--output={bucket}/new")
 
 
-@pytest.mark.parametrize("method, name", [("GET", "/texts/"), ("PUT", "step-4"), ("PUT", "csv")])
-def test_store_that_stays_down_ends_the_run_in_one_line(
-    proxy, bucket, texts, capsys, monkeypatch, method, name
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ("GET .*[.]txt", "/texts/"),
+        ("PUT .*step-4", "last good checkpoint is"),
+        ("PUT .*csv", "last good checkpoint is"),
+    ],
+)
+def test_unavailable_store_is_a_one_line_error(
+    proxy, bucket, texts, capsys, monkeypatch, request_, message
 ):
-    monkeypatch.setattr(calls, "_ATTEMPTS", 2)
+    monkeypatch.setattr(fsspec_calls, "_ATTEMPTS", 2)
     text = put_files(texts, f"{bucket}/texts")
 
     def fault(request):
         has_begun = any("step-2/SHA256SUMS" in earlier for earlier in proxy.requests)
-        return "error" if has_begun and request.startswith(method) and name in request else None
+        is_due = has_begun or request.startswith("GET")
+        return "error" if is_due and re.match(request_, request) else None
 
     proxy.fault = fault
     flags = [f"--train_data={text}/*.txt", f"--output={bucket}/run", *TINY, "--steps=2000"]
-    mistake(capsys, flags, "The store failed 2 times", name, "last good checkpoint", "step-")
+    check_fails(capsys, flags, "The store failed 2 times", message)

@@ -1,21 +1,21 @@
-"""`train.py --task=token_classification` as its users run it."""
+"""Runs of `train.py --task=token_classification`."""
 
-import csv
 import json
 
 import pytest
-import tensorflow as tf
-from tiny_tagger import LABELS, build, examples
-from train_script import check_mistake, in_process, printed
+from tiny_tagger import LABELS, VOCABULARY, build, examples
+from train_script import check_fails, run_and_capture, run_in_process, save_encoder
 
 import keras_spanbert as ks
+from keras_spanbert import files
 from keras_spanbert.data import conll
 
+TASK = "--task=token_classification"
 SIZES = ["--batch_size=16", "--sequence_length=16"]
 
 
 def write_conll(path, count, seed):
-    """Sentences in columns: word, its number, tag."""
+    """Writes sentences with the columns word, number and tag."""
     lines = []
     for example in examples(count, seed):
         rows = zip(example["words"], example["tags"])
@@ -27,14 +27,7 @@ def write_conll(path, count, seed):
 
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
-    """An encoder with a vocabulary, and no head."""
-    folder = tmp_path_factory.mktemp("preset") / "preset"
-    model = build()
-    ks.SpanBertPretrainer(
-        model.backbone,
-        ks.SpanBertPretrainerPreprocessor(model.preprocessor.tokenizer, sequence_length=16),
-    ).save_to_preset(folder)
-    return folder
+    return save_encoder(tmp_path_factory.mktemp("preset") / "preset", build().backbone, VOCABULARY)
 
 
 @pytest.fixture(scope="module")
@@ -42,180 +35,134 @@ def trained(preset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     write_conll(folder / "train.conll", 200, seed=1)
     write_conll(folder / "dev.conll", 40, seed=2)
-    out, err = printed(
-        "--task=token_classification", f"--preset={preset}", f"--output={folder / 'run'}",
+    out, _ = run_and_capture(
+        TASK, f"--preset={preset}", f"--output={folder / 'run'}",
         f"--train_data={folder / 'train.conll'}", f"--eval_data={folder / 'dev.conll'}",
         f"--predict_data={folder / 'dev.conll'}", f"--predictions={folder / 'tags.conll'}",
         "--epochs=6", "--learning_rate=2e-2", *SIZES,
     )  # fmt: skip
-    return folder, out, err
+    return folder, out
 
 
-def again(folder, output, *flags):
-    """What the preset that was trained gives."""
-    in_process(
-        "--task=token_classification", f"--preset={folder / 'run'}", f"--output={output}", *flags
-    )
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.once
-def test_run_learns_and_its_files_agree(trained):
-    folder, out, err = trained
-    assert "no weights for the head of SpanBertTokenClassifier, which starts fresh" in err
+def test_run_learns_and_writes_consistent_files(trained):
+    folder, out = trained
+    head = "the head of SpanBertTokenClassifier"
+    assert f"no weights for {head}, which starts from random weights" in out
     assert "5 labels: O, B-person, I-person, B-place, I-place" in out
-    final = json.loads((folder / "run" / "metrics.json").read_text())
+    final = files.read_json(folder / "run" / "metrics.json")
     gold = [example["tags"] for example in conll.read(folder / "dev.conll")]
     predicted = [example["tags"] for example in conll.read(folder / "tags.conll", convert=False)]
     scores = ks.metrics.entities(gold, predicted, strict=True)
     assert scores["f1"] > 90.0 and scores["f1"] == final["f1"]
     assert scores["by_type"]["person"]["recall"] == final["person_recall"]
     assert f"F1 {final['f1']:.2f}, accuracy {final['accuracy']:.2f}, on 40 examples" in out
-    with open(folder / "run" / "history.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = files.read_csv(folder / "run" / "history.csv")
     assert max(float(row["f1"]) for row in rows) == pytest.approx(final["f1"])
     model = ks.SpanBertTokenClassifier.from_preset(folder / "run")
     assert model.labels == LABELS and model.preprocessor.sequence_length == 16
 
 
-@pytest.mark.once
-def test_texts_have_entities_on_their_lines(trained, tmp_path, capsys):
-    folder, *_ = trained
-    (tmp_path / "a.txt").write_text("annie met bob.\n\nold rome, new york\n")
-    again(
-        folder, tmp_path / "run", f"--predict_data={tmp_path / 'a.txt'}",
-        f"--predictions={tmp_path / 'found.jsonl'}",
-    )  # fmt: skip
-    assert "Wrote 4 entities of 2 texts" in capsys.readouterr().out
-    rows = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
-    assert [(row["line"], row["text"]) for row in rows] == [
-        (1, "annie met bob."),
-        (3, "old rome, new york"),
-    ]
-    assert [entity["text"] for entity in rows[1]["entities"]] == ["rome", "new york"]
-
-
-@pytest.mark.once("tensorflow")
-def test_exported_model_gives_the_entities(preset, tmp_path):
-    train = write_conll(tmp_path / "train.conll", 200, seed=1)
-    (tmp_path / "a.txt").write_text("annie met bob.\n\nold rome, new york\n")
-    in_process(
-        "--task=token_classification", f"--preset={preset}", f"--output={tmp_path / 'run'}",
-        f"--train_data={train}", f"--predict_data={tmp_path / 'a.txt'}",
-        f"--predictions={tmp_path / 'found.jsonl'}", f"--export={tmp_path / 'served'}",
-        "--steps=40", "--learning_rate=2e-2", *SIZES,
-    )  # fmt: skip
-    rows = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
-    assert all(row["entities"] for row in rows)
-    served = tf.saved_model.load(str(tmp_path / "served" / "1")).signatures["serving_default"]
-    found = served(text=tf.constant([row["text"] for row in rows]))
-    for name in ["start", "end"]:
-        expected = [[entity[name] for entity in row["entities"]] for row in rows]
-        assert found[name].numpy().tolist() == expected
+@pytest.fixture
+def again(trained, tmp_path, monkeypatch):
+    """Runs the trained preset with flags, in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *flags: run_in_process(TASK, f"--preset={trained[0] / 'run'}", *flags)
 
 
 @pytest.mark.once
-def test_words_with_tags_in_a_txt_are_no_texts(trained, tmp_path, capsys):
-    folder, *_ = trained
+def test_tagged_words_in_txt_files_are_recognized(again, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("annie\tB-person\nmet\tO\nbob\tO\n\nrome\tO\n")
-    predict = [f"--predict_data={tmp_path / '*.txt'}", f"--predictions={tmp_path / 'b.jsonl'}"]
-    again(folder, tmp_path / "run", *predict)
+    again("--predict_data=*.txt", "--predictions=b.jsonl")
     assert "Wrote the tags of 2 sentences" in capsys.readouterr().out
-    rows = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
-    assert rows == [
+    assert read_lines(tmp_path / "b.jsonl") == [
         {"words": ["annie", "met", "bob"], "tags": ["B-person", "O", "B-person"]},
         {"words": ["rome"], "tags": ["B-place"]},
     ]
-    (tmp_path / "b.jsonl").unlink()
-    (tmp_path / "c.txt").write_text("annie met bob.\nold rome\n")
-    with pytest.raises(SystemExit) as stop:
-        again(folder, tmp_path / "mixed", *predict)
-    mistake = [f"{tmp_path / 'c.txt'}, line 1", "in .txt with --predictions in .jsonl"]
-    check_mistake(stop.value.code, capsys.readouterr().err, *mistake)
 
 
 @pytest.mark.once
-def test_words_and_texts_in_tables(trained, tmp_path, capsys):
-    folder, *_ = trained
+def test_words_and_texts_in_tables(again, tmp_path):
     rows = [{"tokens": x["words"], "ner": x["tags"], "key": "k"} for x in examples(4, seed=5)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    columns = ["--words_column=tokens", "--label_column=ner"]
+    files.write_json_lines("a.jsonl", rows)
     again(
-        folder, tmp_path / "run", f"--eval_data={tmp_path / 'a.jsonl'}", *columns,
-        f"--predict_data={tmp_path / 'a.jsonl'}", f"--predictions={tmp_path / 'b.csv'}",
+        "--eval_data=a.jsonl", "--words_column=tokens", "--label_column=ner",
+        "--predict_data=a.jsonl", "--predictions=b.csv", "--output=run",
     )  # fmt: skip
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["total"] == 4
-    with open(tmp_path / "b.csv", newline="") as file:
-        found = list(csv.DictReader(file))
+    assert files.read_json("run/metrics.json")["total"] == 4
+    found = files.read_csv("b.csv")
     assert [row["words"].split() for row in found] == [row["tokens"] for row in rows]
     assert all(len(row["tags"].split()) == len(row["words"].split()) for row in found)
     (tmp_path / "texts.csv").write_text('mail,body\nm1,"annie, met"\nm2,rome\n')
     again(
-        folder, tmp_path / "texts", f"--predict_data={tmp_path / 'texts.csv'}",
-        f"--predictions={tmp_path / 'c.jsonl'}", "--text_column=body", "--id_column=mail",
+        "--predict_data=texts.csv", "--predictions=c.jsonl", "--text_column=body",
+        "--id_column=mail",
     )  # fmt: skip
-    found = [json.loads(line) for line in (tmp_path / "c.jsonl").read_text().splitlines()]
+    found = read_lines(tmp_path / "c.jsonl")
     assert [row["id"] for row in found] == ["m1", "m2"]
     assert [row["entities"][0]["text"] for row in found] == ["annie", "rome"]
 
 
 @pytest.mark.once
-def test_entities_that_were_found_are_data_to_train_on(trained, preset, tmp_path, capsys):
-    folder, *_ = trained
-    (tmp_path / "a.txt").write_text("annie met bob in new york.\nold rome\n" * 8)
-    found, column = tmp_path / "found.jsonl", "--text_column=text"
-    again(
-        folder, tmp_path / "run", f"--predict_data={tmp_path / 'a.txt'}", f"--predictions={found}"
-    )
-    in_process(
-        "--task=token_classification", f"--preset={preset}", f"--output={tmp_path / 'more'}",
-        f"--train_data={found}", f"--eval_data={found}", column, "--steps=2", *SIZES,
-    )  # fmt: skip
+def test_predicted_entities_of_lines_can_be_trained_on(again, preset, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("annie met bob.\n\nold rome, new york\n" * 8)
+    again("--predict_data=a.txt", "--predictions=found.jsonl")
+    assert "Wrote 32 entities of 16 texts" in capsys.readouterr().out
+    rows = read_lines(tmp_path / "found.jsonl")
+    assert [row["line"] for row in rows[:3]] == [1, 3, 4]
+    assert [entity["text"] for entity in rows[1]["entities"]] == ["rome", "new york"]
+    found = ["--train_data=found.jsonl", "--eval_data=found.jsonl", "--text_column=text"]
+    run_in_process(TASK, f"--preset={preset}", "--output=more", *found, "--steps=2", *SIZES)
     assert "5 labels: O, B-person, I-person, B-place, I-place" in capsys.readouterr().out
-    again(folder, tmp_path / "scores", f"--eval_data={found}", column)
-    assert json.loads((tmp_path / "scores" / "metrics.json").read_text())["f1"] == 100.0
-    found.write_text(found.read_text().replace("person", "group"))
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        again(folder, tmp_path / "other", f"--eval_data={found}", column)
-    values = ["found.jsonl, line 1", "have a label of person, place", "'group'"]
-    check_mistake(stop.value.code, capsys.readouterr().err, *values)
+    again(*found[1:], "--output=scores")
+    assert files.read_json("scores/metrics.json")["f1"] == 100.0
 
 
 @pytest.mark.once
-def test_labels_of_no_entities(preset, tmp_path, capsys):
+def test_other_labels(preset, tmp_path, capsys):
     rows = ["bob\tNN\nmet\tVB\n\n", "ann\tNN\nlives\tVB\nin\tIN\n\n"] * 8
     (tmp_path / "a.txt").write_text("".join(rows))
-    in_process(
-        "--task=token_classification", f"--preset={preset}", f"--output={tmp_path / 'run'}",
+    run_in_process(
+        TASK, f"--preset={preset}", f"--output={tmp_path / 'run'}",
         f"--train_data={tmp_path / 'a.txt'}", f"--eval_data={tmp_path / 'a.txt'}",
         f"--predict_data={tmp_path / 'a.txt'}", f"--predictions={tmp_path / 'tags.txt'}",
-        "--noentities", "--steps=2", *SIZES,
+        "--labels_are_entities=false", "--steps=2", *SIZES,
     )  # fmt: skip
     assert "3 labels: IN, NN, VB" in capsys.readouterr().out
-    final = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    final = files.read_json(tmp_path / "run" / "metrics.json")
     found = [line.split("\t") for line in (tmp_path / "tags.txt").read_text().split("\n") if line]
     right = sum(gold == tag for _, gold, tag in found)
     assert final["accuracy"] == pytest.approx(100.0 * right / len(found)) and "f1" not in final
 
 
+# === Mistakes ===
+
+
+# tests/data/test_conll.py and test_columns.py test more errors in files.
 @pytest.mark.once
 @pytest.mark.parametrize(
     "text, flags, values",
     [
-        ("bob\tB-group\n", [], ["a.conll, line 1", "one of person, place", "B-group"]),
-        ("bob\tgroup\n", [], ["a.conll, line 1", "must be O, or B-", "group"]),
-        ("bob\n", [], ["a.conll, line 1", "word and its tag"]),
-        ("bob\tO\n", ["--label_column=7"], ["a.conll, line 1", "(--label_column)", "=7"]),
-        ("\n", [], ["a.conll", "must hold sentences"]),
-        ("annie met bob.\n", [], ["a.conll, line 1", ".jsonl files with --text_column"]),
+        ("bob\tB-x\n", ["--eval_data=a.conll"], ["a.conll, line 1", "one of person, place", "B-x"]),
+        ("bob\tO\n", ["--eval_data=a.conll", "--label_column=7"], ["(--label_column)", "=7"]),
+        ("annie met bob.\n", ["--eval_data=a.conll"], [".jsonl files with --text_column"]),
+        ("annie met.\n", ["--predict_data=*.txt", "--predictions=b.jsonl"], ["a.txt, line 1"]),
+        ("bob\tO\n", ["--preset={preset}", "--train_data=a.conll"], ["two or more", "only O"]),
     ],
 )
-def test_mistakes_in_files_are_told(trained, tmp_path, capsys, text, flags, values):
-    folder, *_ = trained
-    (tmp_path / "a.conll").write_text(text)
-    with pytest.raises(SystemExit) as stop:
-        again(folder, tmp_path / "run", f"--eval_data={tmp_path / 'a.conll'}", *flags)
-    check_mistake(stop.value.code, capsys.readouterr().err, *values)
+def test_invalid_files_are_named(
+    trained, preset, tmp_path, capsys, monkeypatch, text, flags, values
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ["a.conll", "a.txt"]:
+        (tmp_path / name).write_text(text)
+    (tmp_path / "tagged.txt").write_text("annie\tB-person\n")
+    flags = [flag.format(preset=preset) for flag in flags]
+    check_fails(capsys, [TASK, f"--preset={trained[0] / 'run'}", "--output=run", *flags], *values)
     assert not (tmp_path / "run").exists()
 
 
@@ -223,28 +170,14 @@ def test_mistakes_in_files_are_told(trained, tmp_path, capsys, text, flags, valu
 @pytest.mark.parametrize(
     "flags, values",
     [
-        (["--train_data={file}", "--benchmark=swag"], ["none with --task=token_classification"]),
-        (["--train_data={file}", "--label_column=tag"], ["--label_column", "a number", "tag"]),
-        (["--predict_data={file}", "--predictions={folder}/b.json"], [".conll, .txt", ".jsonl"]),
-        (["--predict_data={file}"], ["--predict_data and --predictions go together"]),
+        (["--train_data=a.conll", "--benchmark=swag"], ["`--benchmark` must be left out with"]),
+        (["--train_data=a.conll", "--label_column=tag"], ["a column number", "tag"]),
+        (["--predict_data=a.conll"], ["--predict_data and --predictions must be given together"]),
     ],
 )
-def test_mistakes_in_flags_are_told_before_anything_is_read(
-    preset, tmp_path, capsys, flags, values
+def test_invalid_flags_are_reported_before_reading(
+    preset, tmp_path, capsys, monkeypatch, flags, values
 ):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "a.conll").write_bytes(b"\xff")
-    flags = [flag.format(file=tmp_path / "a.conll", folder=tmp_path) for flag in flags]
-    with pytest.raises(SystemExit) as stop:
-        again(preset.parent, tmp_path / "run", f"--preset={preset}", *flags)
-    check_mistake(stop.value.code, capsys.readouterr().err, *values)
-
-
-@pytest.mark.once
-def test_tags_of_one_kind_alone_are_told(preset, tmp_path, capsys):
-    (tmp_path / "a.conll").write_text("bob\tO\n")
-    with pytest.raises(SystemExit) as stop:
-        again(
-            preset.parent, tmp_path / "run", f"--preset={preset}",
-            f"--train_data={tmp_path / 'a.conll'}",
-        )  # fmt: skip
-    check_mistake(stop.value.code, capsys.readouterr().err, "two labels or more", "O alone")
+    check_fails(capsys, [TASK, f"--preset={preset}", *flags], *values)

@@ -1,4 +1,4 @@
-"""What a step costs."""
+"""The cost of a step."""
 
 import time
 
@@ -10,40 +10,30 @@ import keras_spanbert as ks
 from keras_spanbert.runs import cost
 
 
-def test_flops_are_those_counted_by_hand():
+def test_flops_counted_by_hand():
     backbone = ks.SpanBertBackbone(
         vocabulary_size=11, num_layers=2, num_heads=1, hidden_dim=3, intermediate_dim=5
     )
-    # A token and layer: queries, keys, values, output 4 x 2 x 3 x 3, network 2 x 2 x 3 x 5,
-    # scores and their use 2 x 2 x 7 x 3.
+    # Per token and layer: queries, keys, values, output 4 x 2 x 3 x 3, network 2 x 2 x 3 x 5,
+    # attention scores and weighted sum 2 x 2 x 7 x 3.
     layers = 2 * 7 * 2 * (72 + 60 + 84)
     assert cost.step_flops(backbone, 2, 7) == 3 * layers
-    # A masked token: MLM 2 x 3 x 3, SBO 2 x 10 x 3 + 2 x 3 x 3, two products with V 2 x 3 x 11.
+    # Per masked token: MLM 2 x 3 x 3, SBO 2 x 10 x 3 + 2 x 3 x 3, two products with V 2 x 3 x 11.
     heads = 2 * 4 * (18 + 60 + 18 + 2 * 66)
     pretrainer = ks.SpanBertPretrainer(backbone, position_dim=4)
     assert cost.step_flops(pretrainer, 2, 7, 4) == 3 * (layers + heads)
 
 
-def test_flops_of_base_are_those_of_its_matrices():
-    sizes = ks.SpanBertBackbone.SIZES["tiny"]
-    backbone = ks.SpanBertBackbone(vocabulary_size=50, **sizes)
-    kernels = [v for v in backbone.trainable_variables if v.path.endswith("kernel")]
-    assert len(kernels) == 2 * 6
-    matrices = sum(int(np.prod(v.shape)) for v in kernels)
-    attention = 2 * 4 * 32 * sizes["hidden_dim"]
-    assert cost.step_flops(backbone, 1, 32) == 3 * 32 * (2 * matrices + attention)
-
-
-def test_matrix_rate_is_one_of_a_machine():
+def test_matrix_rate_is_plausible():
     assert 1e9 < cost.matrix_rate(repeats=1) < 1e16
 
 
-def test_peak_memory_grows_with_what_is_held():
+def test_peak_memory_grows_with_allocations():
     before = cost.peak_memory()
     if cost.has_accelerator():
         x = keras.ops.ones((64, 1 << 20))
     else:
-        # More than the process ever held.
+        # More than the previous peak.
         x = np.ones(before // 8 + (64 << 17))
     assert cost.peak_memory() >= before + (32 << 20)
     del x
@@ -51,7 +41,7 @@ def test_peak_memory_grows_with_what_is_held():
 
 @pytest.mark.once
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
-def test_waiting_is_what_the_data_takes(seconds):
+def test_waiting_measures_slow_data(seconds):
     import tensorflow as tf
 
     def slowly():
@@ -67,26 +57,7 @@ def test_waiting_is_what_the_data_takes(seconds):
 
 
 @pytest.mark.once
-def test_prefetched_data_is_not_waited_for():
-    import tensorflow as tf
-
-    def slowly():
-        for i in range(10):
-            time.sleep(0.02)
-            yield i
-
-    spec = tf.TensorSpec([], tf.int64)
-    dataset = tf.data.Dataset.from_generator(slowly, output_signature=spec).prefetch(4)
-    wait = cost.InputWait()
-    started = time.perf_counter()
-    for _ in wait.timed(dataset):
-        time.sleep(0.06)
-    # All but the first element are there already.
-    assert wait.seconds() < 0.5 * (time.perf_counter() - started)
-
-
-@pytest.mark.once
-def test_timed_dataset_keeps_elements_and_their_number():
+def test_timed_dataset_keeps_elements_and_cardinality():
     import tensorflow as tf
 
     dataset = tf.data.Dataset.from_tensor_slices(
@@ -98,7 +69,7 @@ def test_timed_dataset_keeps_elements_and_their_number():
         np.testing.assert_array_equal(mine[0]["a"], theirs[0]["a"])
 
 
-def test_figures_of_steps():
+def test_step_figures():
     step_cost = cost.StepCost(flops=5e9)
     started = time.perf_counter()
     since = step_cost.now()
@@ -106,13 +77,13 @@ def test_figures_of_steps():
     figures = step_cost.figures(since, steps=2)
     seconds = time.perf_counter() - started
     assert 50 <= figures["step_ms"] <= 500 * seconds * 1.001
-    # 1e10 FLOPs in a tenth of a second or somewhat more.
+    # 1e10 FLOPs in slightly more than a tenth of a second.
     assert 0.01 / seconds * 0.99 <= figures["tflops_per_second"] <= 0.1 * 1.01
     assert figures["peak_gb"] > 0.01 and "waiting_ms" not in figures
 
 
 @pytest.mark.once
-def test_figures_keep_four_digits_of_a_model_of_any_size():
+def test_figures_have_four_digits_for_any_size():
     class Moment(cost.StepCost):
         def now(self):
             return 2.0, 0.0

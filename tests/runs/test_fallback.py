@@ -3,35 +3,51 @@ import functools
 import keras
 import pytest
 
-from keras_spanbert.runs import fallback
+from keras_spanbert.runs import cost, fallback
 
 BACKEND = keras.backend.backend()
 
 
-@pytest.mark.parametrize("name", ["float32", "mixed_bfloat16", "mixed_float16"])
-def test_dtypes_that_each_backend_has(name, caplog):
-    assert fallback.dtype_policy(name) == name
+@pytest.fixture
+def rates(monkeypatch):
+    """Rates of matrix products by dtype. By default, 16-bit products are faster."""
+    rates = {"bfloat16": 2.0, "float16": 2.0, "float32": 1.0}
+    monkeypatch.setattr(cost, "matrix_rate", lambda dtype, side: rates[dtype])
+    return rates
+
+
+@pytest.mark.parametrize("name", ["float32", "mixed_bfloat16"])
+def test_supported_dtypes(name, rates, caplog):
+    may_be_slow = BACKEND == "jax"  # It always is on CPUs.
+    assert fallback.dtype_policy(name, may_be_slow) == name
     assert not caplog.records
 
 
-def test_float64_is_not_computed_in_less_unnoticed(caplog):
-    found = fallback.dtype_policy("float64")
-    if BACKEND == "jax":  # Which makes float32 of it.
-        assert found == "float32"
-        [record] = caplog.records
-        assert "float64" in record.getMessage() and "float32" in record.getMessage()
-    else:
+@pytest.mark.parametrize("name", ["mixed_float16", "bfloat16"])
+def test_cpu_that_is_slow_in_sixteen_bits_uses_float32(name, rates, monkeypatch, caplog):
+    if BACKEND != "jax":
+        rates.update(bfloat16=0.4, float16=0.4)
+    assert fallback.dtype_policy(name) == "float32"
+    message = caplog.records[-1].getMessage()
+    assert message.startswith(f"With {BACKEND}, dtype policy=mixed_")
+    assert message.endswith("is not faster than float32 on this CPU. Using float32 instead")
+    monkeypatch.setattr(cost, "has_accelerator", lambda: True)
+    assert fallback.dtype_policy("mixed_bfloat16") == "mixed_bfloat16"
+
+
+@pytest.mark.parametrize("name", ["float64", "float8_from_float32"])
+def test_unsupported_dtype_falls_back_to_float32_with_a_warning(name, caplog):
+    found = fallback.dtype_policy(name)
+    if name == "float64" and BACKEND != "jax":  # JAX converts it to float32.
         assert found == "float64" and not caplog.records
-
-
-def test_dtype_that_layers_refuse_gives_way_to_float32_with_one_warning(caplog):
-    assert fallback.dtype_policy("float8_from_float32") == "float32"
+        return
+    assert found == "float32"
     [record] = caplog.records
-    assert "float8_from_float32" in record.getMessage() and BACKEND in record.getMessage()
+    assert name in record.getMessage() and BACKEND in record.getMessage()
 
 
-def test_weights_of_16_bits_give_way_to_a_mixed_policy_with_one_warning(caplog):
-    assert fallback.dtype_policy("bfloat16") == "mixed_bfloat16"
+def test_sixteen_bit_weights_fall_back_to_mixed_policy(rates, caplog):
+    assert fallback.dtype_policy("bfloat16", may_be_slow=True) == "mixed_bfloat16"
     [record] = caplog.records
     assert "mixed_bfloat16" in record.getMessage()
 
@@ -41,7 +57,7 @@ def test_unknown_dtype_is_an_error():
         fallback.dtype_policy("float23")
 
 
-def test_what_fails_in_float32_too_is_not_for_the_dtype(monkeypatch):
+def test_other_errors_are_not_caught(monkeypatch):
     def out_of_memory(*args, **kwargs):
         raise RuntimeError("out of memory")
 
@@ -51,14 +67,14 @@ def test_what_fails_in_float32_too_is_not_for_the_dtype(monkeypatch):
         fallback.dtype_policy("mixed_bfloat16")
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="the others bring their compilers")
-def test_without_a_compiler_steps_are_not_compiled(monkeypatch, caplog):
+@pytest.mark.skipif(BACKEND != "torch", reason="specific to PyTorch")
+def test_steps_are_not_compiled_without_a_compiler(monkeypatch, caplog):
     import torch
 
     def no_compiler(function):
         raise RuntimeError
 
-    # Its own compiler takes a C++ compiler and 20 s.
+    # The default compiler needs a C++ compiler and 20 s.
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     assert fallback.jit_compile(True) is True
     monkeypatch.setattr(torch, "compile", no_compiler)

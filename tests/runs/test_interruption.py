@@ -1,4 +1,4 @@
-"""Signals while a model trains."""
+"""Signals during training."""
 
 import gc
 import os
@@ -15,7 +15,7 @@ from keras_spanbert.runs.interruption import Interruption
 
 
 class Interrupter(keras.callbacks.Callback):
-    """Sends a signal when a method of this name is called for the second time."""
+    """Sends a signal when a method with this name is called for the second time."""
 
     def __init__(self, method, number=signal.SIGINT):
         super().__init__()
@@ -47,11 +47,13 @@ def model():
 X, Y = np.ones((40, 4), "float32"), np.ones((40, 1), "float32")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("method", ["on_train_batch_begin", "on_train_batch_end"])
-def test_fit_ends_with_the_step_and_its_weights_are_usable(model, method, number):
+@pytest.mark.parametrize(
+    ("method", "number"),
+    [("on_train_batch_begin", signal.SIGINT), ("on_train_batch_end", signal.SIGTERM)],
+)
+def test_fit_ends_after_the_step_with_usable_weights(model, method, number):
     before = model.get_weights()
-    # The last callback: the signal comes where the step is under way.
+    # As the last callback, it sends the signal during the step.
     with Interruption() as interruption:
         model.fit(
             X, Y, 4, epochs=5, callbacks=[interruption, Interrupter(method, number)], verbose=0
@@ -62,48 +64,38 @@ def test_fit_ends_with_the_step_and_its_weights_are_usable(model, method, number
     assert signal.getsignal(number) == signal.SIG_IGN
 
 
-@pytest.mark.parametrize("method", ["on_test_batch_begin", "on_test_batch_end"])
-def test_evaluation_ends_and_the_weights_are_as_before(model, method):
+def test_evaluation_ends_and_weights_are_unchanged(model):
     before = model.get_weights()
     with Interruption() as interruption:
-        model.evaluate(X, Y, 4, callbacks=[interruption, Interrupter(method)], verbose=0)
+        interrupter = Interrupter("on_test_batch_begin")
+        model.evaluate(X, Y, 4, callbacks=[interruption, interrupter], verbose=0)
     assert interruption.signal == signal.SIGINT
     np.testing.assert_array_equal(model.get_weights()[0], before[0])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_behind_an_epochs_last_step_waits_for_evaluation_and_callbacks(model, number):
+def test_signal_after_the_last_step_of_an_epoch_waits_for_callbacks(model):
     done = []
 
     class Score(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             if batch == 9:
-                os.kill(os.getpid(), number)
+                os.kill(os.getpid(), signal.SIGTERM)
 
         def on_epoch_end(self, epoch, logs=None):
             self.model.predict_on_batch(X[:4])
             done.append(sorted(logs))
 
     with Interruption() as interruption:
-        model.fit(
-            X,
-            Y,
-            4,
-            epochs=5,
-            validation_data=(X, Y),
-            callbacks=[Score(), interruption],
-            verbose=0,
-        )
-    assert interruption.signal == number
+        callbacks = [Score(), interruption]
+        model.fit(X, Y, 4, epochs=5, validation_data=(X, Y), callbacks=callbacks, verbose=0)
+    assert interruption.signal == signal.SIGTERM
     assert done == [["loss", "val_loss"]] and int(model.optimizer.iterations) == 10
     assert np.isfinite(model.get_weights()[0]).all()
 
 
-def test_signal_within_a_callback_of_the_garbage_collector_ends_at_the_next_step(
-    model, monkeypatch
-):
-    """Python swallows what is raised there, and tells of it."""
-    told = []
+def test_signal_during_garbage_collection_ends_at_the_next_step(model, monkeypatch):
+    """Python ignores exceptions raised here, with a message."""
+    ignored = []
 
     class Collect(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
@@ -114,7 +106,7 @@ def test_signal_within_a_callback_of_the_garbage_collector_ends_at_the_next_step
         gc.callbacks.remove(send)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(sys, "unraisablehook", lambda swallowed: told.append(swallowed.exc_type))
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: ignored.append(error.exc_type))
     gc.disable()
     gc.callbacks.append(send)
     try:
@@ -125,7 +117,7 @@ def test_signal_within_a_callback_of_the_garbage_collector_ends_at_the_next_step
     finally:
         gc.enable()
     assert interruption.signal == signal.SIGTERM and int(model.optimizer.iterations) == 4
-    assert told == [ZeroDivisionError]
+    assert ignored == [ZeroDivisionError]
 
 
 def raise_other(phase, info):
@@ -147,10 +139,10 @@ def test_second_signal_ends_the_process_at_once():
     with Forked([sys.executable, "-c", code], stdout=PIPE, stderr=PIPE) as process:
         out, err = process.communicate(timeout=60)
     assert process.returncode == 143 and out == ""
-    assert "Interrupted twice: stopped at once" in err
+    assert "Interrupted twice, stopping at once" in err
 
 
 @pytest.mark.once
-def test_other_errors_pass():
+def test_other_errors_are_raised():
     with pytest.raises(KeyboardInterrupt), Interruption():
         raise KeyboardInterrupt

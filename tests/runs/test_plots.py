@@ -1,9 +1,10 @@
-"""What a run draws."""
+"""Plots of one or several runs."""
 
 import struct
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from keras_spanbert.runs import plots
 
@@ -11,8 +12,26 @@ from keras_spanbert.runs import plots
 def png_size(path):
     data = path.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert b"IEND" in data[-12:]
+    assert b"IEND" in data[-12:] and 8_000 < len(data) < 500_000
     return struct.unpack(">II", data[16:24]), len(data)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """A list of the saved figures."""
+    figures, savefig = [], Figure.savefig
+
+    def record(figure, *args, **kwargs):
+        figures.append(figure)
+        savefig(figure, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", record)
+    return figures
+
+
+def axis_labels(figure):
+    """Returns the x label of the lowest panel and the y labels of all panels."""
+    return [figure.axes[-1].get_xlabel(), *(panel.get_ylabel() for panel in figure.axes)]
 
 
 def history(steps):
@@ -20,43 +39,62 @@ def history(steps):
     return [{"step": s, **dict.fromkeys(names, 5.0 / (i + 1))} for i, s in enumerate(steps)]
 
 
-@pytest.mark.parametrize("steps", [[10], [10, 20, 30]])
-@pytest.mark.parametrize("heads", [["mlm"], ["mlm", "sbo"], ["mlm", "nsp"], ["mlm", "sbo", "nsp"]])
-def test_loss_plot_is_a_png_of_its_size(tmp_path, steps, heads):
+@pytest.mark.parametrize(
+    "steps, heads", [([10], ["mlm"]), ([10, 20, 30], ["mlm", "sbo"]), ([10], ["mlm", "nsp"])]
+)
+def test_loss_plot_is_a_png(tmp_path, drawn, steps, heads):
     path = tmp_path / "loss.png"
     plots.plot_losses(path, history(steps), dict.fromkeys(heads, 4.9))
-    size, num_bytes = png_size(path)
-    assert size == (960, 600) and 8_000 < num_bytes < 500_000
+    unit = "nats per token, per pair for NSP" if "nsp" in heads else "nats per token"
+    assert axis_labels(drawn[0]) == ["steps", f"cross-entropy ({unit})"]
+    names = [line.get_label().partition(",")[0].lower() for line in drawn[0].axes[0].lines]
+    assert names == [head for head in heads for _ in range(3)]
+    assert png_size(path)[0] == (960, 600)
     assert [p.name for p in tmp_path.iterdir()] == ["loss.png"]
 
 
-def test_span_length_plot_is_a_png_of_its_size(tmp_path):
+def test_span_length_plot_is_a_png(tmp_path):
     path = tmp_path / "span_lengths.png"
     lengths = [np.array([[1, 2, 3], [1, 1, 4]]), np.array([[2, 2, 1], [3, 1, 1]])]
     plots.plot_span_lengths(path, lengths, np.array([0.4, 0.3, 0.2, 0.1]))
-    size, num_bytes = png_size(path)
-    assert size == (960, 600) and 8_000 < num_bytes < 500_000
+    assert png_size(path)[0] == (960, 600)
 
 
-def test_scores_plot_is_a_png_with_and_without_scores(tmp_path):
-    rows = [{"step": 1, "loss": 2.0, "f1": 10.0}, {"step": 2, "loss": 1.0, "f1": 20.0}]
-    for i, scores in enumerate([{}, {"f1": "F1"}]):
-        plots.plot_scores(tmp_path / f"{i}.png", rows, "Question answering", scores)
-    sizes = [png_size(tmp_path / f"{i}.png") for i in range(2)]
-    assert sizes[0][0] == sizes[1][0] == (960, 600) and sizes[0][1] != sizes[1][1]
+def test_scores_have_their_own_panel_with_units(tmp_path, drawn):
+    rows = [{"step": i, "loss": 2.0 / i, "exact": 10.0 * i, "f1": 10.0 * i} for i in [1, 2]]
+    labels = {"exact": "exact match", "f1": "F1", "pearson": "Pearson"}
+    path = tmp_path / "loss.png"
+    plots.plot_scores(path, rows, "Question answering", labels, "nats")
+    assert png_size(path)[0] == (960, 600)
+    loss, scores = drawn[0].axes
+    assert axis_labels(drawn[0]) == [
+        "steps", "training loss (nats)", "held-out scores (percent)",
+    ]  # fmt: skip
+    assert [list(line.get_ydata()) for line in loss.lines] == [[2.0, 1.0]]
+    assert [line.get_label() for line in scores.lines] == ["exact match", "F1"]
+    assert [list(line.get_ydata()) for line in scores.lines] == [[10.0, 20.0]] * 2
+    below, above = (line.get_linewidth() for line in scores.lines)
+    assert below > above  # Equal scores do not overlap.
 
 
-def test_plot_of_seeds_is_a_png_with_and_without_an_interval(tmp_path):
+def test_only_the_loss_is_plotted_without_scores(tmp_path, drawn):
+    rows = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
+    plots.plot_scores(tmp_path / "loss.png", rows, "Classification", {"f1": "F1"}, "squared error")
+    assert axis_labels(drawn[0]) == ["steps", "training loss (squared error)"]
+
+
+def test_seeds_plot_with_and_without_interval(tmp_path, drawn):
     curves = {str(seed): [(5, 10.0 + seed), (10, 20.0 - seed)] for seed in range(12)}
     for i, interval in enumerate([None, [18.0, 19.0]]):
         figures = {"mean": 18.5, "interval": interval}
         plots.plot_seeds(tmp_path / f"{i}.png", curves, figures, "Question answering", "f1")
     sizes = [png_size(tmp_path / f"{i}.png") for i in range(2)]
     assert sizes[0][0] == sizes[1][0] == (960, 600) and sizes[0][1] != sizes[1][1]
+    assert axis_labels(drawn[0]) == ["steps", "held-out f1 (percent)"]
 
 
 @pytest.mark.parametrize("count, height", [(2, 600), (30, 1200)])
-def test_plot_of_a_grid_is_as_high_as_it_has_rows(tmp_path, count, height):
+def test_height_of_grid_plot_depends_on_rows(tmp_path, drawn, count, height):
     figures = [
         {"mean": 60.0 - i, "interval": [59.0 - i, 61.0 - i], "values": {"0": 59.0, "1": 61.0}}
         for i in range(count)
@@ -64,3 +102,4 @@ def test_plot_of_a_grid_is_as_high_as_it_has_rows(tmp_path, count, height):
     labels = [f"learning_rate {i}" for i in range(count)]
     plots.plot_grid(tmp_path / "grid.png", labels, figures, "Question answering", "f1")
     assert png_size(tmp_path / "grid.png")[0] == (960, height)
+    assert drawn[0].axes[0].get_xlabel() == "held-out f1 (percent)"

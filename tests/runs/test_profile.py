@@ -1,4 +1,4 @@
-"""Traces of steps."""
+"""Profiler traces of training steps."""
 
 import json
 
@@ -19,7 +19,7 @@ def fit(folder, steps, num_batches=10):
 
 
 @pytest.mark.parametrize("steps", [2, 100])
-def test_trace_is_one_that_its_viewer_opens(tmp_path, steps):
+def test_trace_can_be_opened_by_the_viewer(tmp_path, steps):
     fit(tmp_path / "profile", steps)
     if keras.backend.backend() == "torch":
         trace = json.loads((tmp_path / "profile" / "trace.json").read_text())
@@ -29,11 +29,11 @@ def test_trace_is_one_that_its_viewer_opens(tmp_path, steps):
         assert trace.stat().st_size > 1000
 
 
-def test_no_trace_of_a_run_too_short(tmp_path):
+def test_short_run_has_no_trace(tmp_path):
     fit(tmp_path / "profile", 2, num_batches=5)
     assert not (tmp_path / "profile").exists()
 
 
-def test_error_for_no_steps(tmp_path):
+def test_zero_steps_are_refused(tmp_path):
     with pytest.raises(ValueError, match="`steps` must be at least 1. Received: steps=0"):
         Profile(str(tmp_path), 0)

@@ -1,18 +1,14 @@
-"""Progress fits the terminal, and other lines stand by themselves."""
+"""Progress fits the terminal and does not mix with other lines."""
 
-import fcntl
+import io
 import os
-import pty
 import re
-import struct
 import sys
-import termios
-import threading
 
 import keras
 import numpy as np
 import pytest
-from train_script import in_process
+from train_script import run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert.runs import progress, reports
@@ -20,81 +16,68 @@ from keras_spanbert.runs import progress, reports
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
 
-class Terminal:
-    """A real terminal of so many columns in place of stdout, and what it then shows."""
+class Terminal(io.StringIO):
+    """Stands for a terminal with the given number of columns, which may change."""
 
     def __init__(self, columns):
+        super().__init__()
         self.columns = columns
-        self._master, slave = pty.openpty()
-        self.resize(columns)
-        self.stdout = os.fdopen(slave, "w")
-        self._received = b""
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
 
-    def resize(self, columns):
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    def isatty(self):
+        return True
 
-    def _read(self):
-        while True:
-            try:
-                data = os.read(self._master, 4096)
-            except OSError:  # Nobody writes any more.
-                return
-            if not data:
-                return
-            self._received += data
+    def fileno(self):
+        return 1
 
-    def close(self):
-        """Returns all that was drawn, piece by piece, and the lines that stand in the end."""
-        self.stdout.close()
-        self._reader.join()
-        os.close(self._master)
-        text = self._received.decode()
+    def visible_lines(self):
+        """Returns the lines that are visible at the end."""
         lines = []
-        for line in text.split("\n"):
+        for line in self.getvalue().split("\n"):
             shown = ""
             for piece in line.split("\r"):
-                shown = piece + shown[len(piece) :]  # Drawn over what was there.
+                shown = piece + shown[len(piece) :]  # Overwrites the previous text.
             lines.append(shown.rstrip())
-        return re.split("[\r\n]", text), lines
+        return lines
 
 
 @pytest.fixture
 def in_terminal(monkeypatch):
-    """Runs a function in a terminal of so many columns, with a refresh at each step."""
+    """Runs a function in a terminal with the given columns, with a refresh at each step.
+
+    Returns all drawn pieces, and the lines that are visible at the end.
+    """
 
     def run(columns, function):
         terminal = Terminal(columns)
         with monkeypatch.context() as patch:
             patch.setattr(progress, "TERMINAL_SECONDS", 0.0)
-            patch.setattr(sys, "stdout", terminal.stdout)
-            try:
-                function(terminal)
-            finally:
-                found = terminal.close()
-        return found
+            patch.setattr(sys, "stdout", terminal)
+            patch.setattr(
+                os, "get_terminal_size", lambda fd: os.terminal_size((terminal.columns, 24))
+            )
+            function(terminal)
+        return re.split("[\r\n]", terminal.getvalue()), terminal.visible_lines()
 
     return run
 
 
-def pretrain(texts, tmp_path):
-    in_process(
+@pytest.mark.long
+@pytest.mark.once
+def test_progress_of_a_run_fits_the_terminal(texts, tmp_path, in_terminal):
+    flags = [
         f"--train_data={texts}", f"--output={tmp_path / 'run'}", "--vocabulary_size=200",
         "--sequence_length=16", "--batch_size=4", "--steps=7", "--eval_every=5", "--eval_steps=2",
-    )  # fmt: skip
-
-
-@pytest.mark.slow
-def test_progress_of_a_run_fits_the_terminal(texts, tmp_path, in_terminal):
-    drawn, lines = in_terminal(80, lambda _: pretrain(texts, tmp_path))
+    ]  # fmt: skip
+    drawn, lines = in_terminal(80, lambda _: run_in_process(*flags))
     check_progress(drawn, lines, 80, steps=7)
     assert re.match(r"7/7 .*0:00 left  loss .* tokens/s  MLM \d.*  SBO \d", of_steps(drawn)[-1])
     assert [piece for piece in drawn if re.match(r"5/7 \[.*\]  evaluating, batch \d", piece)]
     first, second = [i for i, line in enumerate(lines) if line.startswith("step ")]
-    assert second == first + 2  # On two lines each, as they are wider.
-    assert re.match(r"step 5/7  held-out MLM .* SBO .* tokens/s$", lines[first])
-    assert re.match(r"  \d+ ms a step.* peak .* left$", lines[first + 1])
+    # Wide lines are split. Slow machines show longer numbers and need more lines.
+    assert second > first + 1
+    assert all(re.match(r"  \S", line) for line in lines[first + 1 : second])
+    shown = "".join(lines[first:second])
+    assert re.match(r"step 5/7  held-out MLM .* SBO .* tokens/s  \d+ ms per step.* left$", shown)
 
 
 def of_steps(drawn):
@@ -102,16 +85,16 @@ def of_steps(drawn):
 
 
 def check_progress(drawn, lines, columns, steps):
-    # The terminal's last column stays empty: what reaches it goes on in the next line.
+    # The last column stays empty, since text that reaches it continues on the next line.
     figures = [piece for piece in drawn if re.match(r"\d/\d |step |  \S.*left", piece)]
     assert len(figures) > steps and all(len(piece) < columns for piece in figures)
     assert len(of_steps(drawn)) == steps
-    # Nothing of it is left behind lines that stay.
+    # Progress leaves nothing at the end of permanent lines.
     assert not [line for line in lines if re.match(r"\d/\d", line) or "evaluating" in line]
     assert [line for line in lines if line.endswith("the first step")]
 
 
-def test_progress_of_scores_and_of_a_run_that_stops_leaves_no_rest(in_terminal):
+def test_progress_of_scores_and_stopped_run_leaves_nothing(in_terminal):
     def fit(terminal):
         report = reports.TrainingReport(
             None,
@@ -145,30 +128,19 @@ def test_line_follows_the_width_of_the_terminal(in_terminal):
     def draw(terminal):
         line = progress.ProgressLine()
         for columns in [100, 40, 0, 5]:
-            terminal.resize(columns)
+            terminal.columns = columns
             line.show(500, 1000, figures)
 
     drawn, _ = in_terminal(80, draw)
     wide, narrow, unknown, tiny = (piece.rstrip() for piece in drawn if piece)
     assert wide == f"500/1,000 [{'=' * 12}{' ' * 13}]  0:12 left  loss 1.234  {'x' * 30}  short"
-    assert narrow == "500/1,000  0:12 left  loss 1.234  short"  # What fits, of the others.
+    assert narrow == "500/1,000  0:12 left  loss 1.234  short"  # Only figures that fit.
     assert unknown == f"500/1,000  0:12 left  loss 1.234  {'x' * 30}  short"
     assert tiny == "500/"
 
 
-@pytest.mark.slow
 @pytest.mark.once
-def test_progress_without_a_terminal_is_lines_that_stay(texts, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
-    pretrain(texts, tmp_path)
-    out = capsys.readouterr().out
-    assert "the first step\n1/7  loss" in out and "\nstep 5/7  held-out" in out
-    assert len(re.findall(r"^\d/7  .*loss \d.*MLM \d.*SBO \d", out, re.MULTILINE)) == 7
-    assert "\r" not in out
-
-
-@pytest.mark.once
-def test_lines_without_a_terminal_are_half_a_minute_apart(monkeypatch, capsys):
+def test_lines_without_a_terminal_are_30_seconds_apart(monkeypatch, capsys):
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     line = progress.ProgressLine()

@@ -1,4 +1,4 @@
-"""On PyTorch AdamW clips and updates all variables at once, and as Keras's own does."""
+"""On PyTorch, AdamW clips and updates all variables at once with the results of Keras."""
 
 import keras
 import numpy as np
@@ -6,9 +6,7 @@ import pytest
 
 import keras_spanbert as ks
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "torch", reason="PyTorch's own way of updating"
-)
+pytestmark = pytest.mark.skipif(keras.backend.backend() != "torch", reason="specific to PyTorch")
 NAMES = ["kernel", "embeddings", "bias", "gamma"]
 SHAPES = [(3, 5), (7, 2), (5,), (2,)]
 
@@ -20,7 +18,7 @@ def keras_adamw(**kwargs):
 
 
 def train(optimizer, is_transposed=False):
-    """The variables of a model and an optimizer after some steps."""
+    """Returns the variables of a model and an optimizer after some steps."""
     import torch
 
     generator = np.random.default_rng(0)
@@ -30,7 +28,7 @@ def train(optimizer, is_transposed=False):
         value = torch.from_numpy(value if is_transposed else value.copy())
         variables.append(keras.Variable(value, name=name))
     assert variables[0].value.is_contiguous() is not is_transposed
-    for scale in [3.0, 0.01, 1.0, 2.0]:  # Clipped, and not clipped.
+    for scale in [3.0, 0.01, 1.0, 2.0]:  # With and without clipping.
         grads = [generator.normal(scale=scale, size=shape).astype("float32") for shape in SHAPES]
         optimizer.apply([keras.ops.convert_to_tensor(grad) for grad in grads], variables)
     return [keras.ops.convert_to_numpy(v) for v in [*variables, *optimizer.variables]]
@@ -51,7 +49,7 @@ def train(optimizer, is_transposed=False):
     ],
     ids=str,
 )
-def test_steps_are_those_of_keras(options):
+def test_steps_equal_keras(options):
     options = {"global_clipnorm": 1.0, **options}
     rate = ks.LinearWarmupDecay(1e-2, 2, 5)
     found = train(ks.AdamW(rate, **options))
@@ -61,7 +59,7 @@ def test_steps_are_those_of_keras(options):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
-def test_variables_that_are_not_contiguous_are_updated_too():
+def test_noncontiguous_variables_are_updated():
     found, expected = (train(ks.AdamW(1e-2), transposed) for transposed in [True, False])
     for one, other in zip(found, expected):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
@@ -78,29 +76,29 @@ def test_all_variables_are_clipped_and_updated_in_one_call():
         optimizer.apply(grads, variables)
     calls = {event.key: event.count for event in profile.key_averages()}
     assert calls["aten::_fused_adamw_"] == calls["aten::_foreach_norm"] == 1
-    # Neither squares for a norm, nor products with a factor, of each variable's own.
+    # There are no separate norms or scalings for each variable.
     assert all(calls.get(f"aten::{name}", 0) < 30 for name in ["square", "pow", "div"])
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
 @pytest.mark.parametrize("make", [ks.AdamW, ks.TwoRateAdam])
-def test_gradients_of_a_norm_that_is_no_number_reach_the_weights(make, value):
+def test_gradients_with_nan_norm_reach_the_weights(make, value):
     optimizer = make(0.1)
     variables = [keras.Variable(np.ones(1, "float32"), name="kernel") for _ in range(3)]
-    # The norm of two numbers as large as they go is infinite.
+    # The norm of two maximal numbers is infinite.
     optimizer.apply([keras.ops.full((1,), x) for x in [value, value, 1.0]], variables)
-    # As by Keras's own clipping: what went wrong is seen.
+    # Like with the clipping of Keras, so that errors are visible.
     assert all(np.isnan(keras.ops.convert_to_numpy(v)).all() for v in variables)
 
 
 @pytest.mark.parametrize("base, options", [(ks.AdamW, {"weight_decay": 0.0}), (ks.TwoRateAdam, {})])
-def test_a_subclass_updates_by_a_step_of_its_own(base, options):
+def test_subclass_can_override_the_step(base, options):
     class Descent(base):
         def update_step(self, gradient, variable, learning_rate):
             self.assign_sub(variable, learning_rate * gradient)
 
     variables = [keras.Variable(np.ones(1, "float32"), name="kernel") for _ in range(2)]
     Descent(0.5, **options).apply([keras.ops.full((1,), x) for x in [6.0, 8.0]], variables)
-    # Clipped to a norm of 1 together.
+    # Clipped to a global norm of 1.
     found = [keras.ops.convert_to_numpy(v)[0] for v in variables]
     np.testing.assert_allclose(found, [0.7, 0.6], rtol=1e-6)

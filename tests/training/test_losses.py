@@ -3,11 +3,15 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
+from keras_spanbert.training.losses import (
+    WeightedMeanBinaryCrossentropy,
+    WeightedMeanCrossentropy,
+    sparse_crossentropy,
+)
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 3), (4, 1), (2, 3, 4)])
-def test_is_the_cross_entropy_of_each_label(shape):
+def test_cross_entropy_of_each_label(shape):
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(*shape, 7)).astype("float32")
     labels = generator.integers(0, 7, shape).astype("int32")
@@ -24,7 +28,19 @@ def test_is_the_cross_entropy_of_each_label(shape):
     np.testing.assert_allclose(found, mean, atol=1e-5)
 
 
-def test_class_to_ignore_is_as_in_keras():
+def test_binary_cross_entropy_is_the_mean_over_classes_and_weights():
+    logits = np.array([[0.0, 40.0, -2.0], [1.0, 0.0, 0.0]], "float32")
+    labels = np.array([[1, 0, 0], [1, 1, 0]], "int32")
+    loss = WeightedMeanBinaryCrossentropy(from_logits=True)
+    loss = keras.losses.deserialize(keras.losses.serialize(loss))
+    rows = [np.log(2) + 40.0 + np.log1p(np.exp(-2)), np.log1p(np.exp(-1)) + 2 * np.log(2)]
+    for weights in [None, np.array([1.0, 3.0], "float32")]:
+        expected = np.average(rows, weights=weights) / 3
+        found = float(ops.convert_to_numpy(loss(labels, logits, sample_weight=weights)))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_ignore_class_equals_keras():
     logits = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
     labels = np.array([[0, 1, 4], [2, 1, 0]], "int32")
     arguments = {"from_logits": True, "ignore_class": 1, "reduction": "mean_with_sample_weight"}
@@ -33,7 +49,7 @@ def test_class_to_ignore_is_as_in_keras():
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_labels_of_another_shape_are_an_error():
+def test_labels_of_another_shape_are_refused():
     logits = np.zeros((2, 3, 5), "float32")
     for shape in [(3, 2), (6,)]:
         with pytest.raises(ValueError, match="shape"):

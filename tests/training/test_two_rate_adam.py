@@ -20,11 +20,11 @@ def step(optimizer, weights, grads):
     return [a - ops.convert_to_numpy(b) for a, b in zip(before, weights)]
 
 
-def test_either_group_has_its_rate_and_its_adam():
+def test_each_group_has_its_rate_and_adam_variant():
     weights = [weight("encoder/kernel", [2.0]), weight("head/kernel", [2.0])]
     optimizer = ks.TwoRateAdam(1e-2, 1e-1, heads=["head"], encoder_weight_decay=0.5, clip_norm=None)
     moved = step(optimizer, weights, [[3.0], [3.0]])
-    # The encoder: 0.1 g / sqrt(0.001 g^2) and decay; the head: the sign of g, corrected.
+    # Encoder: 0.1 g / sqrt(0.001 g^2) and decay. Head: the sign of g, with bias correction.
     assert moved[0][0] == pytest.approx(1e-2 * (0.1 / np.sqrt(0.001) + 0.5 * 2.0), rel=1e-4)
     assert moved[1][0] == pytest.approx(1e-1, rel=1e-4)
 
@@ -36,20 +36,20 @@ def test_biases_and_norms_do_not_decay():
     assert not np.any(moved)
 
 
-def test_either_group_is_clipped_by_its_own_norm():
+def test_each_group_is_clipped_by_its_own_norm():
     weights = [weight(f"{layer}/kernel", [0.0]) for layer in ["encoder", "encoder2", "head"]]
     optimizer = ks.TwoRateAdam(heads=["head"], epsilon=1.0, head_epsilon=1.0, clip_norm=1.0)
     moved = step(optimizer, weights, [[3.0], [4.0], [0.5]])
     for rate, gradient, found in zip([2e-5, 2e-5], [0.6, 0.8], moved):
         expected = rate * 0.1 * gradient / (np.sqrt(0.001) * gradient + 1.0)
         assert found[0] == pytest.approx(expected, rel=1e-4)
-    # The head's norm is below 1, so that it is left as it is.
+    # The norm of the head is below 1, so it is not clipped.
     correction = np.sqrt(0.001) / 0.1
     expected = 1e-4 * correction * 0.05 / (np.sqrt(0.001) * 0.5 + 1.0)
     assert moved[2][0] == pytest.approx(expected, rel=1e-4)
 
 
-def test_schedules_of_either_group_count_batches_where_gradients_are_accumulated():
+def test_schedules_count_batches_with_accumulated_gradients():
     schedule = ks.LinearWarmupDecay(0.9, 0, 8)
     optimizer = ks.TwoRateAdam(
         *(schedule, schedule),
@@ -62,8 +62,8 @@ def test_schedules_of_either_group_count_batches_where_gradients_are_accumulated
     model = keras.Model(inputs, [layer(inputs) for layer in layers])
     model.compile(optimizer, [lambda y_true, y_pred: ops.mean(y_pred)] * 2)
     x = np.ones((4, 1), "float32")
-    # Batches 3 and 7 come with an update. Of gradients that are all 1 Adam moves the head by the
-    # rate, and the encoder, whose moments are not corrected, by the rate times their quotient.
+    # Batches 3 and 7 update the weights. With gradients of 1, Adam moves the head by the rate, and
+    # the encoder, without bias correction, by the rate times the quotient of its moments.
     quotients = 0.1 / np.sqrt(0.001), 0.19 / np.sqrt(0.001999)
     for rate, quotient in zip([0.5, 0.1], quotients):
         before = [weights.item() for weights in model.get_weights()]
@@ -72,7 +72,7 @@ def test_schedules_of_either_group_count_batches_where_gradients_are_accumulated
         assert moved == pytest.approx([rate * quotient, rate], rel=1e-3)
 
 
-def test_optimizer_of_its_config_is_the_same():
+def test_config_round_trip():
     rates = ks.LinearWarmupDecay(1e-5, 2, 20), ks.LinearWarmupDecay(1e-4, 0, 20)
     first = ks.TwoRateAdam(*rates, heads=["head"], clip_norm=3.0)
     config = keras.optimizers.serialize(first)

@@ -1,4 +1,4 @@
-"""Preparing corpora on Apache Beam: Flink, Spark, Dataflow, or this machine."""
+"""Prepares corpora on Apache Beam: Flink, Spark, Dataflow, or this machine."""
 
 import functools
 import json
@@ -12,29 +12,29 @@ from keras_spanbert import files, stores
 from keras_spanbert.data.prepared.shards import write_shard
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
-# Beam knows this one by its class alone.
+# Beam finds this runner only by its class.
 _CLASSES = {"DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
-# Else Dask would take 128 shards for one piece of work.
+# Without these options, Dask would process 128 shards as one task.
 _PARTITIONS = ("--dask_partition_size", "--dask_npartitions")
 
 
-def by_runner(name: str, options: Sequence[str] = ()) -> Callable:
-    """What `prepare` runs its jobs by, a job a shard.
+def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
+    """Returns the function that `prepare` uses to run its jobs, one per shard.
 
-    Workers write shards, and what they found beside them, into the folder.
+    Workers write shards and their counts into the folder.
 
     Args:
-        name: string, of a runner, for example `"DirectRunner"`.
-        options: strings, of the pipeline.
+        name: string. Name of a runner, for example `"DirectRunner"`.
+        options: strings. Options of the pipeline.
 
     Raises:
-        ValueError: where the runner is not installed.
+        ValueError: if the runner is not installed.
     """
     try:
         runner = apache_beam.runners.create_runner(_CLASSES.get(name, name))
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"`beam_runner` must be one that is installed. Received: {name!r}: {error}"
+            f"`beam_runner` must be an installed runner. Received: {name!r}: {error}"
         ) from None
 
     options = list(options)
@@ -50,14 +50,14 @@ def by_runner(name: str, options: Sequence[str] = ()) -> Callable:
                 | "Over the workers" >> apache_beam.Reshuffle()
                 | "Tokenise, cut and write" >> apache_beam.ParDo(writer)
             )
-        return [_take_found(job["path"]) for job in jobs]
+        return [_pop_result(job["path"]) for job in jobs]
 
     return run
 
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer(vocabulary, lowercase):
-    """One for all shards of a process: what TensorFlow traces of another stays in memory."""
+    """Returns one tokenizer for all shards of a process, because TensorFlow keeps its traces."""
     return SpanBertTokenizer(vocabulary, lowercase=lowercase)
 
 
@@ -70,20 +70,20 @@ class _WriteShard(apache_beam.DoFn):
         self.tokenizer = _tokenizer(self.vocabulary, self.lowercase)
 
     def process(self, job):
-        if stores.is_file(_found_path(job["path"])):
-            return  # Done by a worker that was lost with what it had to tell.
+        if stores.is_file(_result_path(job["path"])):
+            return  # Already written by a worker that was lost before it reported.
         split, shard, counts = write_shard(job, self.tokenizer)
-        with files.replacing(_found_path(job["path"]), "wb") as file:
+        with files.atomic_write(_result_path(job["path"]), "wb") as file:
             np.savez(file, found=json.dumps([split, shard]), counts=counts)
 
 
-def _take_found(path):
-    path = _found_path(path)
+def _pop_result(path):
+    path = _result_path(path)
     with stores.open_binary(path) as opened, np.load(opened, allow_pickle=False) as file:
         found = (*json.loads(str(file["found"])), file["counts"])
     stores.remove(path)
     return found
 
 
-def _found_path(path):
+def _result_path(path):
     return f"{path}.found.npz"

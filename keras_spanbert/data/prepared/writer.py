@@ -1,4 +1,4 @@
-"""Tokenising a corpus and cutting it into blocks, once and for all."""
+"""Tokenizes a corpus and cuts it into blocks, once."""
 
 import concurrent.futures
 import contextlib
@@ -13,10 +13,10 @@ from keras_spanbert.data.prepared import corpus as prepared
 from keras_spanbert.data.prepared.shards import (
     SPLITS,
     SUFFIX,
-    array_record,
     span_kinds,
     write_shard,
 )
+from keras_spanbert.optional import check_installed
 
 
 def prepare(
@@ -30,39 +30,40 @@ def prepare(
     beam_options=(),
     progress=None,
 ) -> prepared.PreparedCorpus:
-    """Tokenises a corpus and writes its blocks to a folder.
+    """Tokenizes a corpus and writes its blocks to a folder.
 
-    Its blocks are those that `corpus.blocks` yields, in whatever number of
-    shards and by whichever runner, with the linguistic spans of each kind that
-    all documents bring. The folder appears when it is whole.
+    The blocks are those of `corpus.blocks`, for any number of shards and any
+    runner. They include each kind of linguistic spans that all documents have.
+    The folder appears only when it is complete.
 
     Args:
         corpus: `Corpus`.
         tokenizer: `SpanBertTokenizer`.
-        sequence_length: int, of a block, `[CLS]` and `[SEP]` included.
-        path: string, a folder that does not exist or is empty; of a store
-            (`s3://...`), where workers write shards themselves, none takes it
-            for a prepared corpus before its last object, `prepared.json`.
+        sequence_length: int. Length of a block, including `[CLS]` and `[SEP]`.
+        path: string. A folder that does not exist or is empty. In a store
+            (`s3://...`) workers write shards directly. `prepared.json` is
+            written last, and without it the folder is not a prepared corpus.
         min_tokens: see `Corpus.blocks`.
-        num_shards: int. Files of each split, each a worker's piece of work, of
-            which each holds the blocks of whole text files, or of whole ranges
-            of those above 64 MB. Defaults to `None`, 16; never more than
+        num_shards: int. Number of files per split. Each is written by one worker
+            and contains the blocks of whole text files, or of whole ranges of
+            files above 64 MB. Defaults to `None`, 16. It is at most the number of
             `corpus.ranges`.
         beam_runner: string. Name of an Apache Beam runner, for example
-            `"DirectRunner"`, to do it (extra `beam`); the folder must be one
-            that all workers see. Defaults to `None`: threads of this process.
-        beam_options: strings. Options of the pipeline, as
+            `"DirectRunner"` (extra `beam`). All workers must be able to access
+            the folder. Defaults to `None`: threads of this process.
+        beam_options: strings. Options of the pipeline, such as
             `"--flink_master=host:8081"`.
-        progress: function of shards done, all shards, and blocks written.
-            Defaults to `None`. Not called with Beam.
+        progress: function of the number of finished shards, of all shards, and
+            of written blocks. Defaults to `None`. Not called with Beam.
 
     Returns:
         `PreparedCorpus`.
 
     Raises:
-        ValueError: where the folder holds something, an argument is out of its
-            range, or Beam or its runner is not installed.
-        OSError: where it cannot be written.
+        ValueError: if the folder is not empty, an argument is out of its range,
+            or Beam or its runner is not installed.
+        OSError: if the folder cannot be written, or the text has changed since the
+            corpus was made.
 
     Example:
     ```python
@@ -80,13 +81,13 @@ def prepare(
         )
     files.check_new(path)
     if beam_runner:
-        run = _beam().by_runner(beam_runner, beam_options)
+        run = _beam().beam_job_runner(beam_runner, beam_options)
     else:
         run = _in_threads(progress)
-    array_record()
     with _new_folder(path) as partial:
         jobs = _jobs(corpus, tokenizer, sequence_length, partial, min_tokens, num_shards or 16)
         found = run(jobs, tokenizer)
+        corpus.check_unchanged()  # Its ranges belong to the text that it read first.
         counts = np.zeros(tokenizer.vocabulary_size(), np.int64)
         shards = {split: [] for split in SPLITS}
         for split, shard, shard_counts in sorted(found, key=lambda item: item[1]["name"]):
@@ -110,13 +111,10 @@ def prepare(
     return prepared.PreparedCorpus.just_written(path)
 
 
+@stores.on_disk(files.new_folder)
 @contextlib.contextmanager
 def _new_folder(path):
-    """`files.new_folder`, but of a store the folder itself, whose manifest is written last."""
-    if not stores.is_store(path):
-        with files.new_folder(path) as partial:
-            yield partial
-        return
+    """Does what `files.new_folder` does. In a store, writes to the folder directly."""
     try:
         yield path
     except BaseException:
@@ -125,17 +123,17 @@ def _new_folder(path):
 
 
 def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
-    """A job a shard: what `write_shard` takes."""
+    """Returns the jobs, arguments of `write_shard`, one per shard."""
     file_sizes = [stores.size(name) for name in corpus.files]
     sizes = np.array(
         [(within.stop or file_sizes[i]) - within.start for i, *_, within in corpus.ranges], np.int64
     )
     num_shards = min(num_shards, len(sizes))
-    # Whole ranges, in their order, as many bytes a shard as that allows.
+    # Whole ranges, in their order, with sizes of shards as equal as possible.
     of_file = (np.cumsum(sizes) - sizes // 2 - 1) * num_shards // max(sizes.sum(), 1)
     groups = [np.flatnonzero(of_file == i).tolist() for i in range(num_shards)]
     groups = [group for group in groups if group]
-    parts = [_part(corpus, group) for group in groups]
+    parts = [_select_ranges(corpus, group) for group in groups]
     splits = SPLITS if corpus.holds_out else SPLITS[:1]
     return [
         {
@@ -150,15 +148,15 @@ def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
     ]
 
 
-def _part(corpus, ranges):
-    """The corpus of some of its ranges alone: a worker's, to which it is sent."""
+def _select_ranges(corpus, ranges):
+    """Returns a corpus of only some ranges, to be sent to a worker."""
     part = copy.copy(corpus)
     part.ranges = [corpus.ranges[i] for i in ranges]
     files = sorted({place.file for place in part.ranges})
     part.files = [corpus.files[file] for file in files]
     numbers = {file: number for number, file in enumerate(files)}
     part.ranges = [place._replace(file=numbers[place.file]) for place in part.ranges]
-    part.evaluation_texts, part.counted_blocks = [], {}
+    part.checksums, part._prepared = {}, {}
     part.lacks_spans = {kind: places[:1] for kind, places in corpus.lacks_spans.items()}
     return part
 
@@ -172,6 +170,8 @@ def _in_threads(progress):
                     pool.submit(write_shard, job, tokenizer, is_cancelled.is_set) for job in jobs
                 ]
                 found = []
+                if progress:
+                    progress(0, len(jobs), 0)
                 for future in concurrent.futures.as_completed(futures):
                     found.append(future.result())
                     if progress:
@@ -187,13 +187,7 @@ def _in_threads(progress):
 
 
 def _beam():
-    try:
-        from keras_spanbert.data.prepared import beam
-    except ImportError as error:
-        if not (error.name or "").startswith("apache_beam"):
-            raise
-        raise ValueError(
-            "`beam_runner` takes Apache Beam (pip install keras-spanbert[beam]). Received: no "
-            "package apache_beam"
-        ) from None
+    check_installed("apache_beam", "`beam_runner`")
+    from keras_spanbert.data.prepared import beam
+
     return beam

@@ -3,45 +3,61 @@
 import keras
 import numpy as np
 
+from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
 from keras_spanbert.models.arguments import check_counts
+from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.classifier import (
     ClassifierTask,
-    checked_dropout,
-    checked_names,
     classifier,
-    is_examples,
-    pooler,
+    dropout_layer,
     probabilities,
 )
+from keras_spanbert.models.labels import check_names
+from keras_spanbert.models.pooler import pooler
+from keras_spanbert.tasks.classification.multi_label import binary_accuracy, is_assigned
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
-from keras_spanbert.tasks.classification.serving import labels_of_texts
+from keras_spanbert.tasks.classification.serving import label_serving_functions
+from keras_spanbert.training.losses import (
+    WeightedMeanBinaryCrossentropy,
+    WeightedMeanSquaredError,
+)
+
+# Values of `problem_type` in the settings of `transformers`.
+_REGRESSION = "regression"
+_SINGLE_LABEL = "single_label_classification"
+_MULTI_LABEL = "multi_label_classification"
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanBertTextClassifier(ClassifierTask):
-    """Gives texts, or pairs of texts, a class or a number.
+    """Assigns a class, several classes or a number to texts or pairs of texts.
 
-    BERT's pooler over `[CLS]`, dropout, and a dense layer. Compiled by default with
-    AdamW (learning rate 2e-5), cross-entropy and accuracy; with one class, as a
-    regression, with the mean squared error.
+    The head is BERT's pooler over `[CLS]`, dropout, and a dense layer. By default
+    the model is compiled with AdamW (learning rate 2e-5), cross-entropy and
+    accuracy. With `multi_label` it uses the mean binary cross-entropy and the
+    binary accuracy, and for a regression the mean squared error.
 
     `fit`, `evaluate` and `predict` take `x`, a list, array or tensor of strings,
-    or a dict of such, `{"text", "text_pair"}`, with labels `y`, names or numbers;
-    or examples as `keras_spanbert.data.glue.read` gives them, with their labels;
-    or the arrays that `preprocess` gives; or batches of any of these: see `fit`.
+    or a dict of two, `{"text", "text_pair"}`, with labels `y`. They also take
+    labelled examples from `keras_spanbert.data.glue.read`, arrays from
+    `preprocess`, and batches of any of these: see `fit`. Labels are names or
+    numbers of classes. With `multi_label`, they are an array `[N, C]` of 0 and 1 or
+    a list of names for each row.
 
     Args:
         backbone: `SpanBertBackbone`.
-        num_classes: int. Number C of classes; 1 is regression. May be left out
-            where `class_names` is given.
+        num_classes: int. Number C of classes. 1 means regression, unless
+            `multi_label`. Can be left out if `class_names` is given.
         preprocessor: `SpanBertTextClassifierPreprocessor`. Defaults to `None`.
         class_names: list of C strings. Defaults to `None`: `"0"`, `"1"`, ...
         dropout: float. Rate before the last layer. Defaults to `0.1`.
+        multi_label: bool. Whether a text can have any number of classes, each with
+            its own probability. Defaults to `False`: a text has one class.
 
     Raises:
-        ValueError: where the names are not as many as the classes, or a value is
-            out of range.
+        ValueError: if the numbers of names and classes differ, `class_names` has
+            one name and `num_classes` is not given, or a value is out of range.
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}` int32 `[N, L]` to logits
@@ -56,18 +72,30 @@ class SpanBertTextClassifier(ClassifierTask):
     model.classify(["What a film!"])[0]["label"]
     ```
 
+    To assign several labels to a text:
+    ```python
+    tagger = keras_spanbert.SpanBertTextClassifier.from_preset(
+        "spanbert_hf_base.tar.gz", class_names=["long", "sad"], multi_label=True
+    )
+    tagger.fit(["Two long, sad hours.", "A fine film."], [["long", "sad"], []])
+    tagger.classify(["What a film!"])[0]["labels"]
+    ```
+
     Reference:
-        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.1;
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.1, and
         [Devlin et al. 2019](https://arxiv.org/abs/1810.04805), section 4.1.
     """
 
     preprocessor_cls = SpanBertTextClassifierPreprocessor
+    demo_page = "keras_spanbert.demo.labels:text_page"
     huggingface_class = "BertForSequenceClassification"
     names_argument = "class_names"
     scores = {
         "score": "score",
         "accuracy": "accuracy",
         "f1": "F1",
+        "micro_f1": "micro F1",
+        "macro_f1": "macro F1",
         "matthews_correlation": "Matthews correlation",
         "pearson": "Pearson",
         "spearman": "Spearman",
@@ -81,44 +109,65 @@ class SpanBertTextClassifier(ClassifierTask):
         preprocessor=None,
         class_names: list[str] | None = None,
         dropout: float = 0.1,
+        multi_label: bool = False,
         **kwargs,
     ):
-        names = None if class_names is None else checked_names(class_names=class_names)
-        num_classes = len(names or ()) if num_classes is None else num_classes
+        names = None if class_names is None else check_names(class_names=class_names)
+        is_counted = num_classes is None
+        num_classes = len(names or ()) if is_counted else num_classes
         check_counts(num_classes=num_classes)
+        if is_counted and num_classes == 1 and not multi_label:
+            raise ValueError(
+                "`class_names` must have at least two names. num_classes=1 makes a regression. "
+                f"Received: class_names={class_names!r:.80}"
+            )
         if names and len(names) != num_classes:
             raise ValueError(
-                f"`class_names` must be as many as `num_classes`, {num_classes}. Received: "
+                f"`class_names` must have `num_classes` names, {num_classes}. Received: "
                 f"{len(names)}, {class_names!r:.80}"
             )
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.pooler = pooler(backbone)
-        self.output_dropout = checked_dropout(backbone, dropout)
+        self.pooler = pooler(backbone.hidden_dim, backbone.initializer_range, backbone.dtype_policy)
+        self.output_dropout = dropout_layer(backbone, dropout)
         self.classifier = classifier(backbone, num_classes)
 
         # === Functional Model ===
         pooled = self.pooler(backbone(backbone.input)[:, 0, :])
         logits = self.classifier(self.output_dropout(pooled))
-        # Read by `compile`, which Keras's constructor calls.
+        # Keras's constructor, which compiles, and the preprocessor's labels read these.
         self.num_classes = int(num_classes)
+        self.multi_label = bool(multi_label)
+        self.class_names = names or [str(i) for i in range(num_classes)]
         super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
 
         # === Config ===
-        self.class_names = names or [str(i) for i in range(num_classes)]
         self.dropout = dropout
 
     @property
     def is_regression(self) -> bool:
-        """Whether it gives texts a number."""
-        return self.num_classes == 1
+        """Whether the model predicts a number."""
+        return self.num_classes == 1 and not self.multi_label
+
+    @property
+    def loss_unit(self) -> str:
+        """The unit of the default loss of `compile`."""
+        return "squared error" if self.is_regression else super().loss_unit
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
         arguments = super().arguments_for(settings)
         count = settings.get("num_labels")
-        return arguments if count is None else {**arguments, "num_classes": count}
+        if count is None:
+            return arguments
+        kind = settings.get("problem_type")
+        if kind not in (None, _MULTI_LABEL, _REGRESSION if count == 1 else _SINGLE_LABEL):
+            raise ValueError(
+                f"The setting `problem_type` must be {_MULTI_LABEL}, {_REGRESSION} with one label, "
+                f"{_SINGLE_LABEL} with several, or none. Received: {kind!r} with {count} labels"
+            )
+        return {**arguments, "num_classes": count, "multi_label": kind == _MULTI_LABEL}
 
     @classmethod
     def labels_of(cls, arguments: dict) -> list[str] | None:
@@ -130,56 +179,69 @@ class SpanBertTextClassifier(ClassifierTask):
     def labels_arguments(cls) -> tuple[str, ...]:
         return ("num_classes", "class_names")
 
+    @classmethod
+    def head_kind(cls, arguments: dict) -> str:
+        if arguments.get("multi_label"):
+            return "multi-label"
+        return _REGRESSION if len(cls.labels_of(arguments) or ()) == 1 else super().head_kind({})
+
     def checkpoint_settings(self) -> dict:
-        kind = "regression" if self.is_regression else "single_label_classification"
+        kind = _REGRESSION if self.is_regression else _SINGLE_LABEL
+        kind = _MULTI_LABEL if self.multi_label else kind
         return {**super().checkpoint_settings(), "problem_type": kind}
 
     def default_loss(self):
-        return keras.losses.MeanSquaredError() if self.is_regression else super().default_loss()
+        if self.multi_label:
+            return WeightedMeanBinaryCrossentropy(from_logits=True)
+        return WeightedMeanSquaredError() if self.is_regression else super().default_loss()
 
     def default_metrics(self) -> list:
+        if self.multi_label:
+            return [keras.metrics.MeanMetricWrapper(binary_accuracy, name="binary_accuracy")]
         return [] if self.is_regression else super().default_metrics()
 
-    def label_ids(self, labels) -> np.ndarray:
-        if not self.is_regression:
-            return super().label_ids(labels)
-        try:
-            values = np.asarray(labels, "float32")
-        except (TypeError, ValueError):
-            values = np.full((), np.nan)
-        if values.ndim != 1 or not np.isfinite(values).all():
-            raise ValueError(
-                f"Labels must be finite numbers: the model has one class. Received: {labels!r:.80}"
-            )
-        return values
+    def preprocessor_settings(self) -> dict:
+        names = None if self.is_regression else self.class_names
+        return {"label_names": names, "multi_label": self.multi_label}
 
     def serving_endpoints(self) -> dict:
         self.check_preprocessor()
-        return labels_of_texts(self)
+        return label_serving_functions(self)
+
+    def number_class_weight(self, class_weight: dict) -> dict:
+        if self.multi_label:
+            raise ValueError(
+                "`class_weight` must be None for a multi-label classifier, because a text has "
+                "several classes. Use `sample_weight`. Received: multi_label=True"
+            )
+        return super().number_class_weight(class_weight)
 
     # === Answers ===
     def logits_of(self, x, batch_size: int = 32) -> np.ndarray:
-        """Logits float32 `[N, C]` of strings, as `fit` takes them."""
+        """Returns logits float32 `[N, C]` of strings, in the format of `fit`."""
         self.check_preprocessor()
-        return self.logits_of_rows(self.preprocessor.call(x), batch_size)
+        return self.logits_of_rows(self.preprocessor.rows(x), batch_size)
 
     def classify(self, texts, text_pairs=None, batch_size: int = 32) -> list[dict] | dict:
-        """The classes of texts, or of pairs.
+        """Classifies texts or pairs of texts.
 
         Args:
-            texts: string, or list, tuple, array or tensor of N strings; or
+            texts: string, or list, tuple, array or tensor of N strings, or list of
                 examples.
-            text_pairs: likewise, as many. Defaults to `None`: single texts.
-            batch_size: int, rows at once. Defaults to `32`.
+            text_pairs: the second texts, N strings. Defaults to `None`: single texts.
+            batch_size: int. Number of rows per batch. Defaults to `32`.
 
         Returns:
-            For each text `{"label", "score", "scores"}`: the likeliest class, its
-            probability, and those of all by name; of regression `{"score"}`. One
-            text gives one of them.
+            List with a dict for each text, or one dict for a string. `"label"` is
+            the likeliest class, `"score"` its probability, and `"scores"` the
+            probabilities of all classes by name. With `multi_label`, `"labels"` is
+            the list of classes with a probability of at least 0.5, in the model's
+            order. It can be empty, but `"label"` is always the likeliest class. A
+            regression returns only `"score"`, the number.
 
         Raises:
-            ValueError: where the model has no preprocessor, or the texts are
-                something else.
+            ValueError: if the model has no preprocessor, or the texts have another
+                type.
 
         Example:
         ```python
@@ -196,30 +258,48 @@ class SpanBertTextClassifier(ClassifierTask):
         if self.is_regression:
             return [{"score": float(value)} for value in logits[:, 0]]
         found = []
-        for row in probabilities(logits).tolist():
+        for row in probabilities(logits, self.multi_label).tolist():
             best = int(np.argmax(row))
             scores = dict(zip(self.class_names, row))
             found.append({"label": self.class_names[best], "score": row[best], "scores": scores})
+        if self.multi_label:
+            for answer, row in zip(found, is_assigned(logits)):
+                answer["labels"] = [self.class_names[i] for i in np.flatnonzero(row)]
         return found
 
-    def evaluate_texts(self, examples: list[dict], task: str | None = None, batch_size: int = 32):
+    def evaluate_texts(
+        self,
+        examples: list[dict],
+        task: str | None = None,
+        batch_size: int = 32,
+        selection_metric: str | None = None,
+    ) -> dict:
         """Scores the classes of examples.
 
         Args:
-            examples: list of dicts, as `keras_spanbert.data.glue.read` gives them,
-                with labels.
-            task: string. A task of GLUE, whose official scores to give: see
-                `keras_spanbert.metrics.glue`. Defaults to `None`: accuracy, of two
-                classes also F1 of the second, of regression the correlations.
-            batch_size: int, rows at once. Defaults to `32`.
+            examples: list of labelled dicts from `keras_spanbert.data.glue.read` or
+                `keras_spanbert.data.columns.read_texts`.
+            task: string. A GLUE task, to compute its official scores: see
+                `keras_spanbert.metrics.glue`. Defaults to `None`, other data.
+            batch_size: int. Number of rows per batch. Defaults to `32`.
+            selection_metric: string. Without `task`, the score to return as
+                `score`: `"accuracy"`, `"macro_f1"` or, with `multi_label`,
+                `"micro_f1"`. Defaults to `None`: accuracy, or micro F1 with
+                `multi_label`.
 
         Returns:
-            Dict of scores in percent: those of the task, and `score`, their mean,
-            0 where one is not defined; with `total`, how many examples.
+            Dict of scores in percent, and `total`, the number of examples. With a
+            `task` the scores are those of the task. Otherwise there are `accuracy`
+            and `macro_f1`. Two classes also have `f1`, the F1 of the second class.
+            `multi_label` also has `micro_f1`, and its `accuracy` is the share of
+            texts with exactly the right labels. F1 scores are defined as in
+            scikit-learn. A regression has `pearson` and `spearman`. `score` is the
+            number to compare models by: the `selection_metric`, or, with a `task`
+            or a regression, the mean of the scores, 0 if one is not defined.
 
         Raises:
-            ValueError: where an example has no label, or one that the model does
-                not know.
+            ValueError: if an example has no label or one that the model does not
+                know, or `selection_metric` is not a score of the model.
 
         Example:
         ```python
@@ -229,28 +309,58 @@ class SpanBertTextClassifier(ClassifierTask):
         """
         if not is_examples(examples):
             raise ValueError(
-                "`examples` must be what `keras_spanbert.data.glue.read` gives. Received: "
+                "`examples` must come from `keras_spanbert.data.glue.read`. Received: "
                 f"{examples!r:.80}"
             )
         if task is not None:
             self.check_task(task)
+        known = self._selection_metrics(task)
+        if selection_metric is not None and selection_metric not in known:
+            raise ValueError(
+                f"`selection_metric` must be {' or '.join(known) or 'None'} here. Received: "
+                f"selection_metric={selection_metric!r}"
+            )
         labels = self.label_ids([example.get("label") for example in examples])
         logits = self.logits_of(examples, batch_size)
-        predictions = logits[:, 0] if self.is_regression else np.argmax(logits, axis=1)
-        if task is not None and not self.is_regression:  # By name: the order may be another one.
+        if self.multi_label:
+            predictions = is_assigned(logits).astype("int32")
+        else:
+            predictions = logits[:, 0] if self.is_regression else np.argmax(logits, axis=1)
+        if task is not None and not self.is_regression:  # By name, as the order may differ.
             names = np.array(self.class_names)
             labels, predictions = names[labels].tolist(), names[predictions].tolist()
-        scores = _scores(labels, predictions, task, self.num_classes)
-        values = list(scores.values())
+        scores = self._scores(labels, predictions, task)
+        values = [scores[selection_metric or known[0]]] if known else list(scores.values())
         scores["score"] = float(np.mean(values)) if np.all(np.isfinite(values)) else 0.0
         return {**{n: 100.0 * value for n, value in scores.items()}, "total": len(examples)}
 
+    def _selection_metrics(self, task) -> tuple[str, ...]:
+        """Returns the scores that `score` can be, the default first. Empty if it is a mean."""
+        if task is not None or self.is_regression:
+            return ()
+        return (
+            ("micro_f1", "macro_f1", "accuracy") if self.multi_label else ("accuracy", "macro_f1")
+        )
+
+    def _scores(self, labels, predictions, task) -> dict:
+        """Returns scores as fractions, by name."""
+        if self.is_regression and len(labels) < 2:  # The correlation is undefined.
+            return dict.fromkeys(["pearson", "spearman"], float("nan"))
+        if task is not None or self.is_regression:
+            return glue(task or "sts-b", labels, predictions)
+        if self.multi_label:
+            are_right = np.all(labels == predictions, axis=1)
+            return {"accuracy": float(np.mean(are_right)), **f1_scores(labels, predictions)}
+        scores = glue("mrpc", labels, predictions) if self.num_classes == 2 else {}
+        return {**scores, **accuracy_and_macro_f1(labels, predictions)}
+
     def check_task(self, task: str) -> None:
-        """Raises a ValueError where the model does not have the classes of a task of GLUE.
+        """Raises a `ValueError` unless the model has the classes of a GLUE task.
 
         Args:
-            task: string: see `keras_spanbert.metrics.glue`. The classes may be in
-                any order; STS-B takes a regression.
+            task: string. See `keras_spanbert.metrics.glue`. The classes can be in
+                any order. STS-B requires a regression. Multi-label models are
+                rejected.
 
         Example:
         ```python
@@ -259,10 +369,11 @@ class SpanBertTextClassifier(ClassifierTask):
         """
         classes = CLASSES[task_name(task)] or ("a number",)
         own = ["a number"] if self.is_regression else self.class_names
-        if set(own) != set(classes):
+        if set(own) != set(classes) or self.multi_label:
+            several = ", several of them per text" if self.multi_label else ""
             raise ValueError(
                 f"The model must have the classes of {task}, {', '.join(classes)}. Received: "
-                f"{', '.join(own)}"
+                f"{', '.join(own)}{several}"
             )
 
     def get_config(self):
@@ -272,19 +383,7 @@ class SpanBertTextClassifier(ClassifierTask):
                 "num_classes": self.num_classes,
                 "class_names": self.class_names,
                 "dropout": self.dropout,
+                "multi_label": self.multi_label,
             }
         )
         return config
-
-
-def _scores(labels, predictions, task, num_classes):
-    """Fractions, by name."""
-    if task is not None and num_classes > 1:
-        return glue(task, labels, predictions)
-    if num_classes == 1 and len(labels) < 2:  # One alone has no correlation.
-        return dict.fromkeys(["pearson", "spearman"], float("nan"))
-    if num_classes == 1:
-        return glue("sts-b", labels, predictions)
-    if num_classes == 2:
-        return glue("mrpc", labels, predictions)
-    return {"accuracy": float(np.mean(labels == predictions))}

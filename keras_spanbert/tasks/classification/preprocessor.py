@@ -1,44 +1,78 @@
-"""From texts, or pairs of them, to rows for `SpanBertTextClassifier`."""
+"""Converts texts or pairs of texts to rows for `SpanBertTextClassifier`."""
 
 import keras
 
-from keras_spanbert.models.batches import is_example
+from keras_spanbert.models.batches import column, is_examples
 from keras_spanbert.models.pairs import encode_pairs
-from keras_spanbert.models.preprocessor import SpanBertPreprocessor
+from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.models.strings import as_strings
+from keras_spanbert.tasks.classification.multi_label import label_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertTextClassifierPreprocessor(SpanBertPreprocessor):
-    """Makes a row of a text or of a pair: `[CLS] text [SEP] second text [SEP]`.
+class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
+    """Makes a row from a text or a pair: `[CLS] text [SEP] second text [SEP]`.
 
-    The segment is 0 up to the first `[SEP]`, then 1. What is too long loses tokens
-    at the end, one at a time, from the longer text, from the second one where
-    they are equally long.
+    The segment is 0 up to the first `[SEP]`, then 1. If a row is too long, tokens
+    are dropped from the end of the longer text, one at a time, and from the second
+    text if both have the same length.
 
     Args:
         tokenizer: `SpanBertTokenizer`.
         sequence_length: int. Length L of a row, at least 3. Defaults to `512`.
+        label_names: list of C strings, the classes, for labels by name. A
+            `SpanBertTextClassifier` sets it. Defaults to `None`: labels are
+            numbers.
+        multi_label: bool. Whether `y` can have several of the `label_names` for each
+            row. A `SpanBertTextClassifier` sets it. Defaults to `False`.
         **kwargs: see `keras.layers.Layer`.
 
     Raises:
-        ValueError: where `sequence_length` is too small or no integer.
+        ValueError: if `sequence_length` is too small or not an integer.
 
-    Example:
+    Call arguments:
+        x: strings `[N]`, or a dict of `"text"` and `"text_pair"`, strings `[N]`
+            each, `""` for no second text, or a list of labelled examples from
+            `keras_spanbert.data.glue.read`.
+        y: labels `[N]`, names or numbers, or numbers `[N, C]`. With `multi_label`,
+            also N lists of names, which are ragged or padded with `""` in
+            `tf.data`. Defaults to `None`, no labels.
+        sample_weight: numbers `[N]`. Defaults to `None`.
+
+    Returns:
+        `x`, `(x, y)` or `(x, y, sample_weight)`. `x` is a dict of `token_ids`,
+        `segment_ids` and `padding_mask`, int32 `[N, L]`. `y` is int32 for integers
+        and names, otherwise float32. `sample_weight` is float32.
+
+    Examples:
     ```python
     preprocessor = keras_spanbert.SpanBertTextClassifierPreprocessor(
-        tokenizer, sequence_length=128
+        tokenizer, sequence_length=128, label_names=["dull", "good"]
     )
-    inputs = preprocessor.inputs(["It rains."], ["It is wet."])
+    x, y = preprocessor(["A fine film.", "Two long hours."], ["good", "dull"])
+
+    # Pairs of texts.
+    x = preprocessor({"text": ["It rains."], "text_pair": ["It is wet."]})
+
+    # Batches of a `tf.data.Dataset`, on every backend.
+    dataset = tf.data.Dataset.from_tensor_slices((["A fine film.", "Two long hours."], [1, 0]))
+    dataset = dataset.batch(2).map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE)
     ```
 
     Reference:
         [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.1 and
-        appendix B; rows are those of the released script for GLUE.
+        appendix B. Rows are the same as in the released script for GLUE.
     """
 
-    def __init__(self, tokenizer, sequence_length: int = 512, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length: int = 512,
+        label_names: list[str] | None = None,
+        multi_label: bool = False,
+        **kwargs,
+    ):
+        super().__init__(label_names, **kwargs)
         if int(sequence_length) != sequence_length or sequence_length < 3:
             raise ValueError(
                 "`sequence_length` must be an integer of at least 3: [CLS], a token, [SEP]. "
@@ -46,11 +80,15 @@ class SpanBertTextClassifierPreprocessor(SpanBertPreprocessor):
             )
         self.tokenizer = tokenizer
         self.sequence_length = int(sequence_length)
-        self.built = True
+        self.multi_label = bool(multi_label)
 
-    def call(self, x):
-        """The rows of whatever `fit` takes: see `SpanBertTextClassifier`."""
-        if isinstance(x, dict) and not is_example(x):
+    def labels(self, y, inputs=None):
+        if self.multi_label and self.label_names is not None:
+            return label_rows(y, self.label_names)
+        return super().labels(y, inputs)
+
+    def rows(self, x) -> dict:
+        if isinstance(x, dict):
             if "text" not in x or x.keys() - {"text", "text_pair"}:
                 raise ValueError(
                     '`x` must be a dict of "text" and, for pairs, "text_pair", lists of strings. '
@@ -60,34 +98,36 @@ class SpanBertTextClassifierPreprocessor(SpanBertPreprocessor):
         return self.inputs(x)
 
     def inputs(self, texts, text_pairs=None) -> dict:
-        """Rows of texts.
+        """Makes rows from texts.
 
         Args:
-            texts: list, tuple, array or tensor of N strings; or a list of
-                examples, as `keras_spanbert.data.glue.read` gives them.
-            text_pairs: likewise as many strings, `""` for none. Defaults to
-                `None`: single texts.
+            texts: list, tuple, array or tensor of N strings, or a list of
+                examples from `keras_spanbert.data.glue.read`.
+            text_pairs: N strings in the same form, `""` for no second text.
+                Defaults to `None`: single texts.
 
         Returns:
             Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`.
 
         Raises:
-            ValueError: where the lists differ in length or hold something else.
+            ValueError: if the lists differ in length or contain other values.
         """
-        if isinstance(texts, (list, tuple)) and texts and all(map(is_example, texts)):
+        if is_examples(texts):
             if text_pairs is not None:
-                raise ValueError("Examples hold their pairs: `text_pairs` must be None")
+                raise ValueError("`text_pairs` must be None because examples include their pairs")
             pairs = [example.get("text_pair") or "" for example in texts]
-            texts = [example["text"] for example in texts]
+            texts = column(texts, "text")
             text_pairs = pairs if any(pairs) else None
         texts = as_strings(texts=texts)
         text_pairs = None if text_pairs is None else as_strings(text_pairs=text_pairs)
-        if text_pairs is not None and len(text_pairs) != len(texts):
+        if isinstance(text_pairs, list) and len(text_pairs) != len(texts):
             raise ValueError(
-                f"`texts` and `text_pairs` must be as many. Received: {len(texts)}, "
-                f"{len(text_pairs)}"
+                "`texts` and `text_pairs` must have the same length. Received: "
+                f"{len(texts)}, {len(text_pairs)}"
             )
-        return encode_pairs(self.tokenizer, texts, text_pairs, self.sequence_length)
+        return encode_pairs(self, texts, text_pairs)
 
     def get_config(self):
-        return {**super().get_config(), "sequence_length": self.sequence_length}
+        config = super().get_config()
+        config.update({"sequence_length": self.sequence_length, "multi_label": self.multi_label})
+        return config

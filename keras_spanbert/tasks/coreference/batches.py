@@ -1,4 +1,4 @@
-"""The arrays of documents as inputs of the model, padded to few shapes.
+"""Pads the arrays of documents to inputs of the model with few different shapes.
 
 S = segments, L = tokens of a segment, T = tokens of a document, N = candidate
 spans, K = spans that are kept.
@@ -10,66 +10,76 @@ from collections.abc import Iterable
 import keras
 import numpy as np
 
-from keras_spanbert.data.array_stream import Part, RowStream, epoch_order
+from keras_spanbert.data.array_stream import BatchShard, RowStream, epoch_order
+from keras_spanbert.layers.array_functions import cumsum, int32, size, take, true_indices
 from keras_spanbert.models.length_batches import round_up
-from keras_spanbert.optional import import_tensorflow
+from keras_spanbert.optional import require
 from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_spans
 from keras_spanbert.tasks.coreference.tensors import truncate
 
-# What decides the shapes of all inputs.
-Sizes = collections.namedtuple("Sizes", ["segments", "length", "tokens", "spans"])
-# Of the resolver's arguments, those that inputs depend on.
+
+class Sizes(collections.namedtuple("Sizes", ["segments", "length", "tokens", "spans"])):
+    """The sizes that determine the shapes of all inputs."""
+
+    @classmethod
+    def largest(cls, sizes: Iterable["Sizes"]) -> "Sizes":
+        """Returns the elementwise maximum of sizes."""
+        return cls(*map(max, zip(*sizes)))
+
+
+# The resolver's arguments that its inputs depend on.
 Settings = collections.namedtuple(
     "Settings", ["max_span_width", "top_span_ratio", "max_top_antecedents"]
 )
 
 
-def document_inputs(tensors: dict, settings: Settings) -> tuple[dict, np.ndarray]:
-    """A document's inputs without padding, and the labels of its candidates.
+def document_inputs(tensors: dict, settings: Settings, xp=np) -> dict:
+    """Returns a document's inputs without padding.
 
     Args:
-        tensors: dict of `tensorize`.
+        tensors: dict from the preprocessor's `tensors`.
         settings: `Settings`.
+        xp: `numpy` or `tensorflow.experimental.numpy`. Defaults to `numpy`.
 
     Returns:
-        `(inputs, labels)`. Inputs are a dict of int32 arrays: `token_ids`,
-        `padding_mask` `[S, L]`, `token_places`, `speaker_ids`, `segment_index`
-        `[T]`, `starts`, `ends` `[N]`, `top_span_mask` `[K]` and `genre` `[]`;
-        with overlap also `overlap_token_ids`, `overlap_padding_mask`
-        `[S + 1, L]` and `overlap_places` `[T]`. Labels are int32 `[N]`, the
-        gold cluster of a candidate, 0 for none.
+        Dict of int32 arrays: `token_ids`, `padding_mask` `[S, L]`, `token_places`,
+        `speaker_ids`, `segment_index` `[T]`, `starts`, `ends` `[N]`,
+        `top_span_mask` `[K]` and `genre` `[]`. With overlap there are also
+        `overlap_token_ids`, `overlap_padding_mask` `[S + 1, L]` and
+        `overlap_places` `[T]`.
     """
     mask = tensors["input_mask"]
     is_overlap = "overlap_ids" in tensors
-    is_token = _without_separators(mask) if is_overlap else mask > 0
-    places = np.flatnonzero(is_token)
-    starts, ends = candidate_spans(tensors["sentence_map"], settings.max_span_width)
+    is_token = mask_separators(mask, xp) if is_overlap else mask > 0
+    places = true_indices(xp, is_token)
+    starts, ends = candidate_spans(tensors["sentence_map"], settings.max_span_width, xp)
+    num_top = num_top_spans(size(xp, places), settings.top_span_ratio, xp)
     inputs = {
         "token_ids": tensors["input_ids"],
         "padding_mask": mask,
         "token_places": places,
-        "speaker_ids": tensors["speaker_ids"].reshape(-1)[places],
-        "segment_index": places // mask.shape[1],
+        "speaker_ids": take(xp, xp.reshape(tensors["speaker_ids"], (-1,)), places),
+        "segment_index": int32(xp, xp.nonzero(is_token)[0]),
         "starts": starts,
         "ends": ends,
-        "top_span_mask": np.ones(num_top_spans(len(places), settings.top_span_ratio)),
+        "top_span_mask": xp.ones((num_top,), np.int32),
         "genre": tensors["genre"],
     }
     if is_overlap:
         inputs["overlap_token_ids"] = tensors["overlap_ids"]
         inputs["overlap_padding_mask"] = tensors["overlap_mask"]
-        is_token = _without_separators(tensors["overlap_mask"])
-        inputs["overlap_places"] = np.flatnonzero(is_token)
-    inputs = {name: np.asarray(array, np.int32) for name, array in inputs.items()}
-    return inputs, _labels(tensors, starts, ends, len(places))
+        is_token = mask_separators(tensors["overlap_mask"], xp)
+        inputs["overlap_places"] = true_indices(xp, is_token)
+    return inputs
 
 
-def _labels(tensors, starts, ends, num_tokens):
-    """The gold cluster of each candidate, 0 for none."""
+def gold_clusters(tensors: dict, inputs: dict) -> np.ndarray:
+    """Returns the gold cluster of each candidate of `document_inputs`, 0 for none: int32 `[N]`."""
+    starts, ends, num_tokens = inputs["starts"], inputs["ends"], len(inputs["token_places"])
     gold = [tensors[name].astype(np.int64) for name in ["gold_starts", "gold_ends"]]
     is_inside = (gold[0] >= 0) & (gold[1] < num_tokens)
     wanted = gold[0][is_inside] * num_tokens + gold[1][is_inside]
-    # In order, since candidates are.
+    # Sorted, because candidates are.
     keys = starts.astype(np.int64) * num_tokens + ends
     labels = np.zeros(len(keys), np.int32)
     if len(keys):
@@ -79,83 +89,80 @@ def _labels(tensors, starts, ends, num_tokens):
     return labels
 
 
-def _without_separators(mask):
-    """Where rows have tokens between the first and the last one, which separate."""
-    is_token = mask > 0
-    last = mask.shape[1] - 1 - np.argmax(is_token[:, ::-1], axis=1)
-    is_token[:, 0] = False
-    is_token[np.arange(len(mask)), last] = False
-    return is_token
+def mask_separators(mask, xp=np):
+    """Returns where rows have tokens other than separators, their first and last tokens."""
+    num_following = cumsum(xp, mask[:, ::-1], axis=1)[:, ::-1] - mask
+    return (mask > 0) & (cumsum(xp, xp.ones_like(mask), axis=1) > 1) & (num_following > 0)
 
 
-def sizes_of(inputs: dict, settings: Settings) -> Sizes:
-    """The sizes that a document is padded to, of which there are few.
+def padded_sizes(inputs: dict, settings: Settings) -> Sizes:
+    """Returns one of a few sizes to pad a document to.
 
-    They are 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, ...: a quarter more than
-    needed at most.
+    They are 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, ..., at most a quarter
+    more than needed.
     """
     masks = [inputs["padding_mask"], inputs.get("overlap_padding_mask", inputs["padding_mask"])]
     longest = max(int(np.max(np.nonzero(mask)[1], initial=0)) + 1 for mask in masks)
     return Sizes(
         segments=round_up(len(inputs["token_ids"])),
         length=min(round_up(longest), inputs["token_ids"].shape[1]),
-        tokens=_whole_blocks(round_up(len(inputs["token_places"])), settings),
+        tokens=whole_blocks(max(round_up(len(inputs["token_places"])), 1), settings),
         spans=round_up(len(inputs["starts"])),
     )
 
 
-def _whole_blocks(num_tokens, settings):
-    """The attention of spans goes by blocks of the widest span."""
+def whole_blocks(num_tokens, settings: Settings):
+    """Rounds up to whole blocks of the widest span, which the attention of spans uses."""
     width = settings.max_span_width
-    return max(-(-num_tokens // width), 1) * width
+    return -(-num_tokens // width) * width
 
 
-def pad(inputs: dict, labels: np.ndarray, sizes: Sizes, settings: Settings) -> tuple[dict, dict]:
-    """Inputs and labels of one document with padding, as a batch of one."""
-    tops = num_top_spans(sizes.tokens, settings.top_span_ratio)
+def pad(inputs: dict, sizes: Sizes, settings: Settings, xp=np) -> dict:
+    """Returns the padded inputs of one document, and `cluster_ids` if given, as a batch of one."""
+    tops = num_top_spans(sizes.tokens, settings.top_span_ratio, xp)
     lengths = {
-        "token_ids": (sizes.segments, sizes.length),
-        "padding_mask": (sizes.segments, sizes.length),
-        "overlap_token_ids": (sizes.segments + 1, sizes.length),
-        "overlap_padding_mask": (sizes.segments + 1, sizes.length),
-        "starts": (sizes.spans,),
-        "ends": (sizes.spans,),
-        # No fewer than antecedents: that many are chosen in any case.
-        "top_span_mask": (max(tops, settings.max_top_antecedents, 1),),
-        "genre": (),
+        "token_ids": sizes.segments,
+        "padding_mask": sizes.segments,
+        "overlap_token_ids": sizes.segments + 1,
+        "overlap_padding_mask": sizes.segments + 1,
+        "starts": sizes.spans,
+        "ends": sizes.spans,
+        "cluster_ids": sizes.spans,
+        # At least the number of antecedents, because that many are always chosen.
+        "top_span_mask": xp.maximum(tops, np.int32(max(settings.max_top_antecedents, 1))),
     }
+    # A softmax over nothing would be undefined.
+    values = {"ends": -1, "padding_mask": 1, "overlap_padding_mask": 1}
     longest = inputs["token_ids"].shape[1]
     padded = {}
     for name, array in inputs.items():
-        shape = lengths.get(name, (sizes.tokens,))
-        whole = np.full(shape, -1 if name == "ends" else 0, np.int32)
-        if array.ndim == 2:
-            array = array[:, : sizes.length]  # Beyond the longest segment there is padding alone.
+        if len(array.shape) == 2:
+            array = array[:, : sizes.length]  # After the longest segment there is only padding.
         elif name.endswith("_places"):
             array = array // longest * sizes.length + array % longest
-        whole[tuple(slice(0, n) for n in array.shape)] = array
-        if name.endswith("padding_mask"):
-            whole[:, 0] = 1  # A softmax over nothing would be undefined.
-        padded[name] = whole[None]
-    cluster_ids = np.zeros((1, sizes.spans), np.int32)
-    cluster_ids[0, : len(labels)] = labels
-    return padded, {"cluster_ids": cluster_ids}
+        if name != "genre":
+            num_rows = size(xp, array[:, 0] if len(array.shape) == 2 else array)
+            missing = lengths.get(name, sizes.tokens) - num_rows
+            widths = [(0, missing), (0, 0)][: len(array.shape)]
+            array = xp.pad(array, widths, "constant", constant_values=values.get(name, 0))
+        padded[name] = array[None]
+    return padded
 
 
 class DocumentBatches(keras.utils.PyDataset):
-    """Documents as batches for `fit` and `evaluate`, all of one shape.
+    """Batches of documents for `fit` and `evaluate`, all of the same shape.
 
-    A document with more than `max_segments` is cut to a run of that many, drawn
-    anew in each epoch, from the seed, the epoch and the document alone.
+    A document with more than `max_segments` is cut to a run of that many. The seed,
+    the epoch and the document determine the run.
 
     Args:
-        tensors: list of dicts of `tensorize`.
+        tensors: list of dicts from the preprocessor's `tensors`.
         settings: `Settings`.
-        batch_size: int. Documents at once. Defaults to `1`.
+        batch_size: int. Number of documents per batch. Defaults to `1`.
         max_segments: int. Defaults to `None`: whole documents.
         has_labels: bool. Whether the documents' clusters are known. Defaults to
             `True`.
-        shuffle: bool. Whether documents come in an order drawn anew in each
+        shuffle: bool. Whether to draw a new order of the documents in each
             epoch. Defaults to `False`.
         seed: int. Defaults to `0`.
         **kwargs: see `keras.utils.PyDataset`.
@@ -174,7 +181,7 @@ class DocumentBatches(keras.utils.PyDataset):
     ):
         super().__init__(**kwargs)
         if not tensors:
-            raise ValueError("There must be a document or more. Received: none")
+            raise ValueError("There must be at least one document. Received: none")
         self.tensors = tensors
         self.settings = settings
         self.batch_size = batch_size
@@ -183,8 +190,7 @@ class DocumentBatches(keras.utils.PyDataset):
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
-        sizes = [self._largest(document) for document in tensors]
-        self.sizes = Sizes(*(max(values) for values in zip(*sizes)))
+        self.sizes = Sizes.largest(self._largest(document) for document in tensors)
 
     def __len__(self):
         return -(-len(self.tensors) // self.batch_size)
@@ -199,7 +205,7 @@ class DocumentBatches(keras.utils.PyDataset):
         self.epoch += 1
 
     def batch(self, chosen: Iterable[tuple[int, int]]) -> tuple:
-        """Inputs, and labels where there are, of documents by number, each in an epoch."""
+        """Returns inputs, and labels if known, of documents given as (number, epoch)."""
         rows = [self.document(number, epoch) for number, epoch in chosen]
         inputs = {name: np.concatenate([x[name] for x, _ in rows]) for name in rows[0][0]}
         if not self.has_labels:
@@ -207,12 +213,15 @@ class DocumentBatches(keras.utils.PyDataset):
         return inputs, {"cluster_ids": np.concatenate([y["cluster_ids"] for _, y in rows])}
 
     def document(self, number: int, epoch: int) -> tuple[dict, dict]:
-        """Inputs and labels of a document in an epoch, as a batch of one."""
-        inputs, labels = document_inputs(self.cut(number, epoch), self.settings)
-        return pad(inputs, labels, self.sizes, self.settings)
+        """Returns inputs and labels of a document in an epoch, as a batch of one."""
+        tensors = self.cut(number, epoch)
+        inputs = document_inputs(tensors, self.settings)
+        inputs["cluster_ids"] = gold_clusters(tensors, inputs)
+        padded = pad(inputs, self.sizes, self.settings)
+        return padded, {"cluster_ids": padded.pop("cluster_ids")}
 
     def cut(self, number: int, epoch: int) -> dict:
-        """The arrays of the run of segments that a document is in an epoch."""
+        """Returns the arrays of the run of segments that is used of a document in an epoch."""
         tensors = self.tensors[number]
         beyond = self._num_beyond(tensors)
         if not beyond:
@@ -221,34 +230,37 @@ class DocumentBatches(keras.utils.PyDataset):
         return truncate(tensors, int(generator.integers(beyond + 1)), self.max_segments)
 
     def _num_beyond(self, tensors):
-        """How many segments are cut off."""
+        """Returns the number of segments that are cut off."""
         if self.max_segments is None:
             return 0
         return max(len(tensors["input_ids"]) - self.max_segments, 0)
 
     def _largest(self, tensors):
-        """Sizes that hold whatever run of segments is drawn."""
+        """Returns sizes that are large enough for any run of segments."""
         runs = range(self._num_beyond(tensors) + 1)
         cuts = [
             truncate(tensors, run, self.max_segments) if len(runs) > 1 else tensors for run in runs
         ]
-        sizes = [sizes_of(document_inputs(cut, self.settings)[0], self.settings) for cut in cuts]
-        return [max(values) for values in zip(*sizes)]
+        inputs = (document_inputs(cut, self.settings) for cut in cuts)
+        return Sizes.largest(padded_sizes(x, self.settings) for x in inputs)
 
 
 class DocumentStream(RowStream):
-    """Shuffled batches of documents without end, from any step on: see `RowStream`.
+    """Endless shuffled batches of documents, which can start at any step.
+
+    Epochs are whole: see `RowStream`.
 
     Args:
-        documents: `DocumentBatches`, whose batch size and seed it takes.
+        documents: `DocumentBatches`. Their batch size and seed are used.
     """
 
     def __init__(self, documents: DocumentBatches):
-        super().__init__(len(documents.tensors), documents.batch_size, documents.seed)
+        size, seed = documents.batch_size, documents.seed
+        super().__init__(len(documents.tensors), size, seed, whole_epochs=True)
         self.documents = documents
 
     def num_tokens(self) -> tuple[int, int]:
-        """See `RowStream`; of the segments that documents are cut to in the first epoch."""
+        """See `RowStream`. Counts the segments that are used in the first epoch."""
         cuts = (self.documents.cut(number, 0) for number in range(self.num_rows))
         sizes = self.documents.sizes
         return (
@@ -258,19 +270,20 @@ class DocumentStream(RowStream):
 
     def dataset(self, part: int = 0, num_parts: int = 1):
         """See `ArrayStream.dataset`."""
-        tf = import_tensorflow("A stream")
+        tf = require("tensorflow", "A stream")
 
-        own = Part(self.batch_size, part, num_parts)
+        batch_shard = BatchShard(self.batch_size, part, num_parts)
+
+        def batch(rows, weights, epoch):
+            x, y = self.documents.batch([(row, epoch) for row in rows[batch_shard.rows].tolist()])
+            return (x, y, weights[batch_shard.rows]) if self.has_weights else (x, y)
 
         def batches():
-            place = self.first_step * self.batch_size
-            for rows in self._rows(self.first_step):
-                epochs = [(place + i) // self.num_rows for i in range(self.batch_size)]
-                yield self.documents.batch(list(zip(rows.tolist(), epochs))[own.rows])
-                place += self.batch_size
+            for step, rows in enumerate(self._rows(self.first_step), self.first_step):
+                yield batch(*rows, step // self.num_batches)
 
-        example = self.documents.batch([(0, 0)] * own.size)
-        signature = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, tf.int32), example)
+        example = batch(*next(self._rows(0)), 0)
+        signature = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), example)
         return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(
             tf.data.AUTOTUNE
         )

@@ -1,4 +1,4 @@
-"""The tensors of a released coreference checkpoint, and the weights they become."""
+"""Maps the tensors of a released coreference checkpoint to the weights of a resolver."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from keras_spanbert.tasks.coreference.scoring import NUM_DISTANCES
 
 
 def head_entries(settings: dict) -> Iterator[Entry]:
-    """Everything but the encoder, for the resolver's arguments and the encoder's settings."""
+    """Yields everything except the encoder, for arguments of the resolver and the encoder."""
     settings = {**settings, **settings[SETTINGS]}
     H, F, W = settings["hidden_size"], settings["feature_size"], settings["max_span_width"]
     uses = {name: bool(settings[f"use_{name}"]) for name in ("features", "metadata", "prior")}
@@ -16,38 +16,46 @@ def head_entries(settings: dict) -> Iterator[Entry]:
     D = 2 * H + F * uses["features"] + H * heads  # Size of a span's embedding.
     is_fine, is_refined = settings["fine_grained"], settings["coref_depth"] > 1
 
-    def feed_forward(name, path, inputs):
-        sizes = [inputs, *[settings["ffnn_size"]] * settings["ffnn_depth"]]
-        for i, (rows, columns) in enumerate(zip(sizes[:-1], sizes[1:])):
-            yield Entry(f"{name}.hidden_weights_{i}", f"{path}/hidden_weights_{i}", (rows, columns))
-            yield Entry(f"{name}.hidden_bias_{i}", f"{path}/hidden_bias_{i}", (columns,))
-        yield from linear(f"{name}.", path, sizes[-1], 1)
+    def feed_forward(name, path, pieces):
+        pieces = [size for size in pieces if size]
+        size, depth = settings["ffnn_size"], settings["ffnn_depth"]
+        for i in range(depth + 1):
+            is_last = i == depth
+            rows, columns = size if i else sum(pieces), 1 if is_last else size
+            layers = [f"hidden_{i}"] if i else [f"input_{j}" for j in range(len(pieces))]
+            kernels = tuple(f"{path}/{layer}/kernel" for layer in layers)
+            weights, bias = (
+                ("output_weights", "bias")
+                if is_last
+                else (f"hidden_weights_{i}", f"hidden_bias_{i}")
+            )
+            yield Entry(f"{name}.{weights}", kernels, (rows, columns))
+            yield Entry(f"{name}.{bias}", f"{path}/{layers[0]}/bias", (columns,))
 
-    def linear(name, path, rows, columns, prefix="output_"):
-        # What reads the files takes `.output_bias` for a head's `bias`.
-        bias = f"{name}bias" if name else "output_bias"
-        yield Entry(f"{name}output_weights", f"{path}/{prefix}weights", (rows, columns))
-        yield Entry(bias, f"{path}/{prefix}bias", (columns,))
+    def dense(name, path, rows, columns):
+        yield Entry(f"{name}.output_weights", f"{path}/kernel", (rows, columns))
+        yield Entry(f"{name}.bias", f"{path}/bias", (columns,))
 
     def table(name, path, rows):
         yield Entry(name, path, (rows, F))
 
     if settings["model_type"] == "overlap":
-        yield from linear("combo.", "token_gate", 2 * H, H)
+        yield from dense("combo", "token_gate/gate", 2 * H, H)
     if uses["features"]:
         yield from table("span_width_embeddings.weight", "span_widths/embeddings", W)
     if heads:
-        yield from linear("mention_word_attn.", "span_heads", H, 1)
-    yield from feed_forward("mention_scores", "mention_scores/mention", D)
+        yield from dense("mention_word_attn", "span_heads/attention", H, 1)
+    yield from feed_forward("mention_scores", "mention_scores/mention", [H, H, D - 2 * H])
     if uses["prior"]:
         path = "mention_scores/width_embeddings"
         yield from table("span_width_prior_embeddings.weight", path, W)
-        yield from feed_forward("width_scores", "mention_scores/width", F)
-    yield from linear("src_projection.", "coarse_scores", D, D, "source_")
+        yield from feed_forward("width_scores", "mention_scores/width", [F])
+    yield from dense("src_projection", "coarse_scores/source", D, D)
     if uses["prior"]:
         path = "coarse_scores/distance_embeddings"
         yield from table("antecedent_distance_emb", path, NUM_DISTANCES)
-        yield from linear("", "coarse_scores", F, 1, "distance_")
+        yield Entry("output_weights", "coarse_scores/distance/kernel", (F, 1))
+        yield Entry("output_bias", "coarse_scores/distance/bias", (1,))
     if not is_fine:
         return
     if uses["metadata"]:
@@ -63,13 +71,13 @@ def head_entries(settings: dict) -> Iterator[Entry]:
         yield from table(name, path, settings["max_training_sentences"])
     num_features = 2 * uses["metadata"] + uses["features"] + segments
     name = "coref_layer.slow_antecedent_scores"
-    yield from feed_forward(name, "fine_scores/pair", 3 * D + num_features * F)
+    yield from feed_forward(name, "fine_scores/pair", [D, D, D + num_features * F])
     if is_refined:
-        yield from linear("coref_layer.f.", "fine_scores/refinement", 2 * D, D)
+        yield from dense("coref_layer.f", "fine_scores/refinement/gate", 2 * D, D)
 
 
-def arguments_of(tensors: dict) -> dict:
-    """The resolver's arguments that the tensors of a checkpoint show.
+def infer_arguments(tensors: dict) -> dict:
+    """Infers the resolver's arguments from the tensors of a checkpoint.
 
     Args:
         tensors: dict of name to `formats.tensors.Tensor`.

@@ -1,16 +1,31 @@
-"""From antecedents to clusters, and the loss of antecedents."""
+"""Builds clusters from antecedents, and computes the losses."""
 
-from collections.abc import Sequence
+import collections
 
 import numpy as np
 from keras import ops
 
+from keras_spanbert.layers.array_functions import (
+    append_end,
+    cumsum,
+    fixed_point,
+    int32,
+    range_like,
+    scatter_add,
+    scatter_min,
+    select,
+    size,
+    take,
+    unique_ids,
+)
+
 
 def marginal_loss(scores, antecedents, labels):
-    """How unlikely the right antecedents are, all of a span's together, in nats.
+    """Returns the negative log-likelihood of the right antecedents of each span, in nats.
 
     Args:
-        scores: float `[..., K, 1 + A]`, that of no antecedent first, -inf for none.
+        scores: float `[..., K, 1 + A]`. The first is the score of no antecedent, and
+            the score of a missing antecedent is -inf.
         antecedents: int `[..., K, A]`.
         labels: int `[..., K]`, each span's gold cluster, 0 for none.
 
@@ -32,9 +47,9 @@ def marginal_loss(scores, antecedents, labels):
 
 
 def mention_loss(scores, labels):
-    """How unlikely it is that spans are mentions, or are not, as the gold says, in nats.
+    """Returns the binary cross-entropy of each span being a gold mention or not, in nats.
 
-    It is the binary cross-entropy of the scores of the spans that are kept.
+    Computed from the mention scores of the spans that are kept.
 
     Args:
         scores: float `[..., K]`.
@@ -49,63 +64,98 @@ def mention_loss(scores, labels):
     return ops.softplus(ops.where(labels > 0, -scores, scores))
 
 
-class Clusters:
-    """The clusters that spans and their antecedents make, as these come, in order.
-
-    `members` are lists of spans, `number_of` is the cluster of each that is in one.
-    """
-
-    def __init__(self):
-        self.members = []
-        self.number_of = {}
-
-    def link(self, span, antecedent) -> None:
-        """Puts a span into the cluster of another one."""
-        if antecedent not in self.number_of:
-            self.number_of[antecedent] = len(self.members)
-            self.members.append([antecedent])
-        self.number_of[span] = self.number_of[antecedent]
-        self.members[self.number_of[span]].append(span)
-
-    def add_alone(self, span) -> None:
-        """Makes a cluster of one span."""
-        self.number_of[span] = len(self.members)
-        self.members.append([span])
-
-
-def best_antecedents(scores: np.ndarray, antecedents: np.ndarray) -> np.ndarray:
-    """The best antecedent of each span, -1 for none.
+def best_antecedents(scores, antecedents, xp=np):
+    """Returns the best antecedent of each span, -1 for none.
 
     Args:
-        scores: float `[K, 1 + A]`, that of no antecedent first.
+        scores: float `[K, 1 + A]`. The first is the score of no antecedent.
         antecedents: int `[K, A]`.
+        xp: `numpy` or `tensorflow.experimental.numpy`. Defaults to `numpy`.
     """
-    best = scores.argmax(axis=1)
-    with_none = np.concatenate([np.full_like(antecedents[:, :1], -1), antecedents], axis=1)
-    return with_none[np.arange(len(best)), best]
+    best = xp.argmax(scores, axis=1)[:, None]
+    with_none = xp.concatenate([-xp.ones_like(antecedents[:, :1]), antecedents], axis=1)
+    return xp.take_along_axis(with_none, best, axis=1)[:, 0]
 
 
-def clusters_of(
-    spans: Sequence, best: Sequence[int], mention_scores: np.ndarray | None = None
-) -> list:
-    """The clusters that the best antecedents make.
+def cluster_mentions(spans: dict, word_of, singletons: bool) -> list[dict]:
+    """Returns the clusters of a document, with the score of each mention.
 
     Args:
-        spans: list of `(start, end)`, in order.
-        best: int `[K]`, of `best_antecedents`.
-        mention_scores: float `[K]`. With these, a span that is in no cluster and
-            more likely a mention than not is a cluster of one. Defaults to
-            `None`: no such clusters.
+        spans: dict from `extract_spans`.
+        word_of, singletons: see `token_to_word_clusters`.
 
     Returns:
-        List of clusters, lists of spans.
+        List of clusters, dicts from `(first, last)` word to the mention score.
     """
-    clusters = Clusters()
-    for span, antecedent in enumerate(best):
-        if antecedent >= 0:
-            clusters.link(span, int(antecedent))
-    if mention_scores is not None:
-        for span in np.flatnonzero(mention_scores > 0).tolist():
-            if span not in clusters.number_of:
-                clusters.add_alone(span)
-    return [[spans[span] for span in cluster] for cluster in clusters.members]
+    found = token_to_word_clusters(spans, word_of, singletons)
+    clusters = collections.defaultdict(dict)
+    for span in np.flatnonzero(found["cluster"] >= 0):
+        mentions = clusters[int(found["cluster"][span])]
+        place = int(found["first"][span]), int(found["last"][span])
+        score = float(spans["mention_scores"][span])
+        mentions[place] = max(score, mentions.get(place, score))
+    return [clusters[number] for number in sorted(clusters)]
+
+
+def token_to_word_clusters(spans: dict, word_of, singletons: bool, xp=np) -> dict:
+    """Returns the clusters of spans in words, with each mention in only one of them.
+
+    A span of separators alone is no mention. If two spans are the same words, the one
+    in the earlier cluster counts. Clusters are in the order of their first links, and
+    those of one mention follow.
+
+    Args:
+        spans: dict of arrays `[K]`, from `extract_spans`.
+        word_of: int32 `[T]`, the word of each token, -1 for a separator. Without
+            words, the number of each token.
+        singletons: bool. Whether a span without a cluster that is more likely a mention
+            than not is a cluster of one.
+        xp: `numpy` or `tensorflow.experimental.numpy`. Defaults to `numpy`.
+
+    Returns:
+        Dict of int32 `[K]`: `first`, `last`, the words of each span; `cluster`, a
+        number that increases in the order of the clusters, -1 for no mention; and
+        `same`, the first span of the cluster that is the same words.
+    """
+    best = int32(xp, spans["best_antecedents"])
+    first, last = _token_to_word(word_of, xp)
+    first, last = take(xp, first, spans["starts"]), take(xp, last, spans["ends"])
+    span, num_spans = range_like(xp, best), size(xp, best)
+    never = xp.ones_like(span) * (2 * num_spans)  # A place in the order after all others.
+
+    # === Clusters, in order of their first links; those of one mention follow ===
+    root = xp.where(best < 0, span, best)
+    (root,) = fixed_point(xp, lambda root: [take(xp, root, root)], [root])
+    first_link = scatter_min(xp, never, root, xp.where(best < 0, never, span))
+    order = take(xp, first_link, root)
+    is_alone = order == never
+    order = xp.where(is_alone, num_spans + span, order)
+    is_mention = first <= last
+    if singletons:
+        is_mention = is_mention & ((spans["mention_scores"] > 0) | ~is_alone)
+    else:
+        is_mention = is_mention & ~is_alone
+
+    # === The same words, in the first of their clusters ===
+    places = [xp.asarray(x, dtype=np.int64) for x in (first, last)]
+    words = unique_ids(xp, places[0] * (1 << 32) + places[1])
+    order = xp.where(is_mention, order, never)
+    is_mention = is_mention & (order == take(xp, scatter_min(xp, never, words, order), words))
+    same = scatter_min(xp, never, words, xp.where(is_mention, span, never))
+    same = take(xp, same, words)
+    if not singletons:
+        is_new = int32(xp, is_mention & (same == span))
+        sizes = scatter_add(xp, xp.zeros_like(span)[:, None], root, is_new)[:, 0]
+        is_mention = is_mention & (take(xp, sizes, root) > 1)
+    cluster = xp.where(is_mention, order, -xp.ones_like(order))
+    return {"first": first, "last": last, "cluster": cluster, "same": same}
+
+
+def _token_to_word(word_of, xp):
+    """Returns the first word at or after each token, and the last one at or before it."""
+    is_word = int32(xp, word_of >= 0)
+    words = select(xp, word_of, word_of >= 0)
+    num_words = cumsum(xp, is_word)
+    following = take(xp, append_end(xp, words, size(xp, word_of)), num_words - is_word)
+    before = take(xp, xp.concatenate([-xp.ones_like(word_of[:1]), words], axis=0), num_words)
+    return following, before

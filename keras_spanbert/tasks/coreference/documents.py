@@ -1,31 +1,36 @@
-"""Documents and texts into a resolver, and clusters out of it."""
+"""Passes documents and texts to a resolver, and returns their clusters."""
 
 import random
 
+import numpy as np
 from keras import ops
 
-from keras_spanbert.tasks.coreference.batches import DocumentBatches
-from keras_spanbert.tasks.coreference.document_scores import document_scores
-from keras_spanbert.tasks.coreference.evaluation import evaluate_clusters, predict_clusters
+from keras_spanbert.data.coreference_documents import check_has_clusters
+from keras_spanbert.metrics import coreference
+from keras_spanbert.tasks.coreference.batches import DocumentBatches, document_inputs, gold_clusters
+from keras_spanbert.tasks.coreference.decoding import cluster_mentions
+from keras_spanbert.tasks.coreference.inference import extract_spans, run
 from keras_spanbert.tasks.coreference.replacing import replace
-from keras_spanbert.tasks.coreference.resolving import resolve
+from keras_spanbert.tasks.coreference.resolving import find_clusters, resolve
+
+_MEASURES = ("muc", "b_cubed", "ceaf_e", "lea", "mentions")
 
 
 class DocumentInputs:
-    """The part of a resolver that takes documents and texts, where others take strings."""
+    """The part of a resolver that handles documents and texts."""
 
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
-        """Documents as one batch of arrays: see the class."""
+        """Converts documents to one batch of arrays: see the class."""
         batches = self.batches(x, batch_size=len(x))
         return (*batches[0], None, None)[:3]
 
     def preprocess_rows(
         self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
     ) -> tuple:
-        # Batches and not arrays, so that long documents are cut anew in each epoch.
+        # Batches instead of arrays, so that long documents are cut anew in each epoch.
         if y is not None or sample_weight is not None:
             raise ValueError(
-                "Documents hold their `clusters`, so that `y` and `sample_weight` must be None. "
+                "`y` and `sample_weight` must be None because documents include their `clusters`. "
                 f"Received: y of type {type(y).__name__}, sample_weight of type "
                 f"{type(sample_weight).__name__}"
             )
@@ -42,13 +47,14 @@ class DocumentInputs:
         shuffle: bool = False,
         seed: int = 0,
     ) -> DocumentBatches:
-        """Documents as batches of arrays: see `DocumentBatches`.
+        """Converts documents to batches of arrays: see `DocumentBatches`.
 
         Args:
             documents: list of dicts, see the preprocessor's `segment`.
-            batch_size: int. Documents at once. Defaults to `1`.
-            max_segments: int. Most segments of a document. Defaults to `None`.
-            shuffle: bool. Whether they come in another order in each epoch.
+            batch_size: int. Number of documents per batch. Defaults to `1`.
+            max_segments: int. Maximum number of segments of a document. Defaults to
+                `None`.
+            shuffle: bool. Whether to draw a new order in each epoch.
                 Defaults to `False`.
             seed: int. Defaults to `0`.
         """
@@ -65,18 +71,21 @@ class DocumentInputs:
         )
 
     def predict_clusters(
-        self, documents: list[dict], batch_size: int = 8, max_spans: int = 2000
+        self, documents: list[dict], batch_size: int = 8, max_spans_in_memory: int = 2000
     ) -> list:
-        """The clusters of documents.
+        """Predicts the clusters of documents.
 
         Args:
             documents: list of dicts, see the preprocessor's `segment`.
-            batch_size, max_spans: ints, see `resolve`. Default to `8`, `2000`.
+            batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8`, `2000`.
 
         Returns:
-            For each document a list of clusters, lists of mentions
-            `[start, end]`, ends included: of words, or of subtokens where the
-            document is in these.
+            For each document a list of clusters, lists of mentions `[start, end]`,
+            both included. They count words, or subtokens if the document is in
+            subtokens. In words, one mention of a cluster can end at the word where
+            the next one begins. `write_jsonlines` can write such mentions. For
+            `write_conll`, use `keras_spanbert.data.coreference.nested_clusters` to
+            leave one of them out.
 
         Raises:
             ValueError: see `score_document`.
@@ -86,29 +95,30 @@ class DocumentInputs:
         resolver.predict_clusters([{"sentences": [["Ann", "left"], ["She", "sang"]]}])
         ```
         """
-        return predict_clusters(self, documents, batch_size, max_spans)
+        found = find_clusters(self, list(documents), batch_size, max_spans_in_memory)
+        return [[[list(mention) for mention in c] for c in clusters] for clusters in found]
 
     def evaluate_clusters(
-        self, documents: list[dict], batch_size: int = 8, max_spans: int = 2000
+        self, documents: list[dict], batch_size: int = 8, max_spans_in_memory: int = 2000
     ) -> dict:
-        """Scores the clusters that are found in documents, by the official measures.
+        """Computes the official scores of the clusters predicted for documents.
 
-        A model without `singletons` is scored as on OntoNotes, which has none:
-        gold clusters of one mention do not count.
+        A model without `singletons` is scored as on OntoNotes, which has no singletons. Gold
+        clusters of one mention are then ignored.
 
         Args:
             documents: list of dicts with `clusters`, see the preprocessor's
                 `segment`.
-            batch_size, max_spans: ints, see `resolve`. Default to `8`, `2000`.
+            batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8`, `2000`.
 
         Returns:
-            Dict of `average_f1`, of precision, recall and F1 of each measure of
-            `keras_spanbert.metrics.coreference`, as `muc_f1` and so on, and of
-            `average_f1_without_singletons`, `muc_f1_without_singletons` and so
-            on, all in percent; and of `total`, the number of documents.
+            Dict in percent: `average_f1`; precision, recall and F1 of each measure of
+            `keras_spanbert.metrics.coreference`, such as `muc_f1`; and
+            `average_f1_without_singletons`, `muc_f1_without_singletons` and so on.
+            `total` is the number of documents.
 
         Raises:
-            ValueError: where a document has no `clusters`, or see
+            ValueError: if a document has no `clusters`. See also
                 `score_document`.
 
         Example:
@@ -117,7 +127,23 @@ class DocumentInputs:
         resolver.evaluate_clusters(documents)["average_f1"]
         ```
         """
-        return evaluate_clusters(self, documents, batch_size, max_spans)
+        documents = list(documents)
+        check_has_clusters(documents)
+        gold = [document["clusters"] for document in documents]
+        predicted = self.predict_clusters(documents, batch_size, max_spans_in_memory)
+        without = coreference(*map(_without_singletons, (gold, predicted)))
+        scores = coreference(gold, predicted) if self.singletons else without
+        return {
+            "average_f1": scores["average_f1"],
+            **{
+                f"{measure}_{name}": value
+                for measure in _MEASURES
+                for name, value in scores[measure].items()
+            },
+            "average_f1_without_singletons": without["average_f1"],
+            **{f"{measure}_f1_without_singletons": without[measure]["f1"] for measure in _MEASURES},
+            "total": len(documents),
+        }
 
     def resolve(
         self,
@@ -125,48 +151,48 @@ class DocumentInputs:
         speakers=None,
         genre=None,
         batch_size: int = 8,
-        max_spans: int = 2000,
+        max_spans_in_memory: int = 2000,
         scores: bool = False,
     ) -> list:
         """Finds the clusters of mentions of texts of any length.
 
-        A text of which more than `max_spans` spans are kept (of 5,000 tokens, at
-        the default `top_span_ratio`) is resolved in parts: its spans are scored
-        with those of the part and with up to `max_spans` spans of earlier parts.
-        Memory is that of a part then, and time is linear. Scores of shorter ones
-        are those of `score_document`.
+        A text with more than `max_spans_in_memory` kept spans (5,000 tokens, at the
+        default `top_span_ratio`) is resolved in chunks. The spans of a chunk are scored
+        with each other and with up to `max_spans_in_memory` spans of earlier chunks,
+        so memory is limited to that of a chunk and time is linear. Shorter texts have
+        the same scores as in `score_document`.
 
         Args:
-            texts: string, or list, tuple, array or tensor of strings. In a list
-                each may also be in words: a list of sentences, each a list of
-                words. Strings are split into these by TensorFlow Text.
-            speakers: list with an item, or `None`, for each text: of a string a
-                list of `(start, end, name)`, in characters, of words a list of
-                names for each sentence, one for each word. Defaults to `None`,
-                one for all.
-            genre: string of `genres`, or list with one, or `None`, for each text.
-                Defaults to `None`, the first one.
-            batch_size: int. Texts at once, which together have no more than
-                `max_spans` spans. Defaults to `8`.
-            max_spans: int. Defaults to `2000`.
-            scores: bool. Whether mentions have a `"score"`, float, of how much
-                they look like one. Defaults to `False`.
+            texts: string, or list, tuple, array or tensor of strings. A list can also
+                contain texts in words: lists of sentences, each a list of words.
+                TensorFlow Text splits strings into words.
+            speakers: list with an item, or `None`, for each text. For a string, an
+                item is a list of `(start, end, name)`, in characters. For words, it
+                has a list for each sentence with a name for each word. Defaults to
+                `None`: one speaker.
+            genre: string from `genres`, or list with a genre or `None` for each text.
+                Defaults to `None`, the first genre.
+            batch_size: int. Maximum number of texts per batch. A batch has at most
+                `max_spans_in_memory` spans. Defaults to `8`.
+            max_spans_in_memory: int. Defaults to `2000`.
+            scores: bool. Whether to add a `"score"` to mentions, a float that says
+                how much they look like a mention. Defaults to `False`.
 
         Returns:
-            For each text `{"clusters": clusters}`, in the order of their first
-            mentions. A cluster is a list of mentions `{"text", "start", "end"}`,
-            the exact slice `text[start:end]`; of a text in words, its words
-            `start` to `end` with spaces between them, where words count through
-            the text. The first mention is the main one: a name before another
-            noun, that before a pronoun; then one without a clause or a list, the
-            most frequent, the longest, the earliest. The others come in the order of the text. Of
-            one string it is the dict alone.
+            For each text `{"clusters": clusters}`, or a single dict for one string.
+            Clusters are in the order of their first mentions. A cluster is a list of
+            mentions `{"text", "start", "end"}`, the exact slice `text[start:end]`. If
+            the text is in words, `start` and `end` count words through the text, and
+            `"text"` has these words with spaces between them. The first mention is
+            the main one: names come before other nouns, and those before pronouns.
+            Next come mentions without a clause or a list, the most frequent, the
+            longest, the earliest. The other mentions are in the order of the text.
 
         Raises:
-            ValueError: where the model has no preprocessor, texts, speakers or
-                genre are none of these, or `batch_size` or `max_spans` is no
+            ValueError: if the model has no preprocessor, texts, speakers or genre
+                have another form, or `batch_size` or `max_spans_in_memory` is not an
                 integer of at least 1.
-            ImportError: where TensorFlow Text is not installed, for strings.
+            ImportError: if TensorFlow Text is not installed and a text is a string.
 
         Example:
         ```python
@@ -175,25 +201,24 @@ class DocumentInputs:
         """
         if isinstance(texts, str):
             each = [None if value is None else [value] for value in (speakers, genre)]
-            return self.resolve([texts], *each, batch_size, max_spans, scores)[0]
-        settings = self.input_settings()
-        return resolve(self, settings, texts, speakers, genre, batch_size, max_spans, scores)
+            return self.resolve([texts], *each, batch_size, max_spans_in_memory, scores)[0]
+        return resolve(self, texts, speakers, genre, batch_size, max_spans_in_memory, scores)
 
     def replace(self, text: str, **kwargs) -> str:
-        """The text with each mention replaced by its cluster's main mention.
+        """Replaces each mention in a text with the main mention of its cluster.
 
-        Of nested mentions the outermost is replaced. "His book" becomes "Bob's
-        book": for all rules see "Replacing mentions" in docs/coreference.md.
+        If mentions are nested, the outermost is replaced. "His book" becomes "Bob's
+        book". `keras_spanbert.tasks.coreference.replacing.replace` lists all rules.
 
         Args:
             text: string.
-            **kwargs: `speakers`, `genre` and `max_spans`, see `resolve`.
+            **kwargs: `speakers`, `genre` and `max_spans_in_memory`, see `resolve`.
 
         Returns:
             string.
 
         Raises:
-            ValueError: where `text` is no string, or see `resolve`.
+            ValueError: if `text` is not a string. See also `resolve`.
 
         Example:
         ```python
@@ -205,14 +230,14 @@ class DocumentInputs:
         return replace(text, self.resolve(text, **kwargs)["clusters"])
 
     def score_document(self, document: dict) -> dict:
-        """Scores a document's spans and pairs of them, and resolves it.
+        """Scores a document's spans and pairs of spans, and resolves it.
 
         Args:
             document: dict, see the preprocessor's `segment`.
 
         Returns:
-            Dict of NumPy arrays, where N is the number of candidate spans, K
-            that of the spans that are kept, and A that of their possible
+            Dict of NumPy arrays, where N is the number of candidate spans, K the
+            number of spans that are kept, and A the number of their possible
             antecedents:
             `candidate_starts`, `candidate_ends` int32 `[N]`, tokens of the
             segmented document, ends included;
@@ -220,13 +245,13 @@ class DocumentInputs:
             `top_span_starts`, `top_span_ends` int32 `[K]`, in order;
             `top_span_mention_scores` float32 `[K]`;
             `top_antecedents` int32 `[K, A]`, indices of spans that are kept;
-            `top_antecedent_scores` float32 `[K, A + 1]`, that of no antecedent,
-            0, first, and -inf where there is none;
-            `clusters`, a list of lists of `(start, end)`; and, where the
-            document has `clusters`, the `loss`.
+            `top_antecedent_scores` float32 `[K, A + 1]`, first 0, the score of no
+            antecedent, and -inf for missing antecedents;
+            `clusters`, a list of lists of `(start, end)`; and the `loss`, if the
+            document has `clusters`.
 
         Raises:
-            ValueError: where the model has no preprocessor, or see `segment`.
+            ValueError: if the model has no preprocessor. See also `segment`.
 
         Example:
         ```python
@@ -235,10 +260,28 @@ class DocumentInputs:
         """
         self.check_preprocessor()
         self.warn_if_untrained()
-        result, labels = document_scores(self, self.input_settings(), document)
+        tensors = self.preprocessor.tensors(document)
+        inputs = document_inputs(tensors, self.input_settings())
+        (scores,) = run(self, [inputs])
+        token_of = np.arange(len(inputs["token_places"]), dtype=np.int32)
+        clusters = cluster_mentions(extract_spans(scores), token_of, self.singletons)
+        top_spans = scores.pop("top_spans")
+        num_antecedents = min(self.max_top_antecedents, len(top_spans))
+        for name, num_columns in [("antecedents", 0), ("antecedent_scores", 1)]:
+            scores[f"top_{name}"] = scores[f"top_{name}"][:, : num_antecedents + num_columns]
+        result = {
+            "candidate_starts": inputs["starts"],
+            "candidate_ends": inputs["ends"],
+            **scores,
+            "clusters": [list(cluster) for cluster in clusters],
+        }
         if "clusters" in document:
             names = "top_antecedent_scores", "top_antecedents", "top_span_mention_scores"
-            arrays = [*(result[name] for name in names), labels]
+            arrays = [*(result[n] for n in names), gold_clusters(tensors, inputs)[top_spans]]
             losses = self.span_losses(*map(ops.convert_to_tensor, arrays))
             result["loss"] = float(ops.convert_to_numpy(losses).sum())
         return result
+
+
+def _without_singletons(documents):
+    return [[cluster for cluster in clusters if len(cluster) > 1] for clusters in documents]

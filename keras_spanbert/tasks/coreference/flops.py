@@ -1,17 +1,17 @@
-"""What the heads of a resolver compute."""
+"""Counts the floating-point operations of a resolver's heads."""
 
 
 def head_flops(resolver) -> float:
-    """Floating-point operations of matrix products for one segment, forward.
+    """Returns the FLOPs of matrix products for one segment in the forward pass.
 
-    A segment's share of a document of `max_training_sentences` segments.
+    Counts a segment's share of a document of `max_training_sentences` segments.
     """
     hidden, features = resolver.backbone.hidden_dim, resolver.feature_size
     heads, width = hidden * resolver.model_heads, features * resolver.use_features
     ffnn, depth = resolver.ffnn_size, resolver.ffnn_depth
 
     def network(rows, size):
-        """The products of a network behind its first one."""
+        """Returns the products of a network after its first one."""
         inner = max(depth - 1, 0) * ffnn * ffnn
         return rows * (inner + (ffnn if depth else size))
 

@@ -1,10 +1,10 @@
-"""Which mention of a cluster names it best."""
+"""Chooses the main mention of a cluster."""
 
 from collections.abc import Sequence
 
 POSSESSIVES = frozenset(
     "my mine thy thine your yours his her hers its our ours their theirs".split()
-)  # "her" is an object too.
+)  # "her" can also be an object.
 RELATIVES = frozenset("who whom whose which what that".split())
 REFLEXIVES = frozenset(
     "myself thyself yourself himself herself itself oneself themself ourself ourselves yourselves "
@@ -15,27 +15,27 @@ PRONOUNS = POSSESSIVES | RELATIVES | REFLEXIVES | frozenset(
     "another both all some any none".split()
 )  # fmt: skip
 _ARTICLES = frozenset("the a an".split())
-# What begins or joins a clause: a name goes no further.
+# Words that start or join a clause. A name ends before them.
 _JOINTS = frozenset('who whom whose which that where when , ; : ( ) -- — – - " “ ” ...'.split())
 
 NAME, NOUN, PRONOUN = range(3)
 
 
 def is_pronoun(words: Sequence[str]) -> bool:
-    """Whether all of a mention's words are pronouns, as in "he himself"."""
+    """Returns whether all of a mention's words are pronouns, as in "he himself"."""
     return bool(words) and all(word.lower() in PRONOUNS for word in words)
 
 
-def kind_of(words: Sequence[str], begins_sentence: bool, lower_words: frozenset) -> int:
-    """Whether a mention is a name, another noun or a pronoun.
+def mention_type(words: Sequence[str], begins_sentence: bool, lower_words: frozenset) -> int:
+    """Returns whether a mention is a name, another noun or a pronoun.
 
-    It is a pronoun where all its words are, and a name where the first word behind
-    articles has a capital letter that it has not merely as the first of a sentence.
+    It is a pronoun if all its words are. It is a name if the first word after
+    articles is capitalized for another reason than starting a sentence.
 
     Args:
         words: the mention's words.
         begins_sentence: bool. Whether it is the first of its sentence.
-        lower_words: the words of the text that are written in lower case.
+        lower_words: the words of the text that occur in lower case.
 
     Returns:
         `NAME`, `NOUN` or `PRONOUN`.
@@ -50,14 +50,13 @@ def kind_of(words: Sequence[str], begins_sentence: bool, lower_words: frozenset)
     return NOUN if is_first and word.lower() in lower_words else NAME
 
 
-def rank(words: Sequence[str], kind: int, start: int, count: int) -> tuple:
-    """What mentions of a cluster are sorted by, the best first.
+def sort_key(words: Sequence[str], kind: int, start: int, count: int) -> tuple:
+    """Returns the sort key of a cluster's mentions. The best mention has the lowest key.
 
-    A name comes before another noun and that before a pronoun; then a phrase of one
-    piece before one with a clause or a list, what is said most often, `count` times
-    in the cluster, before what is seldom, so that a long name that was linked by
-    mistake does not stand for all, the longer before the shorter, and the earlier
-    before the later.
+    Names come before other nouns, and those before pronouns. Next come phrases
+    without a clause or a list. More frequent mentions come before less frequent
+    ones (`count` in the cluster), so that a long name that was linked by mistake
+    does not represent the cluster. Next come longer mentions, then earlier ones.
     """
     has_joint = any(word.lower() in _JOINTS for word in words)
     return kind, has_joint, -count, -sum(map(len, words)), start

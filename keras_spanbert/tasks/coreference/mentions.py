@@ -1,4 +1,4 @@
-"""The mentions of a text, as `resolve` gives them, in the order of the text."""
+"""Sorts the mentions in results of `resolve` by their position in the text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
@@ -6,35 +6,35 @@ from typing import NamedTuple
 
 
 class Mention(NamedTuple):
-    """A mention of a text's."""
+    """A mention of a text."""
 
     start: int
-    end: int  # The place behind its last character.
-    cluster: int  # Counted from 0.
+    end: int  # The index after its last character.
+    cluster: int  # The number of its cluster, from 0.
     is_main: bool
     score: float | None
 
 
-def mentions_of(text: str, clusters: Sequence) -> list[Mention]:
-    """The mentions of clusters: by their places, an outer one before those that it holds.
+def sort_mentions(text: str, clusters: Sequence) -> list[Mention]:
+    """Returns the mentions of clusters in text order, an outer one before those inside it.
 
     Args:
         text: string.
-        clusters: list of clusters as `resolve` gives them, lists of dicts of
-            `text`, `start` and `end`, the main mention first; and of `score`, a
-            float, where there are scores.
+        clusters: list of clusters from `resolve`, lists of dicts with `text`, `start`
+            and `end`, and optionally `score`, a float. The main mention comes
+            first.
 
     Returns:
-        List of `Mention`, a cluster's mention of the same place once.
+        List of `Mention`. A cluster's mentions at the same position are listed once.
 
     Raises:
-        ValueError: where `clusters` are no lists of mentions, or a mention is not the
-            slice of the text that it says.
+        ValueError: if `clusters` are not lists of mentions, or a mention's text is not
+            the slice of the text at its position.
     """
     mentions = []
-    for number, cluster in enumerate(_listed(clusters)):
+    for number, cluster in enumerate(_to_list(clusters)):
         seen = set()
-        for mention in _listed(cluster):
+        for mention in _to_list(cluster):
             _check_mention(mention)
             start, end = mention["start"], mention["end"]
             is_slice = 0 <= start < end <= len(text) and text[start:end] == mention["text"]
@@ -49,21 +49,21 @@ def mentions_of(text: str, clusters: Sequence) -> list[Mention]:
     return sorted(mentions, key=lambda m: (m.start, -m.end, m.cluster))
 
 
-def _listed(given):
+def _to_list(given):
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        _refuse(given)
+        _raise_error(given)
     return given
 
 
 def _check_mention(mention):
     if not isinstance(mention, Mapping) or not {"text", "start", "end"} <= mention.keys():
-        _refuse(mention)
+        _raise_error(mention)
     if not all(isinstance(mention[name], Integral) for name in ("start", "end")):
-        _refuse(mention)
+        _raise_error(mention)
 
 
-def _refuse(given):
+def _raise_error(given):
     raise ValueError(
-        '`clusters` must be lists of mentions, dicts with "text", "start" and "end" (whole '
-        f'numbers), as resolve(text)["clusters"] gives. Received: {given!r:.200}'
+        '`clusters` must be lists of mentions, dicts with "text", "start" and "end" (integers), '
+        f'as resolve(text)["clusters"] returns them. Received: {given!r:.200}'
     )

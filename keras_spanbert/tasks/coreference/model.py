@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_spanbert.formats import keras_hub as presets
-from keras_spanbert.models.checkpoint_entries import Part
+from keras_spanbert.models.checkpoint_entries import TensorGroup
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.coreference.arguments import (
@@ -17,12 +17,12 @@ from keras_spanbert.tasks.coreference.arguments import (
     shared_arguments,
 )
 from keras_spanbert.tasks.coreference.batches import Settings
-from keras_spanbert.tasks.coreference.checkpoint_entries import arguments_of, head_entries
+from keras_spanbert.tasks.coreference.checkpoint_entries import head_entries, infer_arguments
 from keras_spanbert.tasks.coreference.decoding import marginal_loss, mention_loss
 from keras_spanbert.tasks.coreference.documents import DocumentInputs
 from keras_spanbert.tasks.coreference.flops import head_flops
-from keras_spanbert.tasks.coreference.graph import ResolverLayers, inputs_of
-from keras_spanbert.tasks.coreference.parts import forget_part_model
+from keras_spanbert.tasks.coreference.graph import ResolverLayers, model_inputs
+from keras_spanbert.tasks.coreference.inference import reset_chunk_model
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
     SETTINGS,
@@ -30,62 +30,63 @@ from keras_spanbert.tasks.coreference.preprocessor import (
 )
 from keras_spanbert.tasks.coreference.serving import clusters
 from keras_spanbert.tasks.coreference.spans import gather_rows
+from keras_spanbert.training.losses import WeightedMean
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
-    """Finds the mentions of a document, and which of them are of the same thing.
+    """Finds the mentions of a document and clusters those that refer to the same thing.
 
-    Every span of a sentence gets a score as a mention; the best that do not
-    cross are kept; a cheap score of all pairs chooses each one's possible
-    antecedents, and a better one, in which what is known of a mention's likely
-    antecedents counts too, which of them it is, or none.
+    Every span of a sentence gets a mention score. The best spans that do not cross
+    are kept. A cheap score of all pairs selects possible antecedents of each span. A
+    better score then chooses one of them, or none. It also uses what is known
+    about a mention's likely antecedents.
 
-    `fit` and `evaluate` take a list of documents, as
-    `SpanBertCoreferenceResolverPreprocessor.segment` does, or batches of arrays;
-    `validation_data` of `fit` may be a list of documents too.
-    A document is a step where `batch_size` is not given, and `fit` cuts one of
-    more than `max_training_sentences` segments to that many, at another place in
-    each epoch.
+    `fit` and `evaluate` take a list of documents, in the format of
+    `SpanBertCoreferenceResolverPreprocessor.segment`, or batches of arrays.
+    `validation_data` of `fit` can be a list of documents too. By default a batch is
+    one document. `fit` cuts documents with more than `max_training_sentences`
+    segments to that many, at another place in each epoch.
 
     Args:
         backbone: `SpanBertBackbone`.
         preprocessor: `SpanBertCoreferenceResolverPreprocessor`. Defaults to
             `None`.
-        model_type: "independent", segments that know nothing of one another, or
-            "overlap", where each token is seen in two of them. Defaults to
+        model_type: "independent", segments that are encoded independently, or
+            "overlap", where each token is encoded in two segments. Defaults to
             `"independent"`.
         max_segment_len: int. Longest segment, in tokens. Defaults to `384`.
-        max_training_sentences: int. Most segments of a document to train on,
-            and distances in segments that are told apart. Defaults to `3`.
-        max_span_width: int. Widest mention, in tokens. Defaults to `30`.
-        top_span_ratio: float. Spans that are kept, for one token. Defaults to
+        max_training_sentences: int. Maximum number of segments of a document in
+            training, and number of segment distances. Defaults to `3`.
+        max_span_width: int. Longest mention, in tokens. Defaults to `30`.
+        top_span_ratio: float. Number of spans to keep per token. Defaults to
             `0.4`.
-        max_top_antecedents: int. Possible antecedents of a mention. Defaults
-            to `50`.
-        ffnn_size: int, of the hidden layers of scores. Defaults to `3000`.
+        max_top_antecedents: int. Number of possible antecedents of a mention.
+            Defaults to `50`.
+        ffnn_size: int. Size of the hidden layers of scores. Defaults to `3000`.
         ffnn_depth: int. Number of these. Defaults to `1`.
         feature_size: int. Size of the embeddings of features. Defaults to `20`.
-        coref_depth: int. How often pairs are scored: with 2, once more after
-            mentions were mixed with their likely antecedents. Defaults to `2`.
-        fine_grained: bool. Whether to score pairs with a network; else the
+        coref_depth: int. Number of times that pairs are scored. With 2, they are
+            scored again after mentions were mixed with their likely antecedents.
+            Defaults to `2`.
+        fine_grained: bool. Whether to score pairs with a network. Otherwise the
             cheap score decides. Defaults to `True`.
-        use_prior: bool. Whether scores of the width and of the distance alone
-            count. Defaults to `True`.
-        use_metadata: bool. Whether speakers and genre count. Defaults to `True`.
-        use_features: bool. Whether width and distance count. Defaults to `True`.
-        use_segment_distance: bool. Whether the distance in segments counts.
+        use_prior: bool. Whether to use scores that depend only on the width and
+            the distance. Defaults to `True`.
+        use_metadata: bool. Whether to use speakers and genre. Defaults to `True`.
+        use_features: bool. Whether to use width and distance. Defaults to `True`.
+        use_segment_distance: bool. Whether to use the distance in segments.
             Defaults to `True`.
-        model_heads: bool. Whether a span's embedding has its attended head.
+        model_heads: bool. Whether a span's embedding includes its attended head.
             Defaults to `True`.
         max_num_speakers: int. See the preprocessor. Defaults to `20`.
         genres: strings. See the preprocessor. Defaults to those of OntoNotes.
-        dropout_rate: float, of the heads; the encoder has its own. Defaults to
-            `0.3`.
-        singletons: bool. Whether to learn, by a loss of mention scores, and to
-            find mentions that are in no cluster with another, which OntoNotes
-            lacks. The form is that of Xu and Choi 2021. Defaults to `False`.
+        dropout_rate: float. Dropout rate of the heads. The encoder has its own.
+            Defaults to `0.3`.
+        singletons: bool. Whether to find mentions that are in no cluster with
+            another, trained with a loss of mention scores (Xu and Choi 2021).
+            OntoNotes has no such mentions. Defaults to `False`.
 
     Call shapes:
         The arrays of `inputs`, to a dict of `candidate_mention_scores` float
@@ -94,7 +95,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         `[B, K, 1 + A]`.
 
     Raises:
-        ValueError: where an argument is out of its range, or differs from the
+        ValueError: if an argument is out of its range, or differs from the
             preprocessor's.
 
     Example:
@@ -109,15 +110,17 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     ```
 
     Reference:
-        [Joshi et al. 2019](https://arxiv.org/abs/1908.09091);
-        [Lee et al. 2018](https://arxiv.org/abs/1804.05392);
+        [Joshi et al. 2019](https://arxiv.org/abs/1908.09091),
+        [Lee et al. 2018](https://arxiv.org/abs/1804.05392), and
         [Xu and Choi 2021](https://arxiv.org/abs/2109.00185).
     """
 
     preprocessor_cls = SpanBertCoreferenceResolverPreprocessor
-    checkpoint_parts = (Part("mention_scores.", head_entries),)
+    demo_page = "keras_spanbert.demo.clusters:page"
+    tensor_groups = (TensorGroup("mention_scores.", head_entries),)
     scores = {"average_f1": "average F1"}
     best_score = "average_f1"
+    loss_unit = "nats per document"
 
     def __init__(
         self,
@@ -157,7 +160,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         self.resolver_layers = ResolverLayers(backbone, config)
 
         # === Functional Model ===
-        inputs = inputs_of(model_type)
+        inputs = model_inputs(model_type)
         super().__init__(inputs=inputs, outputs=self.resolver_layers.outputs(inputs), **kwargs)
 
         # === Config ===
@@ -166,11 +169,11 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
 
     @classmethod
     def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
-        """Loads a keras-hub preset, of this task or of another one: see `from_preset`."""
+        """Loads a keras-hub preset of this or another task: see `from_preset`."""
         if load_weights and presets.task_class(preset) == cls.__name__:
             check_weights_fit(kwargs, presets.task_arguments(preset))
         shared = {SHARED[name]: kwargs[name] for name in SHARED if name in kwargs}
-        is_own = presets.preprocessor_class(preset) == cls.preprocessor_cls.__name__
+        is_own = issubclass(presets.registered_preprocessor(preset) or object, cls.preprocessor_cls)
         if presets.has_tokenizer(preset) and "preprocessor" not in kwargs:
             if shared or not is_own:
                 kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(preset, **shared)
@@ -179,12 +182,12 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
 
     @classmethod
     def from_checkpoint(cls, checkpoint, load_weights: bool = True, dtype=None, **kwargs):
-        """The encoder and what a `formats.Checkpoint` has of the heads: see `from_preset`."""
+        """Loads the encoder, and the heads if the checkpoint has them: see `from_preset`."""
         longest = checkpoint.config["max_position_embeddings"]
         arguments = {**DEFAULTS, "max_segment_len": min(longest, DEFAULTS["max_segment_len"])}
         if cls.is_in(checkpoint):
-            of_weights = arguments_of(checkpoint.tensors)
-            # Without a switch its weights are left unused; sizes cannot be others.
+            of_weights = infer_arguments(checkpoint.tensors)
+            # Weights of a feature that is switched off are not used. Sizes must match.
             sizes = {n: v for n, v in of_weights.items() if not isinstance(v, bool) and n in kwargs}
             check_weights_fit({name: kwargs[name] for name in sizes}, sizes)
             arguments.update(of_weights)
@@ -200,7 +203,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         return head_flops(self)
 
     def serving_function(self):
-        """The function from texts to mentions that a SavedModel serves, and its argument's name."""
+        """Returns the function from texts to mentions for a SavedModel, and its input specs."""
         self.check_preprocessor()
         return clusters(self), strings("text")
 
@@ -209,10 +212,10 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
 
         Args:
             optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
-                `"auto"`, `TwoRateAdam`: learning rates 2e-5 for the encoder and
-                1e-4 for the heads, gradients of either clipped to norm 1.
-            loss: `"auto"`. The loss is the marginal log-likelihood of the right
-                antecedents, summed over the spans of a document.
+                `"auto"`, `TwoRateAdam` with learning rates 2e-5 for the encoder and
+                1e-4 for the heads. The gradients of each are clipped to norm 1.
+            loss: `"auto"`. The loss is the negative marginal log-likelihood of the
+                right antecedents, summed over the spans of a document.
             **kwargs: see `keras.Model.compile`.
         """
         if loss not in ("auto", None):
@@ -222,15 +225,15 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         super().compile(optimizer=optimizer, **kwargs)
 
     def head_names(self) -> list[str]:
-        """Names of the layers that are not the encoder's: see `TwoRateAdam`."""
+        """Returns the names of the layers outside the encoder: see `TwoRateAdam`."""
         heads = [layer for layer in self.layers if layer.trainable_weights]
         return [layer.name for layer in heads if layer is not self.backbone]
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The mean over documents of the loss summed over a document's spans."""
+        """Returns the weighted mean over documents of the loss, summed over their spans."""
         if y is None:
             raise ValueError(
-                "Documents to learn from must have `clusters`, batches of arrays `cluster_ids`. "
+                "Documents to train on must have `clusters`, and batches of arrays `cluster_ids`. "
                 "Received: y=None"
             )
         labels = gather_rows(y["cluster_ids"], y_pred["top_spans"])
@@ -238,12 +241,13 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         losses = self.span_losses(
             y_pred["top_antecedent_scores"], y_pred["top_antecedents"], mention_scores, labels
         )
-        # What fills up the spans that are kept is no span of the document.
+        # Spans that fill up the kept spans are padding.
         losses = losses * ops.cast(x["top_span_mask"], losses.dtype)
-        return ops.mean(ops.sum(losses, axis=-1)) + sum(self.losses)
+        losses = ops.sum(losses, axis=-1)
+        return WeightedMean()(losses, losses, sample_weight) + sum(self.losses)
 
     def span_losses(self, scores, antecedents, mention_scores, labels):
-        """The loss of each span that is kept, `[..., K]`: see `decoding`."""
+        """Returns the loss of each span that is kept, `[..., K]`: see `decoding`."""
         losses = marginal_loss(scores, antecedents, labels)
         return losses + mention_loss(mention_scores, labels) if self.singletons else losses
 
@@ -252,12 +256,12 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         check_shared({name: getattr(self, name) for name in SHARED}, self.preprocessor)
 
     def input_settings(self) -> Settings:
-        """The arguments that a document's arrays depend on."""
+        """Returns the arguments that a document's arrays depend on."""
         return Settings(self.max_span_width, self.top_span_ratio, self.max_top_antecedents)
 
     def quantize(self, mode=None, **kwargs) -> None:
         super().quantize(mode, **kwargs)
-        forget_part_model(self)  # It was compiled with the weights as they were.
+        reset_chunk_model(self)  # It was compiled with the old weights.
 
     def get_config(self):
         config = super().get_config()
@@ -267,7 +271,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
 
 
 _PARAMETERS = inspect.signature(SpanBertCoreferenceResolver.__init__).parameters.values()
-# The arguments with defaults, all but the preprocessor.
+# The arguments with defaults, except the preprocessor.
 DEFAULTS = {
     p.name: p.default
     for p in _PARAMETERS

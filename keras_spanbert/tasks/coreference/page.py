@@ -1,7 +1,7 @@
-"""Clusters to look at: as HTML, alone or within another page, and as plain lines.
+"""Shows clusters as a web page, as HTML within another page, or as plain lines.
 
-The text of the HTML is the text itself, to the character; numbers and scores
-are added by its style.
+The text of the HTML is exactly the original text. Its style adds the numbers and
+scores.
 """
 
 import heapq
@@ -9,13 +9,14 @@ import html
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from keras_spanbert.models.strings import well_formed
-from keras_spanbert.tasks.coreference.mentions import Mention, mentions_of
+from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.tasks.coreference.mentions import Mention, sort_mentions
+from keras_spanbert.wording import format_count
 
-# Nested boxes of more levels than these are drawn at the same height.
-_MOST_LEVELS = 6
-_MOST_SHOWN = 60  # Characters of a main mention, where it stands for its cluster.
-_GOLDEN_ANGLE = 137.508  # Neighbours in number are far apart in hue.
+# Boxes nested deeper than this are drawn at the same height.
+_MAX_LEVELS = 6
+_MAX_SHOWN = 60  # Maximum number of characters of a main mention in a list of clusters.
+_GOLDEN_ANGLE = 137.508  # Consecutive numbers get very different hues.
 
 STYLE = """
 .coref { color: CanvasText; background: Canvas; padding: 0.25em; }
@@ -56,7 +57,7 @@ STYLE = """
 .coref button.lit { outline: 2px solid CanvasText; }
 """
 
-# Of an `element` that holds what `draw_clusters` gives, now or later.
+# Code for an `element` that contains the result of `draw_clusters`, now or later.
 SCRIPT = """
 let chosen = null, shown = null;
 const light = (number) => {
@@ -114,19 +115,19 @@ h1 {{ font-size: 1.4rem; overflow-wrap: anywhere; }}
 
 
 def cluster_page(text: str, clusters: Sequence, title: str = "Coreference") -> str:
-    """A page that shows a text with its clusters, and takes nothing from elsewhere.
+    """Returns a self-contained page that shows a text with its clusters.
 
     Args:
         text: string.
-        clusters: list of clusters as `resolve` gives them.
+        clusters: list of clusters from `resolve`.
         title: string. Defaults to `"Coreference"`.
 
     Returns:
-        String, of HTML.
+        String of HTML.
 
     Raises:
-        ValueError: where `clusters` are no lists of mentions, or a mention is not the
-            slice of the text that it says.
+        ValueError: if `clusters` are not lists of mentions, or a mention's text is not
+            the slice of the text at its position.
 
     Example:
     ```python
@@ -135,62 +136,64 @@ def cluster_page(text: str, clusters: Sequence, title: str = "Coreference") -> s
     ```
     """
     return _PAGE.format(
-        title=html.escape(well_formed(title)), drawn=draw_clusters(text, clusters), script=SCRIPT
+        title=html.escape(replace_surrogates(title)),
+        drawn=draw_clusters(text, clusters),
+        script=SCRIPT,
     )
 
 
 def draw_clusters(text: str, clusters: Sequence) -> str:
-    """The part of a page that shows a text with its clusters.
+    """Returns the part of a page that shows a text with its clusters.
 
-    Each mention is a box with the number of its cluster, around the boxes of
-    those inside of it. `SCRIPT` lights the others of a cluster. Where mentions
-    have a `score`, these are shown once they are asked for.
+    Each mention is a box with the number of its cluster. It contains the boxes of the
+    mentions inside it. `SCRIPT` highlights the other mentions of a cluster. If
+    mentions have a `score`, a checkbox shows the scores.
 
     Args:
         text: string.
-        clusters: list of clusters as `resolve` gives them.
+        clusters: list of clusters from `resolve`.
 
     Returns:
-        String, of HTML with its style.
+        String of HTML, including its style.
 
     Raises:
-        ValueError: where `clusters` are no lists of mentions, or a mention is not the
-            slice of the text that it says.
+        ValueError: if `clusters` are not lists of mentions, or a mention's text is not
+            the slice of the text at its position.
     """
-    mentions = mentions_of(text, clusters)
-    names = {m.cluster: _shown(text, m) for m in mentions if m.is_main}
+    mentions = sort_mentions(text, clusters)
+    names = {m.cluster: _format_mention(text, m) for m in mentions if m.is_main}
     counts = dict.fromkeys(names, 0)
     for mention in mentions:
         counts[mention.cluster] += 1
-    pieces = _nested(mentions)
+    pieces = _split_crossing(mentions)
     has_scores = any(mention.score is not None for mention in mentions)
     scores = '<label class="scores"><input type="checkbox"> Show scores</label>\n'
-    levels = min(_MOST_LEVELS, max((piece.level + 1 for piece in pieces), default=0))
+    levels = min(_MAX_LEVELS, max((piece.level + 1 for piece in pieces), default=0))
     return (
         f'<div class="coref"><style>{STYLE}</style>\n'
-        f"<p>{_number(len(names), 'cluster')}, {_number(len(mentions), 'mention')}"
+        f"<p>{format_count(len(names), 'cluster')}, {format_count(len(mentions), 'mention')}"
         + (": point at one, or tap it, to light its cluster" if mentions else "")
         + f"</p>\n{scores if has_scores else ''}{_list(names, counts)}"
         f'<div class="text" dir="auto" style="--levels:{levels}">'
-        f"{_marked(text, pieces, names)}</div></div>"
+        f"{_to_html(text, pieces, names)}</div></div>"
     )
 
 
 def cluster_lines(text: str, clusters: Sequence) -> str:
-    """Clusters as plain text for a terminal, a line each.
+    """Returns clusters as plain text for a terminal, one line each.
 
     Args:
         text: string.
-        clusters: list of clusters as `resolve` gives them.
+        clusters: list of clusters from `resolve`.
 
     Returns:
-        String of lines, each the number of a cluster, its main mention, the
-        number of its mentions and the others with their places; nothing in it
-        that a terminal would take for a command.
+        String. Each line has the number of a cluster, its main mention, the number of
+        its mentions, and the other mentions with their positions. It contains no
+        control characters that a terminal would execute.
 
     Raises:
-        ValueError: where `clusters` are no lists of mentions, or a mention is not the
-            slice of the text that it says.
+        ValueError: if `clusters` are not lists of mentions, or a mention's text is not
+            the slice of the text at its position.
 
     Example:
     ```python
@@ -198,24 +201,20 @@ def cluster_lines(text: str, clusters: Sequence) -> str:
     ```
     """
     of_cluster = {}
-    for mention in sorted(mentions_of(text, clusters), key=lambda m: not m.is_main):
-        shown = f"{_shown(text, mention)} ({mention.start} to {mention.end})"
+    for mention in sorted(sort_mentions(text, clusters), key=lambda m: not m.is_main):
+        shown = f"{_format_mention(text, mention)} ({mention.start} to {mention.end})"
         of_cluster.setdefault(mention.cluster, []).append(shown)
     lines = []
     for number in sorted(of_cluster):
         main, *others = of_cluster[number]
-        line = f"{number + 1}. {main}, {_number(1 + len(others), 'mention')}"
+        line = f"{number + 1}. {main}, {format_count(1 + len(others), 'mention')}"
         lines.append(line + (f": {', '.join(others)}" if others else ""))
     return "\n".join(lines) or "No clusters"
 
 
-def _number(count, noun):
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _shown(text, mention):
-    """A mention in one line, cut where it is long."""
-    end = min(mention.end, mention.start + _MOST_SHOWN)
+def _format_mention(text, mention):
+    """Returns a mention in one line, shortened if it is long."""
+    end = min(mention.end, mention.start + _MAX_SHOWN)
     shown = "".join(
         c if c.isprintable() else "\ufffd" for c in " ".join(text[mention.start : end].split())
     )
@@ -242,16 +241,16 @@ def _hue(number):
 
 
 class _Piece(NamedTuple):
-    """Of a mention: the whole of it, but where it crosses another one."""
+    """A part of a mention: the whole of it, unless it crosses another one."""
 
     start: int
     end: int
     mention: Mention
-    level: int  # How many boxes lie in one another within it.
+    level: int  # Number of nested levels of boxes inside it.
 
 
-def _nested(mentions):
-    """Pieces that do not cross, in the order in which they open."""
+def _split_crossing(mentions):
+    """Returns pieces that do not cross, in the order in which they open."""
     waiting = [(m.start, -m.end, order) for order, m in enumerate(mentions)]
     pieces, parents, is_open = [], [], []
     while waiting:
@@ -273,16 +272,16 @@ def _nested(mentions):
     return [_Piece(*piece, level) for piece, level in zip(pieces, levels)]
 
 
-def _marked(text, pieces, names):
+def _to_html(text, pieces, names):
     written, ends, at = [], [], 0
 
     def write_to(place):
         nonlocal at
         while ends and ends[-1] <= place:
-            written.append(_escaped(text[at : ends[-1]]) + "</mark>")
+            written.append(_escape(text[at : ends[-1]]) + "</mark>")
             at = ends.pop()
-        piece = _escaped(text[at:place])
-        # Browsers take a paragraph in a moment, and a novel that is one in half a minute.
+        piece = _escape(text[at:place])
+        # Browsers lay out short paragraphs quickly. A novel in one takes half a minute.
         written.append(piece if ends else piece.replace("\n", "\n</div><div>"))
         at = place
 
@@ -290,10 +289,10 @@ def _marked(text, pieces, names):
         write_to(start)
         number = mention.cluster + 1
         title = html.escape(f"{number}: {names[mention.cluster]}")
-        # The number stands behind the mention's end.
+        # Only the last piece of a mention shows the number.
         is_cut = ' class="cut"' if end < mention.end else ""
         score = "" if mention.score is None else f' data-score="{mention.score:.2f}"'
-        style = f"--hue:{_hue(mention.cluster)};--level:{min(level, _MOST_LEVELS - 1)}"
+        style = f"--hue:{_hue(mention.cluster)};--level:{min(level, _MAX_LEVELS - 1)}"
         written.append(
             f'<mark{is_cut} data-cluster="{number}"{score} style="{style}" title="{title}">'
         )
@@ -302,6 +301,6 @@ def _marked(text, pieces, names):
     return f"<div>{''.join(written)}</div>"
 
 
-def _escaped(text):
-    # HTML takes a carriage return for a line's end, and has no null character.
-    return html.escape(well_formed(text)).replace("\r", "&#13;").replace("\0", "\ufffd")
+def _escape(text):
+    # HTML turns a carriage return into a line end, and has no null character.
+    return html.escape(replace_surrogates(text)).replace("\r", "&#13;").replace("\0", "\ufffd")

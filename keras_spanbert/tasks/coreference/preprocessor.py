@@ -1,38 +1,40 @@
-"""From documents of words or subtokens to arrays for `SpanBertCoreferenceResolver`."""
+"""Converts documents of words or subtokens to arrays for `SpanBertCoreferenceResolver`."""
+
+import itertools
 
 import keras
 import numpy as np
 
-from keras_spanbert.data.coreference_documents import check_document, in_subtokens
+from keras_spanbert.data.coreference_documents import check_document, has_subtokens
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
-from keras_spanbert.tasks.coreference.segments import document_of_words
-from keras_spanbert.tasks.coreference.tensors import tensorize
+from keras_spanbert.tasks.coreference.arguments import check_minimums, check_model_type
+from keras_spanbert.tasks.coreference.segments import SEPARATOR_SPEAKER, cut_words, split_rows
+from keras_spanbert.tasks.coreference.tensors import segment_rows, speaker_numbers
 
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
-MODEL_TYPES = ("independent", "overlap")
-# Where a checkpoint's settings have the resolver's arguments: some of their names are BERT's too.
+# Key of the resolver's arguments in a checkpoint's settings. Some have the same names as BERT's.
 SETTINGS = "coreference"
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
-    """Cuts documents into segments of whole sentences, and makes arrays of them.
+    """Cuts documents into segments of whole sentences and converts them to arrays.
 
     Args:
         tokenizer: `SpanBertTokenizer`.
-        sequence_length: int. Longest segment, with `[CLS]` and `[SEP]`; the
+        sequence_length: int. Longest segment, including `[CLS]` and `[SEP]`, the
             resolver's `max_segment_len`. Defaults to `384`.
-        model_type: "independent", segments that know nothing of one another, or
-            "overlap", where each token is seen in two of them. Defaults to
+        model_type: "independent", segments that are encoded independently, or
+            "overlap", where each token is encoded in two segments. Defaults to
             `"independent"`.
-        max_num_speakers: int. How many speakers of a document are told apart,
-            two of them for the unknown and for separators. Defaults to `20`.
-        genres: strings, what the keys of documents may begin with. Defaults to
-            those of OntoNotes.
+        max_num_speakers: int. Number of different speakers of a document,
+            including the unknown speaker and separators. Defaults to `20`.
+        genres: strings. Prefixes of documents' keys. Defaults to those of
+            OntoNotes.
         **kwargs: see `keras.layers.Layer`.
 
     Raises:
-        ValueError: where `model_type` is unknown, or a segment has no room for
+        ValueError: if `model_type` is unknown, or a segment has no room for
             a token.
 
     Example:
@@ -44,8 +46,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
     ```
 
     Reference:
-        [Joshi et al. 2019](https://arxiv.org/abs/1908.09091); segments and
-        arrays are those of the released scripts.
+        [Joshi et al. 2019](https://arxiv.org/abs/1908.09091). Segments and arrays
+        are the same as in the released scripts.
     """
 
     def __init__(
@@ -58,16 +60,11 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if model_type not in MODEL_TYPES:
-            raise ValueError(
-                f"`model_type` must be one of {MODEL_TYPES}. Received: model_type={model_type!r}"
-            )
-        for name, value, least in [
-            ("sequence_length", sequence_length, 4),
-            ("max_num_speakers", max_num_speakers, 2),
-        ]:
-            if int(value) != value or value < least:
-                raise ValueError(f"`{name}` must be {least} or more. Received: {name}={value}")
+        check_model_type(model_type)
+        check_minimums(
+            {"sequence_length": sequence_length, "max_num_speakers": max_num_speakers},
+            {"sequence_length": 4, "max_num_speakers": 2},
+        )
         self.tokenizer = tokenizer
         self.sequence_length = int(sequence_length)
         self.model_type = model_type
@@ -87,7 +84,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         }
 
     def call(self, x, y=None, sample_weight=None):
-        """The arrays of one document: see `tensors`."""
+        """Returns the arrays of one document: see `tensors`."""
         return self.tensors(x)
 
     def segment(self, document: dict) -> dict:
@@ -95,22 +92,23 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
 
         Args:
             document: dict of
-                `sentences`: list of lists of words;
-                `speakers`: lists of as many names. Defaults to one for all;
-                `doc_key`: string that begins with the genre. Defaults to `""`;
-                `clusters`: lists of mentions `(first word, last word)`, words
-                counted through the document. Those that share a mention
-                become one. Defaults to none.
-                What has a `sentence_map` is in subtokens and segments already;
-                mentions count these, and nothing is cut.
+                `sentences`: list of lists of words.
+                `speakers`: list of lists of names, one per word. Defaults to one
+                speaker.
+                `doc_key`: string that begins with the genre. Defaults to `""`.
+                `clusters`: lists of mentions `(first word, last word)`, with words
+                counted through the document. Clusters that share a mention are
+                merged. Defaults to none.
+                A document with a `sentence_map` is already in subtokens and
+                segments. Its mentions count subtokens, and it is not cut.
 
         Returns:
-            Dict of `doc_key`; `sentences`, the segments' subtokens; `speakers`,
-            as many names; `clusters`, by subtokens; `sentence_map` and
+            Dict of `doc_key`; `sentences`, the segments' subtokens; `speakers`, one
+            name per subtoken; `clusters`, in subtokens; `sentence_map` and
             `subtoken_map`, the sentence and the word of each subtoken.
 
         Raises:
-            ValueError: where the document is not of this form: see
+            ValueError: if the document is malformed: see
                 `keras_spanbert.data.coreference.check_document`.
         """
         if isinstance(document, dict):
@@ -118,29 +116,44 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         check_document(document)
         sentences = document["sentences"]
         document.setdefault("speakers", [["-"] * len(sentence) for sentence in sentences])
-        clusters = _merged(document.get("clusters", []))
-        if in_subtokens(document):
+        clusters = _merge_clusters(document.get("clusters", []))
+        if has_subtokens(document):
             self._check_separators(document)
             return {**document, "clusters": clusters}
         if "subtoken_map" in document:
             raise ValueError(
-                "A document in subtokens must have a `sentence_map`. Received: a `subtoken_map` "
-                f"alone, in {document['doc_key']!r}"
+                "A document in subtokens must have a `sentence_map`. Received: only a "
+                f"`subtoken_map`, in {document['doc_key']!r}"
             )
-        segmented = document_of_words(
-            self._pieces([word for sentence in sentences for word in sentence]),
-            [len(sentence) for sentence in sentences],
-            [name for row in document["speakers"] for name in row],
-            self.sequence_length,
-            self.model_type == "independent",
-            self.tokenizer.cls_token,
-            self.tokenizer.sep_token,
-        )
-        spans = segmented.pop("word_spans")
-        clusters = [
-            [[spans[start][0], spans[end][1]] for start, end in cluster] for cluster in clusters
-        ]
+        segmented, first, last = self._cut_words(document)
+        clusters = [[[first[start], last[end]] for start, end in c] for c in clusters]
         return {"doc_key": document["doc_key"], **segmented, "clusters": clusters}
+
+    def _cut_words(self, document):
+        """Returns the released keys of a document, and the first and last token of each word."""
+        sentences, tokenizer = document["sentences"], self.tokenizer
+        speakers = [name for row in document["speakers"] for name in row]
+        pieces = self._pieces([word for sentence in sentences for word in sentence])
+        sizes = np.array([len(tokens) for tokens in pieces], np.int32)
+        sentence_sizes = np.array([len(sentence) for sentence in sentences], np.int32)
+        segments = cut_words(
+            sizes, sentence_sizes, self.sequence_length, self.model_type == "independent"
+        )
+        # === Values of all subtokens, then of the two separators ===
+        tokens = [*itertools.chain(*pieces), tokenizer.cls_token, tokenizer.sep_token]
+        word_of = np.repeat(np.arange(len(pieces)), sizes)
+        names = [*(speakers[word] for word in word_of.tolist()), *[SEPARATOR_SPEAKER] * 2]
+        index = segments.index.tolist()
+        word_of = np.append(word_of, [-1, -1])[index]
+        segmented = {
+            "sentences": split_rows((tokens[i] for i in index), segments.sizes),
+            "speakers": split_rows((names[i] for i in index), segments.sizes),
+            "sentence_map": segments.sentence_of.tolist(),
+            # A separator belongs to the word before it, or to the first word.
+            "subtoken_map": np.maximum.accumulate(np.maximum(word_of, 0)).tolist(),
+        }
+        places, ends = np.flatnonzero(word_of >= 0), np.cumsum(sizes)
+        return segmented, places[ends - sizes].tolist(), places[ends - 1].tolist()
 
     def _check_separators(self, document):
         wanted = self.model_type == "independent"
@@ -155,47 +168,73 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
                 )
 
     def tensors(self, document: dict) -> dict:
-        """The arrays of the released scripts for a document.
+        """Returns the arrays of the released scripts for a document.
 
         Args:
             document: dict, see `segment`, in words or subtokens.
 
         Returns:
-            Dict of int32 arrays: see `tensorize`.
+            Dict of `input_ids`, `input_mask`, `speaker_ids` `[S, L]`, `text_len`
+            `[S]`, `genre` `[]`, `gold_starts`, `gold_ends`, `cluster_ids` `[G]`,
+            `sentence_map` `[T]`, for S segments, L `sequence_length`, T tokens and G
+            gold mentions. With overlap also `overlap_ids` and `overlap_mask`
+            `[S + 1, L]`. All are int32.
         """
         document = self.segment(document)
         if self._id_of is None:
             vocabulary = self.tokenizer.get_vocabulary()
             self._id_of = {token: number for number, token in enumerate(vocabulary)}
         unknown = self._id_of[self.tokenizer.oov_token]
-        separators = 0 if self.model_type == "independent" else 2
-        token_ids = []
-        for segment in document["sentences"]:
-            if len(segment) + separators > self.sequence_length:
+        separators = len(self.added_separators() or ())
+        sizes = [len(segment) for segment in document["sentences"]]
+        for size in sizes:
+            if size + separators > self.sequence_length:
                 raise ValueError(
                     f"A segment must have at most the preprocessor's {self.sequence_length} "
-                    f"tokens. Received: {len(segment) + separators}"
+                    f"tokens. Received: {size + separators}"
                 )
-            token_ids.append([self._id_of.get(token, unknown) for token in segment])
-        return tensorize(
-            document,
-            token_ids,
-            model_type=self.model_type,
-            max_segment_len=self.sequence_length,
-            max_num_speakers=self.max_num_speakers,
-            genres=self.genres,
-            cls_token_id=self.tokenizer.cls_token_id,
-            sep_token_id=self.tokenizer.sep_token_id,
+        tokens = itertools.chain(*document["sentences"])
+        names = [*itertools.chain(*document["speakers"])]
+        speakers = speaker_numbers(names, self.max_num_speakers, self.model_type)
+        gold = sorted(
+            (start, end, number)
+            for number, cluster in enumerate(document["clusters"], start=1)
+            for start, end in cluster
         )
+        starts, ends, cluster_ids = np.array(gold, np.int32).reshape(-1, 3).T
+        genre = document["doc_key"][:2]
+        return {
+            **segment_rows(
+                np.array([self._id_of.get(token, unknown) for token in tokens], np.int32),
+                np.array(speakers, np.int32),
+                np.array(sizes, np.int32),
+                self.sequence_length,
+                self.added_separators(),
+            ),
+            "genre": np.int32(self.genres.index(genre) if genre in self.genres else 0),
+            "gold_starts": starts,
+            "gold_ends": ends,
+            "cluster_ids": cluster_ids,
+            "sentence_map": np.array(document["sentence_map"], np.int32),
+        }
+
+    def added_separators(self) -> tuple[int, int] | None:
+        """Returns the ids of `[CLS]` and `[SEP]` if segments are stored without them."""
+        tokenizer = self.tokenizer
+        is_overlap = self.model_type == "overlap"
+        return (tokenizer.cls_token_id, tokenizer.sep_token_id) if is_overlap else None
 
     def _pieces(self, words):
-        """Each word's subtokens."""
-        # OntoNotes writes two sentence ends with a slash before them.
+        """Returns each word's subtokens. Equal words are tokenized once."""
+        # OntoNotes writes a slash before some sentence ends.
         words = [word[1:] if word in ("/.", "/?") else word for word in words]
-        tokenizer = self.tokenizer
-        pieces = [[tokenizer.id_to_token(int(i)) for i in ids] for ids in _ids(tokenizer, words)]
-        # A word of control characters alone keeps its place.
-        return [tokens or [tokenizer.oov_token] for tokens in pieces]
+        unique, tokenizer = [*dict.fromkeys(words)], self.tokenizer
+        pieces = {
+            word: [tokenizer.id_to_token(int(token_id)) for token_id in ids]
+            for word, ids in zip(unique, tokenizer.tokenize_batch(unique))
+        }
+        # A word that has only control characters keeps its place.
+        return [pieces[word] or [tokenizer.oov_token] for word in words]
 
     def get_config(self):
         config = super().get_config()
@@ -210,15 +249,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         return config
 
 
-def _ids(tokenizer, words) -> list[np.ndarray]:
-    """Each word's ids; equal words are tokenised once."""
-    unique = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    ids = tokenizer.tokenize_batch(list(unique))
-    return [ids[unique[word]] for word in words]
-
-
-def _merged(clusters) -> list[list[tuple[int, int]]]:
-    """Clusters that share a mention as one, each mention once."""
+def _merge_clusters(clusters) -> list[list[tuple[int, int]]]:
+    """Merges clusters that share a mention, and lists each mention once."""
     merged = []
     for cluster in clusters:
         mentions = dict.fromkeys(map(tuple, cluster))

@@ -1,22 +1,22 @@
-"""Scores of mentions, and of pairs of them.
+"""Scores mentions and pairs of mentions.
 
 B = documents, T = tokens of a document, N = candidate spans, K = spans that are
-kept, M = spans in memory, A = antecedents of each, D = size of a span's
+kept, M = spans in memory, A = antecedents per span, D = size of a span's
 embedding, F = width of a feature.
 
-Pairs are scored between spans, the queries, and those that come before them: the
-spans themselves, behind those of a memory where there is one. Either is a dict:
+Pairs are scored between spans and those that come before them: the spans
+themselves, after those of a memory if there is one. Spans and memory are dicts:
 
-- `embeddings`: float `[B, K, D]`; of a memory `[B, levels, M, D]`, first as they
-  were made, then as they were refined;
-- `mention_scores`: float32 `[B, K]`;
-- `index`: int32 `[B, K]`, the number of each span in its document, in order;
-- `speakers`, `segments`: int32 `[B, K]`, of each span's first token;
-- `mask`: int32 `[B, K]`, 1 for spans of the document. A memory has none: of
-  places without a span the index is `NO_SPAN`.
+- `embeddings`: float `[B, K, D]`. In a memory `[B, M, levels, D]`, first the
+  original ones, then the refined ones.
+- `mention_scores`: float32 `[B, K]`.
+- `index`: int32 `[B, K]`, the number of each span in its document, in order.
+- `speakers`, `segments`: int32 `[B, K]`, of each span's first token.
+- `mask`: int32 `[B, K]`, 1 for spans of the document. A memory has no mask: the
+  index of an empty place is `NO_SPAN`.
 
-Layers that take scores cast by themselves what is computed in another dtype: Keras
-would cast the scores too, and they stay float32.
+Layers that take scores cast the results of other dtypes themselves, because Keras
+would cast the scores too, and they must stay float32.
 """
 
 import functools
@@ -25,84 +25,126 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_spanbert.tasks.coreference.feed_forward import FeedForward, as_scores
 from keras_spanbert.tasks.coreference.span_layers import Gate, WeightedLayer
-from keras_spanbert.tasks.coreference.spans import gather_rows, in_blocks
+from keras_spanbert.tasks.coreference.spans import gather_rows, map_in_chunks
 
 # Distances 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+.
 NUM_DISTANCES = 10
-# An index that comes before no span.
+# An index that is not before any span.
 NO_SPAN = 1 << 30
-# What the features of a pair are made of.
+# Values from which the features of a pair are computed.
 _FEATURES = ("index", "speakers", "segments")
-# Candidates, and pairs, that are scored at once where nothing is trained.
+# Number of candidates and of pairs that are scored at once outside of training.
 _ROWS = 1024
 
 
 def distance_bucket(distance):
-    """The bucket of a distance between spans, counted in spans."""
+    """Returns the bucket of a distance between spans, counted in spans."""
     bucket = ops.clip(distance, 0, 4)
     for first in (5, 8, 16, 32, 64):
         bucket += ops.cast(distance >= first, bucket.dtype)
     return bucket
 
 
+class FeedForward(WeightedLayer):
+    """A feed-forward network with one output, whose input is passed in pieces.
+
+    The first product of a concatenation is the sum of the products of its
+    pieces. A piece that many inputs share, such as a span in all its pairs, is
+    multiplied once. Combine pieces that no inputs share, because each product
+    makes an array as large as the hidden layer's.
+
+    Args:
+        sizes: list of ints, the sizes of the input's pieces. Pieces of size 0 are
+            skipped.
+        ffnn_size: int. Size of the hidden layers.
+        ffnn_depth: int. Number of hidden layers.
+        **kwargs: see `WeightedLayer`.
+
+    Call arguments:
+        projected: float `[..., ffnn_size]`, the sum of `project` of all pieces.
+
+    Returns:
+        float32 `[...]`.
+    """
+
+    def __init__(self, sizes, ffnn_size: int, ffnn_depth: int, **kwargs):
+        super().__init__(**kwargs)
+        self.sizes = [size for size in sizes if size]
+        self.ffnn_size = ffnn_size
+        outputs = [ffnn_size] * ffnn_depth + [1]
+        self.pieces = [
+            self.dense(f"input_{i}", outputs[0], use_bias=not i) for i in range(len(self.sizes))
+        ]
+        self.hidden = [self.dense(f"hidden_{i + 1}", size) for i, size in enumerate(outputs[1:])]
+
+    def build(self, *_):
+        for layer, size in zip(self.pieces, self.sizes):
+            layer.build((None, size))
+        for layer in self.hidden:
+            layer.build((None, self.ffnn_size))
+        self.built = True
+
+    def project(self, piece: int, x):
+        """Returns the product of a piece of the input. That of the first includes the bias."""
+        return self.pieces[piece](x)
+
+    def call(self, projected, training=None):
+        x = projected
+        for layer in self.hidden:
+            x = layer(self.dropout(ops.relu(x), training=training))
+        return as_scores(ops.squeeze(x, axis=-1))
+
+
+def as_scores(x):
+    """Casts scores to float32 or wider, because sums of scores determine the order of spans."""
+    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+
+
 class _Scorer(WeightedLayer):
-    """A layer with feed-forward networks of the same settings."""
+    """A layer that gives scores.
 
-    def feed_forward(self, name, sizes, ffnn_size, ffnn_depth):
-        return FeedForward(sizes, ffnn_size, ffnn_depth, name=name, **self.settings())
+    Args:
+        settings: dict of the resolver's arguments.
+        **kwargs: see `WeightedLayer`.
+    """
 
-    def settings(self):
-        return {
-            "dropout_rate": self.dropout_rate,
-            "initializer_range": self.initializer_range,
-            "dtype": self.dtype_policy,
-        }
+    def __init__(self, settings: dict, **kwargs):
+        super().__init__(dropout_rate=settings["dropout_rate"], **kwargs)
+        self.settings = settings
+
+    def feed_forward(self, name, sizes):
+        network = {key: self.settings[key] for key in ["ffnn_size", "ffnn_depth", "dropout_rate"]}
+        return FeedForward(sizes, **network, **self.plain(), name=name)
+
+    def plain(self):
+        return {"initializer_range": self.initializer_range, "dtype": self.dtype_policy}
 
 
 class MentionScorer(_Scorer):
-    """How much each candidate looks like a mention, `[B, N]`.
+    """Computes the mention score of each candidate, `[B, N]`.
 
     Args:
         hidden_dim: int, H.
-        ffnn_size, ffnn_depth: ints, of the hidden layers.
-        max_span_width: int.
-        feature_size: int, F.
-        use_features, model_heads, use_prior: bools: whether a span's width, its
-            head, and a score of its width alone count.
-        **kwargs: of `WeightedLayer`.
+        settings, **kwargs: see `_Scorer`.
 
     Call arguments:
         starts, ends: int32 `[B, N]`.
-        tokens, widths, heads: see `SpanEmbeddings`.
+        tokens, widths, heads: see `TopSpans`.
     """
 
-    def __init__(
-        self,
-        hidden_dim: int,
-        ffnn_size: int,
-        ffnn_depth: int,
-        max_span_width: int,
-        feature_size: int,
-        use_features: bool,
-        model_heads: bool,
-        use_prior: bool,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.max_span_width = max_span_width
-        self.use_prior = use_prior
-        sizes = [hidden_dim, hidden_dim, feature_size * use_features, hidden_dim * model_heads]
-        self.mention = self.feed_forward("mention", sizes, ffnn_size, ffnn_depth)
-        self.feature_size = feature_size
-        if use_prior:
-            self.width = self.feed_forward("width", [feature_size], ffnn_size, ffnn_depth)
+    def __init__(self, hidden_dim: int, settings: dict, **kwargs):
+        super().__init__(settings, **kwargs)
+        self.max_span_width = settings["max_span_width"]
+        feature_size = settings["feature_size"]
+        own = feature_size * settings["use_features"] + hidden_dim * settings["model_heads"]
+        self.mention = self.feed_forward("mention", [hidden_dim, hidden_dim, own])
+        self.width = self.feed_forward("width", [feature_size]) if settings["use_prior"] else None
 
     def build(self, *_):
         self.mention.build()
-        if self.use_prior:
-            shape = self.max_span_width, self.feature_size
+        if self.width is not None:
+            shape = self.max_span_width, self.settings["feature_size"]
             self.widths = self.add_matrix("width_embeddings", *shape)
             self.width.build()
         self.built = True
@@ -111,7 +153,7 @@ class MentionScorer(_Scorer):
         ends = ops.maximum(ends, starts)
         by_start, by_end = (self.mention.project(part, tokens) for part in (0, 1))
 
-        def scores_of(spans):
+        def compute_scores(spans):
             starts, ends, *widths = spans
             projected = gather_rows(by_start, starts) + gather_rows(by_end, ends)
             own = [*widths]
@@ -122,9 +164,11 @@ class MentionScorer(_Scorer):
             return self.mention(projected, training=training)
 
         spans = [starts, ends] if widths is None else [starts, ends, widths]
-        scores = in_blocks(scores_of, spans, _ROWS, training)
-        if self.use_prior:
-            by_width = self.width(self.width.project(0, self.widths), training=training)
+        scores = map_in_chunks(compute_scores, spans, _ROWS, training)
+        if self.width is not None:
+            # A slice is a tensor. On TensorFlow, a quantized layer does not accept variables.
+            by_width = self.width.project(0, self.widths[:])
+            by_width = self.width(by_width, training=training)
             scores = scores + ops.take(by_width, ends - starts, axis=0)
         return scores
 
@@ -132,72 +176,57 @@ class MentionScorer(_Scorer):
         return keras.KerasTensor(starts.shape, dtype="float32")
 
 
-class CoarseScorer(WeightedLayer):
-    """Chooses the antecedents of each span by a cheap score of all pairs.
+class CoarseScorer(_Scorer):
+    """Selects the possible antecedents of each span with a cheap score of all pairs.
 
     Args:
         embedding_dim: int, D.
-        max_top_antecedents: int, A.
-        feature_size: int.
-        use_prior: bool. Whether a score of the distance counts.
-        **kwargs: of `WeightedLayer`.
+        settings, **kwargs: see `_Scorer`.
 
     Call arguments:
-        spans: dict, see the module; K is A or more.
+        spans: dict, see the module. K is at least A.
         memory: dict, or `None`.
 
     Returns:
-        `(antecedents, scores)`, int32 and float32 `[B, K, A]`: places among the
-        M spans in memory and the K spans, and the pair's score, -inf where there
-        is none.
+        `(antecedents, scores)`, int32 and float32 `[B, K, A]`: indices into the
+        M spans in memory followed by the K spans, and the scores of the pairs, -inf
+        for missing antecedents.
     """
 
-    def __init__(
-        self,
-        embedding_dim: int,
-        max_top_antecedents: int,
-        feature_size: int,
-        use_prior: bool,
-        **kwargs,
-    ):
-        super().__init__(autocast=False, **kwargs)
-        self.max_top_antecedents = max_top_antecedents
+    def __init__(self, embedding_dim: int, settings: dict, **kwargs):
+        super().__init__(settings, autocast=False, **kwargs)
         self.embedding_dim = embedding_dim
-        self.feature_size = feature_size
-        self.use_prior = use_prior
+        self.max_top_antecedents = settings["max_top_antecedents"]
+        self.projection = self.dense("source", embedding_dim)
+        self.distance = self.dense("distance", 1) if settings["use_prior"] else None
 
     def build(self, *_):
-        size = self.embedding_dim
-        self.projection = self.add_matrix("source_weights", size, size)
-        self.projection_bias = self.add_bias("source_bias", size)
-        if self.use_prior:
-            size = self.feature_size
+        self.projection.build((None, self.embedding_dim))
+        if self.distance is not None:
+            size = self.settings["feature_size"]
             self.distances = self.add_matrix("distance_embeddings", NUM_DISTANCES, size)
-            self.distance = self.add_matrix("distance_weights", size, 1)
-            self.distance_bias = self.add_bias("distance_bias", 1)
+            self.distance.build((None, size))
         self.built = True
 
     def call(self, spans, memory=None, training=None):
         embeddings = self.cast(spans["embeddings"])
-        source = ops.matmul(embeddings, self.cast(self.projection))
-        source = self.dropout(source + self.cast(self.projection_bias), training=training)
-        target = _with_level(embeddings, memory, 0)
+        source = self.dropout(self.projection(embeddings), training=training)
+        target = _embeddings_at_level(embeddings, memory, 0)
         target = self.dropout(target, training=training)
         scores = as_scores(ops.matmul(source, ops.transpose(target, (0, 2, 1))))  # [B, K, M + K]
-        mention = _with_memory("mention_scores", spans, memory)
+        mention = _prepend_memory("mention_scores", spans, memory)
         scores = scores + spans["mention_scores"][:, :, None] + mention[:, None, :]
-        distance = spans["index"][:, :, None] - _with_memory("index", spans, memory)[:, None, :]
-        if self.use_prior:
-            table = self.dropout(self.cast(self.distances), training=training)
-            by_distance = ops.matmul(table, self.cast(self.distance))
-            by_distance = by_distance + self.cast(self.distance_bias)
-            prior = ops.take(as_scores(by_distance[:, 0]), distance_bucket(distance), axis=0)
+        distance = spans["index"][:, :, None] - _prepend_memory("index", spans, memory)[:, None, :]
+        if self.distance is not None:
+            table = self.dropout(self.cast(self.distances[:]), training=training)
+            by_distance = as_scores(self.distance(table)[:, 0])
+            prior = ops.take(by_distance, distance_bucket(distance), axis=0)
             scores = scores + prior
         is_antecedent = (distance > 0) & (spans["mask"][:, :, None] > 0)
         scores = ops.where(is_antecedent, scores, -np.inf)
         _, antecedents = ops.top_k(ops.stop_gradient(scores), self.max_top_antecedents)
         antecedents = ops.cast(antecedents, "int32")
-        # By places in the whole matrix: `take_along_axis` is slow on TensorFlow.
+        # Indices into the whole matrix, because `take_along_axis` is slow on TensorFlow.
         num_documents, num_spans, num_keys = ops.shape(scores)
         places = antecedents + ops.arange(num_spans, dtype="int32")[:, None] * num_keys
         return antecedents, gather_rows(ops.reshape(scores, (num_documents, -1)), places)
@@ -207,36 +236,28 @@ class CoarseScorer(WeightedLayer):
         return keras.KerasTensor(shape, dtype="int32"), keras.KerasTensor(shape, dtype="float32")
 
 
-def _with_memory(name, spans, memory):
-    """A value of the spans in memory, and of the spans behind them, `[B, M + K]`."""
+def _prepend_memory(name, spans, memory):
+    """Returns a value of the spans in memory, then of the other spans, `[B, M + K]`."""
     return spans[name] if memory is None else ops.concatenate([memory[name], spans[name]], axis=1)
 
 
-def _with_level(embeddings, memory, level):
-    """Embeddings of spans behind those in memory that are refined as often, `[B, M + K, D]`."""
+def _embeddings_at_level(embeddings, memory, level):
+    """Returns embeddings of one level, those in memory first, `[B, M + K, D]`."""
     if memory is None:
         return embeddings
-    remembered = ops.cast(memory["embeddings"][:, level], embeddings.dtype)
+    remembered = ops.cast(memory["embeddings"][:, :, level], embeddings.dtype)
     return ops.concatenate([remembered, embeddings], axis=1)
 
 
 class FineScorer(_Scorer):
-    """Scores pairs by a network on both spans and the features of the pair.
+    """Scores pairs with a network of both spans and the features of the pair.
 
-    With a depth of more than 1 a span's embedding is then mixed with those of
+    With a depth of more than 1, a span's embedding is then mixed with those of
     its likely antecedents, and pairs are scored again.
 
     Args:
         embedding_dim: int, D.
-        ffnn_size, ffnn_depth: ints, of the hidden layers.
-        feature_size: int, F.
-        coref_depth: int. How often pairs are scored.
-        use_metadata: bool. Whether speakers and genre count.
-        use_features: bool. Whether the distance in spans counts.
-        num_segment_distances: int. How many distances in segments there are; 0
-            where they do not count.
-        num_genres: int.
-        **kwargs: of `WeightedLayer`.
+        settings, **kwargs: see `_Scorer`.
 
     Call arguments:
         spans: dict, see the module.
@@ -247,45 +268,32 @@ class FineScorer(_Scorer):
 
     Returns:
         `(scores, embeddings)`, float32 `[B, K, A]`, and float
-        `[B, coref_depth, K, D]`, as the pairs were scored by them each time.
+        `[B, K, coref_depth, D]`, the embeddings used each time.
     """
 
-    def __init__(
-        self,
-        embedding_dim: int,
-        ffnn_size: int,
-        ffnn_depth: int,
-        feature_size: int,
-        coref_depth: int,
-        use_metadata: bool,
-        use_features: bool,
-        num_segment_distances: int,
-        num_genres: int,
-        **kwargs,
-    ):
-        super().__init__(autocast=False, **kwargs)
-        self.coref_depth = coref_depth
-        self.use_metadata = use_metadata
-        self.use_features = use_features
-        self.num_segment_distances = num_segment_distances
-        self.num_genres = num_genres
-        self.feature_size = feature_size
-        num_features = 2 * use_metadata + use_features + bool(num_segment_distances)
-        sizes = [embedding_dim, embedding_dim, embedding_dim, num_features * feature_size]
-        self.pair = self.feed_forward("pair", sizes, ffnn_size, ffnn_depth)
-        if coref_depth > 1:
-            self.refinement = Gate(embedding_dim, 1, name="refinement", **self.settings())
+    def __init__(self, embedding_dim: int, settings: dict, **kwargs):
+        super().__init__(settings, autocast=False, **kwargs)
+        self.coref_depth = settings["coref_depth"]
+        self.use_metadata, self.use_features = settings["use_metadata"], settings["use_features"]
+        # Different segment distances, 0 to ignore them.
+        self.num_segments = settings["max_training_sentences"] * settings["use_segment_distance"]
+        num_features = 2 * self.use_metadata + self.use_features + bool(self.num_segments)
+        of_pair = embedding_dim + num_features * settings["feature_size"]
+        self.pair = self.feed_forward("pair", [embedding_dim, embedding_dim, of_pair])
+        if self.coref_depth > 1:
+            self.refinement = Gate(embedding_dim, 1, name="refinement", **self.plain())
 
     def build(self, *_):
-        size = self.feature_size
+        size = self.settings["feature_size"]
         if self.use_metadata:
+            num_genres = len(self.settings["genres"])
             self.same_speaker = self.add_matrix("same_speaker_embeddings", 2, size)
-            self.genres = self.add_matrix("genre_embeddings", self.num_genres, size)
+            self.genres = self.add_matrix("genre_embeddings", num_genres, size)
         if self.use_features:
             self.distances = self.add_matrix("distance_embeddings", NUM_DISTANCES, size)
-        if self.num_segment_distances:
+        if self.num_segments:
             name = "segment_distance_embeddings"
-            self.segments = self.add_matrix(name, self.num_segment_distances, size)
+            self.segments = self.add_matrix(name, self.num_segments, size)
         self.pair.build()
         if self.coref_depth > 1:
             self.refinement.build()
@@ -293,25 +301,31 @@ class FineScorer(_Scorer):
 
     def call(self, spans, antecedents, coarse_scores, genre, memory=None, training=None):
         embeddings = self.cast(spans["embeddings"])
-        others = {name: _with_memory(name, spans, memory) for name in _FEATURES}
+        others = {name: _prepend_memory(name, spans, memory) for name in _FEATURES}
         rows = [antecedents, coarse_scores, *(spans[name] for name in _FEATURES)]
         levels = [embeddings]
         for depth in range(1, self.coref_depth + 1):
-            keys = _with_level(embeddings, memory, depth - 1)
-            # The released graph refines once more, to no effect.
+            keys = _embeddings_at_level(embeddings, memory, depth - 1)
+            # The released graph refines once more without effect.
             is_last = depth == self.coref_depth
             scored = functools.partial(
-                self._scored, keys, self.pair.project(1, keys), others, genre, is_last, training
+                self._score_pairs,
+                keys,
+                self.pair.project(1, keys),
+                others,
+                genre,
+                is_last,
+                training,
             )
             num_rows = max(_ROWS // antecedents.shape[2], 1)
-            found = in_blocks(scored, [embeddings, *rows], num_rows, training)
+            found = map_in_chunks(scored, [embeddings, *rows], num_rows, training)
             if is_last:
-                return found, ops.stack(levels, axis=1)
+                return found, ops.stack(levels, axis=2)
             _, embeddings = found
             levels.append(embeddings)
 
-    def _scored(self, keys, projected_keys, others, genre, is_last, training, rows):
-        """Scores of the pairs of some spans, and their refined embeddings where it is not last."""
+    def _score_pairs(self, keys, projected_keys, others, genre, is_last, training, rows):
+        """Returns scores of the pairs of some spans, and refined embeddings unless it is last."""
         embeddings, antecedents, coarse_scores, *values = rows
         spans = dict(zip(_FEATURES, values))
         antecedent_embeddings = gather_rows(keys, antecedents)  # [B, K, A, D]
@@ -325,29 +339,29 @@ class FineScorer(_Scorer):
         scores = coarse_scores + self.pair(projected, training=training)
         if is_last:
             return scores
-        return scores, self._refined(embeddings, antecedent_embeddings, scores)
+        return scores, self._refine_embeddings(embeddings, antecedent_embeddings, scores)
 
     def _features(self, spans, others, antecedents, genre):
-        """`[B, K, A, features * F]`, or `None` where there are none."""
+        """Returns the features `[B, K, A, features * F]`, or `None` if there are none."""
         rows = []
         if self.use_metadata:
             same = gather_rows(others["speakers"], antecedents) == spans["speakers"][:, :, None]
             rows.append(ops.take(self.same_speaker, ops.cast(same, "int32"), axis=0))
             of_genre = ops.take(self.genres, genre, axis=0)[:, None, None, :]
-            rows.append(ops.broadcast_to(of_genre, (*ops.shape(antecedents), self.feature_size)))
+            rows.append(ops.broadcast_to(of_genre, (*ops.shape(antecedents), of_genre.shape[-1])))
         if self.use_features:
             distance = spans["index"][:, :, None] - gather_rows(others["index"], antecedents)
             rows.append(ops.take(self.distances, distance_bucket(distance), axis=0))
-        if self.num_segment_distances:
+        if self.num_segments:
             distance = spans["segments"][:, :, None] - gather_rows(others["segments"], antecedents)
-            distance = ops.clip(distance, 0, self.num_segment_distances - 1)
+            distance = ops.clip(distance, 0, self.num_segments - 1)
             rows.append(ops.take(self.segments, distance, axis=0))
         if not rows:
             return None
         return self.cast(ops.concatenate(rows, axis=-1))
 
-    def _refined(self, embeddings, others, scores):
-        """Each span's embedding, mixed with those that it may refer to, itself for none."""
+    def _refine_embeddings(self, embeddings, others, scores):
+        """Returns each span's embedding mixed with those of its antecedents and with itself."""
         scores = ops.concatenate([ops.zeros_like(scores[:, :, :1]), scores], axis=2)
         weights = ops.cast(ops.softmax(scores, axis=-1), embeddings.dtype)
         attended = weights[:, :, :1] * embeddings
@@ -355,8 +369,8 @@ class FineScorer(_Scorer):
         return self.refinement(embeddings, attended)
 
     def compute_output_spec(self, spans, antecedents, coarse_scores, *args, **kwargs):
-        batch, *shape = spans["embeddings"].shape
+        batch, num_spans, size = spans["embeddings"].shape
         return (
             keras.KerasTensor(coarse_scores.shape, dtype="float32"),
-            keras.KerasTensor((batch, self.coref_depth, *shape), dtype=self.compute_dtype),
+            keras.KerasTensor((batch, num_spans, self.coref_depth, size), dtype=self.compute_dtype),
         )

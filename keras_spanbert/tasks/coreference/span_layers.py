@@ -1,4 +1,4 @@
-"""From segments to tokens, spans and their embeddings.
+"""Layers from segments to tokens, spans and their embeddings.
 
 B = documents, S = segments, L = tokens of a segment, T = tokens of a document,
 W = widest span in tokens, N = candidate spans, K = spans that are kept, H = the
@@ -11,11 +11,11 @@ from keras import ops
 
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
-from keras_spanbert.tasks.coreference.spans import gather_rows
+from keras_spanbert.tasks.coreference.spans import gather_rows, select_spans
 
 
 class SegmentRows(keras.layers.Layer):
-    """Segments of documents `[B, S, L]` as rows of a batch `[B * S, L]`."""
+    """Reshapes segments of documents `[B, S, L]` to rows of a batch `[B * S, L]`."""
 
     def call(self, inputs):
         return ops.reshape(inputs, (-1, ops.shape(inputs)[2]))
@@ -25,11 +25,11 @@ class SegmentRows(keras.layers.Layer):
 
 
 class DocumentTokens(keras.layers.Layer):
-    """The tokens of documents in order, from the encoder's output of their segments.
+    """Gathers the tokens of documents in order from the encoder's output of their segments.
 
     Call arguments:
         encoded: float `[B * S, L, H]`.
-        places: int32 `[B, T]`, each token's place among a document's S * L.
+        places: int32 `[B, T]`, each token's index in a document's S * L tokens.
 
     Returns:
         float `[B, T, H]`.
@@ -44,7 +44,7 @@ class DocumentTokens(keras.layers.Layer):
 
 
 class WeightedLayer(keras.layers.Layer):
-    """A layer whose matrices have one initializer, and with dropout.
+    """A layer with dropout and one initializer for its matrices.
 
     Args:
         dropout_rate: float. Defaults to `0.0`.
@@ -62,21 +62,28 @@ class WeightedLayer(keras.layers.Layer):
         initializer = kernel_initializer(self.initializer_range)
         return self.add_weight(shape=shape, initializer=initializer, name=name)
 
-    def add_bias(self, name, size):
-        return self.add_weight(shape=(size,), initializer="zeros", name=name)
+    def dense(self, name, units, use_bias=True):
+        """Returns a dense layer with this layer's settings, which Keras can quantize."""
+        return keras.layers.Dense(
+            units,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer(self.initializer_range),
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def cast(self, x):
         return ops.cast(x, self.compute_dtype)
 
 
 class Gate(WeightedLayer):
-    """Mixes two vectors by `g = sigmoid([x; y] W + b)`.
+    """Mixes two vectors with `g = sigmoid([x; y] W + b)`.
 
     Args:
-        dim: int. Size D of either.
-        toward: 0 or 1. Whether it is x or y that an open gate lets through: the
-            result is `g * x + (1 - g) * y` or `g * y + (1 - g) * x`.
-        **kwargs: of `WeightedLayer`.
+        dim: int. Size D of each vector.
+        toward: 0 or 1. Whether an open gate passes x or y: the result is
+            `g * x + (1 - g) * y` or `g * y + (1 - g) * x`.
+        **kwargs: see `WeightedLayer`.
 
     Call arguments:
         x, y: float `[..., D]`.
@@ -86,15 +93,14 @@ class Gate(WeightedLayer):
         super().__init__(**kwargs)
         self.dim = dim
         self.toward = toward
+        self.gate = self.dense("gate", dim)
 
     def build(self, *_):
-        self.gate_weights = self.add_matrix("output_weights", 2 * self.dim, self.dim)
-        self.gate_bias = self.add_bias("output_bias", self.dim)
+        self.gate.build((None, 2 * self.dim))
         self.built = True
 
     def call(self, x, y):
-        pair = ops.concatenate([x, y], axis=-1)
-        gate = ops.sigmoid(ops.matmul(pair, self.gate_weights) + self.gate_bias)
+        gate = ops.sigmoid(self.gate(ops.concatenate([x, y], axis=-1)))
         chosen, other = (y, x) if self.toward else (x, y)
         return gate * chosen + (1.0 - gate) * other
 
@@ -103,15 +109,15 @@ class Gate(WeightedLayer):
 
 
 class SpanWidths(WeightedLayer):
-    """The embedding of each candidate's width, `[B, N, F]`, with dropout.
+    """Embeds each candidate's width, `[B, N, F]`, with dropout.
 
-    It is a layer of its own since a candidate's dropout is the same in its
-    mention score and, where it is kept, in its embedding.
+    It is a separate layer because a candidate has the same dropout in its
+    mention score and in its embedding.
 
     Args:
         max_span_width: int, W.
         feature_size: int, F.
-        **kwargs: of `WeightedLayer`.
+        **kwargs: see `WeightedLayer`.
     """
 
     def __init__(self, max_span_width: int, feature_size: int, **kwargs):
@@ -132,39 +138,39 @@ class SpanWidths(WeightedLayer):
 
 
 class SpanHeads(WeightedLayer):
-    """The attended head of every span: the mean of its tokens, weighted by a softmax.
+    """Computes the attended head of every span: the softmax-weighted mean of its tokens.
 
-    A span begins in one block of W tokens and ends in that or the next one, so
-    that all spans of a block are one small matrix product with two blocks of
-    tokens: the memory is that of the result, and no weight is computed between
-    a span and the rest of the document.
+    A span starts in one block of W tokens and ends in that block or the next. All
+    spans of a block therefore need only one small matrix product with two blocks
+    of tokens. Memory is that of the result, and no weights are computed between a
+    span and the rest of the document.
 
     Args:
         hidden_dim: int, H.
         max_span_width: int, W.
-        **kwargs: of `WeightedLayer`.
+        **kwargs: see `WeightedLayer`.
 
     Call arguments:
-        tokens: float `[B, T, H]`, where W divides T.
+        tokens: float `[B, T, H]`. W must divide T.
 
     Returns:
-        float `[B, T * W, H]`; row `start * W + width - 1` is a span's.
+        float `[B, T * W, H]`. Row `start * W + width - 1` is the head of a span.
     """
 
     def __init__(self, hidden_dim: int, max_span_width: int, **kwargs):
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
         self.max_span_width = max_span_width
+        self.attention = self.dense("attention", 1)
 
     def build(self, *_):
-        self.attention_weights = self.add_matrix("output_weights", self.hidden_dim, 1)
-        self.attention_bias = self.add_bias("output_bias", 1)
+        self.attention.build((None, self.hidden_dim))
         self.built = True
 
     def call(self, tokens):
         W, H = self.max_span_width, self.hidden_dim
         num_documents, num_tokens = ops.shape(tokens)[:2]
-        scores = ops.matmul(tokens, self.attention_weights) + self.attention_bias  # [B, T, 1]
+        scores = self.attention(tokens)  # [B, T, 1]
         scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
         scores = _two_blocks(ops.reshape(scores, (num_documents, -1, W)))  # [B, T / W, 2 W]
         place, width = np.arange(W)[:, None, None], np.arange(W)[:, None]
@@ -180,58 +186,69 @@ class SpanHeads(WeightedLayer):
 
 
 def _two_blocks(blocks):
-    """Each block with the one after it: `[B, blocks, W, ...]` to `[B, blocks, 2 W, ...]`."""
+    """Joins each block with the next: `[B, blocks, W, ...]` to `[B, blocks, 2 W, ...]`."""
     following = ops.concatenate([blocks[:, 1:], ops.zeros_like(blocks[:, :1])], axis=1)
     return ops.concatenate([blocks, following], axis=2)
 
 
-class SpanEmbeddings(keras.layers.Layer):
-    """The embeddings of the spans that are kept: start, end, and width and head where there are.
+class TopSpans(keras.layers.Layer):
+    """Selects the spans that are kept, and gathers the values that pairs are scored by.
+
+    A span's embedding is its start, its end, and optionally its width and its head.
 
     Args:
         max_span_width: int, W.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
-        top_spans: int32 `[B, K]`, indices of candidates.
-        starts, ends: int32 `[B, N]`.
+        inputs: dict of the model's inputs, without those of the encoder.
+        mention_scores: float32 `[B, N]`.
         tokens: float `[B, T, H]`.
         widths: float `[B, N, F]` of `SpanWidths`, or `None`.
         heads: float `[B, T * W, H]` of `SpanHeads`, or `None`.
+        next_index: int32 `[B]`, the total number of earlier spans, or `None`.
 
     Returns:
-        float `[B, K, D]`.
+        `(top_spans, spans)`: int32 `[B, K]`, indices of candidates, and a dict of
+        spans: see `scoring`.
     """
 
     def __init__(self, max_span_width: int, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         self.max_span_width = max_span_width
 
-    def call(self, top_spans, starts, ends, tokens, widths=None, heads=None):
+    def call(self, inputs, mention_scores, tokens, widths=None, heads=None, next_index=None):
+        starts, ends, mask = (inputs[name] for name in ["starts", "ends", "top_span_mask"])
+        num_tokens = ops.shape(tokens)[1]
+        top_spans = select_spans(
+            mention_scores, starts, ends, mask, num_tokens, self.max_span_width
+        )
         starts, ends = gather_rows(starts, top_spans), gather_rows(ends, top_spans)
-        # Of a document's padding, whose end is before its start.
+        # In a document's padding, the end is before the start.
         ends = ops.maximum(ends, starts)
         parts = [gather_rows(tokens, starts), gather_rows(tokens, ends)]
         if widths is not None:
             parts.append(gather_rows(widths, top_spans))
         if heads is not None:
             parts.append(gather_rows(heads, starts * self.max_span_width + ends - starts))
-        return ops.concatenate(parts, axis=-1)
+        index = ops.cumsum(mask, axis=1) - 1
+        return top_spans, {
+            "embeddings": ops.concatenate(parts, axis=-1),
+            "mention_scores": gather_rows(mention_scores, top_spans),
+            "index": index if next_index is None else index + next_index[:, None],
+            "speakers": gather_rows(inputs["speaker_ids"], starts),
+            "segments": gather_rows(inputs["segment_index"], starts),
+            "mask": mask,
+        }
 
-    def compute_output_spec(self, top_spans, starts, ends, tokens, widths=None, heads=None):
+    def compute_output_spec(
+        self, inputs, mention_scores, tokens, widths=None, heads=None, next_index=None
+    ):
+        shape = inputs["top_span_mask"].shape
         parts = [tokens, tokens, *(x for x in [widths, heads] if x is not None)]
         size = sum(part.shape[-1] for part in parts)
-        return keras.KerasTensor((*top_spans.shape, size), dtype=tokens.dtype)
-
-
-class SpanValues(keras.layers.Layer):
-    """A value of each span that is kept: `[B, M]` by int `[B, K]`, in the dtype that it has."""
-
-    def __init__(self, **kwargs):
-        super().__init__(autocast=False, **kwargs)
-
-    def call(self, values, indices):
-        return gather_rows(values, indices)
-
-    def compute_output_spec(self, values, indices):
-        return keras.KerasTensor(indices.shape, dtype=values.dtype)
+        names = ["mention_scores", "index", "speakers", "segments", "mask"]
+        spans = {name: keras.KerasTensor(shape, dtype="int32") for name in names}
+        spans["mention_scores"] = keras.KerasTensor(shape, dtype=mention_scores.dtype)
+        embeddings = keras.KerasTensor((*shape, size), dtype=tokens.dtype)
+        return keras.KerasTensor(shape, dtype="int32"), {"embeddings": embeddings, **spans}

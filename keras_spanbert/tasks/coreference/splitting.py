@@ -1,10 +1,10 @@
-"""From texts to sentences of words with their places, by TensorFlow Text.
+"""Splits texts into sentences and words with TensorFlow Text.
 
-The function is graph code: `resolve` calls it eagerly, and a SavedModel has the
-very same in its graph. Texts are split by patterns, which cannot look ahead, and
-by a sentence breaker that knows no abbreviations. So both are given texts in
-which some characters are masked by others of as many bytes, where the places
-hold that they find.
+The function is graph code. `resolve` calls it eagerly, and a SavedModel contains the
+same code. Texts are split by patterns, which cannot look ahead, and by a sentence
+breaker that knows no abbreviations. Before that, some characters are replaced with
+others of the same number of bytes. The positions of words and sentences stay the
+same.
 
 B = texts, C = characters of all texts, W = words of all texts, S = sentences.
 """
@@ -12,25 +12,25 @@ B = texts, C = characters of all texts, W = words of all texts, S = sentences.
 import collections
 import re
 
-from keras_spanbert.optional import import_tensorflow
+from keras_spanbert.optional import require
 
 Sentences = collections.namedtuple(
     "Sentences",
     [
         "words",  # ragged string [B, (words)]
         "starts",  # ragged int32 [B, (words)], characters within the text
-        "ends",  # likewise, exclusive
+        "ends",  # ragged int32 [B, (words)], exclusive
         "sizes",  # ragged int32 [B, (sentences)], words of each sentence
     ],
 )
 
-# What a full stop behind seldom ends a sentence: a name, a number or a word goes on.
+# Abbreviations before names, numbers or words. A full stop after them rarely ends a sentence.
 _TITLES = (
     "Mr|Mrs|Ms|Dr|Drs|Prof|Rev|Hon|St|Ste|Messrs|MM|Mme|Mdme|Mlle|Gen|Col|Capt|Cpt|Cmdr|Lieut|Lt|"
     "Sgt|Sergt|Maj|Gov|Sen|Rep|Pres|Adm|Supt|Mt|Ft|vs|viz|cf|Vol|Vols|vol|vols|Fig|Figs|fig|figs|"
     "pp|Nos|[Ee]x?g|[Ii]xe"
 )
-# What may stand before a name or at the end: it ends no sentence that goes on in lower case.
+# Other abbreviations. A full stop after them does not end a sentence before a lower-case word.
 _ABBREVIATIONS = (
     r"\p{Ll}|etc|Jr|Sr|Esq|Inc|Ltd|Corp|Co|Bros|Ave|Rd|Blvd|approx|dept|est|"
     "Jan|Feb|Apr|Aug|Sept|Sep|Oct|Nov|Dec"
@@ -39,10 +39,10 @@ _CONTRACTIONS = "(?i:s|m|d|ll|re|ve)"
 _CLOSING = {"'": ")", '"': ")", "»": "))", "’": ")))", "”": ")))"}
 _QUOTES = "[" + re.escape("".join(_CLOSING)) + r")\]]"
 
-# Masks, in order. A letter stands for what is in a word, \x02 for what begins one.
+# Masks, in order. A letter replaces a character within a word, \x02 one that begins a word.
 _IN_WORDS = [
     (r"[\x00-\x08\x0b-\x1f\x7f]", " "),
-    # Numbers, and what goes on without a space: 3.5, p.m, example.com.
+    # Numbers, and dots without a space after them: 3.5, p.m, example.com.
     (r"(\pN)[,:](\pN)", r"\1x\2"),
     (r"\.([\p{Ll}\pN])", r"x\1"),
     # Initials.
@@ -50,22 +50,22 @@ _IN_WORDS = [
     (r"(^|[^\pL\pN])(I)\.(\p{Lu})", r"\1\2x\3"),
     (rf"(^|[^\pL\pN])({_TITLES})\.", r"\1\2x"),
     (rf"(^|[^\pL\pN])((?:\p{{Ll}}x)*(?:{_ABBREVIATIONS}))\.(,|\s+\p{{Ll}})", r"\1\2x\3"),
-    # As the Penn Treebank has them: do n't, Ann 's, they 'll.
+    # As in the Penn Treebank: do n't, Ann 's, they 'll.
     (r"(\pL)([nN])'([tT])\b", "\\1\x02'\\3"),
     (r"(\pL)([nN])’([tT])\b", "\\1\x02'''\\3"),
     (rf"(\pL)'({_CONTRACTIONS})\b", "\\1\x02\\2"),
     (rf"(\pL)’({_CONTRACTIONS})\b", "\\1\x02''\\2"),
-    # o'clock, to-morrow. Twice, since a match takes the letter before.
+    # o'clock, to-morrow. Twice, because a match consumes the letter before.
     *[(r"(\pL)'(\pL)", r"\1x\2"), (r"(\pL)’(\pL)", r"\1xxx\2")] * 2,
     *[(r"([\pL\pN])-([\pL\pN])", r"\1x\2")] * 2,
 ]
 _IN_SENTENCES = [
     (r"\. \. \.", "x x x"),
-    # "Go!" she said. Thrice, for "Go!!!"
+    # "Go!" she said. Three times, for "Go!!!"
     *[(rf"[!?](x*{_QUOTES}*\s+\p{{Ll}})", r"x\1")] * 3,
     (rf"(?:\.\.\.|…)({_QUOTES}*\s+\p{{Ll}})", r"xxx\1"),
     (rf"\.({_QUOTES}+\s+\p{{Ll}})", r"x\1"),
-    # The breaker leaves quotes to the next sentence, and keeps brackets with the last.
+    # The breaker puts quotes into the next sentence, but keeps brackets in the last one.
     *[(rf"([.!?…)]){quote}", rf"\1{mask}") for quote, mask in _CLOSING.items()] * 2,
 ]
 _EMOJI = r"\p{So}(?:[\x{fe0f}\p{Sk}]|\x{200d}\p{So})*"
@@ -77,29 +77,29 @@ _BLANK_LINE = r"\n[\s\pZ]*\n"
 def split(texts) -> Sentences:
     r"""Splits texts into sentences and words.
 
-    A sentence ends behind `.`, `!`, `?` and their like with the quotes and
-    brackets that close there, and at a blank line. Words are what stands
-    between spaces and punctuation, with hyphens and apostrophes inside;
-    contractions are split as in the Penn Treebank, a Chinese character is a word.
+    A sentence ends at a blank line, or after `.`, `!`, `?` or a similar character and
+    the closing quotes and brackets that follow it. Words are separated by spaces and
+    punctuation, and can contain hyphens and apostrophes. Contractions are split as in
+    the Penn Treebank. Each Chinese character is a word.
 
     Args:
         texts: string tensor `[B]`, valid UTF-8.
 
     Returns:
-        `Sentences`. Each word is the slice of its text between its places.
+        `Sentences`. Each word is the slice of its text from its start to its end.
 
     Raises:
-        ImportError: where TensorFlow or TensorFlow Text is not installed.
+        ImportError: if TensorFlow or TensorFlow Text is not installed.
     """
-    tf = import_tensorflow("Splitting texts into words")
+    tf = require("tensorflow", "Splitting texts into words")
     import tensorflow_text as tf_text
 
     texts = tf.convert_to_tensor(texts, tf.string)
-    masked = _masked(texts, _IN_WORDS)
+    masked = _mask(texts, _IN_WORDS)
     spaces_or_words = f"{_SPACES}|{_WORDS}"
     _, starts, ends = tf_text.regex_split_with_offsets(masked, spaces_or_words, _WORDS)
     breaker = tf_text.StateBasedSentenceBreaker()
-    _, sentence_starts, _ = breaker.break_sentences_with_offsets(_masked(masked, _IN_SENTENCES))
+    _, sentence_starts, _ = breaker.break_sentences_with_offsets(_mask(masked, _IN_SENTENCES))
     _, paragraph_starts, _ = tf_text.regex_split_with_offsets(masked, _BLANK_LINE)
 
     # === All texts in a row ===
@@ -155,7 +155,7 @@ def split(texts) -> Sentences:
     )
 
 
-def _masked(texts, masks):
+def _mask(texts, masks):
     import tensorflow as tf
 
     for pattern, mask in masks:

@@ -1,99 +1,81 @@
-"""A document in subtokens as arrays, row for row those of the released scripts.
+"""Converts a document in subtokens to arrays, the same as those of the released scripts.
 
-S = segments, L = longest segment, T = tokens of the document, G = gold mentions.
+S = segments, L = longest segment, T = tokens of the document.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 
-from keras_spanbert.tasks.coreference.segments import SEPARATOR_SPEAKER
+from keras_spanbert.layers.array_functions import append_end, int32, take
+from keras_spanbert.tasks.coreference.segments import SEPARATOR_SPEAKER, bounds
 
-# Where the released graphs put speakers beyond the most that they tell apart.
+# Number of the speaker of separators.
+SEPARATOR_NUMBER = 1
+# Number that the released graphs give to speakers beyond their maximum.
 _OTHER_SPEAKER = {"independent": 3, "overlap": 0}
 
 
-def tensorize(
-    document: dict,
-    token_ids: Sequence[Sequence[int]],
-    *,
-    model_type: str,
-    max_segment_len: int,
-    max_num_speakers: int,
-    genres: Sequence[str],
-    cls_token_id: int,
-    sep_token_id: int,
+def segment_rows(
+    ids, speakers, sizes, max_segment_len: int, separators: tuple[int, int] | None, xp=np
 ) -> dict:
-    """A document's arrays.
+    """Converts the tokens of a document to one row per segment.
+
+    With overlap, there are also windows over the joints of segments, one more than
+    there are segments. The first window contains the first half of the first segment.
+    The others contain the second half of a segment and the first half of the next. The
+    last contains the rest.
 
     Args:
-        document: dict of the released keys.
-        token_ids: the ids of its segments' tokens.
-        model_type: "independent" or "overlap".
+        ids, speakers: int32 `[T]`, the id and the speaker's number of each token.
+        sizes: int32 `[S]`, the number of tokens of each segment.
         max_segment_len: int, L.
-        max_num_speakers: int.
-        genres: strings, what documents' keys begin with.
-        cls_token_id, sep_token_id: ints.
+        separators: with overlap, the ids of `[CLS]` and `[SEP]`, which are added to
+            each row. `None` if segments include them.
+        xp: `numpy` or `tensorflow.experimental.numpy`. Defaults to `numpy`.
 
     Returns:
-        Dict of `input_ids`, `input_mask`, `speaker_ids` `[S, L]`, `text_len`
-        `[S]`, `genre` `[]`, `gold_starts`, `gold_ends`, `cluster_ids` `[G]`,
-        `sentence_map` `[T]`; with overlap also `overlap_ids` and `overlap_mask`
-        `[S + 1, L]`. All int32.
+        Dict of the arrays `[S]`, `[S, L]` and `[S + 1, L]` of the preprocessor's `tensors`.
     """
-    number_of = _speaker_numbers(document["speakers"], max_num_speakers)
-    other = _OTHER_SPEAKER[model_type]
-    speakers = [[number_of.get(name, other) for name in row] for row in document["speakers"]]
-    rows = [list(row) for row in token_ids]
-    is_overlap = model_type == "overlap"
-    extra = {}
-    if is_overlap:
-        windows = overlapping_windows(rows, max_segment_len // 2)
-        windows = [[cls_token_id, *row, sep_token_id] for row in windows]
-        rows = [[cls_token_id, *row, sep_token_id] for row in rows]
-        speakers = [[0, *row, 0] for row in speakers]
-        extra["overlap_ids"], extra["overlap_mask"] = _padded(windows, max_segment_len)
-    input_ids, input_mask = _padded(rows, max_segment_len)
-    gold = sorted(
-        (start, end, number)
-        for number, cluster in enumerate(document.get("clusters", []), start=1)
-        for start, end in cluster
+    begins = bounds(xp, sizes)  # [S + 1]
+    rows = {"text_len": sizes}
+
+    def add_rows(name, begins, sizes):
+        ids_of_rows = _pad_rows(xp, ids, begins, sizes, max_segment_len, separators)
+        rows[f"{name}_ids"], rows[f"{name}_mask"] = ids_of_rows
+
+    add_rows("input", begins[:-1], sizes)
+    no_speakers = separators and (0, 0)
+    rows["speaker_ids"], _ = _pad_rows(
+        xp, speakers, begins[:-1], sizes, max_segment_len, no_speakers
     )
-    starts, ends, cluster_ids = np.array(gold, np.int32).reshape(-1, 3).T
-    genre = document.get("doc_key", "")[:2]
-    genres = list(genres)
-    return {
-        "input_ids": input_ids,
-        "input_mask": input_mask,
-        **extra,
-        "text_len": np.array([len(row) for row in document["sentences"]], np.int32),
-        "speaker_ids": _padded(speakers, max_segment_len)[0],
-        "genre": np.int32(genres.index(genre) if genre in genres else 0),
-        "gold_starts": starts,
-        "gold_ends": ends,
-        "cluster_ids": cluster_ids,
-        "sentence_map": np.array(document["sentence_map"], np.int32),
-    }
+    if separators:
+        half, none = max_segment_len // 2, np.zeros(1, np.int32)
+        before = xp.concatenate([none, xp.maximum(sizes - half, 0)], axis=0)
+        after = xp.concatenate([xp.minimum(sizes, half), none], axis=0)
+        add_rows("overlap", begins - before, before + after)
+    return rows
 
 
-def overlapping_windows(segments: Sequence[Sequence], half: int) -> list:
-    """Windows over the joints of segments, one more than there are segments.
-
-    The first holds the first half of the first segment, the others the second
-    half of a segment and the first half of the next, the last what is left.
-    """
-    before = [[], *(segment[half:] for segment in segments)]
-    after = [*(segment[:half] for segment in segments), []]
-    return [[*a, *b] for a, b in zip(before, after)]
+def _pad_rows(xp, values, begins, sizes, length, separators):
+    """Returns parts of values as rows `[n, length]`, padded with zeros, and their mask."""
+    place = np.arange(length, dtype=np.int32) - (1 if separators else 0)
+    sizes = sizes[:, None]
+    is_inside = (place >= 0) & (place < sizes)
+    index = xp.where(is_inside, begins[:, None] + place, 0)
+    rows = xp.where(is_inside, take(xp, append_end(xp, values, 0), index), 0)
+    if separators:
+        first, last = separators
+        rows = xp.where(place < 0, first, xp.where(place == sizes, last, rows))
+        is_inside = place <= sizes
+    return int32(xp, rows), int32(xp, is_inside)
 
 
 def truncate(tensors: dict, offset: int, max_segments: int) -> dict:
-    """The arrays of a run of segments, as the released scripts cut documents to train on.
+    """Returns the arrays of a run of segments, cut as by the released scripts in training.
 
     Args:
-        tensors: dict of `tensorize`.
+        tensors: dict from the preprocessor's `tensors`.
         offset: int. The first segment of the run.
-        max_segments: int. Its length.
+        max_segments: int. Number of segments of the run.
     """
     kept = slice(offset, offset + max_segments)
     cut = {name: tensors[name][kept] for name in ["input_ids", "input_mask", "speaker_ids"]}
@@ -106,7 +88,7 @@ def truncate(tensors: dict, offset: int, max_segments: int) -> dict:
     cut["sentence_map"] = tensors["sentence_map"][first : first + num_tokens]
     cut["genre"] = tensors["genre"]
     starts, ends = tensors["gold_starts"] - first, tensors["gold_ends"] - first
-    # Those that reach over the run's ends are kept, and never match.
+    # Mentions that extend beyond the run are kept, but never match a span.
     touches = (ends >= 0) & (starts < num_tokens)
     cut["gold_starts"], cut["gold_ends"] = starts[touches], ends[touches]
     cut["cluster_ids"] = tensors["cluster_ids"][touches]
@@ -114,7 +96,7 @@ def truncate(tensors: dict, offset: int, max_segments: int) -> dict:
 
 
 def _truncated_windows(tensors, begin, end):
-    """The windows of a run of segments: the rest of the segment before is masked."""
+    """Returns the windows of a run of segments. The rest of the previous segment is masked."""
     ids = tensors["overlap_ids"][begin : end + 1].copy()
     mask = tensors["overlap_mask"][begin : end + 1].copy()
     half = tensors["input_ids"].shape[1] // 2
@@ -122,7 +104,7 @@ def _truncated_windows(tensors, begin, end):
     if begin:
         mask[0, 1 : 1 + left_over[begin - 1]] = 0
     if end < len(tensors["input_ids"]):
-        # The next segment's first half goes, and the separator moves up.
+        # The next segment's first half is removed, and the separator moves left.
         last = left_over[end - 1]
         separator = ids[-1, mask[-1].sum() - 1]
         ids[-1, 1 + last] = separator
@@ -131,25 +113,10 @@ def _truncated_windows(tensors, begin, end):
     return {"overlap_ids": ids, "overlap_mask": mask}
 
 
-def speaker_of_all(max_num_speakers: int, model_type: str) -> int:
-    """The number of a speaker who says all of a document."""
-    return _speaker_numbers([["-"]], max_num_speakers).get("-", _OTHER_SPEAKER[model_type])
-
-
-def _speaker_numbers(speakers, max_num_speakers):
-    numbers = {"UNK": 0, SEPARATOR_SPEAKER: 1}
-    for name in (name for row in speakers for name in row):
-        if len(numbers) >= max_num_speakers:
-            break
-        numbers.setdefault(name, len(numbers))
-    return numbers
-
-
-def _padded(rows, length):
-    """Rows of different sizes as an array with zeros behind them, and where they are."""
-    array = np.zeros((len(rows), length), np.int32)
-    mask = np.zeros((len(rows), length), np.int32)
-    for i, row in enumerate(rows):
-        array[i, : len(row)] = row
-        mask[i, : len(row)] = 1
-    return array, mask
+def speaker_numbers(names: list[str], max_num_speakers: int, model_type: str) -> list[int]:
+    """Returns the number of each token's speaker."""
+    numbers = {"UNK": 0, SEPARATOR_SPEAKER: SEPARATOR_NUMBER}
+    for name in dict.fromkeys(names):
+        if len(numbers) < max_num_speakers:
+            numbers.setdefault(name, len(numbers))
+    return [numbers.get(name, _OTHER_SPEAKER[model_type]) for name in names]

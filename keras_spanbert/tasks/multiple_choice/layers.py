@@ -1,23 +1,23 @@
-"""The layers around the encoder: each choice is a sequence of its own."""
+"""Layers before and after the encoder, which encodes each choice as a sequence."""
 
 import keras
 from keras import ops
 
 # N = questions, C = choices, L = tokens of a sequence.
 
-# The logit of what is no choice: its probability is 0, and no loss of a question infinite.
+# The logit of padding. Its probability is 0, and the loss stays finite.
 NO_CHOICE = -1e9
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class ChoicesAsRows(keras.layers.Layer):
-    """The choices of all questions, one after another, as the encoder's rows.
+    """Flattens the choices of all questions to rows of the encoder.
 
     Call arguments:
-        inputs: dict of int `[N, C, L]`, or `None` where there is none.
+        inputs: dict of int `[N, C, L]`, or `None` for an optional input.
 
     Returns:
-        Dict of int `[N * C, L]`, or `None` likewise.
+        Dict of int `[N * C, L]`, or `None`.
     """
 
     def call(self, inputs):
@@ -29,19 +29,19 @@ class ChoicesAsRows(keras.layers.Layer):
             for name, x in inputs.items()
         }
 
-    def get_config(self):  # Keras asks for one where a dtype policy is given.
+    def get_config(self):  # Keras requires one if a dtype policy is given.
         return super().get_config()
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class ChoiceLogits(keras.layers.Layer):
-    """The scores of rows as each question's, those of no choice far below the others.
+    """Reshapes the scores of rows to logits of questions. Padding gets -1e9.
 
-    Computes in float32 at least.
+    Computes in float32 or a wider dtype.
 
     Call arguments:
         inputs: dict of `scores`, float `[N * C, 1]`; `token_ids`, int
-            `[N, C, L]`; `choice_mask`, int or bool `[N, C]`, or `None`, all ones.
+            `[N, C, L]`; `choice_mask`, int or bool `[N, C]`, or `None` for all ones.
 
     Returns:
         float `[N, C]`.

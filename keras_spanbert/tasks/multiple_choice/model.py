@@ -1,6 +1,5 @@
-"""Choosing among the answers to a question, or the endings of a text."""
+"""Chooses an answer to a question, or an ending of a text."""
 
-import numbers
 from collections.abc import Iterator
 
 import keras
@@ -8,27 +7,25 @@ import numpy as np
 from scipy.special import softmax
 
 from keras_spanbert.models.arguments import check_counts
-from keras_spanbert.models.checkpoint_entries import Entry, Part, dense
+from keras_spanbert.models.batches import is_examples
+from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
 from keras_spanbert.models.classifier import (
-    POOLER,
     ClassifierTask,
-    as_scalar,
-    checked_dropout,
     classifier,
-    is_examples,
-    pooler,
+    dropout_layer,
 )
 from keras_spanbert.models.length_batches import predict_by_length
+from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.tasks.multiple_choice.layers import NO_CHOICE, ChoiceLogits, ChoicesAsRows
 from keras_spanbert.tasks.multiple_choice.preprocessor import SpanBertMultipleChoicePreprocessor
 from keras_spanbert.tasks.multiple_choice.questions import is_one
-from keras_spanbert.tasks.multiple_choice.serving import chosen
+from keras_spanbert.tasks.multiple_choice.serving import choice_serving_functions
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
 
 def _score_entries(settings: dict) -> Iterator[Entry]:
-    if settings["num_labels"] == 1:  # Another task's classifier gives no scores of choices.
+    if settings["num_labels"] == 1:  # A classifier of another task does not score choices.
         yield from dense("classifier", "classifier", settings["hidden_size"], 1)
 
 
@@ -36,17 +33,17 @@ def _score_entries(settings: dict) -> Iterator[Entry]:
 class SpanBertMultipleChoice(ClassifierTask):
     """Chooses among the answers to a question, or the endings of a text.
 
-    Each choice is a sequence of its own, with one score: BERT's pooler over
-    `[CLS]`, dropout, and a dense layer; a softmax goes over a question's choices,
-    of which there may be any number. Compiled by default with AdamW (learning
-    rate 2e-5), cross-entropy and accuracy.
+    The model scores each choice in a sequence of its own, with BERT's pooler over
+    `[CLS]`, dropout, and a dense layer. A softmax over the scores of a question's
+    choices gives their probabilities. Questions can have any number of choices.
+    By default it is compiled with AdamW (learning rate 2e-5), cross-entropy and
+    accuracy.
 
-    `fit`, `evaluate` and `predict` take `x={"prompt", "choices"}`, and
-    `"context"` where there is one, as `choose` takes them, with labels `y`, the
-    right choices' numbers from 0; or examples as
-    `keras_spanbert.data.swag.read` gives them, with their labels; or the arrays
-    that `preprocess` gives; or batches of any of these: see `fit`. A question of
-    less choices than another one is padded.
+    `fit`, `evaluate` and `predict` take `x={"prompt", "choices"}`, optionally with
+    `"context"`, in the same form as `choose`, with labels `y`, the indices of the
+    right choices. They also take labelled examples from
+    `keras_spanbert.data.swag.read`, arrays from `preprocess`, and batches of any of
+    these: see `fit`. Questions with fewer choices than others are padded.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -54,12 +51,12 @@ class SpanBertMultipleChoice(ClassifierTask):
         dropout: float. Rate before the last layer. Defaults to `0.1`.
 
     Raises:
-        ValueError: where `dropout` is not in [0, 1).
+        ValueError: if `dropout` is not in [0, 1).
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}` int32 `[N, C, L]`, and
-        `"choice_mask"` int32 `[N, C]` where some are no choices, to logits float
-        `[N, C]`: -1e9 where there is no choice.
+        optionally `"choice_mask"` int32 `[N, C]`, 0 for padding, to logits float
+        `[N, C]`, -1e9 for padding.
 
     Example:
     ```python
@@ -75,7 +72,8 @@ class SpanBertMultipleChoice(ClassifierTask):
     """
 
     preprocessor_cls = SpanBertMultipleChoicePreprocessor
-    checkpoint_parts = (POOLER, Part("classifier.", _score_entries))
+    demo_page = "keras_spanbert.demo.labels:choice_page"
+    tensor_groups = (POOLER, TensorGroup("classifier.", _score_entries))
     huggingface_class = "BertForMultipleChoice"
     scores = {"accuracy": "accuracy"}
     best_score = "accuracy"
@@ -85,8 +83,8 @@ class SpanBertMultipleChoice(ClassifierTask):
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.choices_as_rows = ChoicesAsRows(dtype=backbone.dtype_policy, name="choices_as_rows")
-        self.pooler = pooler(backbone)
-        self.output_dropout = checked_dropout(backbone, dropout)
+        self.pooler = pooler(backbone.hidden_dim, backbone.initializer_range, backbone.dtype_policy)
+        self.output_dropout = dropout_layer(backbone, dropout)
         self.classifier = classifier(backbone, 1)
         self.choice_logits = ChoiceLogits(dtype=backbone.dtype_policy, name="choice_logits")
 
@@ -109,50 +107,25 @@ class SpanBertMultipleChoice(ClassifierTask):
         # === Config ===
         self.dropout = dropout
 
-    # === Labels ===
-    def preprocess(self, x, y=None, sample_weight=None) -> tuple:
-        inputs, labels, weights = super().preprocess(x, y, sample_weight)
-        for row, label in enumerate([] if labels is None else labels):
-            mask = inputs["choice_mask"][row]
-            if label >= len(mask) or not mask[label]:
-                raise ValueError(
-                    "A label must be the number of one of its question's choices. Received: "
-                    f"{label} at {row}, a question of {mask.sum()} choices"
-                )
-        return inputs, labels, weights
-
-    def label_ids(self, labels) -> np.ndarray:
-        """The numbers of the right choices, int32 `[N]`."""
-        labels = np.asarray(labels) if hasattr(labels, "__array__") else labels
-        values = [as_scalar(value) for value in labels]
-        for place, value in enumerate(values):
-            is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-            if not is_integer or value < 0:
-                raise ValueError(
-                    "A label must be the number of a choice, from 0. Received: "
-                    f"{value!r:.80} at {place}"
-                )
-        return np.array(values, np.int32)
-
     def serving_endpoints(self) -> dict:
         self.check_preprocessor()
-        return chosen(self)
+        return choice_serving_functions(self)
 
     # === Answers ===
     def logits_of(self, x, batch_size: int = 32) -> np.ndarray:
-        """Logits float32 `[N, C]` of questions, as `fit` takes them; -1e9 where is no choice.
+        """Computes logits float32 `[N, C]` of questions, given as `fit` takes them.
 
-        What is no choice is not computed, and choices of like length are computed
-        together.
+        Padding has a logit of -1e9 and is not computed. Choices of similar length
+        are computed together.
         """
         self.check_preprocessor()
-        return self._logits(self.preprocessor.call(x), batch_size)
+        return self._logits(self.preprocessor.rows(x), batch_size)
 
     def _logits(self, inputs, batch_size):
         check_counts(batch_size=batch_size)
         self.warn_if_untrained()
         is_choice = inputs["choice_mask"] > 0
-        # Each choice as a question of its own.
+        # Each choice becomes a question with one choice.
         rows = {name: inputs[name][is_choice][:, None, :] for name in INPUTS}
         found = np.empty(len(rows["token_ids"]), "float32")
         for places, outputs in predict_by_length(self, rows, batch_size):
@@ -164,30 +137,29 @@ class SpanBertMultipleChoice(ClassifierTask):
     def choose(
         self, prompts, choices=None, contexts=None, batch_size: int = 32
     ) -> list[dict] | dict:
-        """Chooses for each question, or each text to go on with, one of its choices.
+        """Chooses an answer to each question, or an ending of each text.
 
         Args:
             prompts: string, or list, tuple, array or tensor of N strings; or a
-                pair of strings or list of such, the context and what stands
-                before each choice. An empty context is none. Or a list of
-                examples, alone.
-            choices: list of N lists of two strings or more, or of one prompt a
-                list of strings; or an array or tensor of strings `[N, C]`, of
-                which `""` is no choice. Defaults to `None`, those of the
-                examples.
-            contexts: as many strings, where `prompts` are strings. Defaults to
-                `None`, none.
-            batch_size: int, choices at once. Defaults to `32`.
+                pair of strings, the context and the text before each choice, or a
+                list of N pairs. A context of `""` means no context. Or a list of
+                examples, without the other arguments.
+            choices: list of N lists of two or more strings. For a single prompt, a
+                list of strings. Or an array or tensor of strings `[N, C]`, padded
+                with `""`. Defaults to `None`: the choices of the examples.
+            contexts: list of N strings, if `prompts` are strings. Defaults to
+                `None`: no contexts.
+            batch_size: int. Number of choices per batch. Defaults to `32`.
 
         Returns:
-            For each question `{"choice", "scores"}`: the number from 0 of the
-            likeliest choice, and the probabilities of all of them, 0 for what is
-            no choice. One prompt gives one of these dicts.
+            For each question a dict: `"choice"` is the index of the likeliest
+            choice, and `"scores"` are the probabilities of all choices, 0 for
+            padding. A single prompt gives one dict.
 
         Raises:
-            ValueError: where the model has no preprocessor, or prompts and
-                choices are something else, differ in number, or a question has
-                less than two choices.
+            ValueError: if the model has no preprocessor, prompts and choices are
+                something else or differ in number, or a question has fewer than two
+                choices.
 
         Example:
         ```python
@@ -206,16 +178,16 @@ class SpanBertMultipleChoice(ClassifierTask):
         """Scores the choices for examples.
 
         Args:
-            examples: list of dicts with labels, as
-                `keras_spanbert.data.swag.read` gives them.
-            batch_size: int, choices at once. Defaults to `32`.
+            examples: list of labelled dicts from
+                `keras_spanbert.data.swag.read`.
+            batch_size: int. Number of choices per batch. Defaults to `32`.
 
         Returns:
-            Dict of `accuracy` in percent, and `total`, how many examples.
+            Dict of `accuracy`, in percent, and `total`, the number of examples.
 
         Raises:
-            ValueError: where an example has no label, or one that is none of its
-                choices.
+            ValueError: if an example has no label, or its label is not the index of
+                one of its choices.
 
         Example:
         ```python
@@ -225,12 +197,12 @@ class SpanBertMultipleChoice(ClassifierTask):
         """
         if not is_examples(examples):
             raise ValueError(
-                "`examples` must be what `keras_spanbert.data.swag.read` gives. Received: "
+                "`examples` must come from `keras_spanbert.data.swag.read`. Received: "
                 f"{examples!r:.80}"
             )
         inputs, labels, _ = self.preprocess(examples)
         if labels is None:
-            raise ValueError("Examples must have labels, to be scored. Received: none")
+            raise ValueError("Examples to score must have labels. Received: none")
         logits = self._logits(inputs, batch_size)
         is_right = np.argmax(logits, axis=1) == labels
         return {"accuracy": 100.0 * float(np.mean(is_right)), "total": len(examples)}
@@ -242,6 +214,6 @@ class SpanBertMultipleChoice(ClassifierTask):
 
 
 def _answer(logits):
-    """The choice of one question, without what stands behind its last choice."""
+    """Returns the answer to one question, without padding after its last choice."""
     scores = softmax(logits[: 1 + np.flatnonzero(logits > NO_CHOICE)[-1]].astype("float64"))
     return {"choice": int(np.argmax(scores)), "scores": scores.tolist()}

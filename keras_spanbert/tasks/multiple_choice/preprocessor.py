@@ -1,23 +1,28 @@
-"""From questions with choices to arrays for `SpanBertMultipleChoice`."""
+"""Converts questions with choices to arrays for `SpanBertMultipleChoice`."""
 
 import keras
 import numpy as np
 
+from keras_spanbert.layers.array_functions import int32, namespace, take
 from keras_spanbert.models.arguments import check_counts
-from keras_spanbert.models.classifier import is_examples
+from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.pairs import encode_pairs
-from keras_spanbert.models.preprocessor import SpanBertPreprocessor
-from keras_spanbert.tasks.multiple_choice.questions import as_questions, questions_of
+from keras_spanbert.models.preprocessor import LabelledPreprocessor
+from keras_spanbert.tasks.multiple_choice.questions import (
+    check_questions,
+    choice_texts,
+    parse_questions,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertMultipleChoicePreprocessor(SpanBertPreprocessor):
-    """Makes a row of tokens of each choice of a question.
+class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
+    """Makes a row of tokens for each choice of a question.
 
     A row is `[CLS] prompt [SEP] choice [SEP]`, or with a context
-    `[CLS] context [SEP] prompt choice [SEP]`, segment 0 up to the first `[SEP]`,
-    then 1. What is too long loses tokens at the end, one at a time, from the
-    longer of both, from the second where they are equally long.
+    `[CLS] context [SEP] prompt choice [SEP]`. Its segment is 0 up to the first
+    `[SEP]`, then 1. A row that is too long loses tokens one at a time, from the end
+    of the longer text, or of the second text if both are equally long.
 
     Args:
         tokenizer: `SpanBertTokenizer`.
@@ -25,19 +30,37 @@ class SpanBertMultipleChoicePreprocessor(SpanBertPreprocessor):
         **kwargs: see `keras.layers.Layer`.
 
     Raises:
-        ValueError: where `sequence_length` is no integer of at least 5.
+        ValueError: if `sequence_length` is not an integer of at least 5.
 
-    Example:
+    Call arguments:
+        x: a dict of `"prompt"`, strings `[N]`; `"choices"`, N lists of strings or
+            an array `[N, C]`, padded with `""`; and optionally `"context"`, strings
+            `[N]`. Or a list of labelled examples from
+            `keras_spanbert.data.swag.read`.
+        y: integers `[N]`, the index of the right choice. Defaults to `None`: no
+            labels.
+        sample_weight: numbers `[N]`. Defaults to `None`.
+
+    Returns:
+        `x`, `(x, y)` or `(x, y, sample_weight)`. `x` is what `inputs` returns,
+        `y` int32 and `sample_weight` float32.
+
+    Examples:
     ```python
     preprocessor = keras_spanbert.SpanBertMultipleChoicePreprocessor(
         tokenizer, sequence_length=64
     )
-    inputs = preprocessor.inputs(["A dog barks. It"], [["is a cat.", "is awake."]])
+    x = {"prompt": ["A dog barks. It"], "choices": [["is a cat.", "is awake."]]}
+    x, y = preprocessor(x, [1])
+
+    # Batches of a `tf.data.Dataset`, on every backend. Choices are padded with "" or ragged.
+    x = {"prompt": ["A dog barks. It"], "choices": [["is a cat.", "is awake.", ""]]}
+    dataset = tf.data.Dataset.from_tensor_slices((x, [1])).batch(2).map(preprocessor)
     ```
 
     Reference:
-        [Zellers et al. 2018](https://aclanthology.org/D18-1009/), SWAG, in the
-        form of BERT's fine-tuning on it.
+        [Zellers et al. 2018](https://aclanthology.org/D18-1009/), SWAG, with the
+        input format of BERT's fine-tuning.
     """
 
     def __init__(self, tokenizer, sequence_length: int = 512, **kwargs):
@@ -45,59 +68,82 @@ class SpanBertMultipleChoicePreprocessor(SpanBertPreprocessor):
         check_counts(sequence_length=sequence_length)
         if sequence_length < 5:
             raise ValueError(
-                "`sequence_length` must hold 3 special tokens and one of each text. Received: "
+                "`sequence_length` must allow 3 special tokens and one of each text. Received: "
                 f"sequence_length={sequence_length}"
             )
         self.tokenizer = tokenizer
         self.sequence_length = int(sequence_length)
-        self.built = True
 
-    def call(self, x) -> dict:
-        """The arrays of whatever `fit` takes: see `SpanBertMultipleChoice`."""
-        return self._arrays(questions_of(x))
+    def rows(self, x) -> dict:
+        return self._arrays(parse_questions(x))
+
+    def labels(self, y, inputs=None):
+        y = super().labels(y)
+        if inputs is None:
+            return y
+        mask = inputs["choice_mask"]
+        rule = "A label must be the number of one of its question's choices, from 0. Received:"
+        if y.dtype != np.int32 or len(y.shape) != 1:
+            raise ValueError(f"{rule} {y!r:.80}")
+        xp = namespace(y)
+        if xp is np and len(y) != len(mask):
+            return y  # The call raises the error.
+        choice = xp.cumsum(xp.ones_like(mask), axis=1, dtype=np.int32) - 1
+        is_right = xp.any((choice == y[:, None]) & (mask > 0), axis=1)
+        if xp is not np:
+            import tensorflow as tf
+
+            check = tf.debugging.Assert(tf.reduce_all(is_right), [rule, y])
+            with tf.control_dependencies([check]):
+                return tf.identity(y)
+        for row in np.flatnonzero(~is_right)[:1]:
+            count = np.count_nonzero(mask[row])
+            raise ValueError(f"{rule} {y[row]} at {row}, a question of {count} choices")
+        return y
 
     def inputs(self, prompts, choices=None, contexts=None) -> dict:
-        """The model's arrays of questions with choices.
+        """Makes the model's arrays from questions with choices.
 
         Args:
-            prompts: list, tuple, array or tensor of strings; or list of pairs
-                of strings, the context and what stands before each choice. An
-                empty context is none. Or, alone, a list of examples, as
-                `keras_spanbert.data.swag.read` gives them.
-            choices: list of as many lists of two strings or more; or an array
-                or tensor of strings `[N, C]`, of which `""` is no choice.
-                Defaults to `None`, those of the examples.
-            contexts: as many strings, where `prompts` are strings. Defaults to
-                `None`, none.
+            prompts: list, tuple, array or tensor of N strings; or a list of N pairs
+                of strings, the context and the text before each choice. A context
+                of `""` means no context. Or a list of examples from
+                `keras_spanbert.data.swag.read`, without the other
+                arguments.
+            choices: list of N lists of two or more strings; or an array or tensor
+                of strings `[N, C]`, padded with `""`. Defaults to `None`: the
+                choices of the examples.
+            contexts: list of N strings, if `prompts` are strings. Defaults to
+                `None`: no contexts.
 
         Returns:
             Dict of int32 arrays: `token_ids`, `segment_ids`, `padding_mask`
-            `[N, C, L]`, C the most choices that a question has; `choice_mask`
-            `[N, C]`, 0 where there is no choice.
+            `[N, C, L]`, where C is the largest number of choices of a question;
+            `choice_mask` `[N, C]`, 0 for padding.
 
         Raises:
-            ValueError: where the lists differ in length or hold something else,
-                or a question has less than two choices.
+            ValueError: if the lists differ in length or hold something else, or a
+                question has fewer than two choices.
         """
         if choices is None and contexts is None and is_examples(prompts):
-            return self.call(prompts)
-        return self._arrays(as_questions(prompts, choices, contexts))
+            return self.rows(prompts)
+        return self._arrays(check_questions(prompts, choices, contexts))
 
     def _arrays(self, questions):
-        first, second = [], []
-        mask = np.zeros((len(questions.choices), max(map(len, questions.choices), default=0)), bool)
-        for i, (context, prompt, choices) in enumerate(zip(*questions)):
-            for j, choice in enumerate(choices):
-                if choice is not None:
-                    mask[i, j] = True
-                    first.append(context or prompt)
-                    second.append(f"{prompt} {choice}" if context and prompt else choice)
-        rows = encode_pairs(self.tokenizer, first, second, self.sequence_length)
-        inputs = {"choice_mask": mask.astype(np.int32)}
+        xp = namespace(questions.prompts)
+        mask, first, second = choice_texts(questions)
+        rows = encode_pairs(self, first, second)
+        # The rows of the choices, after a first one of padding.
+        is_choice = int32(xp, mask)
+        in_row = xp.sum(is_choice, axis=1, dtype=np.int32)
+        before = xp.cumsum(in_row, dtype=np.int32) - in_row
+        number = xp.cumsum(is_choice, axis=1, dtype=np.int32) + before[:, None]
+        inputs = {"choice_mask": is_choice}
         for name, array in rows.items():
             fill = self.tokenizer.pad_token_id if name == "token_ids" else 0
-            inputs[name] = np.full((*mask.shape, self.sequence_length), fill, np.int32)
-            inputs[name][mask] = array
+            padding = np.full((1, self.sequence_length), fill, np.int32)
+            array = xp.concatenate([padding, array], axis=0)
+            inputs[name] = take(xp, array, xp.where(mask, number, np.int32(0)))
         return inputs
 
     def get_config(self):

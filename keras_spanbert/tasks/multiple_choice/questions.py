@@ -1,66 +1,65 @@
-"""Questions with their choices, in any container that users have them in."""
+"""Reads questions with choices from any container."""
 
 import collections
 
 import numpy as np
 
-from keras_spanbert.models.classifier import is_examples
-from keras_spanbert.models.strings import as_strings
+from keras_spanbert.layers.array_functions import is_symbolic
+from keras_spanbert.models.batches import column, is_examples
+from keras_spanbert.models.pairs import is_not_empty
+from keras_spanbert.models.strings import as_strings, decode
 
-# N questions: `contexts` and `prompts` are lists of N strings, a context of `""` is none; `choices`
-# is a list of N lists of strings, `None` where there is no choice.
+# N questions: `contexts` and `prompts` are lists of N strings, `""` for no context. `choices` is a
+# list of N lists of strings, `None` for a missing choice. In a graph these are string tensors, and
+# `choices` is `[N, C]` or ragged.
 Questions = collections.namedtuple("Questions", ["contexts", "prompts", "choices"])
 
-FEWEST = 2  # Choices of a question.
+MIN_CHOICES = 2  # Minimum number of choices of a question.
 
 
-def questions_of(x) -> Questions:
-    """The questions of whatever `SpanBertMultipleChoice.fit` takes as `x`.
+def parse_questions(x) -> Questions:
+    """Reads questions from what `SpanBertMultipleChoice.fit` takes as `x`.
 
     Args:
-        x: list of examples as readers give them, dicts of `prompt` and
-            `choices`; or a dict of columns of these, and of `context`.
+        x: list of examples from readers, dicts with `prompt` and `choices`, or a dict
+            with these columns, and optionally `context`.
 
     Raises:
-        ValueError: where it is something else, or see `as_questions`.
+        ValueError: if it is something else. See also `check_questions`.
     """
     if is_examples(x):
-        for i, example in enumerate(x):
-            for name in ["prompt", "choices"]:
-                if name not in example:
-                    raise ValueError(
-                        f"An example must have a `{name}`. Received: x[{i}]={example!r:.80}"
-                    )
-        return as_questions([e["prompt"] for e in x], [e["choices"] for e in x])
+        return check_questions(column(x, "prompt"), column(x, "choices"))
     if not isinstance(x, dict) or not {"prompt", "choices"} <= set(x):
         raise ValueError(
             '`x` must be a dict of "prompt" and "choices", a list of strings and a list of lists '
             f"of strings, or a list of examples. Received: x={x!r:.80}, of type {type(x).__name__}"
         )
-    return as_questions(x["prompt"], x["choices"], x.get("context"))
+    return check_questions(x["prompt"], x["choices"], x.get("context"))
 
 
-def as_questions(prompts, choices, contexts=None) -> Questions:
-    """Questions, checked.
+def check_questions(prompts, choices, contexts=None) -> Questions:
+    """Checks questions.
 
     Args:
         prompts: list, tuple, array or tensor of strings; or a list of pairs of
             strings, `(context, prompt)`.
-        choices: list of as many lists of two strings or more; or an array or
-            tensor of strings `[N, C]`, of which `""` is no choice.
-        contexts: as many strings, where `prompts` are strings. Defaults to
-            `None`, none.
+        choices: list of N lists of two or more strings; or an array or tensor of
+            strings `[N, C]`, padded with `""`.
+        contexts: list of N strings, if `prompts` are strings. Defaults to `None`:
+            no contexts.
 
     Raises:
-        ValueError: where they are something else or not as many, or a question
-            has less than two choices.
+        ValueError: if they are something else or differ in number, or a question
+            has fewer than two choices.
     """
+    if is_symbolic(prompts):
+        return _questions_in_graph(prompts, choices, contexts)
     is_list = isinstance(prompts, (list, tuple))
     pairs = [isinstance(prompt, (list, tuple)) for prompt in prompts] if is_list else []
     if any(pairs):
         if contexts is not None:
             raise ValueError(
-                "`prompts` must be strings where `contexts` are given. Received: "
+                "`prompts` must be strings if `contexts` are given. Received: "
                 f"prompts[{pairs.index(True)}]={prompts[pairs.index(True)]!r:.80}"
             )
         contexts, prompts = _split_pairs(prompts)
@@ -70,22 +69,77 @@ def as_questions(prompts, choices, contexts=None) -> Questions:
     choices = _as_choices(choices)
     if not len(prompts) == len(contexts) == len(choices):
         raise ValueError(
-            "`prompts`, `choices` and `contexts` must be as many. Received: "
+            "`prompts`, `choices` and `contexts` must have the same length. Received: "
             f"{len(prompts)}, {len(choices)}, {len(contexts)}"
         )
     return Questions(contexts, prompts, choices)
 
 
+def _questions_in_graph(prompts, choices, contexts):
+    import tensorflow as tf
+
+    prompts = as_strings(prompts=prompts)
+    contexts = tf.zeros_like(prompts) if contexts is None else as_strings(contexts=contexts)
+    if choices.dtype != tf.string or choices.shape.rank != 2:
+        raise ValueError(f"`choices` must be strings [N, C]. Received: choices={choices!r:.80}")
+    is_ragged = isinstance(choices, tf.RaggedTensor)
+    num_questions = choices.nrows() if is_ragged else tf.shape(choices)[0]
+    message = "`prompts` and `choices` must have the same length"
+    check = tf.debugging.assert_equal(tf.size(prompts), tf.cast(num_questions, tf.int32), message)
+    with tf.control_dependencies([check]):
+        prompts = tf.identity(prompts)
+    return Questions(contexts, prompts, tf.strings.unicode_transcode(choices, "UTF-8", "UTF-8"))
+
+
+def choice_texts(questions: Questions) -> tuple:
+    """Returns the two texts of each choice.
+
+    Returns:
+        bool `[N, C]`, whether there is a choice, and the first and the second texts
+        of these R choices in order, lists of R strings or, in a graph, string
+        tensors `[R]`.
+    """
+    contexts, prompts, choices = questions
+    if is_symbolic(prompts):
+        return _texts_in_graph(contexts, prompts, choices)
+    first, second = [], []
+    mask = np.zeros((len(choices), max(map(len, choices), default=0)), bool)
+    for i, (context, prompt, row) in enumerate(zip(contexts, prompts, choices)):
+        for j, choice in enumerate(row):
+            if choice is not None:
+                mask[i, j] = True
+                first.append(context or prompt)
+                second.append(f"{prompt} {choice}" if context and prompt else choice)
+    return mask, first, second
+
+
+def _texts_in_graph(contexts, prompts, choices):
+    import tensorflow as tf
+
+    if isinstance(choices, tf.RaggedTensor):
+        is_choice = tf.sequence_mask(choices.row_lengths())
+        choices = choices.to_tensor("")
+    else:
+        is_choice = is_not_empty(choices)
+    places = tf.where(is_choice)  # [R, 2]
+    choices = tf.gather_nd(choices, places)
+    context, prompt = (tf.gather(texts, places[:, 0]) for texts in (contexts, prompts))
+    is_joined = is_not_empty(context) & is_not_empty(prompt)
+    first = tf.where(is_not_empty(context), context, prompt)
+    second = tf.where(is_joined, tf.strings.join([prompt, choices], " "), choices)
+    return is_choice, first, second
+
+
 def is_one(prompts, choices) -> bool:
-    """Whether these are one prompt, a string or pair, with its own list of choices."""
+    """Returns whether these are a single prompt, a string or pair, and its list of choices."""
     is_pair = isinstance(prompts, tuple) and len(prompts) == 2
     is_prompt = isinstance(prompts, str) or is_pair and all(isinstance(p, str) for p in prompts)
-    is_list = isinstance(choices, (list, tuple, str))  # A string is told as no list of choices.
+    is_list = isinstance(choices, (list, tuple, str))  # `check_questions` rejects a string.
     return is_prompt and is_list and all(isinstance(choice, str) for choice in choices)
 
 
 def _split_pairs(prompts):
-    """Contexts and what stands before each choice."""
+    """Returns contexts and the texts before each choice."""
     contexts, rest = [], []
     for i, prompt in enumerate(prompts):
         pair = ("", prompt) if isinstance(prompt, str) else prompt
@@ -101,7 +155,9 @@ def _split_pairs(prompts):
 
 
 def _as_choices(choices):
-    """Lists of choices, each of two or more."""
+    """Converts choices to lists of two or more each."""
+    if hasattr(choices, "to_list"):  # Ragged.
+        choices = [[decode(text) for text in row] for row in choices.to_list()]
     if hasattr(choices, "__array__") and np.ndim(choices) == 2:
         shape = np.shape(choices)
         flat = as_strings(choices=np.asarray(choices).ravel())
@@ -115,9 +171,9 @@ def _as_choices(choices):
         )
     for i, row in enumerate(rows):
         count = sum(choice is not None for choice in row)
-        if count < FEWEST:
+        if count < MIN_CHOICES:
             raise ValueError(
-                f"A question must have {FEWEST} choices or more. Received: {count} in "
+                f"A question must have at least {MIN_CHOICES} choices. Received: {count} in "
                 f"choices[{i}]={row!r:.80}"
             )
     return rows
@@ -126,7 +182,7 @@ def _as_choices(choices):
 def _one_list(number, row):
     if isinstance(row, (str, bytes)):
         raise ValueError(
-            f"`choices` must be a list of strings for each prompt, {FEWEST} or more. Received: "
-            f"choices[{number}]={row!r:.80}, of type {type(row).__name__}"
+            f"`choices` must be a list of at least {MIN_CHOICES} strings for each prompt. "
+            f"Received: choices[{number}]={row!r:.80}, of type {type(row).__name__}"
         )
     return as_strings(**{f"choices[{number}]": row})

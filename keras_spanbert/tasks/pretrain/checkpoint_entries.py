@@ -1,4 +1,4 @@
-"""The heads' tensors in a checkpoint, and the weights they become."""
+"""Maps the tensors of the heads in a checkpoint to their weights."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from keras_spanbert.models.checkpoint_entries import Entry, dense, layer_norm
 
 
 def mlm_entries(settings: dict) -> Iterator[Entry]:
-    """The MLM head's tensors in a checkpoint."""
+    """Yields the MLM head's tensors in a checkpoint."""
     H = settings["hidden_size"]
     yield Entry("cls.predictions.bias", "mlm_head/output_bias", (settings["vocab_size"],))
     name = "cls.predictions.transform"
@@ -15,7 +15,7 @@ def mlm_entries(settings: dict) -> Iterator[Entry]:
 
 
 def sbo_entries(settings: dict) -> Iterator[Entry]:
-    """The SBO head's tensors in a checkpoint."""
+    """Yields the SBO head's tensors in a checkpoint."""
     H, P = settings["hidden_size"], settings["position_dim"]
     name = "cls.pair_target_predictions"
     yield Entry(f"{name}.bias", "sbo_head/output_bias", (settings["vocab_size"],))
@@ -31,5 +31,5 @@ def sbo_entries(settings: dict) -> Iterator[Entry]:
 
 
 def nsp_entries(settings: dict) -> Iterator[Entry]:
-    """The tensors of the head for pairs of segments, over the pooler's."""
+    """Yields the tensors of the next-sentence head, including the pooler's."""
     yield from dense("cls.seq_relationship", "nsp_head", settings["hidden_size"], 2)

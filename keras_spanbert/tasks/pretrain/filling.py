@@ -1,4 +1,4 @@
-"""Filling blanks with what the pretraining heads expect there."""
+"""Fills blanks with the predictions of the pretraining heads."""
 
 import numpy as np
 from keras import ops
@@ -9,7 +9,7 @@ from keras_spanbert.tasks.pretrain.objectives import mask_inputs
 
 _HEADS = ("mlm", "sbo")
 _SCORES = ("both", *_HEADS)
-# Texts are padded to multiples of this, so that few shapes are compiled.
+# Texts are padded to multiples of this number, so that few shapes are compiled.
 _BUCKET = 32
 
 
@@ -21,7 +21,7 @@ def fill(pretrainer, texts, top_k, score, batch_size):
         raise ValueError(f"`score` must be one of {_SCORES}. Received: score={score!r}")
     if score == "sbo" and not pretrainer.span_boundary:
         raise ValueError(
-            "`score` must be 'mlm' or 'both' for a model without SBO head. Received: score='sbo'"
+            "`score` must be 'mlm' or 'both' for a model without an SBO head. Received: score='sbo'"
         )
     check_counts(top_k=top_k, batch_size=batch_size)
     if isinstance(texts, str):
@@ -46,7 +46,7 @@ def score(pretrainer, texts, fillings, batch_size):
     if not isinstance(fillings, (list, tuple)) or len(fillings) != len(texts):
         count = len(fillings) if isinstance(fillings, (list, tuple)) else f"{fillings!r:.80}"
         raise ValueError(
-            f"`fillings` must hold a list for each text. Received: {count} for {len(texts)} texts"
+            f"`fillings` must have a list for each text. Received: {count} for {len(texts)} texts"
         )
     tokenizer = pretrainer.preprocessor.tokenizer
     rows = [_tokenize_blanks(pretrainer, text) for text in texts]
@@ -69,7 +69,7 @@ def _tokenize_blanks(pretrainer, text):
     ids.append(tokenizer.sep_token_id)
     if len(pieces) == 1 or len(ids) > pretrainer.backbone.max_sequence_length:
         raise ValueError(
-            f"A text to fill must hold {tokenizer.mask_token} and at most "
+            f"A text to fill must have a {tokenizer.mask_token} and at most "
             f"{pretrainer.backbone.max_sequence_length - 2} tokens. Received: "
             f"{len(pieces) - 1} masks and {len(ids) - 2} tokens in {text[:80]!r}"
         )
@@ -77,7 +77,7 @@ def _tokenize_blanks(pretrainer, text):
 
 
 def _tokenize_fillings(tokenizer, row, fillings, text):
-    """Token ids of the fillings of a text's blanks."""
+    """Returns token ids of the fillings of a text's blanks."""
     lengths = [stop - start for start, stop in _runs(row == tokenizer.mask_token_id)]
     given = as_strings(fillings=fillings)
     ids = [np.asarray(tokenizer(filling)).tolist() for filling in given]
@@ -90,9 +90,9 @@ def _tokenize_fillings(tokenizer, row, fillings, text):
 
 
 def _predict_blanks(pretrainer, rows, batch_size):
-    """For each row of token ids, its blanks' log-probabilities `(mlm, sbo)`, `[tokens, V]`.
+    """Returns the log-probabilities `(mlm, sbo)`, `[tokens, V]`, of each row's blanks.
 
-    `sbo` is `None` without SBO head.
+    `sbo` is `None` without an SBO head.
     """
     predicted = []
     for start in range(0, len(rows), batch_size):
@@ -124,12 +124,12 @@ def _predict_batch(pretrainer, rows):
             "token_ids": token_ids,
             "segment_ids": np.zeros_like(token_ids),
             "padding_mask": (token_ids != tokenizer.pad_token_id).astype("int32"),
-            **dict(zip(names, masks)),  # Of them the first ones.
+            **dict(zip(names, masks)),  # Only as many as the model takes.
         },
     )
     heads = [_log_probabilities(logits[name]) if name in logits else None for name in _HEADS]
     if heads[1] is not None:
-        # The released model has no SBO target there.
+        # The released model has no SBO target for these offsets.
         heads[1][masks[3] >= pretrainer.max_span_tokens] = 0.0
 
     predicted = []
@@ -149,12 +149,12 @@ def _log_probabilities(logits):
 
 
 def _candidates(tokenizer, mlm, sbo, top_k, score):
-    """The best fillings of one blank, from log-probabilities `[tokens, V]`."""
+    """Returns the best fillings of one blank, from log-probabilities `[tokens, V]`."""
     heads = {"mlm": [mlm], "sbo": [sbo]}.get(score, [mlm, sbo])
     total = np.sum([head for head in heads if head is not None], axis=0)
     total[:, tokenizer.special_token_ids] = -np.inf
     total[:, tokenizer.vocabulary_size() :] = -np.inf  # Padding of the embedding.
-    # Tokens are scored on their own, so the best k prefixes suffice.
+    # Tokens are scored independently, so the best k prefixes are enough.
     best = [(0.0, ())]
     for row in total:
         tokens = np.argpartition(-row, min(top_k, len(row) - 1))[:top_k]
@@ -165,7 +165,7 @@ def _candidates(tokenizer, mlm, sbo, top_k, score):
 
 
 def _candidate(tokenizer, mlm, sbo, token_ids, score=None):
-    """A filling and its log-probabilities; its score is their sum where none is given."""
+    """Returns a filling and its log-probabilities. The score defaults to their sum."""
     positions = np.arange(len(token_ids))
     mlm, sbo = (h if h is None else float(h[positions, token_ids].sum()) for h in [mlm, sbo])
     return {
@@ -178,6 +178,6 @@ def _candidate(tokenizer, mlm, sbo, token_ids, score=None):
 
 
 def _runs(flags):
-    """Runs of true flags as (start, stop)."""
+    """Returns runs of true flags as (start, stop)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags, [0]]).astype(int)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist()))

@@ -7,9 +7,9 @@ from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
-from keras_spanbert.models.checkpoint_entries import Part
-from keras_spanbert.models.classifier import POOLER, pooler
-from keras_spanbert.models.task import SpanBertTask, weights_of
+from keras_spanbert.models.checkpoint_entries import TensorGroup
+from keras_spanbert.models.pooler import POOLER, pooler
+from keras_spanbert.models.task import SpanBertTask, select_loss_weights
 from keras_spanbert.serving.embeddings import embeddings
 from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.pretrain import objectives
@@ -26,20 +26,20 @@ from keras_spanbert.training.optimizer import AdamW
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
-    """Pretrains SpanBERT, or a BERT of its ablations, and fills blanks with it.
+    """Pretrains SpanBERT, or a BERT from its ablations, and fills blanks.
 
-    The loss is the mean MLM cross-entropy over masked tokens, plus `sbo_weight`
-    times the mean SBO cross-entropy over tokens with an SBO target, plus, with
-    `next_sentence`, `nsp_weight` times the mean cross-entropy of what pairs are,
-    in nats. Compiled by default with AdamW, this loss, and accuracy and
-    cross-entropy of each head, each weighted so that padding does not count.
-    What an objective does not need is neither an input nor computed.
+    The loss, in nats, is the mean MLM cross-entropy over masked tokens, plus
+    `sbo_weight` times the mean SBO cross-entropy over tokens with an SBO target.
+    With `next_sentence`, `nsp_weight` times the mean next-sentence cross-entropy is
+    added. By default the model is compiled with AdamW, this loss, and accuracy and
+    cross-entropy of each head, weighted so that padding does not count. The model
+    has only the inputs and layers that its objectives need.
 
     With a preprocessor, `fit`, `evaluate` and `predict` take strings: a list,
-    tuple, array or tensor of them, or batches of such. `fit` masks afresh in
-    each epoch, `evaluate` and `predict` always the same, both fixed by the
-    preprocessor's `seed` whatever the parallelism. All also take what the
-    preprocessor returns, and batches of that: see `fit`.
+    tuple, array or tensor of strings, or batches of these. `fit` draws new masks in
+    each epoch. `evaluate` and `predict` always use the same masks. All masks depend
+    only on the preprocessor's `seed`, not on the parallelism. The methods also take
+    results of the preprocessor, and batches of them: see `fit`.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -48,17 +48,17 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
             Defaults to `15`.
         position_dim: int. Size of SBO's offset embedding. Defaults to `200`.
         sbo_weight: float. Weight of the SBO loss. Defaults to `1.0`.
-        span_boundary: bool. Whether there is an SBO head. Defaults to `True`.
-        next_sentence: bool. Whether there is BERT's head for pairs of segments:
-            its pooler over `[CLS]` and a dense layer. Defaults to `False`. The
-            preprocessor has both arguments too, which must be the same.
-        nsp_weight: float. Weight of its loss. Defaults to `1.0`.
+        span_boundary: bool. Whether to add an SBO head. Defaults to `True`.
+        next_sentence: bool. Whether to add BERT's next-sentence head: the pooler
+            over `[CLS]` and a dense layer. Defaults to `False`. The preprocessor
+            must have the same `span_boundary` and `next_sentence`.
+        nsp_weight: float. Weight of the next-sentence loss. Defaults to `1.0`.
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}` int32 `[B, L]` with
         `{"mask_positions", "span_left", "span_right", "span_offsets"}` int32
-        `[B, M]` (the first alone without SBO), to logits `{"mlm", "sbo"}`, each
-        `[B, M, V]`, and `"nsp"` `[B, 2]`: it follows, it is from elsewhere.
+        `[B, M]` (only the first without SBO), to logits `{"mlm", "sbo"}`, each
+        `[B, M, V]`, and `"nsp"` `[B, 2]`: follows, comes from elsewhere.
 
     Example:
     ```python
@@ -78,11 +78,12 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
     """
 
     preprocessor_cls = SpanBertPretrainerPreprocessor
-    checkpoint_parts = (
-        Part("cls.predictions.", mlm_entries),
-        Part("cls.pair_target_predictions.", sbo_entries),
+    tensor_groups = (
+        TensorGroup("cls.predictions.", mlm_entries),
+        TensorGroup("cls.pair_target_predictions.", sbo_entries),
     )
     huggingface_class = "BertForMaskedLM"
+    demo_page = "keras_spanbert.demo.blanks:page"
     serves_heads = False
     sharding_layout = {
         r"mlm_head/intermediate_dense/kernel": (None, "model"),
@@ -132,7 +133,9 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
                 name="sbo_head",
             )
         if next_sentence:
-            self.pooler = pooler(backbone)
+            self.pooler = pooler(
+                backbone.hidden_dim, backbone.initializer_range, backbone.dtype_policy
+            )
             self.nsp_head = keras.layers.Dense(
                 2,
                 kernel_initializer=kernel_initializer(backbone.initializer_range),
@@ -167,12 +170,12 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """Names of its objectives, those of its outputs."""
+        """Names of the model's objectives and outputs."""
         return objectives.objectives(self.span_boundary, self.next_sentence)
 
     @classmethod
     def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
-        """Loads a keras-hub preset, with other objectives where they are given."""
+        """Loads a keras-hub preset, optionally with other objectives."""
         if not issubclass(presets.registered_task(preset) or object, cls):
             return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
         saved = {**objectives.CHOICES, **presets.task_arguments(preset)}
@@ -180,14 +183,14 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         task = super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
         if all(saved[name] == value for name, value in given.items()):
             return task
-        return objectives.with_choices(task, given, preset, load_weights, kwargs)
+        return objectives.load_with_objectives(task, given, preset, load_weights, kwargs)
 
     @classmethod
-    def parts_for(cls, arguments: dict) -> tuple[Part, ...]:
-        heads = (POOLER, Part("cls.seq_relationship.", nsp_entries))
+    def tensor_groups_for(cls, arguments: dict) -> tuple[TensorGroup, ...]:
+        heads = (POOLER, TensorGroup("cls.seq_relationship.", nsp_entries))
         chosen = {**objectives.CHOICES, **arguments}
-        parts = cls.checkpoint_parts if chosen["span_boundary"] else cls.checkpoint_parts[:1]
-        return (*parts, *heads) if chosen["next_sentence"] else parts
+        groups = cls.tensor_groups if chosen["span_boundary"] else cls.tensor_groups[:1]
+        return (*groups, *heads) if chosen["next_sentence"] else groups
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
@@ -198,8 +201,8 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         """Sets the output biases of the heads that predict tokens.
 
         A new model whose biases are the log-probabilities of the tokens in the
-        training text need not learn them first: it starts at the unigram
-        distribution's cross-entropy.
+        training text starts at the cross-entropy of the unigram distribution and
+        does not have to learn it.
 
         Args:
             log_probabilities: float `[V]`, nats.
@@ -235,7 +238,7 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         return objectives.describe(row)
 
     def serving_function(self):
-        """The function from strings to embeddings that a SavedModel serves, and their names."""
+        """Returns the function from strings to embeddings for a SavedModel, and its input specs."""
         longest = min(self.backbone.max_sequence_length, self.preprocessor.sequence_length)
         return embeddings(self.backbone, self.preprocessor.tokenizer, longest), strings("text")
 
@@ -254,16 +257,16 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         Args:
             optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
                 `"auto"`, AdamW with learning rate 1e-4, weight decay 0.01 and
-                gradients clipped to norm 1. To train from nothing, pass one
+                gradients clipped to norm 1. To train from scratch, pass an optimizer
                 with a warm-up: `AdamW(LinearWarmupDecay(...))`.
             loss: `"auto"`, a dict of losses, or one for all heads. Defaults
                 to `"auto"`.
-            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 1,
-                `sbo_weight` and `nsp_weight`; none where `loss` is no dict.
+            loss_weights: `"auto"` or a dict. Defaults to `"auto"`: 1,
+                `sbo_weight` and `nsp_weight`, or none if `loss` is not a dict.
             weighted_metrics: `"auto"` or a dict. Defaults to `"auto"`.
-            jit_compile: `"auto"` or bool. Defaults to `"auto"`: as Keras
-                chooses, but not on TensorFlow without a GPU or TPU, where XLA
-                is slower.
+            jit_compile: `"auto"` or bool. Defaults to `"auto"`: Keras's choice,
+                except on TensorFlow without a GPU or TPU, where XLA is slower and
+                not used.
             **kwargs: see `keras.Model.compile`.
         """
         if optimizer == "auto":
@@ -272,7 +275,9 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
             loss = objectives.losses(self.objectives)
         if loss_weights == "auto":
             weights = {"mlm": 1.0, "sbo": self.sbo_weight, "nsp": self.nsp_weight}
-            loss_weights = weights_of(loss, {name: weights[name] for name in self.objectives})
+            loss_weights = select_loss_weights(
+                loss, {name: weights[name] for name in self.objectives}
+            )
         if weighted_metrics == "auto":
             weighted_metrics = objectives.metrics(self.objectives)
         super().compile(
@@ -290,7 +295,7 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
             theirs, mine = getattr(self.preprocessor, name), getattr(self, name)
             if theirs != mine:
                 raise ValueError(
-                    f"The preprocessor's `{name}` must be the model's, {mine}. Received: "
+                    f"The preprocessor's `{name}` must equal the model's, {mine}. Received: "
                     f"{name}={theirs}"
                 )
         value = self.preprocessor.masking_config["max_span_tokens"]
@@ -307,29 +312,29 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         score: str = "both",
         batch_size: int = 32,
     ) -> list:
-        """Fills the blanks of texts: runs of `[MASK]`, one for each token.
+        """Fills the blanks of texts. A blank is a run of `[MASK]`, one per token.
 
-        A candidate's score is the log-probability (nats) that the MLM head
-        gives its tokens plus that of the SBO head, each token on its own.
-        Tokens from offset `max_span_tokens` on have no SBO part, and no token of
-        a model without SBO head. Special tokens are no candidates.
+        A candidate's score is the sum of the log-probabilities (nats) that the MLM
+        and SBO heads give its tokens, each token independently. Tokens at offset
+        `max_span_tokens` or later have no SBO score, nor do those of a model without
+        an SBO head. Special tokens are not candidates.
 
         Args:
-            texts: string or list of strings, each with one `[MASK]` or more.
-            top_k: int. Number of candidates a blank. Defaults to `5`.
-            score: "both", "mlm" or "sbo", what candidates are ranked by.
-                Defaults to `"both"`, without SBO head MLM alone.
+            texts: string or list of strings, each with at least one `[MASK]`.
+            top_k: int. Number of candidates per blank. Defaults to `5`.
+            score: "both", "mlm" or "sbo", the score to rank candidates by.
+                Defaults to `"both"`, which is MLM alone without an SBO head.
             batch_size: int. Defaults to `32`.
 
         Returns:
-            For each text (of a list) a list with one item a blank: a list of
+            For each text (of a list) a list with one item per blank: a list of
             candidates, best first, `{"text", "token_ids", "score", "mlm",
-            "sbo"}`, the last one `None` without SBO head.
+            "sbo"}`. `"sbo"` is `None` without an SBO head.
 
         Raises:
-            ValueError: where the model has no preprocessor, a text has no
-                `[MASK]` or is too long, `top_k` is below 1, `score` unknown, or
-                "sbo" without SBO head.
+            ValueError: if the model has no preprocessor, a text has no
+                `[MASK]` or is too long, `top_k` is below 1, `score` is unknown, or
+                it is "sbo" without an SBO head.
 
         Example:
         ```python
@@ -345,20 +350,20 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         """Scores given fillings of the blanks of texts, as `fill` scores its own.
 
         Args:
-            texts: string or list of strings, each with one `[MASK]` or more.
-            fillings: list with a string for each blank of the text; for a list
-                of texts a list of such lists. A filling has as many tokens as
-                its blank has masks.
+            texts: string or list of strings, each with at least one `[MASK]`.
+            fillings: list with a string for each blank of the text. For a list of
+                texts, a list of these lists. A filling has as many tokens as its
+                blank has masks.
             batch_size: int. Defaults to `32`.
 
         Returns:
-            For each text (of a list) a list with one item a blank: `{"text",
-            "token_ids", "score", "mlm", "sbo"}`, where `score` is the sum of
-            both heads' log-probabilities (nats), and `sbo` `None` without SBO
+            For each text (of a list) a list with one item per blank: `{"text",
+            "token_ids", "score", "mlm", "sbo"}`. `"score"` is the sum of both
+            heads' log-probabilities (nats), and `"sbo"` is `None` without an SBO
             head.
 
         Raises:
-            ValueError: where the model has no preprocessor, a text has no
+            ValueError: if the model has no preprocessor, a text has no
                 `[MASK]` or is too long, or the fillings do not fit the blanks.
 
         Example:

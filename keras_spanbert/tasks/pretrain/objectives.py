@@ -1,4 +1,4 @@
-"""What the pretrainer learns from: names, inputs, losses and metrics of its objectives."""
+"""The pretrainer's objectives: their names, inputs, losses and metrics."""
 
 import logging
 
@@ -8,39 +8,39 @@ from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_cros
 
 _LOG = logging.getLogger("keras_spanbert")
 
-# All there are: masked language model, span boundaries, next sentence.
+# All objectives: masked language model, span boundaries, next sentence.
 OBJECTIVES = ("mlm", "sbo", "nsp")
-# What the SBO head takes beside the encoded sequence, and the MLM head.
+# Inputs of the SBO and MLM heads, in addition to the encoded sequence.
 SBO_INPUTS = ("span_left", "span_right", "span_offsets")
 MLM_INPUTS = ("mask_positions",)
-# The arguments that choose objectives, and their defaults.
+# Arguments that choose objectives, and their defaults.
 CHOICES = {"span_boundary": True, "next_sentence": False}
 
 
 def objectives(span_boundary: bool, next_sentence: bool) -> tuple[str, ...]:
-    """The names of the objectives that arguments choose; MLM is always one."""
+    """Returns the names of the objectives that the arguments choose. MLM is always included."""
     chosen = {"mlm": True, "sbo": span_boundary, "nsp": next_sentence}
     return tuple(name for name in OBJECTIVES if chosen[name])
 
 
 def mask_inputs(span_boundary: bool) -> tuple[str, ...]:
-    """The names of the inputs `[B, M]`."""
+    """Returns the names of the inputs `[B, M]`."""
     return (*MLM_INPUTS, *(SBO_INPUTS if span_boundary else ()))
 
 
 def choices(names) -> dict[str, bool]:
-    """The arguments that choose the objectives of these names."""
+    """Returns the arguments that choose the objectives with these names."""
     return {"span_boundary": "sbo" in names, "next_sentence": "nsp" in names}
 
 
 def losses(names) -> dict:
-    """The mean cross-entropy (nats) of each objective."""
+    """Returns the loss of each objective, the mean cross-entropy (nats)."""
     return {name: WeightedMeanCrossentropy(from_logits=True) for name in names}
 
 
 def metrics(names) -> dict[str, list]:
-    """The cross-entropy (nats) and accuracy of each objective, `mlm_accuracy` in all histories."""
-    # Of several outputs Keras puts the output's name before the metric's.
+    """Returns cross-entropy (nats) and accuracy metrics. Histories always have `mlm_accuracy`."""
+    # If there are several outputs, Keras puts the output's name before the metric's.
     prefix = "" if len(names) > 1 else f"{names[0]}_"
     return {
         name: [
@@ -54,25 +54,26 @@ def metrics(names) -> dict[str, list]:
 
 
 def describe(row: dict) -> str:
-    """What a run shows of the objectives that a row of its history has."""
+    """Returns the text that a run shows for the objectives in a row of its history."""
     shown = {
         name: f"{name.upper()} {row[f'val_{name}_cross_entropy']:.3f}"
         for name in OBJECTIVES
         if f"val_{name}_cross_entropy" in row
     }
-    of_rows = [f"{shown.pop('nsp')} nats a row"] if "nsp" in shown else []
-    return "  ".join([f"held-out {'  '.join(shown.values())} nats a token", *of_rows])
+    of_rows = [f"{shown.pop('nsp')} nats per row"] if "nsp" in shown else []
+    return "  ".join([f"held-out {'  '.join(shown.values())} nats per token", *of_rows])
 
 
-def with_choices(task, given: dict, preset: str, load_weights: bool, arguments: dict):
-    """A pretrainer as a preset has it, with other objectives.
+def load_with_objectives(task, given: dict, preset: str, load_weights: bool, arguments: dict):
+    """Returns a preset's pretrainer with other objectives.
 
     Args:
         task: `SpanBertPretrainer` of the preset.
-        given: dict, of `CHOICES`.
+        given: dict of `CHOICES`.
         preset: string, for the log.
-        load_weights: bool. Whether heads that the preset has are the preset's.
-        arguments: dict, what was given beside: a preprocessor stays as it is.
+        load_weights: bool. Whether to load the preset's weights of heads that it has.
+        arguments: dict of the other given arguments. A given preprocessor is used
+            unchanged.
     """
     preprocessor = task.preprocessor
     if preprocessor is not None and "preprocessor" not in arguments:
@@ -89,7 +90,10 @@ def with_choices(task, given: dict, preset: str, load_weights: bool, arguments: 
         new[name].set_weights(old[name].get_weights())
     notes = []
     for rule, names in [
-        ("has no weights for {}, which start fresh", [n for n in new if n not in old]),
+        (
+            "has no weights for {}, which start from random weights",
+            [n for n in new if n not in old],
+        ),
         ("has its {} left unused", [n for n in old if n not in new]),
     ]:
         notes += [rule.format(" and ".join(names))] if names else []

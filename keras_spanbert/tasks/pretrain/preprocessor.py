@@ -1,4 +1,4 @@
-"""From strings to masked batches for `SpanBertPretrainer`."""
+"""Converts strings to masked batches for `SpanBertPretrainer`."""
 
 import keras
 import keras_hub
@@ -11,41 +11,46 @@ from keras_spanbert.tasks.pretrain.objectives import mask_inputs
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
-    """Tokenises, packs and masks strings for pretraining.
+    """Tokenizes, packs and masks strings for pretraining.
 
-    Text beyond `sequence_length - 2` tokens is cut: for long documents see
-    `keras_spanbert.data.corpus`, which makes blocks of them.
+    Text beyond `sequence_length - 2` tokens is cut. For long documents see
+    `keras_spanbert.data.corpus`, which splits them into blocks.
 
     Args:
         tokenizer: `SpanBertTokenizer`.
-        sequence_length: int. Length L of the packed sequences, `[CLS]` and
-            `[SEP]` included. Defaults to `512`.
-        span_boundary: bool. Whether there is what SBO needs. Defaults to `True`.
-        next_sentence: bool. Whether texts become pairs of segments, as
-            `NextSentencePairs` makes them of a batch of 2 or more. Defaults to
+        sequence_length: int. Length L of the packed sequences, including `[CLS]`
+            and `[SEP]`. Defaults to `512`.
+        span_boundary: bool. Whether to return inputs for SBO. Defaults to `True`.
+        next_sentence: bool. Whether to make pairs of segments from the texts of a
+            batch with `NextSentencePairs`, which needs at least 2. Defaults to
             `False`.
-        **kwargs: `SpanMasking`'s arguments, but for those that describe the
-            vocabulary; `name`, `dtype` and the like go to `keras.layers.Layer`.
+        **kwargs: arguments of `SpanMasking`, except those that describe the
+            vocabulary. `name`, `dtype` and similar arguments are passed to
+            `keras.layers.Layer`.
 
     Call arguments:
         x: string or strings `[B]`.
-        seed: int or two ints that fix pairs and masks. See `SpanMasking`.
+        y, sample_weight: not used, because the labels are made from the texts.
+        seed: int or two ints. Determines pairs and masks. See `SpanMasking`.
 
     Returns:
-        `(x, y, sample_weight)`: `x` with `token_ids`, `segment_ids` (all 0, but
-        of pairs), `padding_mask` `[B, L]` and `mask_positions`, `span_left`,
-        `span_right`, `span_offsets` `[B, M]`; `y` with `mlm` and `sbo`, the
-        original ids `[B, M]`, and of pairs `nsp` `[B]`, 1 where the second
-        segment is from elsewhere; `sample_weight` with the same names, float32
-        `[B, M]` and `[B]`. Without `span_boundary` nothing with `span` or `sbo`
-        in its name.
+        `(x, y, sample_weight)`. `x` has `token_ids`, `segment_ids` (all 0 without
+        pairs), `padding_mask` `[B, L]` and `mask_positions`, `span_left`,
+        `span_right`, `span_offsets` `[B, M]`. `y` has `mlm` and `sbo`, the original
+        ids `[B, M]`, and for pairs `nsp` `[B]`, 1 if the second segment comes from
+        elsewhere. `sample_weight` has the same names, float32 `[B, M]` and `[B]`.
+        Without `span_boundary`, names with `span` or `sbo` are missing.
 
-    Example:
+    Examples:
     ```python
     preprocessor = keras_spanbert.SpanBertPretrainerPreprocessor(
         tokenizer, sequence_length=128, mask_rate=0.15, seed=1
     )
     x, y, sample_weight = preprocessor(["The quick brown fox jumped."])
+
+    # Batches of a `tf.data.Dataset`, on every backend.
+    dataset = tf.data.Dataset.from_tensor_slices(["The quick brown fox jumped."]).batch(32)
+    dataset = dataset.map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE)
     ```
 
     Reference:
@@ -66,8 +71,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         replacement: str = "span",
         scheme: str = "span",
         seed=None,
-        predictions_multiple: int = 1,
-        static_copies: int | None = None,
+        pad_predictions_to: int = 1,
+        num_mask_copies: int | None = None,
         span_boundary: bool = True,
         next_sentence: bool = False,
         **kwargs,
@@ -91,8 +96,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             "replacement": replacement,
             "scheme": scheme,
             "seed": seed,
-            "predictions_multiple": predictions_multiple,
-            "static_copies": static_copies,
+            "pad_predictions_to": pad_predictions_to,
+            "num_mask_copies": num_mask_copies,
         }
         self.span_boundary = bool(span_boundary)
         self.next_sentence = bool(next_sentence)
@@ -101,7 +106,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         self._packer = None
         if tokenizer.vocabulary is not None:
             self.build(None)
-        self.built = True  # Without a vocabulary too: see the tokenizer.
+        self.built = True  # Even without a vocabulary: see the tokenizer.
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
@@ -110,7 +115,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         return {**super().arguments_for(settings), **found}
 
     def build(self, input_shape):
-        # From a preset, the vocabulary comes after construction.
+        # In a preset, the vocabulary is loaded after construction.
         if self._masking is None:
             self._masking = SpanMasking.from_tokenizer(self.tokenizer, **self.masking_config)
             if self.next_sentence:
@@ -127,28 +132,28 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         return self.mask(self.pack(x), seed=seed)
 
     def pack(self, x):
-        """Token ids `[B, L]` of strings `[B]`: `[CLS]`, the text's, `[SEP]`, padding."""
+        """Returns token ids `[B, L]` of strings `[B]`: `[CLS]`, the text, `[SEP]`, padding."""
         self.build(None)
-        return self._packer(self.tokenizer(x))
+        return self._packer(self.tokenizer(x), sequence_length=self.sequence_length)
 
     def mask(self, token_ids, seed=None, span_marks=None, first_row=0, unigram_counts=None):
-        """Masks sequences that are tokenised and packed already.
+        """Masks sequences that are already tokenized and packed.
 
         Args:
             token_ids: int `[B, L]` or `[L]`, with special tokens and padding.
             seed: int or two ints. See `SpanMasking`.
-            span_marks: int, of the shape of `token_ids`, where linguistic spans
-                are, for the schemes that take them. See `SpanMasking`.
-            first_row, unigram_counts: see `SpanMasking`. Pairs are still of
-                the batch, whose texts they exchange.
+            span_marks: int, of the shape of `token_ids`, the marks of linguistic
+                spans, for schemes that use them. See `SpanMasking`.
+            first_row, unigram_counts: see `SpanMasking`. Pairs still depend on the
+                whole batch, whose texts they exchange.
 
         Returns:
-            `(x, y, sample_weight)`, as a call gives for strings.
+            `(x, y, sample_weight)`, as a call returns for strings.
         """
         self.build(None)
         pairs = {}
         if self.next_sentence:
-            # One seed for both: their draws differ.
+            # Both use the same seed, because their draws differ.
             seed = self._masking.next_seed() if seed is None else seed
             pairs = self._pairs(token_ids, seed=seed, span_marks=span_marks, first_row=first_row)
             token_ids, span_marks = pairs["token_ids"], pairs.get("span_marks")
@@ -160,7 +165,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             unigram_counts=unigram_counts,
         )
         is_padding = masks["token_ids"] == self.tokenizer.pad_token_id
-        padding_mask = 1 - _as_type(is_padding, masks["token_ids"])
+        padding_mask = 1 - _cast_like(is_padding, masks["token_ids"])
         x = {
             "token_ids": masks["token_ids"],
             "segment_ids": pairs["segment_ids"] if pairs else padding_mask * 0,
@@ -177,7 +182,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
 
     @property
     def has_padding(self) -> bool:
-        """Whether full sequences may come out with padding, as pairs do that are cut short."""
+        """Whether full sequences can get padding, as shortened pairs do."""
         return self.next_sentence
 
     @property
@@ -193,8 +198,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         return config
 
 
-def _as_type(x, like):
-    """`x` in the dtype of `like`, for tensors of a backend or of `tf.data`."""
+def _cast_like(x, like):
+    """Casts `x` to the dtype of `like`, for tensors of a backend or of `tf.data`."""
     if keras.ops.is_tensor(x):
         return keras.ops.cast(x, keras.backend.standardize_dtype(like.dtype))
     import tensorflow as tf

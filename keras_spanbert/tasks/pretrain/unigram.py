@@ -1,4 +1,4 @@
-"""What a model that ignores the context would reach."""
+"""Computes the cross-entropy of a model that ignores the context."""
 
 import collections
 
@@ -6,26 +6,26 @@ import numpy as np
 
 
 def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:
-    """Log-probabilities (nats) of tokens by their counts `[V]`."""
-    # One more in all, shared by the vocabulary, so that tokens unseen in training
-    # have a probability.
+    """Returns the log-probabilities (nats) of tokens with counts `[V]`."""
+    # Adds a total count of one, shared by the vocabulary, so that tokens that do not
+    # occur in training have a probability.
     counts = np.asarray(counts)
     return np.log((counts + 1.0 / len(counts)) / (counts.sum() + 1.0))
 
 
 def unigram_entropies(counts: np.ndarray, dataset) -> dict[str, float]:
-    """Cross-entropy of the targets under the corpus's unigram distribution.
+    """Returns the cross-entropy of the targets under the corpus's unigram distribution.
 
-    What a model that ignores the context would reach: nats a token. Of pairs,
-    half of which are random, it is a coin's, ln 2 a row.
+    This is the result of a model that ignores the context, in nats per token. For
+    pairs, half of which are random, it is that of a coin, ln 2 per row.
 
     Args:
         counts: int `[V]`. Counts of the tokens in the training documents.
-        dataset: iterable of `(x, y, sample_weight)`, as the preprocessor gives.
+        dataset: iterable of `(x, y, sample_weight)` from the preprocessor.
 
     Returns:
-        Dict with `mlm`, `sbo` and `nsp`, those that the dataset has labels of; 0
-        where their weights are.
+        Dict with those of `mlm`, `sbo` and `nsp` that the dataset has labels for. 0
+        if the weights are 0.
     """
     log_probabilities = {"nsp": np.log([0.5, 0.5])}
     of_tokens = unigram_log_probabilities(counts)

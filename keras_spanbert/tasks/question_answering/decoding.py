@@ -1,16 +1,16 @@
-"""From start and end logits of windows to answers.
+"""Decodes start and end logits of windows to answers.
 
-What needs no strings keeps to the part of the NumPy API that `numpy` and
-`tensorflow.experimental.numpy` share: a SavedModel has the same candidates.
+Code without strings uses only the part of the NumPy API that `numpy` and
+`tensorflow.experimental.numpy` share, so that a SavedModel has the same candidates.
 
-Legend: W = windows, L = tokens a window, n = `n_best`.
+Legend: W = windows, L = tokens per window, n = `n_best`.
 """
 
 import collections
 
 import numpy as np
 
-from keras_spanbert.models.pairs import take
+from keras_spanbert.layers.array_functions import take
 
 Candidates = collections.namedtuple(
     "Candidates",
@@ -28,10 +28,10 @@ Scored = collections.namedtuple(
         "score",  # float64 [C]
         "place",  # int64 [C], in the question's list
         "has_any",  # bool [Q]
-        "is_none",  # bool [Q], whether no answer is the best
+        "is_none",  # bool [Q], whether the best answer is no answer
         "null_score",  # float64 [Q]
-        "null_place",  # int64 [Q], of no answer in the list
-        "null_lead",  # float64 [Q], how far no answer beats the best candidate
+        "null_place",  # int64 [Q], position of no answer in the list
+        "null_lead",  # float64 [Q], lead of no answer over the best candidate
     ],
 )
 
@@ -45,37 +45,37 @@ def decode(
     max_answer_length: int = 30,
     null_threshold: float | None = None,
 ) -> tuple[list, np.ndarray]:
-    """The best answers to each question over all of its windows.
+    """Returns the best answers to each question over all of its windows.
 
-    A window's candidates pair its `n_best` highest starts and ends: both inside
-    the context, the end not before the start nor `max_answer_length` tokens or
-    more behind, the start in the window that shows it with the most context.
-    Where that leaves a question without any, its highest inside the context
-    are taken. Where those starts all lie behind those ends, it has no answer.
-    Windows are merged by the sum of both logits; of equal texts the best stays.
-    A candidate's score is its softmax probability among the `n_best` of its
-    question, no answer being one of them where there is a threshold.
+    A window's candidates pair its `n_best` highest starts and ends. Both must be
+    inside the context, the end must follow the start by less than
+    `max_answer_length` tokens, and the window must be the one that shows the start
+    with the most context. If a question has no candidate, its highest starts and
+    ends inside the context are used. If these starts all come after these ends, the
+    question has no answer. Windows are merged by the sum of both logits, and the best
+    of equal texts is kept. A candidate's score is its softmax probability among the
+    `n_best` of its question. With a threshold, no answer is one of them.
 
     Args:
         start_logits: float `[W, L]`.
         end_logits: float `[W, L]`.
         windows: dict, from `SpanBertQuestionAnswererPreprocessor.windows`.
-        contexts: list of strings, one a question.
+        contexts: list of strings, one per question.
         n_best: int. Defaults to `20`.
         max_answer_length: int, in tokens. Defaults to `30`.
-        null_threshold: float. A question has no answer where the logits of no
-            answer, at `[CLS]`, beat those of the best answer by more. Defaults
-            to `None`: always an answer, if the context has any.
+        null_threshold: float. A question has no answer if the logits of no
+            answer, at `[CLS]`, exceed those of the best answer by more than this.
+            Defaults to `None`: always an answer, if the context has one.
 
     Returns:
         `(answers, null_scores)`: for each question a list of up to `n_best`
-        `{"answer", "score", "start", "end"}`, best first, the latter two in
-        characters, -1 for no answer; and float64, how far no answer beats the
+        `{"answer", "score", "start", "end"}`, best first, with positions in
+        characters, -1 for no answer; and float64, the lead of no answer over the
         best answer.
 
     Reference:
-        the released script's decoding, of [Devlin et al.
-        2019](https://arxiv.org/abs/1810.04805), section 4.2 and 4.3.
+        The decoding of the released script for [Devlin et al.
+        2019](https://arxiv.org/abs/1810.04805), sections 4.2 and 4.3.
     """
     num_questions = len(contexts)
     example = windows["example_index"]
@@ -111,7 +111,7 @@ def decode(
 
 
 def _distinct_texts(contexts, example, starts, ends, n_best):
-    """The first `n_best` candidates of different texts of each question: texts, indices, ranks."""
+    """Returns the first `n_best` different texts of each question: texts, indices, ranks."""
     texts, kept, ranks = [], [], []
     bounds = np.searchsorted(example, np.arange(len(contexts) + 1))
     for i, context in enumerate(contexts):
@@ -129,18 +129,18 @@ def _distinct_texts(contexts, example, starts, ends, n_best):
 
 
 def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_questions):
-    """Scores the candidates that are left, and no answer beside them.
+    """Scores the remaining candidates and no answer.
 
-    A score is a softmax probability among the candidates of the question. With
-    a threshold no answer is one of them: the best where it leads by more than
-    that, else behind the best by its logit.
+    A score is a softmax probability among the candidates of the question. With a
+    threshold, no answer is one of them. It is ranked first if it leads by more than
+    the threshold, otherwise by its logit but after the best candidate.
 
     Args:
         xp: `numpy` or `tensorflow.experimental.numpy`.
         logit: float64 `[C]`.
         question: int64 `[C]`, ascending.
-        rank: int64 `[C]`. Place of each among its question's, by its logit.
-        null_logits: float64 `[Q]`, of no answer.
+        rank: int64 `[C]`. Rank of each among its question's, by its logit.
+        null_logits: float64 `[Q]`, logits of no answer.
         null_threshold: float or `None`.
         num_questions: int, Q.
 
@@ -149,7 +149,7 @@ def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_qu
     """
     best = _segment_max(xp, logit, question, num_questions)
     has_any = best > -np.inf
-    lead = null_logits - best  # Infinite where there is no candidate.
+    lead = null_logits - best  # Infinite if there is no candidate.
     low = np.float64(-np.inf)
     may_be_none = has_any & (null_threshold is not None)
     null = xp.where(may_be_none, null_logits, low)
@@ -163,7 +163,7 @@ def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_qu
     num_ahead = _segment_sum(xp, xp.asarray(ahead, dtype=np.int64), question, num_questions)
     null_place = xp.where(is_none, np.int64(0), num_ahead)
     behind = take(xp, null_place, question) <= rank
-    tiny = np.float64(1e-300)  # Of a question without candidates nothing is summed.
+    tiny = np.float64(1e-300)  # Avoids 0 / 0 for a question without candidates.
     return Scored(
         score=share / take(xp, total, question),
         place=rank + xp.asarray(behind, dtype=np.int64),
@@ -176,7 +176,7 @@ def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_qu
 
 
 def candidate_spans(xp, start_logits, end_logits, windows, num_questions, n_best, max_length):
-    """Pairs of start and end of all windows, by question and then by their logits.
+    """Returns pairs of start and end of all windows, sorted by question and then by logit.
 
     Args:
         xp: `numpy` or `tensorflow.experimental.numpy`.
@@ -188,9 +188,9 @@ def candidate_spans(xp, start_logits, end_logits, windows, num_questions, n_best
         max_length: int, in tokens.
 
     Returns:
-        `Candidates`. Of a question without tokens, none: see also `decode`.
+        `Candidates`. A question without tokens has no candidates: see `decode`.
     """
-    # The second segment begins behind [CLS] question [SEP].
+    # The second segment begins after [CLS] question [SEP].
     may = (windows["offsets"][:, :, 0] >= 0) & (windows["segment_ids"][:, 2:3] == 0)
     sizes = (n_best, max_length)
     found = _pairs(xp, start_logits, end_logits, windows["is_max_context"] & may, may, sizes)
@@ -199,7 +199,7 @@ def candidate_spans(xp, start_logits, end_logits, windows, num_questions, n_best
     num_found = _segment_sum(xp, xp.ones_like(of_question), of_question, num_questions)
     lacks = (take(xp, num_found, example) == 0)[:, None]
     if xp is not np or lacks.any():
-        # All windows again: those of other questions as before.
+        # Recomputes all windows. Those of other questions do not change.
         may_start, may_end = windows["is_max_context"] & may | ~lacks, may | ~lacks
         low = np.float32(-np.inf)
         start_logits = xp.where(may_start, start_logits, low)
@@ -243,7 +243,7 @@ def _segment_sum(xp, x, segments, num_segments):
 
 
 def _segment_max(xp, x, segments, num_segments):
-    """The largest of each segment, -inf of an empty one."""
+    """Returns the largest value of each segment, -inf for an empty segment."""
     if xp is np:
         largest = np.full(num_segments, -np.inf)
         np.maximum.at(largest, segments, x)

@@ -5,21 +5,22 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
-from keras_spanbert.data.examples import Examples
+from keras_spanbert.data.questions import Examples
 from keras_spanbert.data.squad import to_dataset as squad_dataset
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
 from keras_spanbert.models.arguments import check_counts, check_number_or_none
-from keras_spanbert.models.checkpoint_entries import Entry, Part, dense
+from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
 from keras_spanbert.models.length_batches import predict_by_length
 from keras_spanbert.models.strings import as_strings
-from keras_spanbert.models.task import SpanBertTask, weights_of
+from keras_spanbert.models.task import SpanBertTask, select_loss_weights
 from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.question_answering.decoding import decode
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
 )
 from keras_spanbert.tasks.question_answering.serving import answers
+from keras_spanbert.training.losses import WeightedMeanCrossentropy
 from keras_spanbert.training.optimizer import AdamW
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
@@ -27,7 +28,7 @@ LABELS = ("start", "end")
 
 
 def qa_entries(settings: dict) -> Iterator[Entry]:
-    """The head's tensors in a checkpoint."""
+    """Yields the head's tensors in a checkpoint."""
     yield from dense("qa_outputs", "qa_outputs", settings["hidden_size"], 2)
 
 
@@ -35,22 +36,22 @@ def qa_entries(settings: dict) -> Iterator[Entry]:
 class SpanBertQuestionAnswerer(SpanBertTask):
     """Finds the answers to questions in contexts.
 
-    Two softmaxes over a window's tokens: where the answer starts and where it
-    ends, both at `[CLS]` for no answer. Compiled by default with AdamW
-    (learning rate 2e-5), the mean of both cross-entropies, and accuracies.
+    Two softmaxes over a window's tokens predict the start and the end of the answer.
+    Both are at `[CLS]` if there is no answer. By default the model is compiled with
+    AdamW (learning rate 2e-5), the mean of both cross-entropies, and accuracies.
 
-    `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists,
-    tuples, arrays or tensors of strings, and `y`, answers as `windows` takes
-    them; or the arrays that `windows` gives; or batches of either: see `fit`. A
-    batch of questions becomes the batch of their windows.
+    `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists, tuples,
+    arrays or tensors of strings, and answers `y` in the format of the preprocessor's
+    `windows`. They also take the arrays that `windows` returns, and batches of either:
+    see `fit`. A batch of questions becomes the batch of their windows.
 
     Args:
         backbone: `SpanBertBackbone`.
         preprocessor: `SpanBertQuestionAnswererPreprocessor`. Defaults to
             `None`.
-        null_threshold: float. How far the logits of no answer must beat those
-            of the best answer for `answer` to give none. Defaults to `None`,
-            always an answer. `evaluate_squad` finds the best.
+        null_threshold: float. `answer` returns no answer if the logits of no answer
+            exceed those of the best answer by more than this. Defaults to `None`,
+            always an answer. `evaluate_squad` finds the best value.
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}` int32 `[B, L]` to logits
@@ -71,7 +72,8 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     """
 
     preprocessor_cls = SpanBertQuestionAnswererPreprocessor
-    checkpoint_parts = (Part("qa_outputs.", qa_entries),)
+    demo_page = "keras_spanbert.demo.answers:page"
+    tensor_groups = (TensorGroup("qa_outputs.", qa_entries),)
     huggingface_class = "BertForQuestionAnswering"
     scores = {"exact": "exact match", "f1": "F1"}
     best_score = "f1"
@@ -99,7 +101,14 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         self.null_threshold = null_threshold
 
     def compile(
-        self, optimizer="auto", loss="auto", *, loss_weights="auto", metrics="auto", **kwargs
+        self,
+        optimizer="auto",
+        loss="auto",
+        *,
+        loss_weights="auto",
+        metrics=None,
+        weighted_metrics="auto",
+        **kwargs,
     ):
         """Configures training.
 
@@ -109,34 +118,37 @@ class SpanBertQuestionAnswerer(SpanBertTask):
                 gradients clipped to norm 1.
             loss: `"auto"`, a dict of losses, or one for start and end.
                 Defaults to `"auto"`.
-            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, 0.5 each;
-                none where `loss` is no dict.
-            metrics: `"auto"` or a dict. Defaults to `"auto"`.
+            loss_weights: `"auto"` or a dict. Defaults to `"auto"`: 0.5 each, or
+                none if `loss` is not a dict.
+            metrics: dict. Defaults to `None`.
+            weighted_metrics: `"auto"` or a dict. Defaults to `"auto"`, the
+                accuracies.
             **kwargs: see `keras.Model.compile`.
         """
         if optimizer == "auto":
             optimizer = AdamW(2e-5)
         if loss == "auto":
-            loss = {n: keras.losses.SparseCategoricalCrossentropy(from_logits=True) for n in LABELS}
+            loss = {n: WeightedMeanCrossentropy(from_logits=True) for n in LABELS}
         if loss_weights == "auto":
-            loss_weights = weights_of(loss, {n: 0.5 for n in LABELS})
-        if metrics == "auto":
-            metrics = {
+            loss_weights = select_loss_weights(loss, {n: 0.5 for n in LABELS})
+        if weighted_metrics == "auto":
+            weighted_metrics = {
                 n: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for n in LABELS
             }
         super().compile(
-            optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, **kwargs
+            optimizer=optimizer,
+            loss=loss,
+            loss_weights=loss_weights,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            **kwargs,
         )
 
     def serving_function(self, max_answer_length: int = 30):
-        """The function from strings to answers that a SavedModel serves, and its arguments."""
+        """Returns the function from strings to answers for a SavedModel, and its input specs."""
         self.check_preprocessor()
         check_counts(max_answer_length=max_answer_length)
         return answers(self, max_answer_length), strings("question", "context")
-
-    def _windows(self, *args):
-        self.check_preprocessor()
-        return self.preprocessor.windows(*args)
 
     def answer(
         self,
@@ -147,27 +159,27 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         null_threshold: float | None = None,
         batch_size: int = 32,
     ) -> list:
-        """Answers questions from their contexts, of any length.
+        """Answers questions from their contexts, which can have any length.
 
         Args:
             questions: string, or list, tuple, array or tensor of strings.
-            contexts: likewise, as many.
-            top_k: int. Number of answers a question. Defaults to `1`.
+            contexts: as many strings, in the same form.
+            top_k: int. Number of answers per question. Defaults to `1`.
             max_answer_length: int, in tokens. Defaults to `30`.
             null_threshold: float. See the class. Defaults to `None`, the
                 model's own.
-            batch_size: int, windows at once. Defaults to `32`.
+            batch_size: int. Number of windows per batch. Defaults to `32`.
 
         Returns:
             For each question a list of up to `top_k` `{"answer", "score",
             "start", "end"}`, best first: the exact slice `context[start:end]`,
             and its probability among the 20 best candidates. No answer is `""`
-            with -1, -1; where question or context have no tokens its score is 0.
+            with -1, -1. If the question or the context has no tokens, its score is 0.
 
         Raises:
-            ValueError: where the model has no preprocessor, the lists differ in
-                length or hold something else, or `top_k`, `max_answer_length`
-                or `batch_size` is no integer of at least 1.
+            ValueError: if the model has no preprocessor, the lists differ in
+                length or contain other values, or `top_k`, `max_answer_length`
+                or `batch_size` is not an integer of at least 1.
 
         Example:
         ```python
@@ -186,7 +198,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             )
             return answers
         check_counts(top_k=top_k)
-        answers, _ = self._decoded(
+        answers, _ = self._decode(
             questions, contexts, max_answer_length, null_threshold, batch_size
         )
         return [candidates[:top_k] for candidates in answers]
@@ -194,37 +206,45 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     def evaluate_squad(self, examples, max_answer_length: int = 30, batch_size: int = 32) -> dict:
         """Scores the answers to the questions of a data set.
 
-        Where some have no answer, finds the threshold that maximises F1, keeps
-        it as the model's `null_threshold`, and scores with it.
+        If some questions have no answer, finds the threshold with the best F1 as
+        `keras_spanbert.metrics.squad` does, sets it as the model's
+        `null_threshold`, and uses it for the scores.
 
         Args:
             examples: `keras_spanbert.data.examples.Examples`.
             max_answer_length: int, in tokens. Defaults to `30`.
-            batch_size: int, windows at once. Defaults to `32`.
+            batch_size: int. Number of windows per batch. Defaults to `32`.
 
         Returns:
             Dict of the official scores: see `keras_spanbert.metrics.squad`.
 
         Raises:
-            ValueError: where `examples` are something else; see `answer`.
+            ValueError: if `examples` are something else, or the file did not give
+                the answers to a question. See also `answer`.
 
         Example:
         ```python
-        scores = answerer.evaluate_squad(keras_spanbert.data.squad.read("dev-v2.0.json"))
+        examples = keras_spanbert.data.squad.read("dev-v2.0.json", for_training=False)
+        scores = answerer.evaluate_squad(examples)
         ```
         """
         if not isinstance(examples, Examples):
             raise ValueError(
-                "`examples` must be what `keras_spanbert.data.squad.read(path, "
-                f"for_training=False)` gives. Received: examples={examples!r:.80}, of type "
+                "`examples` must come from `keras_spanbert.data.squad.read(path, "
+                f"for_training=False)`. Received: examples={examples!r:.80}, of type "
                 f"{type(examples).__name__}"
             )
+        if None in examples.golds:
+            raise ValueError(
+                "`examples` for scoring must have answers. Received: none for the question with id "
+                f"{examples.ids[examples.golds.index(None)]!r}"
+            )
         has_all_answers = all(examples.golds)
-        answers, null_scores = self._decoded(
+        answers, null_scores = self._decode(
             examples.questions,
             examples.contexts,
             max_answer_length,
-            None if has_all_answers else np.inf,  # The best answer, come what may.
+            None if has_all_answers else np.inf,  # Always the best answer.
             batch_size,
         )
         predictions = {name: found[0]["answer"] for name, found in zip(examples.ids, answers)}
@@ -236,12 +256,13 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         self.null_threshold = best["best_f1_thresh"]
         return {**best, **squad(dataset, predictions, null_scores, self.null_threshold)}
 
-    def _decoded(self, questions, contexts, max_answer_length, null_threshold, batch_size):
+    def _decode(self, questions, contexts, max_answer_length, null_threshold, batch_size):
         check_counts(max_answer_length=max_answer_length, batch_size=batch_size)
         check_number_or_none(null_threshold=null_threshold)
         questions, contexts = as_strings(questions=questions), as_strings(contexts=contexts)
         self.warn_if_untrained()
-        windows = self._windows(questions, contexts)
+        self.check_preprocessor()
+        windows = self.preprocessor.windows(questions, contexts)
         start, end = self._logits(windows, batch_size)
         if null_threshold is None:
             null_threshold = self.null_threshold
@@ -255,14 +276,14 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         )
 
     def _logits(self, windows, batch_size):
-        """Logits of windows, minus infinity where there is padding."""
-        inputs = _inputs(windows)
+        """Returns logits of windows, minus infinity for padding."""
+        inputs = {name: windows[name] for name in INPUTS}
         shape = inputs["padding_mask"].shape
         logits = {name: np.full(shape, -np.inf, "float32") for name in LABELS}
         for rows, outputs in predict_by_length(self, inputs, batch_size):
             for name, array in logits.items():
                 array[rows, : outputs[name].shape[1]] = outputs[name]
-        # Else what is in the padding would depend on the other windows of the batch.
+        # Without this, values in the padding would depend on the other windows of the batch.
         is_token = inputs["padding_mask"] > 0
         return [np.where(is_token, logits[name], -np.inf) for name in LABELS]
 
@@ -270,7 +291,3 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         config = super().get_config()
         config["null_threshold"] = self.null_threshold
         return config
-
-
-def _inputs(windows):
-    return {name: windows[name] for name in INPUTS}

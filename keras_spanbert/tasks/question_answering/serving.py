@@ -1,19 +1,17 @@
-"""Questions and contexts to answers, as graph code."""
+"""Serving function from questions and contexts to answers, as graph code."""
 
 import numpy as np
 
-from keras_spanbert.models import windows as text_windows
-from keras_spanbert.serving.tokenization import GraphTokenizer
-from keras_spanbert.serving.window_batches import logits_of_windows
+from keras_spanbert.models.strings import as_strings
+from keras_spanbert.serving.row_batches import window_logits
 from keras_spanbert.tasks.question_answering.decoding import candidate_spans, score_answers
-from keras_spanbert.tasks.question_answering.windows import places as places_of
 
 _N_BEST = 20
 _ODD = 0x2545F4914F6CDD1D  # Any large odd number.
 
 
 def answers(model, max_answer_length: int):
-    """The function of `question` and `context`, strings `[B]`, that a SavedModel serves.
+    """Returns the function of `question` and `context`, strings `[B]`, for a SavedModel.
 
     Args:
         model: `SpanBertQuestionAnswerer` with preprocessor.
@@ -23,30 +21,25 @@ def answers(model, max_answer_length: int):
     import tensorflow.experimental.numpy as tnp
 
     preprocessor = model.preprocessor
-    tokenize = GraphTokenizer(preprocessor.tokenizer)
 
     def serve(question, context):
-        texts = tf.strings.unicode_transcode(context, "UTF-8", "UTF-8")  # Mends what is invalid.
-        questions = tokenize(tf.strings.unicode_transcode(question, "UTF-8", "UTF-8"))
-        contexts = tokenize(texts)
-        windows = _windows(tnp, preprocessor, questions, contexts)
+        texts = as_strings(context=context)  # Valid UTF-8.
+        windows = preprocessor.windows(question, texts)
         start_logits, end_logits = _logits(model, windows)
         num_questions = tf.size(question, tf.int64)
         found = candidate_spans(
             tnp, start_logits, end_logits, windows, num_questions, _N_BEST, max_answer_length
         )
         example = tf.gather(windows["example_index"], found.window)
-        length = tf.shape(start_logits, tf.int64)[1]
-        token = [
-            tf.gather(tf.reshape(windows["context_token"], [-1]), found.window * length + place)
-            for place in (found.start, found.end)
-        ]
+        start, end = (
+            tf.gather_nd(windows["offsets"][:, :, i], tf.stack([found.window, token], axis=1))
+            for i, token in enumerate([found.start, found.end])
+        )
+        start, end = tf.cast(start, tf.int64), tf.cast(end, tf.int64)
 
         # === The best of each question, of equal texts only the best one ===
-        start = tf.gather(contexts.offsets[:, 0], token[0])
-        end = tf.gather(contexts.offsets[:, 1], token[1])
-        is_first = _is_first(_keys(contexts.characters, example, start, end))
-        rank = _rank(example, is_first)
+        is_first = _is_first(_keys(texts, example, start, end))
+        rank = _rank_in_group(example, is_first)
         keep = is_first & (rank < _N_BEST)
         example, rank, logit, start, end = (
             tf.boolean_mask(x, keep) for x in (example, rank, found.logit, start, end)
@@ -67,17 +60,17 @@ def answers(model, max_answer_length: int):
         )
         is_best = scored.place == 0
 
-        def of_best(values, otherwise):
+        def best_answer(values, otherwise):
             best_of = tf.boolean_mask(example, is_best)[:, None]
             return tf.tensor_scatter_nd_update(
                 otherwise, tf.cast(best_of, tf.int64), tf.boolean_mask(values, is_best)
             )
 
         nowhere = tf.fill([num_questions], np.int64(-1))
-        start, end = of_best(start, nowhere), of_best(end, nowhere)
+        start, end = best_answer(start, nowhere), best_answer(end, nowhere)
         return {
             "answer": tf.strings.substr(texts, tf.maximum(start, 0), end - start, "UTF8_CHAR"),
-            "score": tf.cast(of_best(scored.score, scored.null_score), tf.float32),
+            "score": tf.cast(best_answer(scored.score, scored.null_score), tf.float32),
             "start": tf.cast(start, tf.int32),
             "end": tf.cast(end, tf.int32),
         }
@@ -85,62 +78,29 @@ def answers(model, max_answer_length: int):
     return serve
 
 
-def _windows(tnp, preprocessor, questions, contexts):
-    """As `SpanBertQuestionAnswererPreprocessor.windows`."""
-    import tensorflow as tf
-
-    tokenizer = preprocessor.tokenizer
-    length, stride = preprocessor.sequence_length, preprocessor.doc_stride
-    head_sizes = tf.minimum(questions.sizes, preprocessor.max_question_length)
-    parts = text_windows.parts(tnp, head_sizes + 2, contexts.sizes, length, stride)
-    places = places_of(tnp, parts, length)
-
-    def gather(tokens, index):
-        starts = tf.cumsum(tokens.sizes, exclusive=True)
-        index += tf.gather(starts, parts.example)[:, None]
-        ids = tf.concat([tokens.ids, [0]], axis=0)  # One more, as there may be none.
-        return tf.gather(ids, index), index
-
-    question_ids, _ = gather(questions, places.question_token)
-    context_ids, context_token = gather(contexts, places.context_token)
-    ids = tf.where(places.in_context, context_ids, tokenizer.pad_token_id)
-    ids = tf.where(places.in_question, question_ids, ids)
-    ids = tf.where(places.is_separator, tokenizer.sep_token_id, ids)
-    is_first = tf.range(length) == 0
-    reach = text_windows.most_reach(length - 3, stride)
-    return {
-        "token_ids": tf.where(is_first, tokenizer.cls_token_id, ids),
-        "segment_ids": tf.cast(places.segment_ids, tf.int32),
-        "padding_mask": tf.cast(places.padding_mask, tf.int32),
-        "example_index": parts.example,
-        "context_token": context_token,  # [W, L], among all contexts' tokens.
-        "offsets": tf.where(places.in_context, 0, -1)[:, :, None],  # Whether in the context.
-        "is_max_context": text_windows.is_max_context(tnp, parts, length, stride, reach),
-    }
-
-
 def _logits(model, windows):
-    """Start and end logits `[W, L]`."""
+    """Returns start and end logits `[W, L]`."""
     import tensorflow as tf
 
-    def stacked(outputs):
+    def stack_windows(outputs):
         return tf.stack([outputs["start"], outputs["end"]], axis=2)
 
-    logits = logits_of_windows(model, windows, 2, stacked)
+    logits = window_logits(model, windows, 2, stack_windows)
     is_token = windows["padding_mask"] > 0
     return [tf.where(is_token, logits[:, :, i], -float("inf")) for i in range(2)]
 
 
-def _keys(characters, example, start, end):
-    """Numbers int64 `[n]`, equal for spans of equal text of one context.
+def _keys(texts, example, start, end):
+    """Returns numbers int64 `[n]` that are equal for spans with equal text in one context.
 
-    A polynomial's value modulo 2^64 stands for a text: a SavedModel that cut
-    out the candidates' texts would copy a long context for each. Whoever wants
-    two texts of one number can make them (a thousand letters each), and so
-    have one of his own answers left out.
+    A number is the value of a polynomial modulo 2^64. Comparing the texts would copy
+    a long context for each candidate. Different texts of a thousand letters can be
+    constructed to have the same number. One of these answers would then be left
+    out.
     """
     import tensorflow as tf
 
+    characters = tf.strings.unicode_decode(texts, "UTF-8")
     shift = tf.gather(characters.row_starts(), example)
     start, end = start + shift, end + shift
     factors = np.array([_ODD, pow(_ODD, -1, 2**64)], np.uint64).view(np.int64)
@@ -153,7 +113,7 @@ def _keys(characters, example, start, end):
 
 
 def _is_first(keys):
-    """Whether each of the keys `[n]` has not come before."""
+    """Returns whether each of the keys `[n]` has not occurred before."""
     import tensorflow as tf
 
     unique, number = tf.unique(keys, out_idx=tf.int64)
@@ -162,10 +122,10 @@ def _is_first(keys):
     return tf.gather(first, number) == place
 
 
-def _rank(groups, counted):
-    """How many are `counted` before each of its group, with groups `[n]` in order."""
+def _rank_in_group(groups, format_count):
+    """Counts the `format_count` values before each one in its group, for sorted groups `[n]`."""
     import tensorflow as tf
 
-    before = tf.cumsum(tf.cast(counted, tf.int64), exclusive=True)
+    before = tf.cumsum(tf.cast(format_count, tf.int64), exclusive=True)
     starts = tf.searchsorted(groups, groups, "left", tf.int64)
     return before - tf.gather(before, starts)

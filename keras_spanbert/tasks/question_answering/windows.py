@@ -1,19 +1,19 @@
-"""What stands where in windows over questions and contexts: see `models.windows`.
+"""Layout of windows over questions and contexts: see `models.windows`.
 
-Legend: W = windows, L = tokens a window. All integers are int32.
+Legend: W = windows, L = tokens per window. All integers are int32.
 """
 
 import collections
 
 import numpy as np
 
-Places = collections.namedtuple(
-    "Places",
+WindowLayout = collections.namedtuple(
+    "WindowLayout",
     [
         "in_question",  # [W, L]
-        "question_token",  # [W, L], 0 where not in it
+        "question_token",  # [W, L], 0 outside of it
         "in_context",  # [W, L]
-        "context_token",  # [W, L], 0 where not in it
+        "context_token",  # [W, L], 0 outside of it
         "is_separator",  # [W, L]
         "segment_ids",  # bool [W, L]
         "padding_mask",  # bool [W, L]
@@ -21,20 +21,20 @@ Places = collections.namedtuple(
 )
 
 
-def places(xp, parts, length):
-    """What stands where in the windows: `[CLS] question [SEP] part [SEP]`."""
-    head_size, count = parts.before[:, None] - 2, parts.count[:, None]
-    place = xp.arange(length, dtype=np.int32)[None, :]
-    token = place - head_size - 2  # Of the part.
-    in_question = (place >= 1) & (place <= head_size)
+def window_layout(xp, spans, length):
+    """Returns the layout of the windows: `[CLS] question [SEP] span [SEP]`."""
+    head_size, count = spans.before[:, None] - 2, spans.count[:, None]
+    position = xp.arange(length, dtype=np.int32)[None, :]
+    token = position - head_size - 2  # Index in the span.
+    in_question = (position >= 1) & (position <= head_size)
     in_context = (token >= 0) & (token < count)
     nothing = np.int32(0)
-    return Places(
+    return WindowLayout(
         in_question,
-        xp.where(in_question, place - 1, nothing),
+        xp.where(in_question, position - 1, nothing),
         in_context,
-        xp.where(in_context, token + parts.first[:, None], nothing),
-        (place == head_size + 1) | (token == count),
+        xp.where(in_context, token + spans.first[:, None], nothing),
+        (position == head_size + 1) | (token == count),
         (token >= 0) & (token <= count),
         token <= count,
     )

@@ -1,53 +1,53 @@
-"""Relations between a subject and an object that a text mentions."""
+"""Classifies the relation between a subject and an object in a text."""
 
 import keras
 import numpy as np
 
 from keras_spanbert.data.semeval2010 import RELATIONS
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
+from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.classifier import (
     ClassifierTask,
-    checked_dropout,
-    checked_names,
     classifier,
-    is_examples,
-    pooler,
+    dropout_layer,
     probabilities,
 )
+from keras_spanbert.models.labels import check_names
+from keras_spanbert.models.pooler import pooler
 from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SETTINGS,
     SpanBertRelationExtractorPreprocessor,
 )
-from keras_spanbert.tasks.relation_extraction.sentences import sentences, sentences_of_texts
-from keras_spanbert.tasks.relation_extraction.serving import relations_of_texts, signature
+from keras_spanbert.tasks.relation_extraction.sentences import SPANS, TYPES
+from keras_spanbert.tasks.relation_extraction.serving import relation_serving_function, signature
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanBertRelationExtractor(ClassifierTask):
-    """Finds the relation of a subject to an object, both given as spans of a text.
+    """Finds the relation of a subject to an object, which are given as spans of a text.
 
-    BERT's pooler over `[CLS]`, dropout, and a dense layer. Compiled by default with
-    AdamW (learning rate 2e-5), cross-entropy and accuracy.
+    The head is BERT's pooler over `[CLS]`, dropout, and a dense layer. By default the
+    model is compiled with AdamW (learning rate 2e-5), cross-entropy and accuracy.
 
-    `fit`, `evaluate` and `predict` take `x`, examples as
-    `keras_spanbert.data.tacred.read` and `semeval2010.read` give them, with their
-    relations; or a dict of columns, `{"text", "subject", "object"}` and in modes
-    that take them `"subject_type"` and `"object_type"`, with `y`, relations or
-    their numbers; or the arrays that `preprocess` gives; or batches of any of
-    these: see `fit`. Columns are what `extract` takes. Where the mode takes types,
-    `fit` on all rows at once has the preprocessor `adapt` to them first; for
-    batches do so yourself.
+    `fit`, `evaluate` and `predict` take `x`, labelled examples from
+    `keras_spanbert.data.tacred.read` or `semeval2010.read`. They also take a dict of
+    columns, `{"text", "subject", "object"}` and, in modes with types,
+    `"subject_type"` and `"object_type"`, with `y`, relations or their numbers. The
+    columns have the format of the arguments of `extract`. Arrays from `preprocess`,
+    and batches of any of these, are accepted too: see `fit`. In modes with types,
+    `fit` on all rows first calls the preprocessor's `adapt`. Call it yourself before
+    you train on batches.
 
     Args:
         backbone: `SpanBertBackbone`.
-        relations: list of C strings. The first one is no relation, which scores
+        relations: list of C strings. The first means no relation, which scores
             leave out: see `keras_spanbert.data.tacred.relation_names`.
         preprocessor: `SpanBertRelationExtractorPreprocessor`. Defaults to `None`.
         dropout: float. Rate before the last layer. Defaults to `0.1`.
 
     Raises:
-        ValueError: where `relations` are no names, each there once, or `dropout`
-            is no rate.
+        ValueError: if `relations` are not unique strings, or `dropout` is not in
+            [0, 1).
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}` int32 `[N, L]` to logits
@@ -65,14 +65,14 @@ class SpanBertRelationExtractor(ClassifierTask):
     ```
 
     Reference:
-        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.2;
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.2, and
         [Zhang et al. 2017](https://aclanthology.org/D17-1004/).
     """
 
     preprocessor_cls = SpanBertRelationExtractorPreprocessor
+    demo_page = "keras_spanbert.demo.labels:relation_page"
     huggingface_class = "BertForSequenceClassification"
     names_argument = "relations"
-    label_key = "relation"
     scores = {
         "macro_f1": "official macro F1",
         "precision": "precision",
@@ -82,21 +82,21 @@ class SpanBertRelationExtractor(ClassifierTask):
     best_score = "f1"
 
     def __init__(self, backbone, relations, preprocessor=None, dropout: float = 0.1, **kwargs):
-        relations = checked_names(relations=relations)
+        relations = check_names(relations=relations)
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.pooler = pooler(backbone)
-        self.output_dropout = checked_dropout(backbone, dropout)
+        self.pooler = pooler(backbone.hidden_dim, backbone.initializer_range, backbone.dtype_policy)
+        self.output_dropout = dropout_layer(backbone, dropout)
         self.classifier = classifier(backbone, len(relations))
 
         # === Functional Model ===
         pooled = self.pooler(backbone(backbone.input)[:, 0, :])
         logits = self.classifier(self.output_dropout(pooled))
+        self.relations = relations  # Keras's constructor reads it.
         super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
 
         # === Config ===
-        self.relations = relations
         self.dropout = dropout
         if self.is_semeval2010:
             self.best_score = "macro_f1"
@@ -129,9 +129,9 @@ class SpanBertRelationExtractor(ClassifierTask):
         )
 
     def serving_function(self):
-        """The function from texts with spans to relations to serve, and its arguments."""
+        """Returns the function from texts with spans to relations, and its input specs."""
         self.check_preprocessor()
-        return relations_of_texts(self), signature(self.preprocessor)
+        return relation_serving_function(self), signature(self.preprocessor)
 
     # === Answers ===
     def extract(
@@ -143,29 +143,30 @@ class SpanBertRelationExtractor(ClassifierTask):
         object_types=None,
         batch_size: int = 32,
     ) -> list[dict] | dict:
-        """The relations of subjects to objects.
+        """Predicts the relations of subjects to objects.
 
         Args:
-            texts: string, or list, tuple, array or tensor of N strings; or a list
-                of texts as lists of words; or examples, alone.
-            subjects: `(start, end)`, or N of them: the subject is
-                `text[start:end]`, in characters, or in words of a text in words.
-            objects: likewise. Both may overlap or be the same: each has its
-                symbols, and where mode `"ner_text"` lists the words of both, one
-                that is in both is the subject's alone.
-            subject_types: string, or N strings, such as `"PERSON"`, as of the
-                training data. Defaults to `None`, none: for mode `"text"`.
-            object_types: likewise.
-            batch_size: int, rows at once. Defaults to `32`.
+            texts: string, or list, tuple, array or tensor of N strings, or list of
+                texts as lists of words, or examples without the other arguments.
+            subjects: `(start, end)`, or N pairs. The subject is `text[start:end]`, in
+                characters, or in words if the text is in words.
+            objects: `(start, end)`, or N pairs, for the object. The spans may
+                overlap or be equal. Both have their symbols. Mode `"ner_text"`
+                lists the words of both spans, and a shared word only for the
+                subject.
+            subject_types: string, or N strings, such as `"PERSON"`, from the
+                training data. Defaults to `None`, for mode `"text"`.
+            object_types: string, or N strings, for the object. Defaults to `None`.
+            batch_size: int. Number of rows per batch. Defaults to `32`.
 
         Returns:
             For each text `{"relation", "score"}`, the likeliest relation and its
-            probability. One text gives one of them.
+            probability. A single text gives one dict.
 
         Raises:
-            ValueError: where the model has no preprocessor, an argument is of
-                another form or length, a span is not in its text, or a type is
-                missing or not known.
+            ValueError: if the model has no preprocessor, an argument has another
+                form or length, a span is not in its text, or a type is missing or
+                unknown.
 
         Example:
         ```python
@@ -180,11 +181,11 @@ class SpanBertRelationExtractor(ClassifierTask):
             return self.extract(*columns, batch_size=batch_size)[0]
         columns = subjects, objects, subject_types, object_types
         if is_examples(texts) and all(column is None for column in columns):
-            given = sentences(texts)
+            x = texts
         else:
-            given = sentences_of_texts(texts, *columns)
+            x = dict(zip(["text", *SPANS, *TYPES], [texts, *columns]))
         self.check_preprocessor()
-        logits = self.logits_of_rows(self.preprocessor.rows_of(given), batch_size)
+        logits = self.logits_of_rows(self.preprocessor.rows(x), batch_size)
         best = np.argmax(logits, axis=1).tolist()
         return [
             {"relation": self.relations[i], "score": row[i]}
@@ -195,20 +196,20 @@ class SpanBertRelationExtractor(ClassifierTask):
         """Scores the relations of examples.
 
         Args:
-            examples: list of dicts, as `keras_spanbert.data.tacred.read` gives
-                them, with relations.
-            batch_size: int, rows at once. Defaults to `32`.
+            examples: list of dicts from `keras_spanbert.data.tacred.read`, with
+                relations.
+            batch_size: int. Number of rows per batch. Defaults to `32`.
 
         Returns:
             Dict in percent: `precision`, `recall` and `f1`, TACRED's micro scores,
-            which leave out the model's first relation; where the relations are
-            SemEval-2010 Task 8's also what `keras_spanbert.metrics.semeval2010_task8`
-            gives, of which `macro_f1` is the official score. `total` is the number
-            of examples.
+            which leave out the model's first relation. For the relations of
+            SemEval-2010 Task 8 also the results of
+            `keras_spanbert.metrics.semeval2010_task8`, with the official score
+            `macro_f1`. `total` is the number of examples.
 
         Raises:
-            ValueError: where an example has no relation, or one that the model
-                does not know; see also `extract`.
+            ValueError: if an example has no relation, or one that the model
+                does not know. See also `extract`.
 
         Example:
         ```python
@@ -217,7 +218,7 @@ class SpanBertRelationExtractor(ClassifierTask):
         """
         if not is_examples(examples):
             raise ValueError(
-                "`examples` must be what `keras_spanbert.data.tacred.read` gives. Received: "
+                "`examples` must come from `keras_spanbert.data.tacred.read`. Received: "
                 f"{examples!r:.80}"
             )
         names = self.relations

@@ -1,30 +1,31 @@
-"""From sentences with a subject and an object to rows for `SpanBertRelationExtractor`."""
+"""Converts sentences with a subject and an object to rows for `SpanBertRelationExtractor`."""
 
 import logging
 
 import keras
 import numpy as np
 
-from keras_spanbert.models.preprocessor import SpanBertPreprocessor
-from keras_spanbert.models.token_lists import TokenLists, in_threads
+from keras_spanbert.layers.array_functions import is_symbolic, namespace
+from keras_spanbert.models.preprocessor import LabelledPreprocessor
+from keras_spanbert.models.tokens import in_chunks, tokenize_texts
+from keras_spanbert.tasks.relation_extraction.graph_sentences import words_in_graph
 from keras_spanbert.tasks.relation_extraction.rows import MODES, Markers, Words, relation_rows
-from keras_spanbert.tasks.relation_extraction.sentences import BRACKETS, sentences
+from keras_spanbert.tasks.relation_extraction.sentences import BRACKETS, check_columns, sentences
 
 TRUNCATIONS = ("window", "released")
-# The settings of a Hugging Face folder that have the arguments, under `task_specific_params`.
+# Key of the arguments under `task_specific_params` in the settings of a Hugging Face folder.
 SETTINGS = "relation_extraction"
 MARKERS = ("SUBJ_START", "SUBJ_END", "OBJ_START", "OBJ_END")
 _ROLES = ("SUBJ", "OBJ")
-_MOST_SYMBOLS = 101  # As many as the cased vocabulary of BERT has.
-_ROWS_AT_ONCE = 1024  # A bound on memory.
+_MAX_SYMBOLS = 101  # The number in BERT's cased vocabulary.
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertRelationExtractorPreprocessor(SpanBertPreprocessor):
-    """Makes rows of sentences with a subject and an object, as the released SpanBERT does.
+class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
+    """Makes rows from sentences with a subject and an object, as the released SpanBERT does.
 
-    A row is `[CLS] sentence [SEP]`, segment 0 throughout, where symbols stand
-    for the spans or about them:
+    A row is `[CLS] sentence [SEP]` with segment 0. Symbols replace the spans or
+    surround them:
 
     | mode | sentence | after it |
     | --- | --- | --- |
@@ -33,48 +34,78 @@ class SpanBertRelationExtractorPreprocessor(SpanBertPreprocessor):
     | `"text_ner"` | as `"text"` | type `[SEP]` type `[SEP]` |
     | `"ner_text"` | as `"ner"` | subject's words `[SEP]` object's `[SEP]` |
 
-    Symbols are tokens that the vocabulary has in store, `[unused1]`,
-    `[unused2]`, ...: of the four about spans, then of types in the order in
-    which `adapt` sees them. A vocabulary without such gives up its last tokens.
-    All modes but `"text"` take types.
+    Symbols are unused tokens of the vocabulary, `[unused1]`, `[unused2]`, ... The
+    first four surround spans. The others are for types, in the order in which
+    `adapt` sees them. If the vocabulary has no such tokens, its last tokens are
+    used. All modes except `"text"` need types.
 
-    Words such as `-LRB-` become the brackets they stand for. A word of an
-    example that spells a special token, such as `[MASK]`, becomes that token;
-    in a text it is text.
+    Words such as `-LRB-` become the brackets that they represent. A word of an
+    example that equals a special token, such as `[MASK]`, becomes that token. In a
+    text it does not.
 
-    A row that is too long is cut after `sequence_length` tokens, and has no
-    last `[SEP]` then. Where a part of a span, or what follows the sentence,
-    would be lost, `truncation="window"` keeps both spans, all between them if
-    there is room, and what is nearest to either; the middle between spans far
-    apart is left out, then that of long spans. `"released"` loses them, as does
-    `inputs` always.
+    A row that is too long is cut after `sequence_length` tokens and then has no last
+    `[SEP]`. If this would remove a part of a span, or of what follows the sentence,
+    `truncation="window"` keeps both spans, everything between them if there is
+    room, and the tokens nearest to either span. If the spans are far apart, the
+    middle between them is left out. If they are long, their own middle is left out
+    too. `"released"` and the method `inputs` cut such rows like any other.
 
     Args:
         tokenizer: `SpanBertTokenizer`.
         sequence_length: int. Length L of a row. Defaults to `128`.
         mode: string, see above. Defaults to `"ner"`.
-        symbols: dict of names, `"SUBJ_START"` or `"OBJ=CITY"` for two, to tokens
-            of the vocabulary, as `adapt` gives them. Defaults to `None`.
-        truncation: `"window"` or `"released"`, for `call` and hence the model's
+        symbols: dict from names, such as `"SUBJ_START"` or `"OBJ=CITY"`, to tokens
+            of the vocabulary. `adapt` adds to it. Defaults to `None`.
+        truncation: `"window"` or `"released"`, for `call` and therefore the model's
             `fit`, `extract` and export. Defaults to `"window"`.
+        label_names: list of C strings, the relations, for labels by name. A
+            `SpanBertRelationExtractor` sets it. Defaults to `None`: labels are
+            numbers.
         **kwargs: see `keras.layers.Layer`.
 
     Raises:
-        ValueError: where an argument is none of these.
+        ValueError: if an argument has another value.
 
-    Example:
+    Call arguments:
+        x: a dict of columns, as in examples from readers: `"token"`, N lists
+            of words; `"subj_start"`, `"subj_end"`, `"obj_start"` and `"obj_end"`,
+            integers `[N]`, the first and the last word of each span; and, unless
+            the mode is `"text"`, `"subj_type"` and `"obj_type"`, strings `[N]`. Or
+            a dict of `"text"`, strings `[N]`; `"subject"` and `"object"`, integers
+            `[N, 2]`, the first character of each span and the one after its last;
+            and `"subject_type"` and `"object_type"`. Or a list of labelled examples
+            from `keras_spanbert.data.tacred.read`.
+        y: labels `[N]`, names or numbers. Defaults to `None`, no labels.
+        sample_weight: numbers `[N]`. Defaults to `None`.
+
+    Returns:
+        `x`, `(x, y)` or `(x, y, sample_weight)`. `x` is a dict of `token_ids`,
+        `segment_ids` and `padding_mask`, int32 `[N, L]`; `y` is int32 and
+        `sample_weight` float32.
+
+    Examples:
     ```python
     examples = keras_spanbert.data.tacred.read("train.json")
     preprocessor = keras_spanbert.SpanBertRelationExtractorPreprocessor(tokenizer)
     preprocessor.adapt(examples)
     preprocessor.symbols["SUBJ=PERSON"]  # "[unused5]"
     inputs = preprocessor.inputs(examples)
+
+    # Batches of a `tf.data.Dataset`, on every backend. Words are ragged or padded with "".
+    x = {
+        "token": tf.ragged.constant([["Ann", "runs", "Acme"], ["Bob", "left"]]),
+        **{"subj_start": [0, 0], "subj_end": [0, 0], "obj_start": [2, 1], "obj_end": [2, 1]},
+        **{"subj_type": ["PERSON", "PERSON"], "obj_type": ["ORGANIZATION", "DATE"]},
+    }
+    dataset = tf.data.Dataset.from_tensor_slices((x, [1, 0])).batch(2).map(preprocessor)
     ```
 
     Reference:
         [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.2 and
-        appendix B; rows are those of the released script.
+        appendix B. Rows are the same as in the released script.
     """
+
+    label_key = "relation"
 
     def __init__(
         self,
@@ -83,9 +114,10 @@ class SpanBertRelationExtractorPreprocessor(SpanBertPreprocessor):
         mode: str = "ner",
         symbols: dict[str, str] | None = None,
         truncation: str = "window",
+        label_names: list[str] | None = None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(label_names, **kwargs)
         for name, value, known in [("mode", mode, MODES), ("truncation", truncation, TRUNCATIONS)]:
             if value not in known:
                 raise ValueError(
@@ -105,10 +137,9 @@ class SpanBertRelationExtractorPreprocessor(SpanBertPreprocessor):
         self.sequence_length = int(sequence_length)
         self.mode = mode
         self.truncation = truncation
-        # The vocabulary may not be there yet: Keras loads it after what stands in its files.
+        # The vocabulary may not be there yet, because Keras loads it after the config.
         self._given_symbols = symbols and dict(symbols)
         self._ids_of_symbols = None
-        self.built = True
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
@@ -119,25 +150,25 @@ class SpanBertRelationExtractorPreprocessor(SpanBertPreprocessor):
 
     @property
     def uses_types(self) -> bool:
-        """Whether rows of this mode show the types of subject and object."""
+        """Whether rows of this mode include the types of subject and object."""
         return self.mode != "text"
 
     @property
     def symbols(self) -> dict[str, str]:
-        """The token of each symbol, by its name."""
+        """Dict from names of symbols to their tokens."""
         vocabulary = self.tokenizer.get_vocabulary()
         return {name: vocabulary[i] for name, i in self.symbol_ids().items()}
 
     def symbol_ids(self) -> dict[str, int]:
-        """The token id of each symbol, by its name."""
+        """Dict from names of symbols to their token ids."""
         if self._ids_of_symbols is None:
             given = self._given_symbols
-            ids = {} if given is None else self._checked(given)
-            self._ids_of_symbols = ids if given else self._with_symbols(ids, MARKERS)
+            ids = {} if given is None else self._check_symbols(given)
+            self._ids_of_symbols = ids if given else self._replace_symbols(ids, MARKERS)
         return dict(self._ids_of_symbols)
 
     def types(self, role: str = "") -> dict[str, int]:
-        """The types that have symbols, and the token ids of these.
+        """Returns the types that have symbols, and the token ids of these.
 
         Args:
             role: `"SUBJ"` or `"OBJ"`. Defaults to `""`, both, by the symbols'
@@ -151,78 +182,74 @@ class SpanBertRelationExtractorPreprocessor(SpanBertPreprocessor):
         }
 
     def adapt(self, examples) -> None:
-        """Gives a symbol to each type of examples that has none, in order of first use.
+        """Gives a symbol to each new type in examples, in order of first use.
 
-        Each example asks for its subject's before its object's. The released
-        script sees the evaluation set before the training set.
+        In each example, the subject's type comes before the object's. The released
+        script reads the evaluation set before the training set.
 
         Args:
             examples: list of dicts, see `inputs`, or a dict of columns.
 
         Raises:
-            ValueError: where there are more types than the vocabulary has tokens
-                in store, or `examples` are something else.
+            ValueError: if there are more types than unused tokens in the
+                vocabulary, or `examples` have another form.
         """
         names = {}
         for sentence in sentences(examples):
             for role, kind in zip(_ROLES, sentence.types):
                 if kind is not None:
                     names[f"{role}={kind}"] = None
-        self._ids_of_symbols = self._with_symbols(self.symbol_ids(), names)
+        self._ids_of_symbols = self._replace_symbols(self.symbol_ids(), names)
 
     def inputs(self, examples) -> dict:
-        """Rows of examples, exactly those of the released script.
+        """Makes rows from examples, exactly as the released script does.
 
         Args:
-            examples: list of dicts, as `keras_spanbert.data.tacred.read` gives
-                them; or a dict of columns, see `SpanBertRelationExtractor`.
+            examples: list of dicts from `keras_spanbert.data.tacred.read`, or a dict
+                of columns, see `SpanBertRelationExtractor`.
 
         Returns:
             Dict of int32 arrays `[N, L]`: `token_ids`, `segment_ids`,
             `padding_mask`.
 
         Raises:
-            ValueError: where a span is not in its sentence, or the mode takes
-                types and one is missing or unknown.
+            ValueError: if a span is not in its sentence, or the mode needs types
+                and one is missing or unknown.
         """
-        return self._rows(sentences(examples), keeps_spans=False)
+        return self._rows(examples, keeps_spans=False)
 
-    def call(self, x):
-        """Rows of what `inputs` takes, by `truncation`."""
-        return self.rows_of(sentences(x))
+    def rows(self, x) -> dict:
+        return self._rows(x, keeps_spans=self.truncation == "window")
 
-    def rows_of(self, given: list) -> dict:
-        """Rows of `sentences`, by `truncation`."""
-        return self._rows(given, keeps_spans=self.truncation == "window")
-
-    def markers(self) -> Markers:
-        """The ids of the symbols that stand about spans."""
+    def _rows(self, x, keeps_spans):
         ids = self.symbol_ids()
-        return Markers(*(ids[name] for name in MARKERS))
-
-    def _rows(self, given, keeps_spans):
-        names = ["token_ids", "segment_ids", "padding_mask"]
-        inputs = {n: np.empty((len(given), self.sequence_length), np.int32) for n in names}
+        markers = Markers(*(ids[name] for name in MARKERS))
+        arguments = (self.mode, markers, self.tokenizer, self.sequence_length, keeps_spans)
+        if is_symbolic(x):
+            check_columns(x)
+            return relation_rows(namespace(x), words_in_graph(self, x), *arguments)[0]
+        given = sentences(x)
         types = self._types(given)
         unique = {}
         for sentence in given:
             for word in sentence.words:
                 unique.setdefault((word, sentence.is_text), len(unique))
         pieces = self._pieces(list(unique))
-        markers = self.markers()
 
-        def lay_out(begin):
-            rows = slice(begin, begin + _ROWS_AT_ONCE)
+        is_cut = np.empty(len(given), bool)
+
+        def lay_out(rows):
             words = _words(given[rows], types[rows], unique, *pieces)
-            arguments = (self.mode, markers, self.tokenizer, self.sequence_length, keeps_spans)
-            for name, array in relation_rows(np, words, *arguments).items():
-                inputs[name][rows] = array
+            arrays, sizes = relation_rows(np, words, *arguments)
+            is_cut[rows] = sizes > self.sequence_length
+            return arrays
 
-        in_threads(lay_out, range(0, len(given), _ROWS_AT_ONCE))
-        return inputs
+        arrays = in_chunks(np, given, lay_out)
+        self.log_cut(is_cut)
+        return arrays
 
     def _types(self, given):
-        """Ids `[N, 2]` of the symbols for types."""
+        """Returns ids `[N, 2]` of the symbols for types."""
         types = np.zeros((len(given), 2), np.int64)
         ids = self.symbol_ids()
         for row, sentence in enumerate(given if self.uses_types else []):
@@ -237,70 +264,68 @@ class SpanBertRelationExtractorPreprocessor(SpanBertPreprocessor):
         what = "subject" if role == "SUBJ" else "object"
         if kind is None:
             raise ValueError(
-                f"{place}: mode={self.mode!r} takes a type of the {what}, such as PERSON; "
-                'mode="text" takes none. Received: no type'
+                f"{place}: mode={self.mode!r} needs a type of the {what}, such as PERSON. "
+                'mode="text" needs none. Received: no type'
             )
         known = self.types(role)
         raise ValueError(
-            f"{place}: the type of the {what} must be one that the model has a symbol for, as "
-            f"`adapt` gives them: {', '.join(known) or 'none yet'}. Received: {kind!r}"
+            f"{place}: the type of the {what} must be one for which the model has a symbol (see "
+            f"`adapt`): {', '.join(known) or 'none yet'}. Received: {kind!r}"
         )
 
     def _pieces(self, words):
-        """`(ids, starts, sizes)` of the pieces of words, pairs of string and whether of a text."""
+        """Returns `(ids, starts, sizes)` of the pieces of words. A word is `(string, is_text)`."""
+        special = self.special_tokens()
+        own = {
+            i: special[w] for i, (w, is_text) in enumerate(words) if w in special and not is_text
+        }
         texts = [BRACKETS.get(word.lower(), word) for word, _ in words]
-        lists = TokenLists(self.tokenizer, texts)
-        ids, starts, sizes = [lists.ids], lists.starts.astype(np.int64), lists.sizes.copy()
-        special = {token: self.tokenizer.token_to_id(token) for token in self._special_tokens()}
-        size = len(lists.ids)
-        for i, (word, is_text) in enumerate(words):
-            if not is_text and "[" in word and any(part in special for part in word.split()):
-                parts = [
-                    [special[part]] if part in special else self.tokenizer.tokenize(part)
-                    for part in word.split()
-                ]
-                own = np.concatenate(parts).astype(np.int32)
-                starts[i], sizes[i] = size, len(own)
-                size += len(own)
-                ids.append(own)
-        return np.concatenate(ids).astype(np.int64), starts, sizes
+        tokens = tokenize_texts(
+            self.tokenizer, ["" if i in own else t for i, t in enumerate(texts)]
+        )
+        starts, sizes = tokens.starts.astype(np.int64), tokens.sizes.copy()
+        starts[list(own)] = len(tokens.ids) + np.arange(len(own))
+        sizes[list(own)] = 1
+        return np.array([*tokens.ids, *own.values()], np.int64), starts, sizes
 
-    def _special_tokens(self):
-        names = ["unk", "sep", "pad", "cls", "mask"]
-        known = {name: getattr(self.tokenizer, f"{name}_token", None) for name in names}
-        return [token for token in {**known, "unk": self.tokenizer.oov_token}.values() if token]
+    def special_tokens(self) -> dict[str, int]:
+        """Returns the special tokens that words of examples may equal, and their ids."""
+        names = ["sep", "pad", "cls", "mask"]
+        tokens = [getattr(self.tokenizer, f"{name}_token", None) for name in names]
+        tokens = [self.tokenizer.oov_token, *tokens]
+        return {token: self.tokenizer.token_to_id(token) for token in tokens if token}
 
     # === Symbols ===
-    def _with_symbols(self, ids, names):
-        """`ids` and those of the names that are not among them."""
+    def _replace_symbols(self, ids, names):
+        """Returns `ids` with new ids for the names that are missing."""
         missing = [name for name in names if name not in ids]
         used = {*ids.values()}
         free = [i for i in self._store() if i not in used] if missing else []
         if len(missing) > len(free):
             raise ValueError(
-                "The vocabulary must have a token in store for each symbol, [unused1], [unused2], "
-                f"... Received: {len(ids) + len(missing)} symbols, for which it has "
-                f"{len(ids) + len(free)} tokens; the first without is {missing[len(free)]}"
+                "The vocabulary must have an unused token for each symbol, [unused1], [unused2], "
+                f"... Received: {len(ids) + len(missing)} symbols and "
+                f"{len(ids) + len(free)} tokens. The first without a token is {missing[len(free)]}"
             )
         return {**ids, **dict(zip(missing, free))}
 
     def _store(self):
-        """The ids of the tokens that may become symbols, in order."""
+        """Returns the ids of the tokens that can become symbols, in order."""
         ids = {token: i for i, token in enumerate(self.tokenizer.get_vocabulary())}
         store = []
         while f"[unused{len(store) + 1}]" in ids:
             store.append(ids[f"[unused{len(store) + 1}]"])
-        if not store:  # Of vocabularies that are trained here: the last tokens are the rarest.
-            if self._ids_of_symbols is None:  # Once.
+        if not store:  # In vocabularies trained by this library, the last tokens are the rarest.
+            if self._ids_of_symbols is None:  # Warns once.
                 logging.getLogger("keras_spanbert").warning(
                     "The vocabulary has no [unused1], [unused2], ...: its last tokens, the rarest, "
                     "become the symbols for subject and object"
                 )
-            store = list(range(len(ids) - 1, max(len(ids) // 2, len(ids) - _MOST_SYMBOLS) - 1, -1))
+            store = list(range(len(ids) - 1, max(len(ids) // 2, len(ids) - _MAX_SYMBOLS) - 1, -1))
         return store
 
-    def _checked(self, symbols):
-        """The ids of symbols that were given."""
+    def _check_symbols(self, symbols):
+        """Returns the ids of given symbols, after checks."""
         ids = {token: i for i, token in enumerate(self.tokenizer.get_vocabulary())}
         missing = [name for name in MARKERS if name not in symbols]
         if missing or any(token not in ids for token in symbols.values()):
@@ -310,7 +335,7 @@ class SpanBertRelationExtractorPreprocessor(SpanBertPreprocessor):
             )
         if len(set(symbols.values())) < len(symbols):
             raise ValueError(
-                "`symbols` must have a token of its own for each. Received: "
+                "`symbols` must have a different token for each name. Received: "
                 f"symbols={symbols!r:.200}"
             )
         return {name: ids[token] for name, token in symbols.items()}
@@ -329,14 +354,14 @@ class SpanBertRelationExtractorPreprocessor(SpanBertPreprocessor):
 
 
 def _words(given, types, unique, ids, starts, sizes):
-    """`Words` of some sentences, from the pieces of each word."""
+    """Returns `Words` of some sentences, from the pieces of each word."""
     word_of = np.array([unique[w, s.is_text] for s in given for w in s.words], np.int64)
     per_row = np.array([len(sentence.words) for sentence in given], np.int64)
     row = np.repeat(np.arange(len(given)), per_row)
     word = np.arange(len(word_of)) - np.repeat(np.cumsum(per_row) - per_row, per_row)
     counts = sizes[word_of].astype(np.int64)
     first = np.repeat(starts[word_of] - (np.cumsum(counts) - counts), counts)
-    spans = np.array([sentence.spans for sentence in given], np.int64)
+    spans = np.array([sentence.spans for sentence in given], np.int64).reshape(-1, 4)
     return Words(
         ids[first + np.arange(counts.sum())],
         np.repeat(word, counts),

@@ -1,12 +1,12 @@
-"""Sentences with a subject and an object as rows of tokens, in the released feature modes.
+"""Lays out sentences with a subject and an object as rows, in the released feature modes.
 
-Everything that may stand in a row is an item with a place to sort by: pieces of words, symbols
-about or instead of the spans, special tokens. Long rows keep the items that are nearest to a span.
+The parts of a row are called items: pieces of words, symbols around or instead of the spans, and
+special tokens. Each has a sort position. Long rows keep the items that are nearest to a span.
 
-The body keeps to the part of the NumPy API that `numpy` and `tensorflow.experimental.numpy`
-share, so that preprocessors and a SavedModel make the same rows.
+Uses only the part of the NumPy API that `numpy` and `tensorflow.experimental.numpy` share, so that
+preprocessors and a SavedModel make the same rows.
 
-Legend: N = rows, P = pieces of all words, I = items of all rows, L = tokens a row. Integers are
+Legend: N = rows, P = pieces of all words, I = items of all rows, L = tokens per row. Integers are
 int64 until the end.
 """
 
@@ -14,7 +14,7 @@ import collections
 
 import numpy as np
 
-from keras_spanbert.models.pairs import take
+from keras_spanbert.layers.array_functions import range_like, select, take
 
 MODES = ("ner", "text", "text_ner", "ner_text")
 # The pieces of words, one after another, by row and word.
@@ -28,7 +28,7 @@ Words = collections.namedtuple(
         "types",  # [N, 2], ids of the symbols for the types of subject and object
     ],
 )
-# The ids of the symbols that stand about spans.
+# The ids of the symbols around spans.
 Markers = collections.namedtuple(
     "Markers", ["subject_start", "subject_end", "object_start", "object_end"]
 )
@@ -37,8 +37,8 @@ Markers = collections.namedtuple(
 _PIECE, _CLS, _SUBJECT, _OBJECT, _SUBJECT_END, _OBJECT_END = range(6)
 _SEP, _ABOUT_SUBJECT, _SEP_2, _ABOUT_OBJECT, _SEP_3 = range(6, 11)
 _FIXED = (_CLS, _SUBJECT, _OBJECT, _SUBJECT_END, _OBJECT_END, _SEP, _SEP_2, _SEP_3)
-# Where an item stands among those of its word: symbols that open, pieces, symbols that close.
-# What follows the text stands at a word after the last one.
+# Position of an item among those of its word: opening symbols, pieces, closing symbols. Items after
+# the text have the position of a word after the last one.
 _SLOTS = {
     _CLS: 0,
     _SUBJECT: 0,
@@ -53,17 +53,17 @@ _SLOTS = {
     _SEP_3: 4,
 }
 _NUM_SLOTS = 5
-_FAR = 1 << 40  # Beyond any number of items.
+_FAR = 1 << 40  # Larger than any number of items.
 
 # Items in the order of the rows: `kind`, `ids`, `row`, `place` in the row, each [I], and `starts`
-# `[N]`, where rows begin.
-_Items = collections.namedtuple("_Items", ["kind", "ids", "row", "place", "starts"])
+# and `sizes` `[N]` of the rows.
+_Items = collections.namedtuple("_Items", ["kind", "ids", "row", "place", "starts", "sizes"])
 
 
 def relation_rows(
     xp, words: Words, mode: str, markers: Markers, tokenizer, length: int, keeps_spans: bool
-) -> dict:
-    """Rows of sentences.
+) -> tuple:
+    """Makes rows from sentences.
 
     Args:
         xp: `numpy` or `tensorflow.experimental.numpy`.
@@ -76,14 +76,15 @@ def relation_rows(
             what follows the text, leaves out other tokens instead.
 
     Returns:
-        Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`.
+        Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, and
+        the number of tokens of each row before it is cut, `[N]`.
 
     Reference:
-        The released SpanBERT's `run_tacred.py`, by its behaviour.
+        Behaves like the released SpanBERT's `run_tacred.py`.
     """
-    items = _sorted(xp, *_all_items(xp, words, mode, markers, tokenizer))
-    rank = _rank(xp, items, mode, length) if keeps_spans else items.place
-    # The `length` items of each row with the lowest ranks, of equal ones the first.
+    items = _sort_items(xp, *_all_items(xp, words, mode, markers, tokenizer))
+    rank = _rank_items(xp, items, mode, length) if keeps_spans else items.place
+    # Keeps the `length` items of each row with the lowest ranks. Ties are kept in order.
     order = xp.argsort(items.row * (2 * _FAR) + rank, kind="stable")
     is_kept = xp.argsort(order, kind="stable") - take(xp, items.starts, items.row) < length
     count = xp.cumsum(xp.asarray(is_kept, dtype=np.int64))
@@ -92,30 +93,33 @@ def relation_rows(
 
     place = xp.arange(length, dtype=np.int64)[None, :]
     is_token = place < (ends - starts)[:, None]
-    kept = _select(xp, items.ids, is_kept)
+    kept = select(xp, items.ids, is_kept)
     index = xp.where(is_token, starts[:, None] + place, np.int64(0))
     ids = xp.where(is_token, take(xp, kept, index), np.int64(tokenizer.pad_token_id))
     ids, mask = (xp.asarray(x, dtype=np.int32) for x in (ids, is_token))
-    return {"token_ids": ids, "segment_ids": xp.zeros_like(ids), "padding_mask": mask}
+    rows = {"token_ids": ids, "segment_ids": xp.zeros_like(ids), "padding_mask": mask}
+    return rows, items.sizes
 
 
 def _all_items(xp, words, mode, markers, tokenizer):
-    """Row, word, kind and id of each item, `[I]`, in no order."""
+    """Returns row, word, kind and id of each item, `[I]`, unsorted."""
     first, last = words.spans[:, 0::2], words.spans[:, 1::2]  # [N, 2]
-    row = _range_like(xp, first[:, 0])
+    row = range_like(xp, first[:, 0], np.int64)
     inside = [
         (words.word >= take(xp, first[:, i], words.row))
         & (words.word <= take(xp, last[:, i], words.row))
         for i in range(2)
     ]
-    end = xp.max(xp.concatenate([words.word, xp.reshape(last, [-1])], axis=0)) + 1
+    # The maximum is also defined without rows.
+    nowhere = np.zeros(1, np.int64)
+    end = xp.max(xp.concatenate([nowhere, words.word, xp.reshape(last, [-1])], axis=0)) + 1
     items = []
 
     def add(kind, word, ids):
         items.append((row, xp.zeros_like(row) + word, kind, xp.zeros_like(row) + ids))
 
     def add_pieces(kind, mask, word=None):
-        place, ids, of = (_select(xp, x, mask) for x in (words.word, words.ids, words.row))
+        place, ids, of = (select(xp, x, mask) for x in (words.word, words.ids, words.row))
         items.append((of, place if word is None else xp.zeros_like(place) + word, kind, ids))
 
     add(_CLS, np.int64(-1), np.int64(tokenizer.cls_token_id))
@@ -152,39 +156,41 @@ def _all_items(xp, words, mode, markers, tokenizer):
     return [xp.concatenate(parts, axis=0) for parts in (key, kinds, ids, rows)]
 
 
-def _sorted(xp, key, kind, ids, row):
+def _sort_items(xp, key, kind, ids, row):
     order = xp.argsort(key, kind="stable")
     kind, ids, row = (take(xp, x, order) for x in (kind, ids, row))
-    starts = _places(xp, kind, _CLS)
-    return _Items(kind, ids, row, _range_like(xp, kind) - take(xp, starts, row), starts)
+    starts = _item_indices(xp, kind, _CLS)
+    sizes = xp.concatenate([starts[1:], _size(xp, row)], axis=0) - starts
+    return _Items(
+        kind, ids, row, range_like(xp, kind, np.int64) - take(xp, starts, row), starts, sizes
+    )
 
 
-def _rank(xp, items, mode, length):
-    """What to keep of long rows first: a number for each item, `[I]`."""
+def _rank_items(xp, items, mode, length):
+    """Returns the rank of each item, `[I]`. Long rows keep the lowest ranks."""
     place = items.place
 
-    def where(kind):
-        """The place `[N]` of the item of that kind, which each row has once."""
-        return _places(xp, items.kind, kind) - items.starts
+    def item_position(kind):
+        """Returns the place `[N]` of the item of a kind that each row has once."""
+        return _item_indices(xp, items.kind, kind) - items.starts
 
-    def of_row(x):
+    def from_row(x):
         return take(xp, x, items.row)
 
     def depth(first, last):
-        """How far inside a part of the row, from its nearer end; negative outside."""
-        return xp.minimum(place - of_row(first), of_row(last) - place)
+        """Returns the distance from the nearer end of a part of the row, negative outside."""
+        return xp.minimum(place - from_row(first), from_row(last) - place)
 
     is_ner = mode.startswith("ner")
-    first = [where(kind) for kind in (_SUBJECT, _OBJECT)]
-    last = first if is_ner else [where(kind) for kind in (_SUBJECT_END, _OBJECT_END)]
+    first = [item_position(kind) for kind in (_SUBJECT, _OBJECT)]
+    last = first if is_ner else [item_position(kind) for kind in (_SUBJECT_END, _OBJECT_END)]
     in_subject, in_object = (depth(*ends) for ends in zip(first, last))
     low, high = xp.minimum(*first), xp.maximum(*last)
-    size = xp.concatenate([items.starts[1:], _size(xp, items.row)], axis=0) - items.starts
-    text_end = where(_SEP)
+    text_end = item_position(_SEP)
 
     # === Of the text: spans, what is between them if there is room for it all, what is near ===
-    has_room = (high - low + 1) + (size - text_end + 1) <= length
-    is_between = of_row(has_room) & (depth(low, high) >= 0)
+    has_room = (high - low + 1) + (items.sizes - text_end + 1) <= length
+    is_between = from_row(has_room) & (depth(low, high) >= 0)
     distance = xp.where(is_between, np.int64(0), -xp.maximum(in_subject, in_object))
     rank = _FAR // 2 + distance
     in_span = xp.where(in_subject < 0, in_object, in_subject)
@@ -194,38 +200,25 @@ def _rank(xp, items, mode, length):
     # === What follows it ===
     is_cut = high >= length
     if _has_more(mode):
-        ends = [text_end, where(_SEP_2), where(_SEP_3)]
+        ends = [text_end, item_position(_SEP_2), item_position(_SEP_3)]
         for kind, *between in [(_ABOUT_SUBJECT, *ends[:2]), (_ABOUT_OBJECT, *ends[1:])]:
             rank = xp.where(items.kind == kind, depth(*between), rank)
-        is_cut = size > length
+        is_cut = items.sizes > length
     for kind in _FIXED:
         rank = xp.where(items.kind == kind, np.int64(-1), rank)
-    return xp.where(of_row(is_cut), rank, place)
+    return xp.where(from_row(is_cut), rank, place)
 
 
 def _has_more(mode):
-    """Whether something follows the text."""
+    """Returns whether something follows the text."""
     return "_" in mode
 
 
-def _places(xp, kind, wanted):
-    """Where the items of a kind are, `[N]`."""
+def _item_indices(xp, kind, wanted):
+    """Returns the indices of the items of a kind, `[N]`."""
     return xp.asarray(xp.nonzero(kind == wanted)[0], dtype=np.int64)
-
-
-def _range_like(xp, x):
-    return xp.cumsum(xp.ones_like(x), dtype=np.int64) - 1
 
 
 def _size(xp, x):
     """`[len(x)]`."""
     return xp.sum(xp.ones_like(x), dtype=np.int64)[None]
-
-
-def _select(xp, x, mask):
-    """`x[mask]`."""
-    if xp is np:
-        return x[mask]
-    import tensorflow as tf
-
-    return tf.boolean_mask(x, mask)

@@ -1,4 +1,4 @@
-"""What `SpanBertRelationExtractor` takes, as words with spans: examples, columns of texts."""
+"""Converts the inputs of `SpanBertRelationExtractor`, examples or columns, to sentences."""
 
 import collections
 import numbers
@@ -6,62 +6,93 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_spanbert.data.relation_examples import example_of_text, relation_example
-from keras_spanbert.models.strings import as_strings
+from keras_spanbert.data.tacred import example_of_text, relation_example
+from keras_spanbert.models.strings import as_strings, decode
 
-# How the Penn Treebank writes brackets.
+# Brackets in the Penn Treebank.
 BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
-COLUMNS = ("text", "subject", "object")
-TYPE_COLUMNS = ("subject_type", "object_type")
+# Columns of texts, and columns of examples from readers.
+SPANS = ("subject", "object")
+TYPES = ("subject_type", "object_type")
+EXAMPLE_SPANS = ("subj_start", "subj_end", "obj_start", "obj_end")
+EXAMPLE_TYPES = ("subj_type", "obj_type")
 # A sentence: `words`, strings; `spans`, first and last word of the subject, then of the object;
-# `types`, strings or `None`; `is_text`, whether it was a text, whose words are never special
-# tokens; `place`, for messages.
+# `types`, strings or `None`; `is_text`, whether the user passed a text, whose words are never
+# special tokens; `place`, for messages.
 Sentence = collections.namedtuple("Sentence", ["words", "spans", "types", "is_text", "place"])
 
 
 def sentences(x) -> list[Sentence]:
-    """The sentences of examples as readers give them, or of a dict of columns.
+    """Returns the sentences of examples from readers, or of a dict of columns.
 
     Raises:
-        ValueError: where `x` is neither, or a span is not in its sentence.
+        ValueError: if `x` is neither, or a span is not in its sentence.
     """
     if isinstance(x, dict):
-        if not set(COLUMNS) <= set(x) or set(x) - {*COLUMNS, *TYPE_COLUMNS}:
+        check_columns(x)
+        if "text" in x:
+            return sentences_from_texts(*(x.get(name) for name in ["text", *SPANS, *TYPES]))
+        columns = {name: _as_python(x[name]) for name in x if x[name] is not None}
+        sizes = {n: len(c) if isinstance(c, list) else None for n, c in columns.items()}
+        if None in sizes.values() or len(set(sizes.values())) > 1:
+            found = (f"{n}: {'one value' if size is None else size}" for n, size in sizes.items())
             raise ValueError(
-                f"`x` must be a dict of {', '.join(COLUMNS)} and, where they are known, "
-                f"{', '.join(TYPE_COLUMNS)}, or a list of examples. Received: keys "
-                f"{', '.join(map(str, x))}"
+                "The columns of `x` must be lists or arrays with as many values as there are "
+                f"examples. Give a single example as a list, [x]. Received: {', '.join(found)}"
             )
-        return sentences_of_texts(*(x.get(name) for name in [*COLUMNS, *TYPE_COLUMNS]))
+        x = [dict(zip(columns, values)) for values in zip(*columns.values(), strict=True)]
     if not isinstance(x, (list, tuple)):
         raise ValueError(
-            "Examples must be a list of dicts, as `keras_spanbert.data.tacred.read` gives them. "
+            "Examples must be a list of dicts from `keras_spanbert.data.tacred.read`. "
             f"Received: {x!r:.80}, of type {type(x).__name__}"
         )
-    return [_of_example(example, i) for i, example in enumerate(x)]
+    return [_sentence_from_example(example, i) for i, example in enumerate(x)]
 
 
-def _of_example(example, number):
+def check_columns(x: dict) -> None:
+    """Raises a `ValueError` if a dict does not have the columns of texts or of examples."""
+    names = set(x)
+    of_texts = {"text", *SPANS} <= names <= {"text", *SPANS, *TYPES}
+    if not of_texts and not {"token", *EXAMPLE_SPANS} <= names:
+        raise ValueError(
+            f"`x` must be a dict of text, {', '.join(SPANS)} and, where they are known, "
+            f"{', '.join(TYPES)}; or of token, {', '.join(EXAMPLE_SPANS)} and, where they are "
+            f"known, {', '.join(EXAMPLE_TYPES)}; or a list of examples. Received: keys "
+            f"{', '.join(map(str, x))}"
+        )
+
+
+def _as_python(column):
+    """Converts a column of strings, numbers or lists of strings, in any container, to a list."""
+    if hasattr(column, "to_list"):  # Ragged.
+        column = column.to_list()
+    column = np.asarray(column).tolist() if hasattr(column, "__array__") else column
+    if isinstance(column, (list, tuple)):
+        return [_as_python(value) for value in column]
+    return decode(column) if isinstance(column, bytes) else column
+
+
+def _sentence_from_example(example, number):
     if not isinstance(example, dict):
         raise ValueError(
-            "Examples must be dicts, as `keras_spanbert.data.tacred.read` gives them. Received: "
+            "Examples must be dicts from `keras_spanbert.data.tacred.read`. Received: "
             f"{example!r:.80} at {number}"
         )
     example = {"id": str(number), **example}
     place = f"example {number} (id {example['id']!r})"
     example = relation_example(example, place, needs_labels=False)
-    spans = [example[name] for name in ("subj_start", "subj_end", "obj_start", "obj_end")]
-    types = example["subj_type"], example["obj_type"]
+    spans = [example[name] for name in EXAMPLE_SPANS]
+    types = [example[name] for name in EXAMPLE_TYPES]
     return Sentence(example["token"], spans, types, False, place)
 
 
-def sentences_of_texts(
+def sentences_from_texts(
     texts, subjects, objects, subject_types=None, object_types=None
 ) -> list[Sentence]:
-    """The sentences of texts with spans: see `SpanBertRelationExtractor.extract`.
+    """Returns the sentences of texts with spans: see `SpanBertRelationExtractor.extract`.
 
     Raises:
-        ValueError: where an argument is of another form or length, or a span is
+        ValueError: if an argument has another form or length, or a span is
             not in its text.
     """
     if _are_words(texts):
@@ -77,16 +108,19 @@ def sentences_of_texts(
     for name, column in columns.items():
         if len(column) != len(texts):
             raise ValueError(
-                f"`texts` and `{name}` must be as many. Received: {len(texts)}, {len(column)}"
+                f"`texts` and `{name}` must have the same length. Received: {len(texts)}, "
+                f"{len(column)}"
             )
-    return [_of_text(i, *values) for i, values in enumerate(zip(texts, *columns.values()))]
+    return [
+        _sentence_from_text(i, *values) for i, values in enumerate(zip(texts, *columns.values()))
+    ]
 
 
-def _of_text(number, text, subject, object, *types):
+def _sentence_from_text(number, text, subject, object, *types):
     place = f"text {number}"
     if isinstance(text, str):
         example = example_of_text(str(number), text, subject, object, place)
-        spans = [example[name] for name in ("subj_start", "subj_end", "obj_start", "obj_end")]
+        spans = [example[name] for name in EXAMPLE_SPANS]
         return Sentence(example["token"], spans, types, True, place)
     for (start, end), kind in [(subject, "subject"), (object, "object")]:
         if not 0 <= start < end <= len(text):
@@ -125,7 +159,7 @@ def _as_spans(**argument):
 
 
 def _as_types(types, name, count):
-    """A type or `None` for each text; an empty one is none."""
+    """Returns a type or `None` for each text. An empty type becomes `None`."""
     if types is None:
         return [None] * count
     if isinstance(types, (list, tuple)):

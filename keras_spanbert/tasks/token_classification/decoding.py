@@ -1,12 +1,12 @@
-"""From probabilities of words' labels to valid sequences, and to entities.
+"""Decodes probabilities of words' labels to valid sequences and entities.
 
-A label `I-X` or `E-X` continues an entity of type X: it may stand behind `B-X` or
-`I-X` alone, where there is a `B-X` to begin one. Of the sequences that obey, the
-one of the highest product of probabilities is found (Viterbi's algorithm). Sets of
-labels of no entities, as of parts of speech, have no such rule.
+A label `I-X` or `E-X` continues an entity of type X. If there is a label `B-X`, it
+must follow `B-X` or `I-X`. Among the sequences that obey this rule, Viterbi's algorithm
+finds the one with the highest product of probabilities. Labels that do not mark
+entities, such as parts of speech, have no such rule.
 
-The body keeps to the part of the NumPy API that `numpy` and
-`tensorflow.experimental.numpy` share, so that `tag` and a SavedModel decode alike.
+Uses only the part of the NumPy API that `numpy` and `tensorflow.experimental.numpy`
+share, so that `tag` and a SavedModel decode in the same way.
 
 Legend: N = texts, S = words of all texts, C = labels with `"O"`, E = entities.
 """
@@ -15,23 +15,23 @@ import collections
 
 import numpy as np
 
-from keras_spanbert.models.pairs import take
+from keras_spanbert.layers.array_functions import range_like, take
 
-# A bound keeps sums exact; a piece may then be longer than it need be, no more.
-_LEAST_GAIN = -1e3
+# Limits values so that sums stay exact. At worst, a piece becomes longer than necessary.
+_MIN_GAIN = -1e3
 _ROUNDING = 1e-6
 
 Scheme = collections.namedtuple(
     "Scheme",
     [
-        "names",  # of labels, with "O" at the end where it is none of them
+        "names",  # of labels, with "O" added at the end if it is not one of them
         "outside",  # int, the number of "O"
         "kinds",  # names of types of entities
         "kind",  # int32 [C], the type of each label, -1 for "O"
         "goes_on",  # bool [C, C], whether the second continues the first's entity
-        "is_bound",  # bool [C], whether it may stand there alone where it continues
-        "before",  # int32 [C, P], of those that are bound, the labels that they continue
-        "penalty",  # float64 [C, P], minus infinity where these are fewer
+        "is_bound",  # bool [C], whether it must follow a label that it continues
+        "before",  # int32 [C, P], the labels that a bound label can follow
+        "penalty",  # float64 [C, P], minus infinity for unused columns of `before`
     ],
 )
 Entities = collections.namedtuple(
@@ -47,15 +47,15 @@ Entities = collections.namedtuple(
 
 
 def is_of_entities(labels) -> bool:
-    """Whether labels are of entities: `"O"`, and `B-`, `I-`, `E-` or `S-` and a type."""
+    """Returns whether labels mark entities: `"O"`, and `B-`, `I-`, `E-` or `S-` and a type."""
     others = [label for label in labels if label != "O"]
     return bool(others) and all(len(x) > 2 and x[0] in "BIES" and x[1] == "-" for x in others)
 
 
 def scheme(labels: list[str]) -> Scheme:
-    """What the names of labels say of them."""
+    """Returns the rules that the names of labels imply."""
     names = labels if "O" in labels else [*labels, "O"]
-    # Of no entities, each label is a type of its own.
+    # If labels do not mark entities, each label is its own type.
     parts = [("", name) for name in names]
     if is_of_entities(labels):
         parts = [(name[:1], name[2:]) for name in names]
@@ -64,7 +64,7 @@ def scheme(labels: list[str]) -> Scheme:
     kind, prefix = np.array(kind, np.int32), np.array([part[0] for part in parts])
     is_inside = np.isin(prefix, ["I", "E"])
     goes_on = np.isin(prefix, ["B", "I"])[:, None] & is_inside & (kind[:, None] == kind)
-    # Of a type that no label begins, those inside do.
+    # Labels inside an entity are free if no label begins their type.
     is_bound = is_inside & np.isin(kind, kind[prefix == "B"])
     before = [np.flatnonzero(goes_on[:, i]) for i in range(len(names))]
     width = max(1, max(map(len, before)))
@@ -81,7 +81,7 @@ def scheme(labels: list[str]) -> Scheme:
 
 
 def log_probabilities(xp, logits, rules: Scheme):
-    """Logarithms of probabilities, float64 `[S, C]`, of logits of the labels."""
+    """Returns log-probabilities float64 `[S, C]` from logits of the labels."""
     logits = xp.asarray(logits, dtype=np.float64)
     logits -= xp.max(logits, axis=1, keepdims=True)
     logits -= xp.log(xp.sum(xp.exp(logits), axis=1, keepdims=True))
@@ -91,37 +91,37 @@ def log_probabilities(xp, logits, rules: Scheme):
 
 
 def best_labels(xp, scores, num_words, rules: Scheme):
-    """The best valid labels of each text's words, int `[S]`.
+    """Returns the best valid labels of each text's words, int `[S]`.
 
     Args:
         xp: `numpy` or `tensorflow.experimental.numpy`.
-        scores: float64 `[S, C]`, logarithms of probabilities.
-        num_words: int `[N]`, words of each text.
+        scores: float64 `[S, C]`, log-probabilities.
+        num_words: int `[N]`, number of words of each text.
         rules: `Scheme`.
     """
     is_bound = rules.is_bound
     if not is_bound.any():
         return xp.argmax(scores, axis=1)
-    # === Pieces: of no word within one can be said that no bound label will be best there ===
-    # A path that changes bound labels from a word on, up to where they end, for the best others
-    # is valid too: it is better where these words' `gain` is negative in sum, however many.
+    # === Pieces: within one, any word may get a bound label ===
+    # Replacing the bound labels of consecutive words up to their end with the best others keeps a
+    # path valid. It improves the path if the sum of these words' `gain` is negative.
     unbound = xp.where(is_bound, -np.inf, scores)
     gain = xp.max(xp.where(is_bound, scores, -np.inf), axis=1) - xp.max(unbound, axis=1)
     is_first = _is_first(xp, num_words)
-    gain = xp.where(is_first, _LEAST_GAIN, xp.maximum(gain, _LEAST_GAIN))
+    gain = xp.where(is_first, _MIN_GAIN, xp.maximum(gain, _MIN_GAIN))
     total = xp.cumsum(gain)
-    most = _maxima_from(xp, total) - (total - gain)
+    most = _suffix_maxima(xp, total) - (total - gain)
     begins = is_first | (most < -_ROUNDING)
-    place = _places(xp, begins)
+    position = _positions_in_piece(xp, begins)
     ends = xp.concatenate([begins, [True]], axis=0)[1:]
-    left = _places(xp, ends[::-1])[::-1]
-    longest = xp.max(xp.concatenate([place, [0]], axis=0))
+    left = _positions_in_piece(xp, ends[::-1])[::-1]
+    longest = xp.max(xp.concatenate([position, [0]], axis=0))
 
     # === Viterbi's algorithm: a word of each piece at a time ===
     size = len(rules.names)
 
     def forward(number, state, pointers):
-        rows = xp.nonzero(place == number)[0]
+        rows = xp.nonzero(position == number)[0]
         state_there, pointers_there = _step(
             xp, take(xp, state, rows - 1), take(xp, scores, rows), rules
         )
@@ -141,18 +141,18 @@ def best_labels(xp, scores, num_words, rules: Scheme):
 
 
 def entities(xp, scores, labels, num_words, rules: Scheme) -> Entities:
-    """The entities of words, in order of the texts.
+    """Returns the entities of words, in order of the texts.
 
     Args:
         xp, scores, num_words, rules: see `best_labels`.
-        labels: int `[S]`, of `best_labels`.
+        labels: int `[S]`, from `best_labels`.
     """
     size = len(rules.names)
     before = xp.concatenate([labels[:1], labels], axis=0)[:-1]
     continues = take(xp, rules.goes_on.reshape(-1), before * size + labels)
     continues &= ~_is_first(xp, num_words)
     is_inside = labels != rules.outside
-    # Each word inside begins an entity or continues that of the word before.
+    # Each word inside an entity begins one or continues that of the previous word.
     first = xp.nonzero(is_inside & ~continues)[0]
     inside = xp.nonzero(is_inside)[0]
     before_first = take(xp, xp.cumsum(xp.asarray(is_inside, dtype=np.int64)), first) - 1
@@ -171,15 +171,15 @@ def entities(xp, scores, labels, num_words, rules: Scheme) -> Entities:
 
 
 def _step(xp, state, scores, rules):
-    """The best paths up to a word of each of n pieces, from those up to the words before.
+    """Extends the best paths of n pieces by one word.
 
     Args:
         xp, rules: see `best_labels`.
         state: float64 `[n, C]`, the best paths' scores, by their last label.
-        scores: float64 `[n, C]`, of these words.
+        scores: float64 `[n, C]`, of the next words.
 
     Returns:
-        The new state, and the label before each, int `[n, C]`.
+        The new state, and the previous label of each path, int `[n, C]`.
     """
     count, width = rules.before.shape
     through = xp.take(state, rules.before, axis=1) + rules.penalty  # [n, C, P]
@@ -194,7 +194,7 @@ def _step(xp, state, scores, rules):
 
 
 def _repeat(xp, count, body, state):
-    """What becomes of a state, a tuple, in the body of a loop over 1 to `count`."""
+    """Returns the state, a tuple, after a loop of `body` over 1 to `count`."""
     if xp is np:
         for number in range(1, int(count) + 1):
             state = body(number, *state)
@@ -213,7 +213,7 @@ def _repeat(xp, count, body, state):
 
 
 def put(xp, x, rows, values):
-    """`x` with other values in some rows: numpy's own is changed."""
+    """Returns `x` with other values in some rows. A NumPy array is changed in place."""
     if xp is np:
         x[rows] = values
         return x
@@ -222,34 +222,30 @@ def put(xp, x, rows, values):
     return tf.tensor_scatter_nd_update(x, rows[:, None], values)
 
 
-def _range_like(xp, x):
-    return xp.cumsum(xp.ones_like(x, dtype=np.int64), dtype=np.int64) - 1
-
-
 def _texts(xp, num_words):
-    """The text of each word: int64 `[S]`."""
-    return xp.repeat(_range_like(xp, num_words), num_words)
+    """Returns the text of each word: int64 `[S]`."""
+    return xp.repeat(range_like(xp, num_words, np.int64), num_words)
 
 
 def _is_first(xp, num_words):
-    """Whether each word is its text's first: bool `[S]`."""
+    """Returns whether each word is its text's first: bool `[S]`."""
     text = _texts(xp, num_words)
     return text != xp.concatenate([text[:1] - 1, text], axis=0)[:-1]
 
 
-def _places(xp, begins):
-    """How far each word is behind the last one that begins a piece, as the first one does."""
+def _positions_in_piece(xp, begins):
+    """Returns the distance of each word from the start of its piece. The first word starts one."""
     piece = xp.cumsum(xp.asarray(begins, dtype=np.int64)) - 1
-    return _range_like(xp, begins) - take(xp, xp.nonzero(begins)[0], piece)
+    return range_like(xp, begins, np.int64) - take(xp, xp.nonzero(begins)[0], piece)
 
 
-def _maxima_from(xp, x):
-    """The greatest of the values from each one on: `[S]`."""
-    place = _range_like(xp, x)
-    last = xp.max(xp.concatenate([[0], place], axis=0))
+def _suffix_maxima(xp, x):
+    """Returns the maximum of the values from each position to the end: `[S]`."""
+    position = range_like(xp, x, np.int64)
+    last = xp.max(xp.concatenate([[0], position], axis=0))
 
     def double(number, x):
-        return (xp.maximum(x, take(xp, x, xp.minimum(place + 2 ** (number - 1), last))),)
+        return (xp.maximum(x, take(xp, x, xp.minimum(position + 2 ** (number - 1), last))),)
 
     (x,) = _repeat(xp, xp.sum(2 ** np.arange(31) <= last), double, (x,))
     return x

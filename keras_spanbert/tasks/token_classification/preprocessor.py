@@ -1,62 +1,97 @@
-"""From words or texts to windows for `SpanBertTokenClassifier`."""
+"""Converts words or texts to windows for `SpanBertTokenClassifier`."""
 
 import keras
 import numpy as np
 
+from keras_spanbert.layers.array_functions import append_end, is_symbolic, namespace, take
 from keras_spanbert.models import windows as text_windows
 from keras_spanbert.models.arguments import check_counts
-from keras_spanbert.models.preprocessor import SpanBertPreprocessor
-from keras_spanbert.models.strings import decode
+from keras_spanbert.models.batches import is_examples
+from keras_spanbert.models.labels import as_labels
+from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights
+from keras_spanbert.models.strings import as_strings, decode
+from keras_spanbert.models.tokens import in_chunks
+from keras_spanbert.tasks.token_classification.spans import spans_to_labels
 from keras_spanbert.tasks.token_classification.words import (
     Words,
     continuations,
+    tokenize_strings,
+    tokenize_words,
     window_rows,
-    words_of_lists,
-    words_of_strings,
 )
 
-_ROWS_AT_ONCE = 1024  # A bound on memory.
 _NAMES = ("token_ids", "segment_ids", "padding_mask")
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertTokenClassifierPreprocessor(SpanBertPreprocessor):
-    """Lays out words or texts as windows, and says where their labels stand.
+class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
+    """Converts words or texts to windows and places their labels.
 
-    A window is `[CLS] part of the text [SEP]`, of segment 0. A text that is too
-    long for one has several, whose parts start `doc_stride` tokens apart: each
-    word's label stands on its first token in the one window that shows that token
-    with the most context, so that no word is lost and none counts twice.
+    A window is `[CLS] part of the text [SEP]` with segment 0. A long text has several
+    windows, whose parts start `doc_stride` tokens apart. The label of a word is at its
+    first token, in the one window that shows that token with the most context. Each
+    word is therefore counted exactly once.
 
-    A text is a list of words, each tokenised by itself; or a string, whose words
-    are what the tokenizer splits at blanks and around each punctuation character.
+    A text is a list of words, each tokenized separately, or a string, which the
+    tokenizer splits into words at blanks and around each punctuation character.
 
     Args:
         tokenizer: `SpanBertTokenizer`.
-        sequence_length: int. Length L of a window, 3 or more. Defaults to `512`.
-        doc_stride: int. Tokens from a part's start to the next one's. Defaults to
-            `None`: 128, at most half of what a window holds.
+        sequence_length: int. Length L of a window, at least 3. Defaults to `512`.
+        doc_stride: int. Number of tokens from the start of a part to that of the next.
+            Defaults to `None`: 128, but at most half of a window's capacity.
+        label_names: list of C strings, for labels by name and entities. A
+            `SpanBertTokenClassifier` sets it. Defaults to `None`: labels are
+            numbers.
         **kwargs: see `keras.layers.Layer`.
 
     Raises:
-        ValueError: where a window may not hold as many tokens as the stride: some
-            would be in no window.
+        ValueError: if a window may have fewer tokens than the stride, so that some
+            tokens would be in no window.
 
-    Example:
+    Call arguments:
+        x: a dict of `"words"`, N lists of strings, or only these lists; or
+            strings `[N]`; or a list of examples, dicts with `words` and `tags`, from
+            `keras_spanbert.data.conll.read`, or with `text` and `entities`.
+        y: N lists of labels, names or numbers, one per word. For strings, N lists of
+            entities, `{"start", "end", "label"}`, in characters, which are not
+            possible in a `tf.data` pipeline. Defaults to `None`, no labels.
+        sample_weight: numbers `[N]`. Defaults to `None`.
+
+    Returns:
+        `x` or `(x, y, sample_weight)`. `x` is a dict of `token_ids`, `segment_ids`
+        and `padding_mask`, int32 `[W, L]`. `y` is int32 and `sample_weight` float32
+        `[W, L]`, 0 for tokens without a word's label.
+
+    Examples:
     ```python
-    preprocessor = keras_spanbert.SpanBertTokenClassifierPreprocessor(tokenizer, 128)
+    preprocessor = keras_spanbert.SpanBertTokenClassifierPreprocessor(
+        tokenizer, sequence_length=128, label_names=["O", "B-place"]
+    )
     preprocessor.inputs([["Bob", "lives", "in", "Oslo"]])["word_index"][0, :6]  # -1, 0, 1, 2, 3, -1
+    x, y, sample_weight = preprocessor({"words": [["In", "Oslo"]]}, [["O", "B-place"]])
+
+    # Batches of a `tf.data.Dataset`, on every backend. Words and labels are ragged or padded
+    # with "".
+    x = {"words": tf.ragged.constant([["In", "Oslo"], ["Oslo"]])}
+    y = tf.ragged.constant([["O", "B-place"], ["B-place"]])
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(2).map(preprocessor)
     ```
     """
 
     def __init__(
-        self, tokenizer, sequence_length: int = 512, doc_stride: int | None = None, **kwargs
+        self,
+        tokenizer,
+        sequence_length: int = 512,
+        doc_stride: int | None = None,
+        label_names: list[str] | None = None,
+        **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(label_names, **kwargs)
         check_counts(sequence_length=sequence_length)
         if sequence_length < 3:
             raise ValueError(
-                "`sequence_length` must hold 2 special tokens and a token of the text. Received: "
+                "`sequence_length` must allow 2 special tokens and a token of the text. Received: "
                 f"sequence_length={sequence_length}"
             )
         if doc_stride is None:
@@ -71,20 +106,40 @@ class SpanBertTokenClassifierPreprocessor(SpanBertPreprocessor):
         self.sequence_length = int(sequence_length)
         self.doc_stride = int(doc_stride)
         self._is_continuation = None
-        self.built = True
 
     @classmethod
     def arguments_for_length(cls, sequence_length: int) -> dict:
-        """The stride of question answering, less in short windows."""
+        """Returns the stride of question answering, reduced for short windows."""
         return {"doc_stride": min(128, max(1, (sequence_length - 2) // 2))}
 
-    def call(self, x):
-        """The model's inputs of windows of `x`: see `windows`."""
+    def rows(self, x) -> dict:
         windows = self.windows(x)
         return {name: windows[name] for name in _NAMES}
 
+    def call(self, x, y=None, sample_weight=None):
+        places = None
+        if y is None and is_examples(x):
+            y, places = read_labels(x), [example.get("place") for example in x]
+            y = None if all(labels is None for labels in y) else y
+        if y is None:
+            return self.rows(x)
+        texts = as_texts(x)
+        xp = namespace(texts)
+        words = self.words(texts)
+        labels = append_end(xp, self.word_labels(texts, y, words, places), np.int32(0))
+        windows = self.windows_of(words)
+        example, is_label = windows["example_index"], windows["is_label"]
+        first_word = xp.cumsum(words.num_words, dtype=np.int32) - words.num_words
+        word = take(xp, first_word, example)[:, None] + windows["word_index"]
+        y = xp.where(is_label, take(xp, labels, xp.where(is_label, word, 0)), np.int32(0))
+        weights = xp.asarray(is_label, dtype=np.float32)
+        if sample_weight is not None:
+            sample_weight = as_weights(sample_weight, texts, "text")
+            weights *= take(xp, sample_weight, example)[:, None]
+        return {name: windows[name] for name in _NAMES}, y, weights
+
     def inputs(self, words) -> dict:
-        """One row for each list of words, cut where it is too long.
+        """Makes one row for each list of words. Rows that are too long are cut.
 
         Args:
             words: list of N lists of strings.
@@ -95,13 +150,14 @@ class SpanBertTokenClassifierPreprocessor(SpanBertPreprocessor):
             for special tokens and padding.
 
         Raises:
-            ValueError: where `words` are something else.
+            ValueError: if `words` are something else.
         """
         texts = as_texts(words)
         if any(isinstance(text, str) for text in texts):
             raise ValueError(f"`words` must be a list of lists of strings. Received: {words!r:.80}")
         all_words = self.words(texts)
         room = self.sequence_length - 2
+        self.log_cut(all_words.sizes > room)
         windows = self.windows_of(all_words._replace(sizes=np.minimum(all_words.sizes, room)))
         return {name: windows[name] for name in [*_NAMES, "word_index"]}
 
@@ -114,20 +170,69 @@ class SpanBertTokenClassifierPreprocessor(SpanBertPreprocessor):
         Returns:
             Dict of int32 arrays: `token_ids`, `segment_ids`, `padding_mask`,
             `word_index` `[W, L]`, see `inputs`; `example_index` `[W]`, the
-            window's text; and bool `is_label` `[W, L]`, the tokens that words'
-            labels stand on. A word without tokens, as a zero-width space, has
-            none.
+            window's text; and bool `is_label` `[W, L]`, the tokens that have words'
+            labels. A word without tokens, such as a zero-width space, has no such
+            token.
 
         Raises:
-            ValueError: where `texts` are something else.
+            ValueError: if `texts` are something else.
         """
         return self.windows_of(self.words(as_texts(texts)))
 
-    def words(self, texts: list) -> Words:
-        """The words of texts with their tokens; all texts are of one kind."""
+    def words(self, texts) -> Words:
+        """Returns the words of texts with their tokens. Texts are of one kind: see `as_texts`."""
+        if is_symbolic(texts) and texts.shape.rank == 2:
+            return tokenize_words(self.tokenizer, texts.values, _row_lengths(texts))
+        if is_symbolic(texts) or (texts and isinstance(texts[0], str)):
+            return tokenize_strings(self.tokenizer, texts, self.is_continuation)
+        num_words = np.array([len(words) for words in texts], np.int32)
+        return tokenize_words(self.tokenizer, [w for words in texts for w in words], num_words)
+
+    def word_labels(self, texts, labels, words: Words, places=None):
+        """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
+
+        Args:
+            texts: see `as_texts`.
+            labels: list, array or ragged tensor with a list of labels, names or
+                numbers, for each text. For strings, a list of lists of entities.
+            words: `Words` of the texts.
+            places: see `spans_to_labels`.
+
+        Raises:
+            ValueError: if the numbers of labels and words differ, or a label is unknown.
+        """
+        if is_symbolic(texts):
+            return _labels_in_graph(texts, labels, self.label_names)
         if texts and isinstance(texts[0], str):
-            return words_of_strings(self.tokenizer, texts, self.is_continuation)
-        return words_of_lists(self.tokenizer, texts)
+            if not isinstance(labels, (list, tuple)):
+                raise ValueError(
+                    "`y` must be a list of lists of entities if `x` are strings. Received: "
+                    f"{labels!r:.80}, of type {type(labels).__name__}"
+                )
+            if self.label_names is None:
+                raise ValueError(
+                    "`label_names` must be set for entities. Received: label_names=None"
+                )
+            return spans_to_labels(words, texts, labels, list(self.label_names), places)
+        rows = labels.to_list() if hasattr(labels, "to_list") else labels
+        rows = np.asarray(rows).tolist() if hasattr(rows, "__array__") else rows
+        if not isinstance(rows, (list, tuple)) or len(rows) != len(texts):
+            raise ValueError(
+                f"`y` must be a list of labels for each of the {len(texts)} lists of words. "
+                f"Received: {labels!r:.80}, of type {type(labels).__name__}"
+            )
+        found, places = [], []
+        for i, (words, row) in enumerate(zip(texts, rows)):
+            row = np.asarray(row).tolist() if hasattr(row, "__array__") else row
+            if not isinstance(row, (list, tuple)) or len(row) != len(words):
+                raise ValueError(
+                    f"`y` must have a label for each word. Received: {row!r:.80} for {len(words)} "
+                    f"words in text {i}"
+                )
+            # An empty word is padding without tokens, so its label does not matter.
+            found += [label if word else 0 for word, label in zip(words, row)]
+            places += [f"word {j} of text {i}" for j in range(len(words))]
+        return as_labels(found, self.label_names, places.__getitem__)
 
     @property
     def is_continuation(self) -> np.ndarray:
@@ -137,29 +242,21 @@ class SpanBertTokenClassifierPreprocessor(SpanBertPreprocessor):
         return self._is_continuation
 
     def windows_of(self, words: Words) -> dict:
-        """The windows of words: see `windows`."""
+        """Returns the windows of words: see `windows`."""
+        xp = namespace(words.ids)
         length, stride = self.sequence_length, self.doc_stride
-        ones = np.ones(len(words.sizes), np.int32)
-        parts = text_windows.parts(np, ones, words.sizes, length, stride)
-        num_windows = len(parts.example)
-        windows = {
-            name: np.empty((num_windows, length), np.int32) for name in [*_NAMES, "word_index"]
-        }
-        windows["example_index"] = parts.example.astype(np.int32)
-        windows["is_label"] = np.empty((num_windows, length), bool)
-        first_word = np.cumsum(words.num_words) - words.num_words
-        for begin in range(0, num_windows, _ROWS_AT_ONCE):
-            part = text_windows.Parts(*(x[begin : begin + _ROWS_AT_ONCE] for x in parts))
-            beyond = max(0, int(np.max(part.size)) + 2 - length)
-            reach = min(text_windows.most_reach(length - 2, stride), -(-beyond // stride))
-            rows = window_rows(np, words, part, length, stride, reach, self.tokenizer)
-            word = rows.pop("word")
-            rows["word_index"] = np.where(
-                word >= 0, word - first_word[part.example][:, None], np.int32(-1)
-            )
-            for name, array in rows.items():
-                windows[name][begin : begin + _ROWS_AT_ONCE] = array
-        return windows
+        ones = xp.ones_like(words.sizes)
+        spans = text_windows.doc_spans(xp, ones, words.sizes, length, stride)
+        first_word = xp.cumsum(words.num_words, dtype=np.int32) - words.num_words
+
+        def lay_out(rows):
+            some = text_windows.DocSpans(*(x[rows] for x in spans))
+            laid_out = window_rows(xp, words, some, length, stride, self.tokenizer)
+            word = laid_out.pop("word")
+            index = word - take(xp, first_word, some.example)[:, None]
+            return {**laid_out, "word_index": xp.where(word >= 0, index, np.int32(-1))}
+
+        return {**in_chunks(xp, spans.example, lay_out), "example_index": spans.example}
 
     def get_config(self):
         config = super().get_config()
@@ -167,19 +264,31 @@ class SpanBertTokenClassifierPreprocessor(SpanBertPreprocessor):
         return config
 
 
-def as_texts(texts) -> list:
-    """A list of strings, or of lists of words, of what holds such.
+def read_labels(examples) -> list:
+    """Returns the tags of words, or the entities of texts, or `None` for unlabelled examples."""
+    return [example.get("tags" if "words" in example else "entities") for example in examples]
+
+
+def as_texts(texts):
+    """Converts texts in any container to a list of strings or of lists of words.
 
     Args:
-        texts: list, tuple, array or tensor of strings; list of examples, dicts of
-            `words` or `text`, or a dict of a column of words; or list or ragged
+        texts: list, tuple, array or tensor of strings; list of examples, dicts with
+            `words` or `text`, or a dict with a column of words; or list or ragged
             tensor of lists of strings.
 
+    Returns:
+        List of strings, or of lists of strings. In a graph, a string tensor `[N]`, or
+        a ragged one of words.
+
     Raises:
-        ValueError: where it is something else.
+        ValueError: if it is something else.
     """
-    if isinstance(texts, dict) and "words" in texts:
+    are_words = isinstance(texts, dict) and "words" in texts
+    if are_words:
         texts = texts["words"]
+    if is_symbolic(texts):
+        return _texts_in_graph(texts, are_words)
     given = texts
     texts = texts.to_list() if hasattr(texts, "to_list") else texts
     if hasattr(texts, "__array__"):
@@ -188,7 +297,7 @@ def as_texts(texts) -> list:
         texts = [x.get("words", x.get("text")) if isinstance(x, dict) else x for x in texts]
         texts = [_as_text(text) for text in texts]
         kinds = {isinstance(text, str) for text in texts}
-        if None not in texts and len(kinds) < 2:
+        if None not in texts and len(kinds) < 2 and not (are_words and True in kinds):
             return texts
     shown = " ".join(repr(given).split())
     raise ValueError(
@@ -198,7 +307,7 @@ def as_texts(texts) -> list:
 
 
 def _as_text(text):
-    """A string or a list of strings, `None` of anything else."""
+    """Returns a string or a list of strings, or `None` for anything else."""
     if isinstance(text, (str, bytes)):
         return decode(text) if isinstance(text, bytes) else text
     text = np.asarray(text).tolist() if hasattr(text, "__array__") else text
@@ -206,3 +315,47 @@ def _as_text(text):
         return None
     words = [decode(word) if isinstance(word, bytes) else word for word in text]
     return words if all(isinstance(word, str) for word in words) else None
+
+
+def _texts_in_graph(texts, are_words):
+    import tensorflow as tf
+
+    ranks = (2,) if are_words else (1, 2)
+    if isinstance(texts, dict) or texts.dtype != tf.string or texts.shape.rank not in ranks:
+        raise ValueError(
+            'Texts must be strings [N], or words [N, (words)] alone or as "words". Received: '
+            f"{texts!r:.80}"
+        )
+    if texts.shape.rank == 1:
+        return as_strings(texts=texts)
+    return tf.strings.unicode_transcode(_as_ragged(texts), "UTF-8", "UTF-8")
+
+
+def _labels_in_graph(words, labels, names):
+    import tensorflow as tf
+
+    if words.shape.rank == 1 or isinstance(labels, dict) or labels.shape.rank != 2:
+        raise ValueError(
+            "`y` must be labels [N, (words)] for as many words in `x`. Entities of strings are not "
+            f"possible in a graph. Received: x={words!r:.80}, y={labels!r:.80}"
+        )
+    labels = _as_ragged(labels)
+    check = tf.debugging.assert_equal(
+        _row_lengths(labels), _row_lengths(words), "`y` must have a label for each word"
+    )
+    # An empty word is padding without tokens, so its label does not matter.
+    any_label = names[0] if names and labels.dtype == tf.string else tf.zeros([], labels.dtype)
+    with tf.control_dependencies([check]):
+        return as_labels(tf.where(words.values == "", any_label, labels.values), names)
+
+
+def _as_ragged(x):
+    import tensorflow as tf
+
+    return x if isinstance(x, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(x)
+
+
+def _row_lengths(ragged):
+    import tensorflow as tf
+
+    return tf.cast(ragged.row_lengths(), tf.int32)

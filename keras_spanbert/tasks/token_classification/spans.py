@@ -1,4 +1,4 @@
-"""Entities as characters of texts, and the labels of words that stand for them."""
+"""Converts entities, given as characters, to labels of words."""
 
 import numbers
 
@@ -8,23 +8,23 @@ from keras_spanbert.tasks.token_classification.decoding import is_of_entities
 from keras_spanbert.tasks.token_classification.words import Words
 
 
-def labels_of_spans(
+def spans_to_labels(
     words: Words, texts: list[str], spans, labels: list[str], places: list | None = None
 ) -> np.ndarray:
-    """The numbers of all words' labels, one text after another: int32 `[S]`.
+    """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
     Args:
         words: `Words` of the texts.
         texts: list of strings.
-        spans: list of lists of `{"start", "end", "label"}`, a list a text.
+        spans: list with a list of `{"start", "end", "label"}` for each text.
         labels: list of strings, the model's.
-        places: list of strings, what messages call each text, `None` for its
-            number. Defaults to `None`, for all.
+        places: list of strings, the description of each text in messages, or `None`
+            for its number. Defaults to `None`, for all.
 
     Raises:
-        ValueError: where a span is something else or not in its text, holds no
-            word, part of one or one of another span, or the model has no such
-            label.
+        ValueError: if a span is malformed or not in its text, contains no word or
+            only a part of one, shares a word with another span, or its label is
+            unknown.
     """
     if len(spans) != len(texts):
         raise ValueError(
@@ -44,12 +44,12 @@ def labels_of_spans(
                 f"{of_text!r:.80} for {place}"
             )
         for span in of_text:
-            start, end, label = _checked(span, text, place)
+            start, end, label = _check_span(span, text, place)
             first = int(np.searchsorted(bounds[:, 1], start, side="right"))
             last = int(np.searchsorted(bounds[:, 0], end, side="left"))
             rule, received = None, f"{text[start:end]!r:.80}"
             if first >= last:
-                rule = "hold a word"
+                rule = "contain a word"
             elif is_taken[first:last].any():
                 rule = "have no word of another one"
             elif start > bounds[first, 0] or end < bounds[last - 1, 1]:
@@ -72,8 +72,8 @@ def labels_of_spans(
     return found
 
 
-def _checked(span, text, place):
-    """Start, end and label of an entity."""
+def _check_span(span, text, place):
+    """Returns start, end and label of an entity, checked."""
     values = [span.get(name) for name in ("start", "end")] if isinstance(span, dict) else []
     are_places = len(values) == 2 and all(
         isinstance(value, numbers.Integral) and not isinstance(value, bool) for value in values
@@ -93,7 +93,7 @@ def _checked(span, text, place):
 
 
 def _names(label, count, labels):
-    """The labels of the words of an entity."""
+    """Returns the labels of the words of an entity."""
     if not is_of_entities(labels):
         return [label] * count
     known = set(labels)

@@ -1,4 +1,3 @@
-import collections
 import json
 import os
 
@@ -12,7 +11,7 @@ WORDS = "ann bob wrote sold the letter it she he was old . to read them".split()
 
 
 class Reference:
-    """The released system's inputs and outputs, and our models with its weights."""
+    """Inputs and outputs of the released system, and our models with its weights."""
 
     def __init__(self, folder, scratch):
         self.folder = folder
@@ -37,13 +36,13 @@ class Reference:
         return {name: value for name, value in config.items() if name in names}
 
     def checkpoint(self, variant):
-        """A folder as it is released: of variant d the encoder is in another file."""
+        """Writes a released folder. In variant d, the encoder is in a separate file."""
         folder = self.scratch / ("d" if variant == "d" else "a")
         if folder.exists():
             return folder
         folder.mkdir()
         config = self.read("bert_config.json")
-        # The losses of training steps are those without dropout.
+        # The reference losses are without dropout.
         config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         (folder / "bert_config.json").write_text(json.dumps(config))
         if variant != "d":
@@ -75,39 +74,10 @@ class Reference:
             )
         return self.models[key]
 
-    def words(self):
-        """The documents of `gold.conll` in words."""
-        documents = []
-        for line in (self.folder / "gold.conll").read_text().splitlines():
-            if line.startswith("#begin"):
-                name, part = line.removeprefix("#begin document (").split("); part ")
-                open_at, clusters = collections.defaultdict(list), collections.defaultdict(list)
-                document = {"doc_key": f"{name}_{int(part)}", "sentences": [[]], "speakers": [[]]}
-                number = 0
-            elif line.startswith("#end"):
-                for key in ["sentences", "speakers"]:
-                    document[key] = [row for row in document[key] if row]
-                documents.append({**document, "clusters": list(clusters.values())})
-            elif not line.strip():
-                document["sentences"].append([])
-                document["speakers"].append([])
-            else:
-                row = line.split("\t")
-                document["sentences"][-1].append(row[3])
-                document["speakers"][-1].append(row[9])
-                for mark in row[-1].split("|") if row[-1] != "-" else []:
-                    cluster = int(mark.strip("()"))
-                    if mark.startswith("("):
-                        open_at[cluster].append(number)
-                    if mark.endswith(")"):
-                        clusters[cluster].append([open_at[cluster].pop(), number])
-                number += 1
-        return documents
-
 
 @pytest.fixture(scope="session")
 def reference(shared_data, tmp_path_factory):
-    """The released coreference system's inputs and outputs."""
+    """Inputs and outputs of the released coreference system."""
     return Reference(shared_data / "reference" / "coref", tmp_path_factory.mktemp("coreference"))
 
 
@@ -118,7 +88,7 @@ def tokenizer():
 
 @pytest.fixture
 def build(tokenizer):
-    """Makes a small resolver with weights of its own."""
+    """Returns a function that builds a small resolver."""
 
     def build(model_type="independent", with_preprocessor=True, **kwargs):
         backbone = ks.SpanBertBackbone(
@@ -153,7 +123,7 @@ def build(tokenizer):
 
 @pytest.fixture
 def document():
-    """Two people and a letter, in more segments than are trained on at once."""
+    """A document about two people and a letter, with more segments than a training step uses."""
     sentences = ["ann wrote the letter .", "she was old .", "bob sold it to ann .", "he was old ."]
     return {
         "doc_key": "nw",

@@ -6,7 +6,7 @@ import keras_spanbert as ks
 from keras_spanbert.checkpoints.__main__ import main
 
 
-def test_preset_of_a_released_folder_reads_its_arguments_off_the_tensors(reference):
+def test_released_folder_gives_arguments_from_tensors(reference):
     model = ks.SpanBertCoreferenceResolver.from_preset(
         reference.checkpoint("a"), vocabulary=str(reference.vocabulary), max_segment_len=128
     )
@@ -20,7 +20,7 @@ def test_preset_of_a_released_folder_reads_its_arguments_off_the_tensors(referen
     assert model.untrained_heads() == []
 
 
-def test_vocabulary_may_be_missing(reference):
+def test_vocabulary_is_optional(reference):
     model = ks.checkpoints.from_coreference(reference.checkpoint("a"))
     assert model.preprocessor is None and model.max_segment_len == 384
 
@@ -39,15 +39,15 @@ def test_optimizer_slots_are_ignored(reference, caplog):
         "combo.output_weights",
         "global_step",
     }
-    assert "start fresh" not in caplog.text
+    assert "start from random weights" not in caplog.text
 
 
-def test_argument_that_does_not_fit_the_tensors_is_told(reference):
+def test_inconsistent_argument_is_refused(reference):
     with pytest.raises(ValueError, match="`max_span_width` must be that of the weights, 10. Rec"):
         ks.checkpoints.from_coreference(reference.checkpoint("a"), max_span_width=9)
 
 
-def test_part_of_the_heads_is_no_checkpoint(reference, tmp_path):
+def test_incomplete_heads_are_refused(reference, tmp_path):
     import tensorflow as tf
 
     source = str(reference.checkpoint("a") / "model.max.ckpt")
@@ -71,7 +71,7 @@ def test_command_converts_a_released_folder(reference, tmp_path, capsys):
     out = capsys.readouterr().out
     assert code == 0 and "mention_scores" in out and f"Wrote {tmp_path / 'preset'}" in out
     document = reference.documents("independent")[2]
-    # As the released settings are, but for what no tensor shows.
+    # The released settings, except those that tensors do not show.
     shown = {name: reference.config[name] for name in ["max_segment_len", "max_top_antecedents"]}
     again = ks.SpanBertCoreferenceResolver.from_preset(tmp_path / "preset", **shown)
     expected = reference.model("independent").score_document(document)

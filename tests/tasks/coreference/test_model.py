@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 import keras_spanbert as ks
-from keras_spanbert.tasks.coreference.batches import document_inputs, sizes_of
+from keras_spanbert.tasks.coreference.batches import DocumentStream, document_inputs, padded_sizes
+from keras_spanbert.tasks.coreference.inference import score_in_chunks
 
 pytestmark = pytest.mark.usefixtures("untraced")
 
@@ -17,15 +18,20 @@ def assert_same(ours, theirs, atol=1e-5):
             np.testing.assert_allclose(value, theirs[name], atol=atol, err_msg=name)
 
 
+def first_sentences(document, number):
+    rows = {name: document[name][:number] for name in ["sentences", "speakers"]}
+    return {**document, **rows, "clusters": [[(0, 0), (5, 5)]]}
+
+
 @pytest.mark.traced
 def test_fit_learns_the_clusters_of_a_document(build, document):
     keras.utils.set_random_seed(0)
-    short = {name: document[name][:4] for name in ["sentences", "speakers"]}
+    short = first_sentences(document, 4)
     short["clusters"] = [[(0, 0), (5, 5), (13, 13)], [(2, 3), (11, 11)], [(9, 9)]]
     arguments = {"dropout_rate": 0.0, "max_training_sentences": 3, "top_span_ratio": 0.7}
     model = build(singletons=True, **arguments)
     model.compile(ks.TwoRateAdam(3e-3, 1e-2, heads=model.head_names()))
-    losses = model.fit([short], epochs=40, verbose=0).history["loss"]
+    losses = model.fit([short], epochs=60, verbose=0).history["loss"]
     assert np.mean(losses[-5:]) < 0.4 * losses[0]
     found = model.score_document(short)
     spans = zip(found["top_span_starts"], found["top_span_ends"], found["top_span_mention_scores"])
@@ -33,23 +39,33 @@ def test_fit_learns_the_clusters_of_a_document(build, document):
     assert mentions <= {span for cluster in found["clusters"] for span in cluster}
     gold = [tuple(m) for c in model.preprocessor.segment(short)["clusters"] for m in c]
     assert len(mentions & set(gold)) > len(mentions - set(gold))
-    # OntoNotes has no clusters of one, and by default none is found.
+    # OntoNotes has no singletons, and by default they are removed.
     model.singletons = False
     several = [cluster for cluster in found["clusters"] if len(cluster) > 1]
     assert model.score_document(short)["clusters"] == several
 
 
-def test_evaluate_gives_the_mean_of_the_documents_losses(build, document):
+def test_evaluate_gives_the_mean_loss_of_documents(build, document):
     model = build("overlap")
-    short = {
-        **document,
-        "sentences": document["sentences"][:2],
-        "speakers": document["speakers"][:2],
-    }
-    short["clusters"] = [[(0, 0), (5, 5)]]
+    short = first_sentences(document, 2)
     losses = [model.score_document(x)["loss"] for x in (document, short)]
     loss = model.evaluate([document, short], batch_size=2, verbose=0)
     assert loss == pytest.approx(np.mean(losses), rel=1e-4)
+
+
+@pytest.mark.once
+def test_padded_batch_has_the_loss_of_its_documents(build, document):
+    model = build()
+    short = first_sentences(document, 2)
+    stream = DocumentStream(model.batches([document, short, document], 2, seed=1))
+    epochs = []
+    for _, _, weights in stream.dataset().take(4).as_numpy_iterator():
+        epochs.append(weights.tolist())
+    assert epochs == [[1.0, 1.0], [1.0, 0.0]] * 2
+    x, y, weights = stream.batch(1)
+    first = keras.tree.map_structure(lambda array: array[:1], (x, y))
+    found = model.test_on_batch(x, y, weights)
+    assert found == pytest.approx(model.test_on_batch(*first), rel=1e-5)
 
 
 def test_presets_give_the_same_scores(build, document, tmp_path):
@@ -66,8 +82,30 @@ def test_presets_give_the_same_scores(build, document, tmp_path):
         assert_same(again.score_document(document), expected)
 
 
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.filterwarnings(r"ignore:[\\s\\S]*The use of `x.T`")
+def test_quantized_heads_save_and_load(build, document, tmp_path):
+    model = build("overlap", ffnn_depth=2)
+    before = model.score_document(document)["candidate_mention_scores"]
+    tensors = model.preprocessor.tensors(document)
+    in_chunks = score_in_chunks(model, tensors, 11)["mention_scores"]
+    matrices = {w.path for w in model.weights if w.path.endswith("kernel") and w.shape[-1] > 1}
+    model.quantize("int8")
+    floats = {w.path for w in model.weights if w.dtype != "int8"}
+    assert len(matrices) > 10 and not matrices & floats
+    expected = model.score_document(document)
+    after = expected["candidate_mention_scores"]
+    assert 0 < np.abs(after - before).max() < 0.1 * np.abs(before).max()
+    found = score_in_chunks(model, tensors, 11)["mention_scores"]
+    difference = np.abs(np.sort(found) - np.sort(in_chunks)).max()
+    assert 0 < difference < 0.1 * np.abs(in_chunks).max()
+    model.save_to_preset(tmp_path / "preset")
+    loaded = ks.SpanBertCoreferenceResolver.from_preset(str(tmp_path / "preset"))
+    assert_same(loaded.score_document(document), expected, atol=0)
+
+
 @pytest.mark.once
-def test_encoder_of_another_tasks_preset(build, document, tokenizer, tmp_path):
+def test_encoder_from_the_preset_of_another_task(build, document, tokenizer, tmp_path):
     backbone = build().backbone
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=23)
     ks.SpanBertPretrainer(backbone, preprocessor).save_to_preset(tmp_path)
@@ -80,17 +118,16 @@ def test_encoder_of_another_tasks_preset(build, document, tokenizer, tmp_path):
         keras.ops.convert_to_numpy(x.token_embedding.embeddings) for x in (backbone, model.backbone)
     ))  # fmt: skip
     assert model.score_document(document)["loss"] > 0.0
-
-
-@pytest.mark.once
-def test_segment_length_is_by_default_what_the_encoder_can_take(build, tokenizer, tmp_path):
-    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=23)
-    ks.SpanBertPretrainer(build().backbone, preprocessor).save_to_preset(tmp_path)
+    # The default length of a segment is the encoder's maximum.
     model = ks.SpanBertCoreferenceResolver.from_preset(tmp_path, ffnn_size=7)
     assert model.max_segment_len == model.preprocessor.sequence_length == 23
+    model.save_to_preset(tmp_path / "own")
+    for name, value in [("ffnn_size", 5), ("genres", ("aa",))]:
+        with pytest.raises(ValueError, match=f"`{name}` must be that of the weights"):
+            ks.SpanBertCoreferenceResolver.from_preset(tmp_path / "own", **{name: value})
 
 
-def test_model_with_every_switch_off_learns(build, document):
+def test_model_with_all_features_off_learns(build, document):
     switches = ["fine_grained", "use_prior", "use_metadata", "use_features", "model_heads"]
     switches.append("use_segment_distance")
     model = build(**dict.fromkeys(switches, False))
@@ -98,15 +135,12 @@ def test_model_with_every_switch_off_learns(build, document):
     before = model.evaluate([document], verbose=0)
     model.fit([document], epochs=5, verbose=0)
     assert model.evaluate([document], verbose=0) < before
-
-
-def test_features_may_all_be_off_where_pairs_are_scored(build, document):
-    off = {n: False for n in ["use_metadata", "use_features", "use_segment_distance"]}
-    assert np.isfinite(build(**off).score_document(document)["loss"])
+    model = build(**dict.fromkeys(["use_metadata", "use_features", "use_segment_distance"], False))
+    assert np.isfinite(model.score_document(document)["loss"])
 
 
 @pytest.mark.once
-def test_documents_are_cut_at_another_place_in_each_epoch(build, document):
+def test_each_epoch_uses_other_segments(build, document):
     model = build(max_training_sentences=2)
     batches = model.batches([document], max_segments=2, seed=7)
     begins = []
@@ -124,15 +158,15 @@ def test_documents_are_cut_at_another_place_in_each_epoch(build, document):
 
 
 @pytest.mark.once
-def test_few_shapes_hold_many_documents(build, document):
+def test_many_documents_have_few_shapes(build, document):
     model = build()
     settings = model.batches([document]).settings
     shapes, sizes = set(), set()
     for n in range(4, 13):
         part = {"sentences": document["sentences"][:n]}
-        inputs, _ = document_inputs(model.preprocessor.tensors(part), settings)
+        inputs = document_inputs(model.preprocessor.tensors(part), settings)
         needed = len(inputs["token_places"]), len(inputs["starts"])
-        found = sizes_of(inputs, settings)
+        found = padded_sizes(inputs, settings)
         assert needed[0] <= found.tokens <= 1.25 * needed[0] + settings.max_span_width
         assert needed[1] <= found.spans <= 1.25 * needed[1]
         shapes.add(needed)
@@ -149,7 +183,7 @@ def test_text_without_words_or_mentions_has_no_clusters(build):
 
 
 @pytest.mark.once
-def test_random_weights_come_with_a_warning(build, document, caplog):
+def test_random_weights_give_a_warning(build, document, caplog):
     model = build()
     model.score_document(document)
     assert "has not been trained" in caplog.text
@@ -166,22 +200,16 @@ def test_random_weights_come_with_a_warning(build, document, caplog):
         ({"dropout_rate": 1.0}, r"`dropout_rate` must be in \[0, 1\)"),
         ({"max_segment_len": 24, "with_preprocessor": False}, "at most the backbone's 23"),
         ({"max_segment_len": 18}, "`max_segment_len` must be the preprocessor's, 19"),
-        ({"genres": (), "with_preprocessor": False}, "`genres` must name one or more"),
+        ({"genres": (), "with_preprocessor": False}, "`genres` must have at least one"),
     ],
 )
-def test_mistake_in_an_argument_names_it(build, arguments, error):
+def test_invalid_argument_is_named(build, arguments, error):
     with pytest.raises(ValueError, match=error):
         build(**arguments)
 
 
 @pytest.mark.once
-def test_documents_need_a_preprocessor(build, document):
-    with pytest.raises(ValueError, match="Strings need a preprocessor"):
-        build(with_preprocessor=False).score_document(document)
-
-
-@pytest.mark.once
-def test_clusters_count_the_units_of_their_documents(build, document):
+def test_clusters_use_the_units_of_their_documents(build, document):
     keras.utils.set_random_seed(1)
     model = build(top_span_ratio=0.7)
     in_words, segmented = document, model.preprocessor.segment(document)
@@ -206,34 +234,17 @@ def test_clusters_count_the_units_of_their_documents(build, document):
 
 
 @pytest.mark.once
-def test_validation_data_may_be_a_list_of_documents(build, document):
+def test_validation_data_can_be_a_list_of_documents(build, document):
     model = build()
-    short = {**document, "sentences": document["sentences"][:4]}
-    short = {**short, "speakers": document["speakers"][:4], "clusters": [[(0, 0), (5, 5)]]}
+    short = first_sentences(document, 4)
     history = model.fit([short], validation_data=[short, short], verbose=0).history
     assert np.isfinite(history["val_loss"][0])
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "arguments", [{"ffnn_size": 5}, {"max_span_width": 2}, {"genres": ("aa",)}, {"coref_depth": 1}]
-)
-def test_argument_that_the_presets_weights_do_not_have_is_told(build, arguments, tmp_path):
-    build().save_to_preset(tmp_path)
-    (name,) = arguments
-    with pytest.raises(ValueError, match=f"`{name}` must be that of the weights"):
-        ks.SpanBertCoreferenceResolver.from_preset(tmp_path, **arguments)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda model: model.fit(["ann left ."]),
-        lambda model: model.score_document("ann left ."),
-        lambda model: model.predict_clusters(["ann"]),
-    ],
-)
-def test_what_is_no_document_is_named(build, call):
-    with pytest.raises(ValueError, match="must be a dict with `sentences`. Received: 'ann"):
-        call(build())
+def test_documents_need_sentences_and_a_preprocessor(build, document):
+    for method in ["fit", "predict_clusters"]:
+        with pytest.raises(ValueError, match="must be a dict with `sentences`. Received: 'ann"):
+            getattr(build(), method)(["ann left ."])
+    with pytest.raises(ValueError, match="Strings need a preprocessor"):
+        build(with_preprocessor=False).score_document(document)

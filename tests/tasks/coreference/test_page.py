@@ -2,8 +2,8 @@ import html.parser
 import re
 import time
 
+import bracketed_clusters
 import browsers
-import marked_text
 import pytest
 
 from keras_spanbert.tasks.coreference.page import cluster_lines, cluster_page, draw_clusters
@@ -15,7 +15,7 @@ NESTED = (
 
 
 class Marks(html.parser.HTMLParser):
-    """The text of a page's text box, its marks with places, and whether tags close in order."""
+    """Parses the text, the marks with their positions, and whether tags close in order."""
 
     def __init__(self, page):
         super().__init__()
@@ -50,33 +50,36 @@ def places(marks):
     return [mark[:3] for mark in marks]
 
 
-def test_marks_are_nested_as_the_mentions_and_the_text_is_exact():
-    text, clusters = marked_text.read(NESTED)
+def test_marks_are_nested_and_the_text_is_exact():
+    text, clusters = bracketed_clusters.read(NESTED)
     found = Marks(cluster_page(text, clusters))
     assert not found.tags and found.text == text
     assert sorted(places(found.marks)) == sorted(
         (number, m["start"], m["end"]) for number, c in enumerate(clusters, 1) for m in c
     )
-    # Inner ones close first, and outer boxes are the higher.
+    # Inner marks close first, and outer boxes are higher.
     marks = {text[start:end]: i for i, (_, start, end) in enumerate(places(found.marks))}
     indices = [marks[name] for name in ("her", "her brother", "her brother 's wife")]
     assert indices == sorted(indices)
     levels = [re.search(r"--level:(\d)", found.marks[i][3]["style"]).group(1) for i in indices]
     assert levels == ["0", "1", "2"]
+    # Clusters differ by more than color.
+    titles = {attributes["title"] for *_, attributes in found.marks}
+    assert titles == {"1: Ann", "2: her brother", "3: her brother 's wife", "4: his letter"}
+    assert len({re.search(r"--hue:\d+", mark[3]["style"]).group() for mark in found.marks}) == 4
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "</script><b>&amp; \"Ann'",
-        "</div></mark><!-- Ann",
+        "</script></mark><b>&amp; <!-- \"Ann'",
         "a\r\nAnn\rb\n\n\n Ann \n",
         "${1} {{Ann}} {Ann} %s\\n",
         "\U0001f600 Ann \u202e e\u0301",
         "",
     ],
 )
-def test_text_stays_text(text):
+def test_text_is_escaped(text):
     start = text.find("Ann")
     clusters = [] if start < 0 else [[{"text": text[start:], "start": start, "end": len(text)}]]
     for page in [cluster_page(text, clusters, title=text), draw_clusters(text, clusters)]:
@@ -87,29 +90,18 @@ def test_text_stays_text(text):
         assert page.count("</script>") <= 1
 
 
-def test_what_html_lacks_is_the_replacement_character():
+def test_invalid_html_characters_are_replaced():
     assert Marks(cluster_page("a\0b\ud800c", [])).text == "a\ufffdb\ufffdc"
 
 
-def test_page_takes_nothing_from_elsewhere():
-    text, clusters = marked_text.read(NESTED)
-    page = cluster_page(text, clusters)
+def test_page_loads_no_external_files():
+    page = cluster_page(*bracketed_clusters.read(NESTED))
     assert not re.findall(r"https?:|\bsrc=|\bhref=|@import|url\(", page)
     assert 'name="viewport"' in page and '<meta charset="utf-8">' in page
+    assert "content: attr(data-cluster)" in page
 
 
-def test_clusters_are_told_apart_by_more_than_colour():
-    text, clusters = marked_text.read(NESTED)
-    found = Marks(cluster_page(text, clusters))
-    assert "content: attr(data-cluster)" in cluster_page(text, clusters)
-    titles = {(mark[0], mark[3]["title"]) for mark in found.marks}
-    assert titles == {
-        (1, "1: Ann"), (2, "2: her brother"), (3, "3: her brother 's wife"), (4, "4: his letter")
-    }  # fmt: skip
-    assert len({re.search(r"--hue:\d+", mark[3]["style"]).group() for mark in found.marks}) == 4
-
-
-def test_mentions_that_cross_are_cut_where_they_do():
+def test_crossing_mentions_are_split():
     text = "abcdef"
     clusters = [
         [{"text": text[start:end], "start": start, "end": end}]
@@ -128,8 +120,8 @@ def test_mentions_that_cross_are_cut_where_they_do():
     }
 
 
-def test_scores_are_there_on_demand_where_there_are_some():
-    text, clusters = marked_text.read("[1* Ann] and [2* Bob]")
+def test_scores_are_optional():
+    text, clusters = bracketed_clusters.read("[1* Ann] and [2* Bob]")
     assert "Show scores" not in cluster_page(text, clusters)
     clusters[0][0]["score"] = 0.125
     page = cluster_page(text, clusters)
@@ -138,7 +130,7 @@ def test_scores_are_there_on_demand_where_there_are_some():
     assert scores == {1: "0.12", 2: None}
 
 
-def test_a_novel_makes_a_page_in_seconds():
+def test_page_of_a_novel_takes_seconds():
     text = "Ann met Bob, and saw it. " * 25_000
     clusters = [[] for _ in range(1_500)]
     for i in range(30_000):
@@ -151,8 +143,8 @@ def test_a_novel_makes_a_page_in_seconds():
     assert page.count("<mark") == 30_000
 
 
-def test_lines_are_one_a_cluster_with_nothing_that_commands_a_terminal():
-    text, clusters = marked_text.read(
+def test_cluster_lines_have_no_control_characters():
+    text, clusters = bracketed_clusters.read(
         "[2* Ann]\nsold [1* the\n\x1b[31mold] book. [2 She] [2 is\u202e]."
     )
     assert cluster_lines(text, clusters) == (
@@ -164,9 +156,9 @@ def test_lines_are_one_a_cluster_with_nothing_that_commands_a_terminal():
     assert cluster_lines("x" * 99, long) == f"1. {'x' * 60}… (0 to 99), 1 mention"
 
 
-@pytest.mark.slow
-def test_page_lights_clusters_in_a_browser(tmp_path):
-    text, clusters = marked_text.read(NESTED)
+@pytest.mark.long
+def test_clusters_are_highlighted_in_a_browser(tmp_path):
+    text, clusters = bracketed_clusters.read(NESTED)
     clusters[0][0]["score"] = 0.5
     (tmp_path / "page.html").write_text(cluster_page(text, clusters), encoding="utf-8")
     with browsers.phone(tmp_path) as browser:

@@ -1,17 +1,17 @@
 import time
 
-import marked_text
+import bracketed_clusters
 import pytest
 
 from keras_spanbert.tasks.coreference.page import cluster_lines, cluster_page
 from keras_spanbert.tasks.coreference.replacing import replace
 
 REPLACED = {
-    "every mention, the main one stays": (
+    "every mention except the main one": (
         "[1* Ann] came. [1 She] sat, and [1 the girl] read.",
         "Ann came. Ann sat, and Ann read.",
     ),
-    "the outermost wins, and what stays has its inner mentions replaced": (
+    "outermost mentions first, inner mentions of kept ones": (
         "[1* Bob] met [2* [1 his] wife]. [2 She] kissed [1 him]; [2 [1 his] Ann] left.",
         "Bob met Bob's wife. Bob's wife kissed Bob; Bob's wife left.",
     ),
@@ -23,13 +23,13 @@ REPLACED = {
         "[1* Ann] said: ask [1 her] to go, see [1 her]. I told [1 her] and Bob it was [1 her].",
         "Ann said: ask Ann to go, see Ann. I told Ann and Bob it was Ann.",
     ),
-    "her before what is said of her": (
+    "her before an adverb, adjective or verb": (
         "[1* Ann]: Bob hugged [1 her] warmly, made [1 her] happy; called [1 her] twice, saw [1 her]"
         " standing there, kissed [1 her] softly and heard [1 her] sing. He told [1 her] Tom left.",
         "Ann: Bob hugged Ann warmly, made Ann happy; called Ann twice, saw Ann"
         " standing there, kissed Ann softly and heard Ann sing. He told Ann Tom left.",
     ),
-    "her before what is hers, though the words are like": (
+    "possessive her before similar words": (
         "[1* Ann]: Bob saw [1 her] happy face, [1 her] loving aunt, [1 her] only son, [1 her] sad, "
         "old eyes, [1 her] family, [1 her] wedding, [1 her] friendly-looking cat. [1 Her] Tom left "
         "[1 her] Majesty.",
@@ -37,11 +37,11 @@ REPLACED = {
         "old eyes, Ann's family, Ann's wedding, Ann's friendly-looking cat. Ann's Tom left "
         "Ann's Majesty.",
     ),
-    "her before what is a noun or a verb": (
+    "her before a word that is a noun or a verb": (
         "[1* Ann] talked in [1 her] sleep. Bob let [1 her] sleep and made [1 her] laugh.",
         "Ann talked in Ann's sleep. Bob let Ann sleep and made Ann laugh.",
     ),
-    "her that begins a longer mention is possessive, but not before a conjunction": (
+    "her at the start of a longer mention, unless before a conjunction": (
         "[1* Ann] saw [2* [1 her] past]. [3* [1 her] and Bob] went to [4* [1 her] two boys].",
         "Ann saw Ann's past. Ann and Bob went to Ann's two boys.",
     ),
@@ -53,15 +53,11 @@ REPLACED = {
         "[1* Ann's] book is here. [1 She] read it to [1 her] son; [1 Ann's] aunt wrote it.",
         "Ann's book is here. Ann read it to Ann's son; Ann's aunt wrote it.",
     ),
-    "a mention with 's of a main one without, and the text's apostrophe": (
+    "a possessive mention with the apostrophe of the text": (
         "[1* Ann] came with [1 the girl’s] dog and [1 her] cat.",
         "Ann came with Ann’s dog and Ann’s cat.",
     ),
-    "a mark of possession that is outside of the mention": (
-        "[1* Ann] came with [1 the girl]'s dog.",
-        "Ann came with Ann's dog.",
-    ),
-    "equal but for case or 's stays": (
+    "equal except for case or 's": (
         "[1* The Cat] sat. [1 the cat] left. [1 The cat's] toy fell.",
         "The Cat sat. the cat left. The cat's toy fell.",
     ),
@@ -81,24 +77,15 @@ REPLACED = {
         "IN [1* THE END]. I saw [1 it]. A film: [2* The end]; I saw [2 it].",
         "IN THE END. I saw THE END. A film: The end; I saw the end.",
     ),
-    "names keep their capital": (
-        "We saw [1* The Hague]; [2* Ann] liked [1 it].",
-        "We saw The Hague; Ann liked The Hague.",
-    ),
-    "a text without capitals": (
-        "i met [1* the king]. [1 he] was tired.",
-        "i met the king. the king was tired.",
+    "names keep their capital letter": (
+        "See [1* The Hague]; see [1 it].",
+        "See The Hague; see The Hague.",
     ),
     "a cluster of pronouns": ("[1* She] sold [1 her] book.", "She sold her book."),
-    "pronouns of older books": (
-        "[1* Thou] art late. I saw [1 thee] with [1 thy] book. It is [1 thine].",
-        "Thou art late. I saw thee with thy book. It is thine.",
-    ),
-    "older pronouns of a name": (
+    "older pronouns": (
         "[1* Ann], I saw [1 thee] with [1 thy] book. Be [1 thine] eyes shut.",
         "Ann, I saw Ann with Ann's book. Be Ann's eyes shut.",
     ),
-    "quantities that stand alone": ("[1* All] came. [1 They] sang.", "All came. They sang."),
     "several pronouns as a main mention": (
         "[1* He himself] came. [1 He] sang. [2* Each other] is who [2 they] saw.",
         "He himself came. He sang. Each other is who they saw.",
@@ -108,33 +95,29 @@ REPLACED = {
         "[1* Ann], [1 who] left, took the cat [2 that] [2* Tom] was.",
         "Ann, who left, took the cat that Tom was.",
     ),
-    "pronouns that are one with their verb": (
+    "contractions with the verb outside": (
         "[1* Ann] said: [1 I]'m late, [1 I]'ll run. [2* The boys] said [2 we]’ve time.",
         "Ann said: I'm late, Ann'll run. The boys said we’ve time.",
     ),
-    "reflexives": (
-        "[1* Bob] hurt [1 himself]. [2* The boys] did it [2 themselves] in [2 each other's] way.",
-        "Bob hurt himself. The boys did it themselves in each other's way.",
+    "reflexives, but not after a pronoun": (
+        "[1* Ann] hurt [1 herself]; [1 She herself] said so. [2* The boys] saw [2 each other's].",
+        "Ann hurt herself; Ann said so. The boys saw each other's.",
     ),
-    "reflexives beside a pronoun": (
-        "[1* Ann] left. [1 She herself] said so, and [1 she] did it [1 herself].",
-        "Ann left. Ann said so, and Ann did it herself.",
-    ),
-    "mentions that hold their verb": (
+    "mentions that include their verb": (
         "[1* Ann] said [1 she'll] go, [1 she’d] sing and [1 She's] late. [2* Bob] and [1 Ann'll] "
         "see; [2 I'm] Bob; [2 he 's] late. [3* The boys] said [3 they've] time, let[3 's] go.",
         "Ann said she'll go, she’d sing and She's late. Bob and Ann'll "
         "see; I'm Bob; he 's late. The boys said they've time, let's go.",
     ),
-    "main mentions that hold their verb": (
+    "main mentions that include their verb": (
         "[1* Ann'll] go. I saw [1 her]. [2* She'll] go. I saw [2 her].",
         "Ann'll go. I saw Ann. She'll go. I saw her.",
     ),
-    "a mention inside of one of its own cluster": (
+    "a mention inside a mention of the same cluster": (
         "[1* The man whom [2* Ann] told [1 his] name] left. [1 He] sat.",
         "The man whom Ann told his name left. The man whom Ann told his name sat.",
     ),
-    "main mentions that speak of each other": (
+    "main mentions that refer to each other": (
         "[1* [2 Her] husband] and [2* [1 his] wife] came. [1 He] saw [2 her].",
         "Her husband and his wife came. Her husband saw his wife.",
     ),
@@ -146,8 +129,8 @@ REPLACED = {
 
 
 @pytest.mark.parametrize("marked, expected", REPLACED.values(), ids=REPLACED)
-def test_mentions_become_main_mentions(marked, expected):
-    text, clusters = marked_text.read(marked)
+def test_mentions_are_replaced_by_main_mentions(marked, expected):
+    text, clusters = bracketed_clusters.read(marked)
     assert replace(text, clusters) == expected
 
 
@@ -155,28 +138,21 @@ def mention(text, start, end):
     return {"text": text[start:end], "start": start, "end": end}
 
 
-def test_first_of_mentions_that_cross_wins():
+def test_first_of_crossing_mentions_is_replaced():
     text = "Ann Bob she he"
     crossing = [mention(text, 0, 7), mention(text, 8, 11)], [mention(text, 4, 11)]
     assert replace(text, crossing) == "Ann Bob Ann Bob he"
     assert replace(text, [[mention(text, 12, 14), mention(text, 0, 7)], *crossing[1:]]) == (
-        "Ann Bob she he"  # A cluster of a pronoun; what crosses its mention stays too.
+        "Ann Bob she he"  # A cluster of pronouns. Mentions that cross it are kept too.
     )
 
 
 @pytest.mark.parametrize(
-    "bad",
-    [
-        {"text": "Bob", "start": 0, "end": 3},
-        {"text": "", "start": 1, "end": 1},
-        {"text": "", "start": 9, "end": 12},
-        {"text": "n", "start": -2, "end": -1},
-    ],
+    "name, start, end", [("Bob", 0, 3), ("", 1, 1), ("", 9, 12), ("n", -2, -1)]
 )
-def test_mention_that_is_no_slice_is_an_error_that_shows_it(bad):
-    with pytest.raises(
-        ValueError, match=r"must be text\[start:end\].*of a text of 3 char"
-    ) as error:
+def test_invalid_mention_is_shown(name, start, end):
+    bad = {"text": name, "start": start, "end": end}
+    with pytest.raises(ValueError, match=r"text\[start:end\].*of a text of 3 char") as error:
         replace("Ann", [[bad]])
     assert str(bad) in str(error.value)
 
@@ -189,18 +165,15 @@ ANN = {"text": "Ann", "start": 0, "end": 3}
     "clusters",
     [
         {"clusters": [[ANN]]},
-        {},
-        [{"clusters": [[ANN]]}],
         [ANN],
         ["Ann"],
         [[(0, 3)]],
-        [[{"start": 0, "end": 3}]],
+        [[{"start": 0}]],
         [[{**ANN, "end": 3.0}]],
-        [None],
         None,
     ],
 )
-def test_what_is_no_list_of_clusters_is_an_error_with_the_rule(use, clusters):
+def test_invalid_clusters_are_refused(use, clusters):
     with pytest.raises(ValueError, match="`clusters` must be lists of mentions.*Received: "):
         use("Ann", clusters)
 
@@ -212,8 +185,10 @@ def test_without_clusters_and_without_words():
     assert replace("   ", [blank]) == "  "
 
 
-def test_a_novel_takes_seconds():
-    text, clusters = marked_text.read("[1* Ann] sold [2* [1 her] book]. [1 She] missed [2 it]. ")
+def test_novel_takes_seconds():
+    text, clusters = bracketed_clusters.read(
+        "[1* Ann] sold [2* [1 her] book]. [1 She] missed [2 it]. "
+    )
     count = 6_000
     long = [[] for _ in clusters]
     for i in range(count):

@@ -1,9 +1,7 @@
-import gzip
-
 import numpy as np
 import pytest
 
-from keras_spanbert.tasks.coreference import main_mention
+from keras_spanbert.tasks.coreference import decoding, main_mention
 
 TEXT = "Ann wrote the letter. She was old.\n\nBob sold it to Ann — he  was old.\n"
 
@@ -14,7 +12,7 @@ def mentions(found):
 
 @pytest.fixture
 def resolver(build):
-    """One that links something in most texts."""
+    """A resolver that finds clusters in most texts."""
     model = build(max_span_width=2, singletons=True)
     for weight in model.weights:
         if weight.path.startswith("mention_scores/mention/output_bias"):
@@ -39,24 +37,20 @@ def test_mentions_are_slices_of_the_text(resolver):
         assert firsts == sorted(firsts)
 
 
-@pytest.mark.parametrize("text", ["", " \r\n", "\x00", [], [[]], [[], []]])
-def test_text_without_words_has_no_clusters(resolver, text):
-    assert resolver.resolve([text]) == [{"clusters": []}]
+@pytest.mark.parametrize("model_type", ["independent", "overlap"])
+def test_text_without_words_or_with_one_has_no_clusters(build, model_type):
+    texts = ["Ann", "", " \r\n", "\x00", [], [[]], [[], []]]
+    assert build(model_type).resolve(texts) == [{"clusters": []}] * len(texts)
 
 
-def test_one_word_is_no_cluster_without_singletons(build):
-    assert build().resolve("Ann") == {"clusters": []}
-    assert build("overlap").resolve(["Ann", ""]) == [{"clusters": []}] * 2
-
-
-def test_texts_at_once_give_what_they_give_alone(resolver):
+def test_batches_equal_single_texts(resolver):
     texts = [TEXT, "", "Ann left.", TEXT * 4, "He was old. " * 3]
     alone = [resolver.resolve(text) for text in texts]
     assert resolver.resolve(texts, batch_size=3) == alone
     assert resolver.resolve(np.array(texts), batch_size=1) == alone
 
 
-def test_words_give_places_of_words(resolver):
+def test_spans_of_words(resolver):
     words = [["Ann", "wrote", "the", "letter", "."], ["She", "was", "old", "."]]
     (found,) = resolver.resolve([words])
     (of_text,) = resolver.resolve(["Ann wrote the letter. She was old."])
@@ -66,14 +60,27 @@ def test_words_give_places_of_words(resolver):
         assert mention["text"].replace(" .", ".") == other["text"]
 
 
-def test_scores_are_there_on_demand(resolver):
+def test_mentions_that_meet_within_a_word_are_kept():
+    spans = {
+        "starts": np.array([0, 2, 3, 4]),
+        "ends": np.array([1, 3, 3, 5]),
+        "best_antecedents": np.array([-1, 0, 1, -1]),
+        "mention_scores": np.array([1.0, 2.0, 3.0, 4.0]),
+    }
+    # The second word has two pieces. The first mention ends and the second starts within it.
+    word_of = np.array([0, 1, 1, 2, 3, 3], np.int32)
+    found = decoding.cluster_mentions(spans, word_of, singletons=False)
+    assert found == [{(0, 1): 1.0, (1, 2): 2.0, (2, 2): 3.0}]
+
+
+def test_scores_are_optional(resolver):
     (found,) = resolver.resolve([TEXT], scores=True)
     assert all(isinstance(mention["score"], float) for mention in mentions(found))
     without = [{k: m[k] for k in ("text", "start", "end")} for m in mentions(found)]
     assert without == mentions(resolver.resolve(TEXT))
 
 
-def test_speakers_and_genre_count(resolver, monkeypatch):
+def test_speakers_and_genre_change_scores(resolver, monkeypatch):
     batches, predict = [], type(resolver).predict_on_batch
 
     def remember(self, batch):
@@ -85,7 +92,7 @@ def test_speakers_and_genre_count(resolver, monkeypatch):
     resolver.resolve([TEXT], genre=[None])
     resolver.resolve([[["Ann", "left"]]], speakers=[[["Ann", "Bob"]]], genre=["nw"])
     assert [batch["genre"].tolist() for batch in batches] == [[1], [0], [0]]
-    # That of separators and, in two of them, of padding count.
+    # The speakers of separators and, in two variants, of padding matter.
     assert [len(np.unique(batch["speaker_ids"])) for batch in batches] == [5, 3, 3]
 
 
@@ -102,11 +109,11 @@ def test_speakers_and_genre_count(resolver, monkeypatch):
         ({"texts": ["Ann"], "speakers": [["Ann"]]}, r"must be \(start, end, name\)"),
         ({"texts": [[["Ann"]]], "speakers": [[["A", "B"]]]}, r"one for each word: \[1\]"),
         ({"texts": [[["Ann"]]], "speakers": [["A"]]}, "a list of names for each sentence"),
-        ({"texts": ["Ann"], "max_spans": 0}, "`max_spans` must be at least 1"),
+        ({"texts": ["Ann"], "max_spans_in_memory": 0}, "`max_spans_in_memory` must be at least 1"),
         ({"texts": ["Ann"], "batch_size": 1.5}, "`batch_size` must be an integer"),
     ],
 )
-def test_mistake_names_the_argument(build, arguments, error):
+def test_invalid_argument_is_named(build, arguments, error):
     with pytest.raises(ValueError, match=error):
         build().resolve(**arguments)
 
@@ -126,32 +133,20 @@ def test_mistake_names_the_argument(build, arguments, error):
     ],
 )
 def test_kinds_of_mentions(words, begins_sentence, kind):
-    found = main_mention.kind_of(words.split(), begins_sentence, frozenset(["letters", "the"]))
+    found = main_mention.mention_type(words.split(), begins_sentence, frozenset(["letters", "the"]))
     assert found == kind
 
 
 def test_best_mention_is_a_long_name_without_a_clause():
     phrases = ["he", "the poor man", "Frank", "Mr. Frank Churchill", "Frank , who had come"]
-    kinds = [main_mention.kind_of(p.split(), False, frozenset()) for p in phrases]
+    kinds = [main_mention.mention_type(p.split(), False, frozenset()) for p in phrases]
 
     def order(*counts):
         def key(i):
-            return main_mention.rank(phrases[i].split(), kinds[i], i, counts[i])
+            return main_mention.sort_key(phrases[i].split(), kinds[i], i, counts[i])
 
         return sorted(range(5), key=key)
 
     assert order(9, 1, 1, 1, 1) == [3, 2, 4, 1, 0]
-    # What is said often is no mistake of a link.
+    # Frequent mentions are unlikely to be wrong links.
     assert order(9, 1, 2, 1, 5) == [2, 3, 4, 1, 0]
-
-
-@pytest.mark.slow
-def test_thousands_of_words_of_a_novel(shared_data, build):
-    path = shared_data / "data/novels/1342_pride_and_prejudice.txt.gz"
-    text = " ".join(gzip.open(path, "rt").read().split()[:20_000])
-    model = build()
-    (found,) = model.resolve([text], max_spans=200)
-    last = max(mention["end"] for mention in mentions(found))
-    assert last > 0.9 * len(text)
-    for mention in mentions(found):
-        assert text[mention["start"] : mention["end"]] == mention["text"]

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_spanbert.tasks.coreference.model import DEFAULTS
 from keras_spanbert.tasks.coreference.scoring import CoarseScorer, FineScorer
 
 K, M, D = 5, 3, 7
@@ -16,8 +17,8 @@ def mixed_precision():
     keras.config.set_dtype_policy(policy)
 
 
-def values_of(size, first_index):
-    """Spans whose scores bfloat16 has not."""
+def bfloat16_scores(size, first_index):
+    """Spans with scores that bfloat16 cannot represent."""
     return {
         "mention_scores": np.linspace(100.003, 200.007, size, dtype="float32")[None],
         "index": first_index + np.arange(size, dtype="int32")[None],
@@ -26,34 +27,32 @@ def values_of(size, first_index):
     }
 
 
-@pytest.mark.parametrize("with_memory", [False, True])
-def test_scores_of_pairs_are_not_rounded_in_mixed_precision(with_memory):
+def test_scores_of_pairs_are_not_rounded_in_mixed_precision():
     spans = {
-        **values_of(K, M),
+        **bfloat16_scores(K, M),
         "embeddings": np.zeros((1, K, D), "float32"),
         "mask": np.ones((1, K), "int32"),
     }
-    memory = None
-    mentions = of_keys = spans["mention_scores"][0]
-    if with_memory:
-        memory = {**values_of(M, 0), "embeddings": np.ones((1, 2, M, D), "float32")}
-        of_keys = np.concatenate([memory["mention_scores"][0], mentions])
+    memory = {**bfloat16_scores(M, 0), "embeddings": np.ones((1, M, 2, D), "float32")}
+    mentions = spans["mention_scores"][0]
+    of_keys = np.concatenate([memory["mention_scores"][0], mentions])
     settings = {"dtype": "mixed_bfloat16", "initializer_range": 0.0}
-    coarse = CoarseScorer(D, K, 2, True, **settings)
+    arguments = {**DEFAULTS, "max_top_antecedents": K, "feature_size": 2, "ffnn_size": 11}
+    coarse = CoarseScorer(D, arguments, **settings)
     antecedents, scores = coarse(spans, memory)
     antecedents = ops.convert_to_numpy(antecedents)[0]
     is_pair = np.isfinite(ops.convert_to_numpy(scores)[0])
     assert is_pair.sum() >= K - 1
-    # Weights of zeros leave the sum of the mentions' scores.
+    # With zero weights, the score is the sum of the mention scores.
     expected = np.where(is_pair, mentions[:, None] + of_keys[antecedents], -np.inf)
     np.testing.assert_array_equal(ops.convert_to_numpy(scores)[0], expected)
-    fine = FineScorer(D, 11, 1, 2, 2, True, True, 3, 2, **settings)
+    fine = FineScorer(D, arguments, **settings)
     scores, embeddings = fine(spans, antecedents[None], scores, np.zeros(1, "int32"), memory)
     np.testing.assert_array_equal(ops.convert_to_numpy(scores)[0], expected)
     assert keras.backend.standardize_dtype(embeddings.dtype) == "bfloat16"
 
 
-def test_model_sums_the_scores_of_mentions_as_they_are(build, document, mixed_precision):
+def test_model_sums_unrounded_mention_scores(build, document, mixed_precision):
     model = build(fine_grained=False)
     for weights in model.resolver_layers.coarse.weights:
         weights.assign(np.zeros(weights.shape))

@@ -7,7 +7,7 @@ import keras_spanbert as ks
 pytestmark = [
     pytest.mark.once,
     pytest.mark.skipif(
-        keras.backend.backend() != "tensorflow", reason="SavedModels are TensorFlow's"
+        keras.backend.backend() != "tensorflow", reason="SavedModels need TensorFlow"
     ),
 ]
 
@@ -23,8 +23,8 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("model_type, singletons", [("independent", True), ("overlap", False)])
-def test_saved_model_gives_the_clusters_of_the_library(build, model_type, singletons, tmp_path):
-    keras.utils.set_random_seed(2)
+def test_saved_model_equals_resolve(build, model_type, singletons, tmp_path):
+    keras.utils.set_random_seed(3)
     model = build(model_type, singletons=singletons, top_span_ratio=0.7)
     ks.serving.export_saved_model(model, tmp_path / "1")
     serve = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
@@ -48,7 +48,7 @@ def test_saved_model_gives_the_clusters_of_the_library(build, model_type, single
         assert [served[number] for number in sorted(served)] == expected
 
 
-def test_text_of_more_spans_than_are_kept_is_refused(build):
+def test_text_with_too_many_spans_is_refused(build):
     serve, _ = build(top_span_ratio=1.0).serving_function()
     with pytest.raises(tf.errors.InvalidArgumentError, match="at most 3900 tokens"):
         serve(tf.constant(["ann wrote . " * 1400]))

@@ -4,12 +4,12 @@ from keras import ops
 
 from keras_spanbert.tasks.coreference.spans import (
     candidate_spans,
-    in_blocks,
+    map_in_chunks,
     num_top_spans,
     select_spans,
 )
 
-# One shape for all, since each is compiled: candidates, tokens, width, spans to keep.
+# One shape for all tests, to compile once: candidates, tokens, width, spans to keep.
 N, T, W, K = 641, 103, 13, 43
 
 
@@ -18,7 +18,7 @@ def padded(array, size, value=0):
 
 
 def select(scores, starts, ends, num_top):
-    """Indices of what is kept, of one document with padding in every axis."""
+    """Returns the indices of kept spans of one document with padding in every axis."""
     arrays = (
         padded(np.array(scores, "float32"), N, 9.0),
         padded(np.array(starts, "int32"), N),
@@ -30,7 +30,7 @@ def select(scores, starts, ends, num_top):
 
 
 def visit_in_order(scores, starts, ends, num_top):
-    """What is kept, one candidate after another."""
+    """Selects spans one candidate after another, as a reference."""
     kept = []
     for i in np.argsort(-scores, kind="stable"):
         crosses = [
@@ -42,11 +42,11 @@ def visit_in_order(scores, starts, ends, num_top):
     return sorted(kept)
 
 
-def test_selection_is_that_of_the_released_op(reference):
+def test_selection_equals_the_released_op(reference):
     cases = reference.read("outputs/extract_spans_cases.json")
     assert len(cases) > 10
     for case in cases:
-        # The op takes candidates in any order.
+        # The op accepts candidates in any order.
         order = np.lexsort((case["ends"], case["starts"]))
         columns = [np.array(case[name])[order] for name in ["scores", "starts", "ends"]]
         kept = order[select(*columns, case["k"])]
@@ -54,23 +54,17 @@ def test_selection_is_that_of_the_released_op(reference):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rounds_keep_what_visits_in_order_keep(seed):
+def test_rounds_equal_sequential_selection(seed):
     generator = np.random.default_rng(seed)
     starts, ends = candidate_spans(np.arange(97) // 13, 7)
-    # Many are equal, and long spans are good, so that most cross a better one.
+    # Many scores are equal and long spans score high, so most spans cross a better one.
     scores = generator.integers(0, 40, len(starts)) / 8 + 0.4 * (ends - starts)
     expected = visit_in_order(scores, starts, ends, 41)
     assert len(expected) == 41
     assert select(scores, starts, ends, 41).tolist() == expected
 
 
-def test_equal_scores_go_to_the_first_candidate():
-    starts, ends = [0, 1, 2, 3], [1, 2, 3, 4]  # Each crosses the next.
-    assert select([1.0, 1.0, 1.0, 1.0], starts, ends, 2).tolist() == [0, 2]
-    assert select([1.0, 2.0, 2.0, 1.0], starts, ends, 2).tolist() == [1, 3]
-
-
-def test_documents_of_a_batch_do_not_meet():
+def test_documents_of_a_batch_are_independent():
     starts, ends = candidate_spans(np.arange(11) // 4, 3)
     scores = np.random.default_rng(0).normal(size=(2, len(starts))).astype("float32")
     mask = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], "int32")
@@ -81,27 +75,24 @@ def test_documents_of_a_batch_do_not_meet():
         assert both[row, :num_top].tolist() == alone.tolist()
 
 
-def test_candidates_begin_and_end_in_one_sentence():
+def test_candidates_start_and_end_in_one_sentence():
     starts, ends = candidate_spans(np.array([0, 0, 1, 0, 0]), 3)
-    # The token between them may be of another one, as the released code has it.
+    # A token between them can belong to another sentence, like in the released code.
     expected = [(0, 0), (0, 1), (1, 1), (1, 3), (2, 2), (3, 3), (3, 4), (4, 4)]
     assert list(zip(starts.tolist(), ends.tolist())) == expected
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("num_tokens, num_top", [(102, 40), (5, 2), (0, 0), (20_000, 3900)])
-def test_number_of_spans_is_that_of_the_released_graph(num_tokens, num_top):
-    assert num_top_spans(num_tokens, 0.4) == num_top
-
-
-@pytest.mark.once
-def test_number_of_spans_is_of_a_product_in_float32():
-    assert int(90 * 0.7) == 62
-    assert num_top_spans(90, 0.7) == 63
+@pytest.mark.parametrize(
+    "num_tokens, ratio, num_top",
+    [(102, 0.4, 40), (0, 0.4, 0), (20_000, 0.4, 3900), (90, 0.7, 63)],  # 90 * 0.7 in float32
+)
+def test_number_of_spans_equals_the_released_graph(num_tokens, ratio, num_top):
+    assert num_top_spans(num_tokens, ratio) == num_top
 
 
 @pytest.mark.parametrize("num_rows", [1, 7, 14, 17])
-def test_blocks_give_what_all_rows_give(num_rows):
+def test_blocks_equal_all_rows_at_once(num_rows):
     seen = []
 
     def function(arrays):
@@ -112,10 +103,10 @@ def test_blocks_give_what_all_rows_give(num_rows):
     x = np.arange(3 * num_rows * 5, dtype="float32").reshape(3, num_rows, 5)
     y = np.arange(3 * num_rows, dtype="float32").reshape(3, num_rows)
     arrays = [ops.convert_to_tensor(x), ops.convert_to_tensor(y)]
-    sums, doubles = in_blocks(function, arrays, 7, training=False)
+    sums, doubles = map_in_chunks(function, arrays, 7, training=False)
     np.testing.assert_allclose(ops.convert_to_numpy(sums), x.sum(axis=2) + y)
     np.testing.assert_allclose(ops.convert_to_numpy(doubles), x * 2.0)
     assert set(seen) == {min(num_rows, 7)}
     seen.clear()
-    in_blocks(function, arrays, 7, training=True)
+    map_in_chunks(function, arrays, 7, training=True)
     assert seen == [num_rows]

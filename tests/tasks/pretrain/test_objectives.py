@@ -1,16 +1,15 @@
-"""The pretrainer's objectives: MLM alone, with SBO, with pairs, or all of them."""
+"""Objectives of the pretrainer: MLM with or without SBO and NSP."""
 
 import math
 
 import keras
 import numpy as np
 import pytest
+import tiny_pretrainer
+from tiny_pretrainer import H, V, log_softmax, predict
 
 import keras_spanbert as ks
 
-WORDS = "the of and to in a is that for it with as was on be by at this from not".split()
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "."]
-V = len(VOCABULARY)
 L, M, ROWS = 23, math.ceil(0.3 * 23), 12
 CHOICES = {
     "mlm": {"span_boundary": False},
@@ -19,40 +18,20 @@ CHOICES = {
     "mlm,sbo,nsp": {"next_sentence": True},
 }
 SBO_INPUTS = {"span_left", "span_right", "span_offsets"}
-
-
-def texts(count=ROWS):
-    rng = np.random.default_rng(0)
-    return [" . ".join(" ".join(rng.choice(WORDS, 4)) for _ in range(4)) for _ in range(count)]
+_SENTENCES = tiny_pretrainer.texts(4 * ROWS, 4)
+TEXTS = [" . ".join(_SENTENCES[i : i + 4]) for i in range(0, 4 * ROWS, 4)]
 
 
 def build(name, **kwargs):
-    choices = CHOICES[name]
-    preprocessor = ks.SpanBertPretrainerPreprocessor(
-        ks.SpanBertTokenizer(VOCABULARY), sequence_length=L, mask_rate=0.3, seed=1, **choices
-    )
-    backbone = ks.SpanBertBackbone(V, 1, 2, 10, 14, dropout=0.0, max_sequence_length=L)
-    return ks.SpanBertPretrainer(backbone, preprocessor, position_dim=3, **choices, **kwargs)
-
-
-def log_softmax(x):
-    x = x - x.max(axis=-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
-
-
-def predict(model, x):
-    return {k: keras.ops.convert_to_numpy(v) for k, v in model(x, training=False).items()}
+    return tiny_pretrainer.build(L, objectives=CHOICES[name], **kwargs)
 
 
 def arrays(model, seed=5):
-    return [
-        {name: keras.ops.convert_to_numpy(x) for name, x in part.items()}
-        for part in model.preprocessor(texts(), seed=seed)
-    ]
+    return tiny_pretrainer.arrays(model, TEXTS, seed)
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_inputs_outputs_labels_and_layers_are_those_of_the_objectives(name):
+def test_objectives_determine_inputs_outputs_and_layers(name):
     model = build(name)
     names = name.split(",")
     assert model.objectives == tuple(names)
@@ -72,7 +51,7 @@ def test_inputs_outputs_labels_and_layers_are_those_of_the_objectives(name):
     assert x["segment_ids"].any() == ("nsp" in names)
 
 
-def test_masks_are_those_of_the_pairs_and_the_same_seed_gives_the_same():
+def test_masks_of_pairs_are_seeded():
     model = build("mlm,sbo,nsp")
     x, y, sample_weight = arrays(model)
     token_ids = x["token_ids"].copy()
@@ -80,71 +59,76 @@ def test_masks_are_those_of_the_pairs_and_the_same_seed_gives_the_same():
         token_ids, x["mask_positions"], y["mlm"], sample_weight["mlm"]
     ):
         row[positions[weights > 0]] = ids[weights > 0]
-    packed = model.preprocessor.pack(texts())
-    pairs = ks.NextSentencePairs.from_tokenizer(model.preprocessor.tokenizer)(packed, seed=5)
+    layer = ks.NextSentencePairs.from_tokenizer(model.preprocessor.tokenizer)
+    pairs = layer(model.preprocessor.pack(TEXTS), seed=5)
     pairs = {n: keras.ops.convert_to_numpy(value) for n, value in pairs.items()}
     np.testing.assert_array_equal(token_ids, pairs["token_ids"])
     np.testing.assert_array_equal(x["segment_ids"], pairs["segment_ids"])
     np.testing.assert_array_equal(y["nsp"], pairs["is_random"])
     assert 0 < y["nsp"].sum() < ROWS and sample_weight["nsp"].all()
-    # No span reaches across a separator.
+    # No span crosses a separator.
     assert not np.isin(y["mlm"][sample_weight["mlm"] > 0], [0, 2, 3]).any()
     again, other = arrays(model), arrays(model, seed=6)
     np.testing.assert_array_equal(again[0]["token_ids"], x["token_ids"])
     assert (other[1]["nsp"] != y["nsp"]).any()
-    fresh = [np.asarray(model.preprocessor(texts())[1]["nsp"]) for _ in range(2)]
+    fresh = [np.asarray(model.preprocessor(TEXTS)[1]["nsp"]) for _ in range(2)]
     assert (fresh[0] != fresh[1]).any()
 
 
-def test_pairs_are_the_same_in_tf_data():
+@pytest.mark.parametrize("name", ["mlm,sbo", "mlm,nsp"])
+def test_preprocessor_is_the_same_in_tf_data(name):
     import tensorflow as tf
 
-    model = build("mlm,nsp")
-    dataset = tf.data.Dataset.from_tensors(texts()).map(lambda t: model.preprocessor(t, seed=5))
-    for ours, theirs in zip(arrays(model), next(iter(dataset))):
+    model = build(name)
+    dataset = tf.data.Dataset.from_tensors(TEXTS).map(lambda t: model.preprocessor(t, seed=5))
+    for ours, theirs in zip(arrays(model), next(dataset.as_numpy_iterator())):
         for name in ours:
-            np.testing.assert_array_equal(ours[name], theirs[name].numpy(), err_msg=name)
-            assert ours[name].dtype == theirs[name].numpy().dtype
+            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+            assert ours[name].dtype == theirs[name].dtype
 
 
 @pytest.mark.usefixtures("untraced")
-def test_loss_and_metrics_of_pairs_are_weighted_means_by_hand():
-    model = build("mlm,nsp", nsp_weight=0.3)
+@pytest.mark.parametrize(
+    "name, factors", [("mlm,sbo", {"sbo_weight": 0.5}), ("mlm,nsp", {"nsp_weight": 0.3})]
+)
+def test_loss_and_metrics_are_weighted_means(name, factors):
+    model = build(name, **factors)
     x, y, sample_weight = arrays(model)
-    sample_weight["nsp"][[1, 4]] = 0.0
     logits = predict(model, x)
-    result = model.evaluate(
+    result = {}
+    loss = 0.0
+    for n, factor in zip(name.split(","), [1.0, *factors.values()]):
+        weight = sample_weight[n]
+        weight[[1, 4]] = 0.0
+        assert 0 < weight.sum() < weight.size
+        nll = -np.take_along_axis(log_softmax(logits[n]), y[n][..., None], -1)[..., 0]
+        result[f"{n}_cross_entropy"] = np.average(nll, weights=weight)
+        result[f"{n}_accuracy"] = np.average(logits[n].argmax(axis=-1) == y[n], weights=weight)
+        loss += factor * result[f"{n}_cross_entropy"]
+    found = model.evaluate(
         x, y, sample_weight=sample_weight, verbose=0, return_dict=True, batch_size=ROWS
     )
-    loss = 0.0
-    for name, factor in [("mlm", 1.0), ("nsp", 0.3)]:
-        weight = sample_weight[name]
-        nll = -np.take_along_axis(log_softmax(logits[name]), y[name][..., None], -1)[..., 0]
-        hits = logits[name].argmax(axis=-1) == y[name]
-        expected = (weight * nll).sum() / weight.sum()
-        accuracy = (weight * hits).sum() / weight.sum()
-        assert result[f"{name}_cross_entropy"] == pytest.approx(expected, abs=1e-5)
-        assert result[f"{name}_accuracy"] == pytest.approx(accuracy, abs=1e-5)
-        loss += factor * expected
-    assert result["loss"] == pytest.approx(loss, abs=1e-5)
+    expected = {"loss": loss, **result}
+    assert {n: found[n] for n in expected} == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["mlm", "mlm,sbo,nsp"])
-def test_model_fits_strings_and_learns_each_objective(name):
-    model = build(name)
+def test_model_learns_each_objective():
+    model = build("mlm,sbo,nsp")
+    shapes = [tuple(w.shape) for w in model.trainable_weights]
+    assert shapes.count((V, H)) == 1 and shapes.count((H, V)) == 0  # Both heads share it.
     x, y, sample_weight = arrays(model)
     model.compile(ks.AdamW(0.01))
-    model.fit(texts(), batch_size=4, verbose=0)
     history = model.fit(x, y, sample_weight=sample_weight, epochs=60, verbose=0).history
-    for head in name.split(","):
+    for head in ["mlm", "sbo", "nsp"]:
         losses = history[f"{head}_cross_entropy"]
         assert losses[-1] < losses[0] - 0.2, (head, losses)
-    assert np.isfinite(model.evaluate(texts(), verbose=0, return_dict=True)["loss"])
+    history = model.fit(TEXTS, validation_data=TEXTS, batch_size=4, verbose=0).history
+    assert np.isfinite([history["loss"], history["val_loss"]]).all()
 
 
 @pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize("name", [n for n in CHOICES if n != "mlm,sbo"])
-# Keras warns of an optimizer that has not begun.
+# Keras warns about unbuilt optimizers.
 @pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
 def test_presets_and_keras_files_keep_the_objectives(name, tmp_path):
     model = build(name, nsp_weight=0.7)
@@ -162,67 +146,51 @@ def test_presets_and_keras_files_keep_the_objectives(name, tmp_path):
         loaded.check_preprocessor()
 
 
-def test_other_objectives_of_a_preset_take_what_is_there_and_say_what_starts_fresh(
-    tmp_path, caplog
-):
+def test_other_objectives_initialize_missing_heads_and_log_it(tmp_path, caplog):
     model = build("mlm,sbo")
     model.save_to_preset(tmp_path)
     caplog.clear()
     other = ks.SpanBertPretrainer.from_preset(tmp_path, span_boundary=False, next_sentence=True)
     assert other.objectives == ("mlm", "nsp") and other.untrained_heads()
-    (record,) = caplog.records
-    message = record.getMessage()
-    assert f"{tmp_path} has no weights for pooler and nsp_head, which start fresh" in message
-    assert "its sbo_head left unused" in message
+    (message,) = caplog.messages
+    rule = f"{tmp_path} has no weights for pooler and nsp_head, which start from random weights"
+    assert rule in message and "its sbo_head left unused" in message
     assert other.preprocessor.next_sentence and not other.preprocessor.span_boundary
     assert other.preprocessor.masking_config == model.preprocessor.masking_config
     x, _, _ = arrays(model)
     np.testing.assert_array_equal(predict(other, x)["mlm"], predict(model, x)["mlm"])
-    # A model of the preset's own objectives is told by the same arguments.
+    # The same arguments restore the objectives of the preset.
     caplog.clear()
     same = ks.SpanBertPretrainer.from_preset(tmp_path, span_boundary=True)
     assert not caplog.records
     np.testing.assert_array_equal(predict(same, x)["sbo"], predict(model, x)["sbo"])
 
 
-def test_fill_without_sbo_head_is_of_mlm_alone():
+def test_fill_without_sbo_head_uses_mlm():
     model = build("mlm,nsp")
-    for candidate in model.fill("the [MASK] of", top_k=3)[0]:
+    filled = model.fill("the [MASK] of", top_k=3)[0]
+    for candidate in [*filled, *model.score("the [MASK] of", ["a"])]:
         assert candidate["score"] == candidate["mlm"] and candidate["sbo"] is None
-    scored = model.score("the [MASK] of", ["a"])[0]
-    assert scored["score"] == scored["mlm"] and scored["sbo"] is None
-    with pytest.raises(ValueError, match="without SBO head. Received: score='sbo'"):
+    with pytest.raises(ValueError, match="without an SBO head. Received: score='sbo'"):
         model.fill("the [MASK] of", score="sbo")
 
 
-def test_cost_is_that_of_the_objectives():
+def test_cost_depends_on_the_objectives():
     of = {name: build(name).head_flops(7) for name in CHOICES}
-    H = 10
     assert of["mlm"] == 7 * (2 * H * H + 2 * H * V)
     assert of["mlm,sbo"] - of["mlm"] == 7 * (2 * H * (2 * H + 3) + 2 * H * H + 2 * H * V)
     assert of["mlm,nsp"] - of["mlm"] == 2 * H * H + 2 * H * 2
     assert of["mlm,sbo,nsp"] == of["mlm,sbo"] + of["mlm,nsp"] - of["mlm"]
 
 
-def test_blocks_that_are_full_keep_their_padding_mask_as_pairs(tmp_path):
-    from keras_spanbert.data.corpus import Corpus
-
-    (tmp_path / "a.txt").write_text(" ".join(texts(60)))
-    for name, has_mask in [("mlm,sbo", False), ("mlm,sbo,nsp", True)]:
-        dataset = Corpus(str(tmp_path / "a.txt")).training_dataset(
-            build(name).preprocessor, 4, seed=1, min_tokens=L - 2
-        )
-        assert ("padding_mask" in dataset.element_spec[0]) == has_mask
-
-
 @pytest.mark.usefixtures("untraced")
-def test_mistakes_of_objectives_say_the_rule():
+def test_invalid_objectives_are_refused():
     model = build("mlm,nsp")
     with pytest.raises(ValueError, match="batch_size=1 of 12 texts, which leaves one alone"):
-        model.fit(texts(), batch_size=1)
+        model.fit(TEXTS, batch_size=1)
     with pytest.raises(ValueError, match="batch_size=11 of 12 texts"):
-        model.evaluate(texts(), batch_size=11)
+        model.evaluate(TEXTS, batch_size=11)
     model.preprocessor = build("mlm").preprocessor
-    message = "preprocessor's `next_sentence` must be the model's, True. Received: .*=False"
+    message = "preprocessor's `next_sentence` must equal the model's, True. Received: .*=False"
     with pytest.raises(ValueError, match=message):
-        model.fit(texts())
+        model.fit(TEXTS)

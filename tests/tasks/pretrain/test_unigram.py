@@ -1,4 +1,4 @@
-"""What a model that ignores the context would reach."""
+"""The scores of a model that ignores the context."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ def batch(mlm_ids, mlm_weights, sbo_ids, sbo_weights):
     return None, y, {"mlm": np.array([mlm_weights]), "sbo": np.array([sbo_weights])}
 
 
-def test_unigram_entropies_are_those_worked_out_by_hand():
-    # A quarter more of each: 13/28, 9/28, 5/28, 1/28.
+def test_unigram_entropies_by_hand():
+    # A quarter is added to each: 13/28, 9/28, 5/28, 1/28.
     counts = np.array([3, 2, 1, 0])
     dataset = [
         batch([0, 1, 3], [1.0, 1.0, 0.0], [2, 0, 0], [1.0, 0.0, 0.0]),
@@ -25,14 +25,14 @@ def test_unigram_entropies_are_those_worked_out_by_hand():
     }
 
 
-def test_unigram_entropy_of_a_head_without_targets_is_0_as_keras_has_it():
-    # Short held-out blocks may hold no span with both neighbours.
+def test_unigram_entropy_without_targets_is_0_like_in_keras():
+    # Short held-out blocks may have no span with both neighbours.
     dataset = [batch([0, 1], [1.0, 1.0], [0, 0], [0.0, 0.0])]
     entropies = unigram_entropies(np.array([1, 1]), dataset)
     assert entropies == {"mlm": pytest.approx(np.log(2)), "sbo": 0.0}
 
 
-def test_baseline_of_pairs_is_a_coin_s_and_heads_are_those_of_the_labels():
+def test_pair_baseline_is_a_coin_flip():
     y = {"mlm": np.array([[0, 1]]), "nsp": np.array([1, 0, 0])}
     weights = {"mlm": np.array([[1.0, 0.0]]), "nsp": np.array([1.0, 1.0, 0.0])}
     entropies = unigram_entropies(np.array([1, 1]), [(None, y, weights)])

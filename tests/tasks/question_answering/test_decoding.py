@@ -29,25 +29,25 @@ def logits(**places):
     return values
 
 
-def test_best_pair_by_the_sum_of_its_logits():
+def test_best_pair_has_the_highest_sum_of_logits():
     start, end = logits(_3=1.0, _4=3.0), logits(_3=5.0, _4=2.0, _5=2.5)
     # (3, 3): 6; (4, 5): 5.5; (4, 4): 5; (3, 5): 3.5; (4, 3) ends before it starts.
     (answers,), _ = decode(start, end, windows(), [CONTEXT])
     assert [a["answer"] for a in answers[:4]] == ["a", "bb c", "bb", "a bb c"]
     assert (answers[1]["start"], answers[1]["end"]) == (2, 6)
-    # All valid pairs share the probability: starts at 5 too, with -9.
+    # The softmax is over all valid pairs, including starts at 5 with -9.
     sums = np.array([6.0, 5.5, 5.0, 3.5, 3.0, -6.5])
     assert answers[0]["score"] == pytest.approx(np.exp(6.0) / np.exp(sums).sum())
     assert sum(a["score"] for a in answers) == pytest.approx(1.0)
 
 
-def test_answer_is_no_longer_than_the_limit_nor_outside_the_context():
+def test_answer_respects_the_length_limit_and_the_context():
     start, end = logits(_1=9.0, _3=1.0), logits(_6=9.0, _5=3.0, _4=2.0, _1=9.0)
     (answers,), _ = decode(start, end, windows(), [CONTEXT], max_answer_length=2)
     assert answers[0]["answer"] == "a bb"
 
 
-def test_start_counts_in_the_window_of_maximum_context_alone():
+def test_start_counts_only_in_the_window_with_maximum_context():
     places = windows(2, is_max_context=np.array([[True], [False]]))
     start = np.concatenate([logits(_3=1.0), logits(_4=8.0)])
     end = np.concatenate([logits(_3=1.0), logits(_4=8.0)])
@@ -55,7 +55,7 @@ def test_start_counts_in_the_window_of_maximum_context_alone():
     assert answers[0]["answer"] == "a"
 
 
-def test_windows_of_a_question_are_merged_and_equal_texts_kept_once():
+def test_windows_are_merged_without_duplicate_texts():
     start = np.concatenate([logits(_3=1.0), logits(_4=2.0)])
     end = np.concatenate([logits(_3=1.0), logits(_4=2.0)])
     (answers,), _ = decode(start, end, windows(2), [CONTEXT])
@@ -64,8 +64,8 @@ def test_windows_of_a_question_are_merged_and_equal_texts_kept_once():
 
 
 @pytest.mark.parametrize("threshold, first", [(-1.0, ""), (1.0, "a")])
-def test_no_answer_wins_over_the_threshold(threshold, first):
-    # No answer 4, in the window where it is least; the best answer 4.
+def test_no_answer_is_returned_above_the_threshold(threshold, first):
+    # No answer has score 4, the minimum over windows. The best answer has score 4.
     start = np.concatenate([logits(_0=2.0, _3=2.0), logits(_0=5.0)])
     end = np.concatenate([logits(_0=2.0, _3=2.0), logits(_0=5.0)])
     (answers,), null_scores = decode(start, end, windows(2), [CONTEXT], null_threshold=threshold)
@@ -84,7 +84,7 @@ def test_context_without_tokens_has_no_answer_and_score_0():
     assert answers == [{"answer": "", "score": 0.0, "start": -1, "end": -1}]
 
 
-def test_decoding_is_that_of_the_released_script(shared_data):
+def test_decoding_equals_the_released_script(shared_data):
     folder = shared_data / "reference"
     examples = squad.read(folder / "squad" / "dev_subset.json")
     reference = json.loads((folder / "squad" / "dev_predictions.json").read_text("utf-8"))
@@ -109,6 +109,6 @@ def test_decoding_is_that_of_the_released_script(shared_data):
         assert found[0]["answer"] == reference["v2_best_non_null"][name]
         assert null_score == pytest.approx(reference["v2_null_score_diff"][name], abs=1e-4)
         for ours, theirs in zip(found, reference["top5"][name], strict=False):
-            # Ours are exact slices, theirs have one space for each blank.
+            # Our answers are exact slices. The released ones have normalized spaces.
             assert " ".join(ours["answer"].split()) == theirs["text"]
             assert ours["score"] == pytest.approx(theirs["probability"], abs=1e-5)

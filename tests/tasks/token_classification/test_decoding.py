@@ -17,8 +17,8 @@ from keras_spanbert.tasks.token_classification.decoding import (
 LABELS = ["O", "B-a", "I-a", "B-b", "I-b"]
 
 
-def scores_of(*rows, labels=LABELS):
-    """Logarithms of probabilities, of which rows name the highest; the others share the rest."""
+def make_log_probabilities(*rows, labels=LABELS):
+    """Returns log probabilities. Rows give the highest ones, and the others share the rest."""
     scores = []
     for row in rows:
         rest = (1.0 - sum(row.values())) / (len(labels) - len(row))
@@ -31,8 +31,8 @@ def decode(scores, sizes, labels=LABELS):
     return [rules.names[i] for i in best_labels(np, scores, np.array(sizes, "int32"), rules)]
 
 
-def best_of_all(scores, rules):
-    """The highest sum that a valid sequence has, of all sequences."""
+def exhaustive_best(scores, rules):
+    """Returns the highest sum of a valid sequence, by trying all sequences."""
     best = -np.inf
     for path in itertools.product(range(len(rules.names)), repeat=len(scores)):
         pairs = zip((rules.outside, *path), path)
@@ -41,31 +41,34 @@ def best_of_all(scores, rules):
     return best
 
 
-def test_labels_within_an_entity_stand_behind_its_beginning():
-    scores = scores_of({"B-a": 0.9}, {"I-b": 0.5, "I-a": 0.4}, {"I-a": 0.9}, {"O": 0.9})
-    assert decode(scores, [4]) == ["B-a", "I-a", "I-a", "O"]
+@pytest.mark.parametrize(
+    "rows, best",
+    [
+        # An inside label follows a beginning of its type.
+        ([{"B-a": 0.9}, {"I-b": 0.5, "I-a": 0.4}, {"O": 0.9}], ["B-a", "I-a", "O"]),
+        # A beginning is added before a confident inside label, if it is not too unlikely.
+        ([{"O": 0.6, "B-a": 0.3}, {"I-a": 0.9}], ["B-a", "I-a"]),
+        ([{"O": 0.98, "B-a": 0.001}, {"I-a": 0.9}], ["O", "O"]),
+    ],
+)
+def test_labels_form_whole_entities(rows, best):
+    assert decode(make_log_probabilities(*rows), [len(rows)]) == best
 
 
-def test_beginning_is_found_where_what_follows_is_sure_enough():
-    follows = {"I-a": 0.9}
-    assert decode(scores_of({"O": 0.6, "B-a": 0.3}, follows), [2]) == ["B-a", "I-a"]
-    assert decode(scores_of({"O": 0.98, "B-a": 0.001}, follows), [2]) == ["O", "O"]
-
-
-def test_no_entity_goes_from_one_text_into_the_next():
+def test_entities_do_not_cross_texts():
     row = {"I-a": 0.6, "B-a": 0.3}
-    scores = scores_of({"B-a": 0.9}, row, row)
+    scores = make_log_probabilities({"B-a": 0.9}, row, row)
     assert decode(scores, [1, 0, 2]) == ["B-a", "B-a", "I-a"]
     assert decode(scores, [3]) == ["B-a", "I-a", "I-a"]
 
 
-def test_type_that_no_label_begins_begins_with_those_inside():
+def test_type_without_beginning_label_starts_with_inside_label():
     labels = ["O", "I-a", "B-b", "I-b"]
-    scores = scores_of({"I-a": 0.9}, {"I-b": 0.9}, labels=labels)
+    scores = make_log_probabilities({"I-a": 0.9}, {"I-b": 0.9}, labels=labels)
     assert decode(scores, [2], labels)[0] == "I-a"
 
 
-def test_labels_of_no_entities_have_no_order():
+def test_other_labels_have_no_order():
     labels = ["NN", "VB", "I-x"]
     rules = scheme(labels)
     assert not rules.is_bound.any() and rules.names == [*labels, "O"]
@@ -74,13 +77,13 @@ def test_labels_of_no_entities_have_no_order():
     assert scores[0, 3] == -np.inf and np.exp(scores).sum() == pytest.approx(3.0)
     labels = best_labels(np, scores, np.array([3], "int32"), rules)
     found = entities(np, scores, labels, np.array([3], "int32"), rules)
-    # Each word is one.
+    # Each word is its own span.
     assert [rules.kinds[kind] for kind in found.kind] == ["I-x", "I-x", "NN"]
     assert found.first.tolist() == found.last.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("labels", [LABELS, ["B-a", "I-a", "E-a", "S-a", "O"], ["B-a", "I-a"]])
-def test_of_all_valid_sequences_it_is_the_best_in_graphs_too(labels):
+def test_best_valid_sequence_is_found(labels):
     rules, rng = scheme(labels), np.random.default_rng(0)
 
     def both(scores, sizes):
@@ -100,13 +103,13 @@ def test_of_all_valid_sequences_it_is_the_best_in_graphs_too(labels):
         for begin, size in zip(np.cumsum(sizes) - sizes, sizes):
             rows = slice(begin, begin + size)
             total = scores[rows][np.arange(size), found[rows]].sum()
-            assert total == pytest.approx(best_of_all(scores[rows], rules), abs=1e-9)
+            assert total == pytest.approx(exhaustive_best(scores[rows], rules), abs=1e-9)
         expected = [found, *entities(np, scores, found, sizes, rules)]
         for one, other in zip(in_graph(scores, sizes), expected):
             np.testing.assert_allclose(one.numpy(), other)
 
 
-def test_entities_are_those_that_the_metric_reads():
+def test_entities_equal_those_of_the_metric():
     rules, rng = scheme(LABELS), np.random.default_rng(1)
     sizes = np.array([0, 30, 1, 0, 40], "int32")
     scores = log_probabilities(np, rng.normal(size=(71, 5)) * 3, rules)
@@ -127,9 +130,9 @@ def test_entities_are_those_that_the_metric_reads():
         assert score == pytest.approx(np.exp(scores[words, labels[words]]).mean())
 
 
-def test_text_of_many_words_takes_no_time_a_word():
+def test_decoding_has_no_loop_over_words():
     rules, rng = scheme(LABELS), np.random.default_rng(2)
     scores = log_probabilities(np, rng.normal(size=(100_000, 5)), rules)
     begin = time.perf_counter()
     best_labels(np, scores, np.array([100_000], "int32"), rules)
-    assert time.perf_counter() - begin < 2.0  # A loop over words takes longer; 0.2 s.
+    assert time.perf_counter() - begin < 2.0  # Usually 0.2 s. A loop over words would take longer.

@@ -4,11 +4,10 @@ import tensorflow as tf
 from tiny_tagger import LABELS, build, examples
 
 from keras_spanbert.serving import export_saved_model
-from keras_spanbert.tasks.token_classification.serving import entities_of_texts
 
 
 def check(served, texts, expected):
-    """What is served is what `tag` gives, padded to the text with the most."""
+    """Checks that the served function gives the padded results of `tag`."""
     served = {name: tensor.numpy() for name, tensor in served.items()}
     most = max([len(found) for found in expected], default=0)
     for name, array in served.items():
@@ -29,36 +28,25 @@ TEXTS = [
     "annie met bob,in new york.",
     "",
     " \u200b ",
-    "old " * 60 + "new york " + "old " * 60 + "bob",  # Of several windows.
+    "old " * 60 + "new york " + "old " * 60 + "bob",  # Has several windows.
     "b\u00f6b \u4e2d\u6587 ann\u200bie \U0001f600 rome",
     *(" ".join(example["words"]) for example in examples(30, seed=7)),
 ]
 
 
 @pytest.mark.parametrize("labels", [LABELS, ["NN", "VB"]])
-def test_what_is_served_is_what_tag_gives(labels):
+def test_saved_model_equals_tag(labels, tmp_path):
     model = build(labels=labels)
     kernel = np.random.default_rng(0).normal(size=(16, len(labels)))
-    model.classifier.kernel.assign(kernel)  # Of all labels, some.
-    serve = tf.function(
-        entities_of_texts(model), input_signature=[tf.TensorSpec([None], tf.string)]
-    )
-    expected = model.tag(TEXTS)
-    assert (
-        len({entity["label"] for found in expected for entity in found}) > 1 or labels[0] == "B-a"
-    )
-    check(serve(TEXTS), TEXTS, expected)
-    for texts in [TEXTS[:1], TEXTS[1:3], []]:
-        check(serve(tf.constant(texts, tf.string)), texts, model.tag(texts))
-
-
-def test_saved_model_gives_what_tag_does(tmp_path):
-    model = build()
-    model.classifier.kernel.assign(np.random.default_rng(1).normal(size=(16, 5)))
+    model.classifier.kernel.assign(kernel)  # Random predictions.
     export_saved_model(model, tmp_path / "1")
     served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
-    check(served(text=tf.constant(TEXTS)), TEXTS, model.tag(TEXTS))
-    # Bytes that are no UTF-8 count as the replacement character.
+    expected = model.tag(TEXTS)
+    assert len({entity["label"] for found in expected for entity in found}) > 1
+    check(served(text=tf.constant(TEXTS)), TEXTS, expected)
+    for texts in [TEXTS[:1], TEXTS[1:3], []]:
+        check(served(text=tf.constant(texts, tf.string)), texts, model.tag(texts))
+    # Invalid UTF-8 becomes the replacement character.
     found = served(text=tf.constant([b"bob \xff met"]))
     (expected,) = model.tag(["bob \ufffd met"])
     assert found["start"].numpy().tolist() == [[entity["start"] for entity in expected]]

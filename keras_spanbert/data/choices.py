@@ -1,0 +1,297 @@
+"""Reads and writes files of multiple-choice benchmarks."""
+
+import functools
+import os
+import pathlib
+import re
+import string
+from collections.abc import Callable, Sequence
+
+from keras_spanbert import stores
+from keras_spanbert.data.examples import as_list, check_not_empty, check_text, field, write_lines
+from keras_spanbert.data.tables import read_table
+from keras_spanbert.data.text_files import read_json, read_json_lines
+
+_BLANK = re.compile("_+")
+_ENDINGS = ("ending0", "ending1", "ending2", "ending3")
+
+
+class ChoiceBenchmark:
+    """Reads and writes files of a multiple-choice benchmark.
+
+    `keras_spanbert.data` contains:
+
+    - `swag`: the CSV files `train.csv`, `val.csv` and `test.csv`. The test set has
+      no labels. The prompt is a pair: the context and the beginning of each choice.
+      [Zellers et al. 2018](https://aclanthology.org/D18-1009/).
+    - `codah`: files such as `full_data.tsv`, without a header. Their seven columns
+      are separated by tabs: letters of a category, which are ignored, the prompt,
+      four endings and the label. Quotes are ordinary characters.
+      [Chen et al. 2019](https://aclanthology.org/W19-2008/).
+    - `cosmos_qa`: CSV files such as `valid.csv`. The prompt is the pair of context
+      and question. [Huang et al. 2019](https://aclanthology.org/D19-1243/).
+    - `commonsense_qa`: files of JSON lines such as `train_rand_split.jsonl`. The
+      test set has no `answerKey`.
+      [Talmor et al. 2019](https://aclanthology.org/N19-1421/).
+    - `race`: JSON files, each an article with its questions, or folders such as
+      `RACE/dev/high`, of which all `.txt` files are read, sorted by name. The
+      prompt is the pair of article and question. As in the usual readers, a
+      question with one blank, written `_`, becomes four sentences with an answer
+      in the blank. These are the choices, and the prompt's question is empty.
+      [Lai et al. 2017](https://aclanthology.org/D17-1082/).
+
+    Args:
+        questions: function of a path and `needs_labels`. Yields the place, id
+            (`None` for the number of the example), prompt, choices and label of
+            each question of a file.
+        lettered: bool. Whether labels are letters instead of numbers. Defaults to
+            `False`.
+        allow_empty: bool. Whether a choice may be blank. Defaults to `False`.
+        submission: string. Line of a submission, with `{id}`, `{number}` and
+            `{letter}`. Defaults to `None`: the benchmark has no submissions.
+        header: list of strings. First lines of a submission. Defaults to `()`.
+
+    Example:
+    ```python
+    examples = keras_spanbert.data.swag.read("val.csv")
+    context, start = examples[0]["prompt"]
+    endings = [f"{start} {ending}" for ending in examples[0]["choices"]]
+    ```
+    """
+
+    def __init__(
+        self,
+        questions: Callable,
+        lettered: bool = False,
+        allow_empty: bool = False,
+        submission: str | None = None,
+        header: Sequence[str] = (),
+    ):
+        self._questions = questions
+        self._rules = {
+            "numbered": not lettered,
+            "lettered": lettered,
+            "allow_empty": allow_empty,
+        }
+        self._submission = submission
+        self._header = header
+
+    def read(self, paths, needs_labels: bool = True) -> list[dict]:
+        """Reads and checks files, plain or gzip.
+
+        Args:
+            paths: string or list of strings.
+            needs_labels: bool. Whether each question must have a label. Defaults
+                to `True`.
+
+        Returns:
+            List of dicts, one per question. All readers of multiple-choice data
+            return this format: `id`; `prompt`, a string, or a pair of strings, the
+            context and the question or beginning of each choice; `choices`, a list
+            of strings; `label`, the number of the right choice from 0, or `None`.
+
+        Raises:
+            ValueError: if a file has another format, a question is malformed (the
+                message has path, line or question, and rule), or there are none.
+        """
+        examples = []
+        for path in as_list(paths):
+            for place, name, *question in self._questions(path, needs_labels):
+                name = str(len(examples)) if name is None else name
+                examples.append(choice_example(place, name, *question, needs_labels, **self._rules))
+        return check_not_empty(examples, paths)
+
+    def write_predictions(self, path: str | os.PathLike, examples, predictions) -> None:
+        """Writes predictions in the format of the benchmark's submissions, atomically.
+
+        - `swag`: CSV with a column of ids, which has no name, and a column `pred`.
+        - `cosmos_qa`: the number of the choice.
+        - `commonsense_qa`: the id and the letter of the choice, separated by a comma.
+
+        Args:
+            path: string.
+            examples: list of dicts from `read`.
+            predictions: list or array with the number of the choice for each
+                example.
+
+        Raises:
+            ValueError: if the benchmark has no submissions, the numbers of
+                predictions and examples differ, or one is not the number of a
+                choice.
+            OSError: if the file cannot be written.
+
+        Example:
+        ```python
+        examples = keras_spanbert.data.swag.read("test.csv", needs_labels=False)
+        keras_spanbert.data.swag.write_predictions("pred.csv", examples, [0] * len(examples))
+        ```
+        """
+        if self._submission is None:
+            raise ValueError(
+                "Submissions must be of `swag`, `cosmos_qa` or `commonsense_qa`. Received: another "
+                "benchmark, which has no submission format"
+            )
+
+        def line(example, number):
+            count = len(example["choices"])
+            if not hasattr(number, "__index__") or number not in range(count):
+                raise ValueError(
+                    f"A prediction must be a choice's number from 0, below {count}. Received: "
+                    f"{number!r:.80} of {example['id']}"
+                )
+            letter = string.ascii_uppercase[number : number + 1]
+            return self._submission.format(id=example["id"], number=number, letter=letter)
+
+        write_lines(path, examples, predictions, line, self._header)
+
+
+def choice_example(
+    place: str,
+    name: str,
+    prompt: str | tuple[str, str],
+    choices: Sequence[str],
+    label,
+    needs_labels: bool,
+    numbered: bool = True,
+    lettered: bool = True,
+    allow_empty: bool = False,
+) -> dict:
+    """Checks a question and returns it as an example.
+
+    Args:
+        place: string. Prefix of error messages.
+        name: string. The id.
+        prompt: string, or pair of strings: the context and the beginning of each
+            choice.
+        choices: list of strings.
+        label: the right choice as written in the file. Empty or `None` for none.
+        needs_labels: bool. Whether there must be a label.
+        numbered: bool. Whether the label may be a number from 0. Defaults to
+            `True`.
+        lettered: bool. Whether the label may be a letter from A. Defaults to
+            `True`.
+        allow_empty: bool. Whether a choice may be blank. Defaults to `False`.
+
+    Returns:
+        Dict: see `ChoiceBenchmark.read`.
+
+    Raises:
+        ValueError: if there are fewer than two choices, the prompt or a choice is
+            blank, or the label is not a choice.
+    """
+    texts = [prompt] if isinstance(prompt, str) else prompt
+    check_text(place, prompt=texts, choices=choices)
+    if not any(text.strip() for text in texts):
+        raise ValueError(f"{place}: a question must not be empty. Received: {prompt!r:.80}")
+    if len(choices) < 2:
+        raise ValueError(
+            f"{place}: there must be two or more choices. Received: {len(choices)}, {choices!r:.80}"
+        )
+    if not allow_empty and not all(choice.strip() for choice in choices):
+        raise ValueError(f"{place}: a choice must not be empty. Received: {choices!r:.80}")
+    letters = string.ascii_uppercase[: len(choices)]
+    known, rules = {}, []
+    if numbered:
+        known |= {str(number): number for number in range(len(choices))}
+        rules.append(f"number from 0, below {len(choices)}")
+    if lettered:
+        known |= {letter: number for number, letter in enumerate(letters)}
+        rules.append(f"letter, A to {letters[-1]}")
+    label = label.strip() if isinstance(label, str) else label
+    if label in (None, "") and needs_labels:
+        raise ValueError(
+            f"{place}: an example for training or scoring must have a label. Received: none"
+        )
+    # In Python, True is an integer too.
+    number = known.get(str(label)) if type(label) in (int, str) else None
+    if number is None and label not in (None, ""):
+        raise ValueError(
+            f"{place}: a label must be a choice's {', or '.join(rules)}. Received: {label!r:.80}"
+        )
+    return {"id": name, "prompt": prompt, "choices": list(choices), "label": number}
+
+
+def _read_table(path, needs_labels, prompt, choices, id="", **format):
+    """Yields the questions of a table. `prompt` names one column or a pair of columns."""
+    is_pair = not isinstance(prompt, str)
+    columns = [*filter(None, [id]), *(prompt if is_pair else [prompt]), *choices]
+    optional = [""]  # SWAG's column of row numbers has no name.
+    (columns if needs_labels else optional).append("label")
+    for place, row in read_table(path, columns, optional, **format):
+        name = row.get(id) if id else row.get("") or None
+        texts = tuple(row[column] for column in prompt) if is_pair else row[prompt]
+        yield place, name, texts, [row[choice] for choice in choices], row.get("label")
+
+
+def _read_commonsense_qa(path, needs_labels):
+    """Yields the questions of CommonsenseQA."""
+    for place, value in read_json_lines(path):
+        name, question = field(value, "id", place, str), field(value, "question", place, dict)
+        stem = field(question, "stem", place, str)
+        choices = field(question, "choices", place, list)
+        texts = [field(choice, "text", place, str) for choice in choices]
+        letters = [field(choice, "label", place, str) for choice in choices]
+        if letters != list(string.ascii_uppercase[: len(letters)]):
+            raise ValueError(
+                f"{place}: the choices' labels must be letters from A, in order. Received: "
+                f"{', '.join(letters):.80}"
+            )
+        yield place, name, stem, texts, value.get("answerKey")
+
+
+def _read_race(path, needs_labels):
+    """Yields the questions of an article of RACE, or of all articles in a folder."""
+    found = [path]
+    if stores.is_folder(path):
+        texts = [name for name in stores.names(path) if name.endswith(".txt")]
+        found = [stores.join(path, name) for name in sorted(texts, key=pathlib.PurePath)]
+    if not found:
+        raise ValueError(f"A folder of RACE must contain .txt files. Received: {path}")
+    for file in found:
+        value = read_json(file)
+        article, name = (field(value, key, file, str) for key in ["article", "id"])
+        questions, options = (field(value, key, file, list) for key in ["questions", "options"])
+        is_labelled = needs_labels or value.get("answers") is not None
+        answers = field(value, "answers", file, list) if is_labelled else [None] * len(questions)
+        if not len(questions) == len(options) == len(answers):
+            raise ValueError(
+                f"{file}: `questions`, `options` and `answers` must have the same length. "
+                f"Received: {len(questions)}, {len(options)}, {len(answers)}"
+            )
+        for number, (question, choices, answer) in enumerate(zip(questions, options, answers)):
+            place = f"{file}, question {number}"
+            is_text = isinstance(choices, list) and all(isinstance(c, str) for c in choices)
+            if not isinstance(question, str) or not is_text:
+                raise ValueError(
+                    f"{place}: a question must be a string, its options a list of strings. "
+                    f"Received: {question!r:.80}, {choices!r:.80}"
+                )
+            before, *after = _BLANK.split(question)
+            if len(after) == 1:
+                question, choices = "", [before + choice + after[0] for choice in choices]
+            yield place, f"{name}-{number}", (article, question), choices, answer
+
+
+_swag = functools.partial(
+    _read_table, prompt=("sent1", "sent2"), choices=_ENDINGS, delimiter=",", quoted=True
+)
+_codah = functools.partial(
+    _read_table,
+    prompt="prompt",
+    choices=_ENDINGS,
+    header=["category", "prompt", *_ENDINGS, "label"],
+)
+_cosmos_qa = functools.partial(
+    _read_table,
+    id="id",
+    prompt=("context", "question"),
+    choices=("answer0", "answer1", "answer2", "answer3"),
+    delimiter=",",
+    quoted=True,
+)
+swag = ChoiceBenchmark(_swag, submission="{id},{number}", header=[",pred"])
+codah = ChoiceBenchmark(_codah)
+cosmos_qa = ChoiceBenchmark(_cosmos_qa, submission="{number}")
+commonsense_qa = ChoiceBenchmark(_read_commonsense_qa, lettered=True, submission="{id},{letter}")
+# The usual readers of RACE accept empty answers.
+race = ChoiceBenchmark(_read_race, lettered=True, allow_empty=True)

@@ -1,0 +1,86 @@
+"""Reads questions with contexts and answers: code that the readers of SQuAD and MRQA share."""
+
+import collections
+import logging
+import os
+from collections.abc import Callable
+
+import keras
+
+from keras_spanbert.data.examples import as_list, check_not_empty, check_text, field
+from keras_spanbert.models.strings import replace_surrogates
+
+Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])
+
+
+def read_questions(
+    paths,
+    questions: Callable,
+    answers: Callable,
+    id_key: str,
+    strict: bool,
+    for_training: bool,
+    needs_answers: bool,
+) -> Examples:
+    """Reads and checks the questions of files: see `keras_spanbert.data.squad.read`.
+
+    Args:
+        paths: string or list of strings.
+        questions: function of a path. Yields `(place, context, question)`. A
+            question is a dict with its id, `question` and, if given, `answers`.
+        answers: function of a question with `answers`, its context and place.
+            Returns the answer for training, `{"text", "answer_start"}` or `None`,
+            and the list of texts for scoring or `None`.
+        id_key: string. The key of a question's id.
+        strict, for_training, needs_answers: see `keras_spanbert.data.squad.read`.
+    """
+    paths = as_list(paths)
+    rows, seen, misplaced = [], set(), []
+    for place, context, question in (item for path in paths for item in questions(path)):
+        name, text = (field(question, key, place, str) for key in [id_key, "question"])
+        where, answer, golds = f"{place} (id {replace_surrogates(name)})", None, None
+        if question.get("answers") is not None:
+            answer, golds = answers(question, context, place)
+        elif needs_answers:
+            raise ValueError(
+                f"{where}: a question for training or scoring must have `answers`. Received: none"
+            )
+        check_text(where, id=[name], question=[text], context=[context], answers=golds or [])
+        if name in seen:
+            raise ValueError(f"{where}: an id must not be repeated. Received: {name!r} again")
+        seen.add(name)
+        if not text.strip() or not context.strip():
+            raise ValueError(f"{where}: question and context must not be empty. Received: {text!r}")
+        if answer is not None and for_training:
+            gold, at = answer["text"], answer["answer_start"]
+            if at < 0 or not gold or not context.startswith(gold, at):
+                misplaced.append(f"{where}: {gold!r} is not at {at}")
+                if strict:
+                    raise ValueError(f"An answer must be at its place. Received: {misplaced[0]}")
+                continue
+        rows.append((name, text, context, answer, golds))
+    if misplaced:
+        logging.getLogger("keras_spanbert").warning(
+            "Left out %d questions whose answers are not at their positions, the first %s",
+            len(misplaced),
+            misplaced[0],
+        )
+    return Examples(*map(list, zip(*check_not_empty(rows, paths, "questions"))))
+
+
+def download(name: str, files: dict, folder: str) -> str:
+    """Fetches one of `files`, `{name: (URL, SHA-256)}`, unless it is in Keras's cache.
+
+    Returns:
+        Path of the file.
+    """
+    if name not in files:
+        raise ValueError(f"`name` must be one of {', '.join(files)}. Received: {name}")
+    url, checksum = files[name]
+    return keras.utils.get_file(
+        fname=name.replace("/", "-"),
+        origin=url,
+        file_hash=checksum,
+        hash_algorithm="sha256",
+        cache_subdir=os.path.join("datasets", folder),
+    )

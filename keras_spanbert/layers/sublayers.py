@@ -1,0 +1,50 @@
+"""Lists sublayers, and writes their dtype policies into a config."""
+
+from collections.abc import Iterable
+
+import keras
+
+
+def flatten_sublayers(operations: Iterable) -> list[keras.layers.Layer]:
+    """Returns the layers among Keras operations, including their sublayers."""
+    layers, visited, to_visit = [], set(), list(operations)
+    while to_visit:
+        value = to_visit.pop()
+        if id(value) in visited:
+            continue
+        visited.add(id(value))
+        if isinstance(value, keras.layers.Layer):
+            layers.append(value)
+            to_visit.extend(vars(value).values())
+        elif isinstance(value, (list, tuple, set)):
+            to_visit.extend(value)
+        elif isinstance(value, dict):
+            to_visit.extend(value.values())
+    return layers
+
+
+def policy_with_quantization(
+    model: keras.layers.Layer, policy: keras.DTypePolicy
+) -> keras.DTypePolicy:
+    """Returns a dtype policy that also records which sublayers are quantized.
+
+    Args:
+        model: `keras.Model` or another layer.
+        policy: the policy of layers that are not quantized, or a result of this function.
+
+    Returns:
+        `policy`, or a `keras.dtype_policies.DTypePolicyMap` of paths if some
+        layers are quantized.
+    """
+    policies = {}
+    for layer in flatten_sublayers([model]):
+        if layer.path is not None and layer.quantization_mode is not None:
+            is_map = isinstance(layer.dtype_policy, keras.dtype_policies.DTypePolicyMap)
+            own = layer.dtype_policy[layer.path] if is_map else layer.dtype_policy
+            policies[layer.path] = own
+    if not policies:
+        return policy
+    # Keras's own map has no default policy. It would use the global policy at loading time.
+    if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+        policy = policy.default_policy
+    return keras.dtype_policies.DTypePolicyMap(policy, dict(sorted(policies.items())))

@@ -1,0 +1,74 @@
+"""A TensorFlow process that exports the models of other backends."""
+
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import keras
+
+_COMMAND = f"import sys; from {__name__} import main; main(*sys.argv[1:])"
+
+
+def check_is_registered(model: keras.Model) -> None:
+    """Checks that another process can find the model's class.
+
+    Raises:
+        ValueError: if the model's class is a subclass.
+    """
+    if _registered(type(model).__name__) is not type(model):
+        raise ValueError(
+            "With JAX and PyTorch a model is exported by a TensorFlow process, so `model` must not "
+            f"be of a subclass. Received: {model!r}"
+        )
+
+
+def run_on_tensorflow(function: Callable, model: keras.Model, preset: str, *arguments) -> None:
+    """Calls a function with a model in a process that runs TensorFlow.
+
+    Args:
+        function: a function of a module of this package. It is called with the
+            model and `arguments`.
+        model: a task or `SpanBertBackbone`, see `check_is_registered`.
+        preset: string. A folder that the model is saved to and loaded from.
+        *arguments: values that JSON preserves.
+
+    Raises:
+        RuntimeError: if the function fails, with the output of the process.
+    """
+    # This package's folder comes first in the path. The current folder is not in the path.
+    root = str(pathlib.Path(__file__).parents[2])
+    python_path = [root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "tensorflow",
+        "CUDA_VISIBLE_DEVICES": "",  # The calling process may hold the GPU's memory.
+        "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
+    }
+    model.save_to_preset(preset)
+    dtype = getattr(model, "backbone", model).dtype_policy.name
+    of_function = [function.__module__, function.__name__, json.dumps(arguments)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _COMMAND, type(model).__name__, preset, dtype, *of_function],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"The export under TensorFlow failed:\n{done.stdout}")
+
+
+def main(
+    class_name: str, preset: str, dtype: str, module: str, function: str, arguments: str
+) -> None:
+    """Runs in the process of `run_on_tensorflow`."""
+    model = _registered(class_name).from_preset(preset, dtype=dtype)
+    getattr(importlib.import_module(module), function)(model, *json.loads(arguments))
+
+
+def _registered(class_name):
+    return keras.saving.get_registered_object(f"keras_spanbert>{class_name}")

@@ -1,0 +1,263 @@
+"""Scores documents: whole ones in batches, long ones in chunks.
+
+A chunk is a sequence of whole segments. Its spans are selected among its own candidates.
+Their antecedents are among each other and among the spans of earlier chunks in a
+memory, so memory does not depend on the length of a document.
+
+S = segments, T = tokens, K = spans that are kept, M = spans in memory, D = size of a
+span's embedding.
+"""
+
+import keras
+import numpy as np
+
+from keras_spanbert import distribution
+from keras_spanbert.layers.array_functions import size, take
+from keras_spanbert.tasks.coreference.batches import (
+    Settings,
+    Sizes,
+    document_inputs,
+    pad,
+    padded_sizes,
+)
+from keras_spanbert.tasks.coreference.decoding import best_antecedents
+from keras_spanbert.tasks.coreference.scoring import NO_SPAN
+from keras_spanbert.tasks.coreference.spans import MAX_TOP_SPANS
+from keras_spanbert.tasks.coreference.tensors import truncate
+
+# Maximum number of tokens of a chunk's segments, unless a single segment has more. Longer chunks
+# take more memory. Shorter chunks take more time, because the spans in memory are projected once
+# per chunk.
+_CHUNK_TOKENS = 1024
+
+
+def run(model, inputs: list[dict], sizes: Sizes | None = None, memory: dict | None = None) -> list:
+    """Runs the model on documents, or on a chunk of one.
+
+    Args:
+        model: `SpanBertCoreferenceResolver`.
+        inputs: dicts of `document_inputs`, the rows of a batch.
+        sizes: `Sizes` to pad to. Defaults to `None`: sizes for these inputs.
+        memory: dict from `Memory.inputs`. Defaults to `None`: whole documents.
+
+    Returns:
+        For each row the dict of `score_document` without its candidates, clusters and
+        loss. There is also `top_spans`, the indices of the spans among the
+        candidates, and with a memory `spans`: see `ResolverLayers.outputs`.
+    """
+    settings = model.input_settings()
+    sizes = sizes or Sizes.largest(padded_sizes(x, settings) for x in inputs)
+    rows = [pad(x, sizes, settings) for x in inputs]
+    batch = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    if memory is not None:
+        batch = distribution.pad_to_batch_shards({**batch, "memory": memory}, len(inputs))
+        model = _chunk_model(model)
+    outputs = keras.tree.map_structure(np.asarray, model.predict_on_batch(batch))
+    return [without_padding(x, row, outputs) for row, x in enumerate(inputs)]
+
+
+def without_padding(inputs: dict, row: int, outputs: dict, xp=np) -> dict:
+    """Returns the outputs of a row of a batch: see `run`."""
+    outputs = keras.tree.map_structure(lambda array: array[row], outputs)
+    num_top = size(xp, inputs["top_span_mask"])
+    top = outputs["top_spans"][:num_top]
+    found = {
+        "candidate_mention_scores": outputs["candidate_mention_scores"][
+            : size(xp, inputs["starts"])
+        ],
+        "top_spans": top,
+        "top_span_starts": take(xp, inputs["starts"], top),
+        "top_span_ends": take(xp, inputs["ends"], top),
+        "top_span_mention_scores": take(xp, outputs["candidate_mention_scores"], top),
+        "top_antecedents": outputs["top_antecedents"][:num_top],
+        "top_antecedent_scores": outputs["top_antecedent_scores"][:num_top],
+    }
+    if "spans" in outputs:
+        found["spans"] = {name: array[:num_top] for name, array in outputs["spans"].items()}
+    return found
+
+
+def score_documents(
+    model, documents: dict[int, dict], batch_size: int, max_spans_in_memory: int
+) -> dict[int, dict]:
+    """Returns the kept spans of each document, with their best antecedents.
+
+    Documents with at most `max_spans_in_memory` spans are scored whole, in batches of
+    similar size with at most that many spans. Longer ones are scored in chunks.
+
+    Args:
+        model: `SpanBertCoreferenceResolver`.
+        documents: dicts from the preprocessor's `tensors`, by number.
+        batch_size, max_spans_in_memory: ints.
+
+    Returns:
+        By the same numbers, dicts of arrays `[K]` for the spans that are kept: `starts`
+        and `ends`, tokens of the document, `mention_scores`, and `best_antecedents`, -1
+        for none.
+    """
+    num_spans = {
+        # Not `num_top_spans`, which is limited to the maximum of the released graph.
+        number: int(tensors["text_len"].sum() * model.top_span_ratio)
+        for number, tensors in documents.items()
+    }
+    # The whole graph keeps at most `MAX_TOP_SPANS`.
+    max_whole = min(max_spans_in_memory, MAX_TOP_SPANS)
+    found, short = {}, []
+    for number in sorted(documents, key=num_spans.__getitem__, reverse=True):
+        if num_spans[number] > max_whole:
+            found[number] = score_in_chunks(model, documents[number], max_spans_in_memory)
+        else:
+            short.append(number)
+    settings = model.input_settings()
+    while short:
+        num_rows = max(min(batch_size, max_spans_in_memory // max(num_spans[short[0]], 1)), 1)
+        batch, short = short[:num_rows], short[num_rows:]
+        rows = run(model, [document_inputs(documents[number], settings) for number in batch])
+        found.update((number, extract_spans(row)) for number, row in zip(batch, rows))
+    return found
+
+
+def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
+    """Scores one document in chunks: see `score_documents`."""
+    settings = model.input_settings()
+    num_segments = max(_CHUNK_TOKENS // tensors["input_ids"].shape[1], 1)
+    begins = range(0, len(tensors["input_ids"]), num_segments)
+    first_tokens = np.cumsum([0, *tensors["text_len"]])
+
+    def inputs_at(begin):
+        return chunk_inputs(tensors, begin, begin + num_segments, settings)
+
+    # All chunks have the same shape.
+    sizes = Sizes.largest(padded_sizes(inputs_at(begin), settings) for begin in begins)
+    layers = model.resolver_layers
+    memory = Memory(max_spans_in_memory, layers.num_levels, layers.embedding_dim)
+    found = []
+    for begin in begins:
+        remembered = memory.inputs()
+        (row,) = run(model, [inputs_at(begin)], sizes, remembered)
+        index = np.concatenate([remembered["index"][0], row["spans"]["index"]])
+        found.append(extract_spans(row, first_tokens[begin], index))
+        memory.add(row["spans"], found[-1]["best_antecedents"])
+    return {name: np.concatenate([chunk[name] for chunk in found]) for name in found[0]}
+
+
+def extract_spans(row: dict, first_token: int = 0, index=None, xp=np) -> dict:
+    """Returns the spans of a result of `run`.
+
+    Args:
+        row: dict.
+        first_token: int, the first token of the chunk.
+        index: int `[M + K]`, the numbers of the spans in the document. Defaults to
+            `None`: a whole document.
+        xp: `numpy` or `tensorflow.experimental.numpy`. Defaults to `numpy`.
+    """
+    best = best_antecedents(row["top_antecedent_scores"], row["top_antecedents"], xp)
+    return {
+        "starts": row["top_span_starts"] + first_token,
+        "ends": row["top_span_ends"] + first_token,
+        "mention_scores": row["top_span_mention_scores"],
+        "best_antecedents": best if index is None else xp.where(best < 0, -1, index[best]),
+    }
+
+
+def chunk_inputs(tensors: dict, begin: int, end: int, settings: Settings) -> dict:
+    """Returns the inputs of a run of segments, with the context before and after it.
+
+    Args:
+        tensors: dict from the preprocessor's `tensors`, of the whole document.
+        begin, end: ints, segments.
+        settings: `Settings`.
+
+    Returns:
+        Dict of `document_inputs`. Spans are numbered within the chunk, segments
+        within the document.
+    """
+    inputs = document_inputs(truncate(tensors, begin, end - begin), settings)
+    inputs["segment_index"] = inputs["segment_index"] + begin
+    if "overlap_ids" in tensors:
+        # In training, windows do not reach beyond the run.
+        inputs["overlap_token_ids"] = tensors["overlap_ids"][begin : end + 1]
+        inputs["overlap_padding_mask"] = tensors["overlap_mask"][begin : end + 1]
+    return inputs
+
+
+class Memory:
+    """The spans of a document that later ones may refer to, as inputs of a chunk's model.
+
+    The newest half is always kept. Among the older spans, those without a cluster
+    are dropped first, then those with a later mention of their cluster in memory,
+    the oldest first. A memory therefore keeps a mention of entities that have not
+    been mentioned for long.
+
+    Args:
+        size: int, M.
+        num_levels, embedding_dim: ints, of the embeddings `[M, levels, D]`.
+    """
+
+    def __init__(self, size: int, num_levels: int, embedding_dim: int):
+        self.size = size
+        self.num_added = 0
+        self.cluster_of = {}
+        self.spans = {
+            "mention_scores": np.zeros(0, np.float32),
+            "index": np.zeros(0, np.int32),
+            "speakers": np.zeros(0, np.int32),
+            "segments": np.zeros(0, np.int32),
+            "embeddings": np.zeros((0, num_levels, embedding_dim), np.float32),
+        }
+
+    def inputs(self) -> dict:
+        """Returns the inputs of `memory_inputs`, always of the same shape."""
+        padded = {}
+        for name, array in self.spans.items():
+            whole = np.full(
+                (self.size, *array.shape[1:]), NO_SPAN if name == "index" else 0, array.dtype
+            )
+            whole[: len(array)] = array
+            padded[name] = whole[None]
+        return {**padded, "next_index": np.array([self.num_added], np.int32)}
+
+    def add(self, spans: dict, antecedents: np.ndarray) -> None:
+        """Adds the spans of a chunk, and drops others.
+
+        Args:
+            spans: dict of arrays, as in `scoring` for one document.
+            antecedents: int `[K]`, the number in the document of each span's
+                antecedent, -1 for none.
+        """
+        for span, antecedent in zip(spans["index"].tolist(), antecedents.tolist()):
+            if antecedent >= 0:  # A cluster has the number of its first span.
+                self.cluster_of[span] = self.cluster_of.setdefault(antecedent, antecedent)
+        both = {name: np.concatenate([x, spans[name]]) for name, x in self.spans.items()}
+        cluster_of = [self.cluster_of.get(i, -1) for i in both["index"].tolist()]
+        kept = _spans_to_keep(np.array(cluster_of, np.int64), self.size)
+        self.spans = {name: array[kept] for name, array in both.items()}
+        self.num_added += len(antecedents)
+
+
+def _spans_to_keep(cluster_of, size):
+    """Returns which spans a memory keeps, given each span's cluster in order, -1 for none."""
+    num_older = len(cluster_of) - size // 2
+    if len(cluster_of) <= size:
+        return np.arange(len(cluster_of))
+    last_index = {cluster: i for i, cluster in enumerate(cluster_of)}
+    is_last = np.array([last_index[cluster] == i for i, cluster in enumerate(cluster_of)])
+    rank = np.where(cluster_of < 0, 0, 1 + is_last)[:num_older]
+    older = np.lexsort((np.arange(num_older), rank))[num_older - (size - size // 2) :]
+    return np.concatenate([np.sort(older), np.arange(num_older, len(cluster_of))])
+
+
+def _chunk_model(model):
+    """Returns the model of a chunk, which shares the resolver's weights and is created once."""
+    found = model.__dict__.get("_chunk_model")
+    if found is None:
+        found = model.resolver_layers.chunk_model()
+        found.jit_compile = model.jit_compile
+        # Hidden from Keras and PyTorch, which would count its layers twice.
+        object.__setattr__(model, "_chunk_model", found)
+    return found
+
+
+def reset_chunk_model(model) -> None:
+    """Makes the next use create the model of a chunk again."""
+    object.__setattr__(model, "_chunk_model", None)

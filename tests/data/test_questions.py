@@ -1,0 +1,190 @@
+"""Files of SQuAD and MRQA, and the download of official ones."""
+
+import functools
+import hashlib
+import http.server
+import json
+import re
+import threading
+
+import pytest
+from data_files import write
+
+from keras_spanbert.data import mrqa, squad
+
+CONTEXT = "Ann saw Bob. Bob saw Ann."
+
+
+def squad_question(name="1", answers=(("Bob", 8), ("Ann", 0)), **kwargs):
+    answers = [{"text": text, "answer_start": at} for text, at in answers]
+    return {"id": name, "question": "Who?", "answers": answers, **kwargs}
+
+
+def squad_data(*questions, context=CONTEXT):
+    return {"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}
+
+
+def mrqa_data(*questions, context=CONTEXT):
+    rows = [{"context": context, "qas": [question]} for question in questions]
+    return "\n".join(map(json.dumps, [{"header": {"dataset": "Test"}}, *rows]))
+
+
+def mrqa_question(name="1", answers=(("Bob", 8), ("Ann", 22)), **kwargs):
+    spans = [[at, at + len(text) - 1] for text, at in reversed(answers)]
+    return {
+        "qid": name,
+        "question": "Who?",
+        "answers": [text for text, _ in answers],
+        "detected_answers": [{"text": "Bob", "char_spans": [span]} for span in spans],
+        **kwargs,
+    }
+
+
+BAD_SPAN = [{"char_spans": [[1]]}]
+# The last value is the position of the second question in messages.
+each_format = pytest.mark.parametrize(
+    "reader, question, data, id_key, place",
+    [
+        (squad, squad_question, squad_data, "id", "article 0, paragraph 0, question 1"),
+        (mrqa, mrqa_question, mrqa_data, "qid", "line 3, question 0"),
+    ],
+)
+
+
+@each_format
+def test_first_answer_is_used_for_training_and_all_for_scoring(
+    tmp_path, reader, question, data, id_key, place
+):
+    path = write(tmp_path / "a.json", data(question("1"), question("2")))
+    examples = reader.read(path)
+    assert examples.ids == ["1", "2"]
+    assert examples.questions == ["Who?"] * 2
+    assert examples.contexts == [CONTEXT] * 2
+    assert examples.answers == [{"text": "Bob", "answer_start": 8}] * 2
+    assert examples.golds == [["Bob", "Ann"]] * 2
+
+
+def test_questions_without_an_answer(tmp_path):
+    impossible = squad_question("2", is_impossible=True)
+    content = squad_data(squad_question("1", []), impossible)
+    examples = squad.read(write(tmp_path / "a.json", content))
+    assert examples.answers == [None, None] and examples.golds == [[], []]
+    no_span = mrqa_question(detected_answers=[])
+    examples = mrqa.read(write(tmp_path / "a.jsonl", mrqa_data(no_span)))
+    assert examples.answers == [None] and examples.golds == [["Bob", "Ann"]]
+
+
+@each_format
+def test_misplaced_answer_is_skipped_or_refused(
+    tmp_path, caplog, reader, question, data, id_key, place
+):
+    path = write(tmp_path / "a.json", data(question("1"), question("2", [("Bob", 24)])))
+    assert reader.read(path).ids == ["1"]
+    (record,) = caplog.records
+    message = f"Left out 1 questions whose answers are not at their positions, the first {path}, "
+    assert f"{message}{place} (id 2): '" in record.getMessage()
+    assert reader.read(path, for_training=False).ids == ["1", "2"]
+    with pytest.raises(ValueError, match=r"at its place. Received: .*\(id 2\): '.*' is not at 24"):
+        reader.read(path, strict=True)
+
+
+@each_format
+def test_prediction_needs_no_answers(tmp_path, reader, question, data, id_key, place):
+    without = {id_key: "2", "question": "Who?"}
+    blank = {**without, id_key: "3", "answers": None}
+    path = write(tmp_path / "a.json", data(question("1"), without, blank, question("4", [])))
+    examples = reader.read(path, for_training=False, needs_answers=False)
+    assert examples.ids == ["1", "2", "3", "4"] and examples.questions == ["Who?"] * 4
+    assert examples.golds == [["Bob", "Ann"], None, None, [] if reader is squad else None]
+    assert examples.answers == [{"text": "Bob", "answer_start": 8}, None, None, None]
+    for for_training in [True, False]:
+        with pytest.raises(ValueError, match=rf"{place} \(id 2\): .*must have `answers`"):
+            reader.read(path, for_training=for_training)
+
+
+@each_format
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"name": "1"}, "an id must not be repeated. Received: '1' again"),
+        ({"question": " "}, "question and context must not be empty"),
+        ({"question": "\udfff?"}, r"no lone .*'\\udfff' at character 0 of `question`"),
+        ({"answers": [("Bo\ud800", 0)]}, r"\(id 2\).* at character 2 of `answers`"),
+        ({"name": "7\ud800"}, "\\(id 7\ufffd\\).* at character 1 of `id`"),
+        ({"name": None}, "`q?id` must be a str. Received: None"),
+    ],
+)
+def test_invalid_question_error_names_its_position(
+    tmp_path, reader, question, data, id_key, place, wrong, message
+):
+    path = write(tmp_path / "a.json", data(question("1"), question(**{"name": "2", **wrong})))
+    with pytest.raises(ValueError, match=f"{path}, {place}.*{message}"):
+        reader.read(path)
+
+
+@pytest.mark.parametrize(
+    "reader, content, error",
+    [
+        (squad, "[]", ": `data` must be a list. Received: None"),
+        (squad, {"data": [{"paragraphs": 3}]}, ", article 0: `paragraphs` must be a list. Rec"),
+        (squad, {"data": []}, " must contain questions. Received: none"),
+        (squad, squad_data(squad_question(), context="\n"), ".* context must not be empty"),
+        (squad, squad_data(squad_question(), context="a\ud800"), ".* at character 1 of `context`"),
+        (squad, squad_data(squad_question(answers=[("a", "0")])), ".*`answer_start` must be an"),
+        (mrqa, mrqa_data({**mrqa_question(), "answers": []}), ", line 2, question 0: `answers` mu"),
+        (mrqa, mrqa_data(mrqa_question(detected_answers=BAD_SPAN)), ".*span must be two integers"),
+    ],
+)
+def test_invalid_file_error_names_the_place(tmp_path, reader, content, error):
+    path = write(tmp_path / "a.json", content)
+    with pytest.raises(ValueError, match=f"{path}{error}"):
+        reader.read(path)
+
+
+def test_squad_is_read_completely(shared_data):
+    examples = squad.read(shared_data / "data" / "squad" / "dev-v1.1.json")
+    assert len(examples.ids) == 10570 == len(set(examples.ids))
+    for context, answer in zip(examples.contexts, examples.answers):
+        at = answer["answer_start"]
+        assert context[at : at + len(answer["text"])] == answer["text"]
+
+
+# === Official files ===
+
+
+def test_official_file_is_downloaded_once_and_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras.src.utils.file_utils.config.keras_home", lambda: str(tmp_path))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    name, other, *_ = squad.FILES
+    served = write(tmp_path / "file", b"content")
+    checksum = hashlib.sha256(b"content").hexdigest()
+    with http.server.ThreadingHTTPServer(("localhost", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        official = (f"http://localhost:{server.server_port}/file", checksum)
+        for one in [name, other]:
+            monkeypatch.setitem(squad.FILES, one, official)
+        path = squad.download(name)
+        with open(path, "rb") as file:
+            assert file.read() == b"content"
+        assert path.startswith(str(tmp_path)) and path.endswith(name)
+        served.unlink()
+        assert squad.download(name) == path
+        write(served, b"other")
+        with pytest.raises(ValueError, match="sha256"):
+            squad.download(other)
+        server.shutdown()
+    with pytest.raises(ValueError, match="`name` must be one of .*Received: nothing"):
+        squad.download("nothing")
+
+
+def test_urls_are_official():
+    assert len(squad.FILES) == 4 and len(mrqa.FILES) == 17
+    for module in [squad, mrqa]:
+        for name, (url, checksum) in module.FILES.items():
+            assert url.startswith("https://") and url.endswith(f"/{name}")
+            assert re.fullmatch("[0-9a-f]{64}", checksum)
+
+
+def test_checksum_equals_the_reference_file(shared_data):
+    content = (shared_data / "data/squad/dev-v1.1.json").read_bytes()
+    assert squad.FILES["dev-v1.1.json"][1] == hashlib.sha256(content).hexdigest()

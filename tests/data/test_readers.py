@@ -1,0 +1,119 @@
+"""Encodings, line ends, JSON and damages of files in every format."""
+
+import codecs
+import functools
+import gzip
+import json
+import re
+
+import pytest
+from data_files import write
+
+from keras_spanbert.data import (
+    codah,
+    columns,
+    commonsense_qa,
+    conll,
+    coreference,
+    cosmos_qa,
+    gap,
+    glue,
+    mrqa,
+    race,
+    semeval2010,
+    squad,
+    swag,
+    tacred,
+)
+
+as_json = functools.partial(json.dumps, ensure_ascii=False)
+CHOICES = "a,b,c,d,0\n"
+CONLL_2012 = "\t".join(["a", "0", "0", "café", *"_____-_", "(1)"])
+WORDS = {"token": ["a", "café"], "subj_start": 0, "subj_end": 0, "obj_start": 1, "obj_end": 1}
+RELATION = as_json({"id": "1", "relation": "r", **WORDS})
+OPTIONS = {"stem": "café", "choices": [{"label": c, "text": c} for c in "AB"]}
+ARTICLE = {"id": "1", "article": "café", "questions": ["a"], "options": [["b", "c"]]}
+SQUAD = {"context": "café", "qas": [{"question": "a", "answers": [], "id": "1"}]}
+MRQA = {"question": "a", "answers": ["b"], "detected_answers": [], "qid": "1"}
+GAP = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL".replace(" ", "\t")
+RTE = functools.partial(glue.read, task="rte", split="dev")
+# Each file has the word "café".
+FILES = [
+    (swag.read, ".csv", "sent1,sent2,ending0,ending1,ending2,ending3,label\ncafé,s," + CHOICES),
+    (codah.read, ".tsv", "o\tcafé\ta\tb\tc\td\t0\n"),
+    (
+        cosmos_qa.read,
+        ".csv",
+        "id,context,question,answer0,answer1,answer2,answer3,label\n1,café,q," + CHOICES,
+    ),
+    (commonsense_qa.read, ".jsonl", as_json({"id": "1", "question": OPTIONS, "answerKey": "A"})),
+    (race.read, ".txt", as_json({**ARTICLE, "answers": ["A"]})),
+    (columns.read_texts, ".csv", 'text,label\n"café, \n\nshe",a\n'),
+    (columns.read_texts, ".tsv", "text\tlabel\ncafé\ta\n"),
+    (columns.read_words, ".jsonl", as_json({"words": ["café"], "tags": ["O"]})),
+    (conll.read, ".txt", "café\tO\n\nb\tO\n"),
+    (
+        coreference.read,
+        ".conll",
+        f"#begin document (a); part 000\n{CONLL_2012}\n\n#end document\n",
+    ),
+    (coreference.read, ".jsonlines", as_json({"doc_key": "a", "sentences": [["café"]]})),
+    (gap.read, ".tsv", f"{GAP}\n1\tcafé a b\tcafé\t0\ta\t5\tTRUE\tb\t7\tFALSE\tx\n"),
+    (RTE, ".tsv", "index\tsentence1\tsentence2\tlabel\n1\tcafé\tb\tentailment\n"),
+    (squad.read, ".json", as_json({"data": [{"paragraphs": [SQUAD]}]})),
+    (mrqa.read, ".jsonl", as_json({"context": "café", "qas": [MRQA]})),
+    (tacred.read, ".json", f"[{RELATION}]"),
+    (tacred.read, ".jsonl", RELATION),
+    (semeval2010.read, ".txt", '1\t"The <e1>café</e1> <e2>b</e2>."\nOther\nComment: c\n\n'),
+]
+each_format = pytest.mark.parametrize("read, ending, content", FILES)
+
+
+@each_format
+def test_gzip_byte_order_mark_and_windows_line_ends(tmp_path, read, ending, content):
+    path = write(tmp_path / f"a{ending}", content)
+    windows = codecs.BOM_UTF8 + content.replace("\n", "\r\n").encode()
+    packed = write(tmp_path / f"b{ending}", gzip.compress(windows))
+    examples = read(path)
+    assert read([packed]) == examples
+    assert "café" in repr(examples)
+
+
+@each_format
+def test_text_that_is_not_utf_8_names_the_line(tmp_path, read, ending, content):
+    path = write(tmp_path / f"a{ending}", content.encode().replace("é".encode(), b"\xe9"))
+    line = content[: content.index("é")].count("\n") + 1
+    place = re.escape(f"{path}, line {line}")
+    with pytest.raises(ValueError, match=f"{place}: text must be UTF-8. Received: invalid cont"):
+        read(path)
+    write(path, content.encode("utf-16"))
+    with pytest.raises(ValueError, match="line 1: text must be UTF-8. Convert it with `iconv"):
+        read(path)
+
+
+@each_format
+def test_damaged_archive_is_refused(tmp_path, read, ending, content):
+    path = write(tmp_path / f"a{ending}", gzip.compress(content.encode())[:-9])
+    with pytest.raises(ValueError, match=f"must be whole. Received: {path}, damaged after line"):
+        read(path)
+
+
+@each_format
+def test_empty_file_is_refused(tmp_path, read, ending, content):
+    path = write(tmp_path / f"a{ending}", "")
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))}.* must ") as error:
+        read(path)
+    assert "Received: " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "read, ending, content", [file for file in FILES if file[2].startswith(("{", "["))]
+)
+def test_text_that_is_not_json_names_the_line(tmp_path, read, ending, content):
+    for text, message in [
+        ("\n{\n]", r"line [23]: must be JSON. Received: Expecting property name"),
+        ("\n\n" + "[" * 100_000, "must be JSON. Received: lists nested too deeply"),
+    ]:
+        path = write(tmp_path / f"a{ending}", text)
+        with pytest.raises(ValueError, match=rf"{re.escape(str(path))}, .*{message}"):
+            read(path)

@@ -1,0 +1,170 @@
+"""Conversion of text files to documents."""
+
+import codecs
+import gzip
+import tracemalloc
+
+import numpy as np
+import pytest
+from data_files import read_texts, write
+
+from keras_spanbert.data import text_files
+from keras_spanbert.data.corpus import Corpus
+
+BOUNDARIES = ["file", "blank_line", "line"]
+
+
+def split_words(corpus):
+    return [text.split() for text in read_texts(corpus)]
+
+
+def expected_documents(text, boundary):
+    """Returns the words of documents by reading line by line, as a reference."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    documents = [[]]
+    for line in lines:
+        documents[-1] += line.split()
+        if boundary == "line" or (boundary == "blank_line" and not line.strip()):
+            documents.append([])
+    return [words for words in documents if words]
+
+
+@pytest.mark.parametrize(
+    ("boundary", "documents"),
+    [
+        ("file", [["one", "two", "three", "four"], ["five"]]),
+        ("blank_line", [["one", "two"], ["three", "four"], ["five"]]),
+        ("line", [["one"], ["two"], ["three"], ["four"], ["five"]]),
+    ],
+)
+def test_document_boundaries(tmp_path, boundary, documents):
+    write(tmp_path / "a.txt", "one\ntwo\n \t\n\n three\nfour\n\n")
+    write(tmp_path / "b.txt", "\n\nfive")
+    corpus = Corpus(tmp_path / "*.txt", boundary)
+    assert split_words(corpus) == documents
+    assert corpus.num_documents == len(documents)
+
+
+def test_globs_give_sorted_files_without_repetition(tmp_path):
+    for name in "cb":
+        write(tmp_path / f"{name}.txt", name)
+    (tmp_path / "a.txt").symlink_to(tmp_path / "b.txt")
+    corpus = Corpus([str(tmp_path / "c*"), tmp_path / "*.txt"])
+    assert corpus.files == [str(tmp_path / "a.txt"), str(tmp_path / "c.txt")]
+    assert read_texts(corpus, order=[1, 0]) == ["c", "b"]
+
+
+def test_gzip_with_byte_order_mark_equals_plain_text(tmp_path):
+    text = "eins zwei\n\ndrei größer 漢字\n" * 300
+    packed = gzip.compress(codecs.BOM_UTF8 + text.encode())
+    plain, packed = (
+        Corpus(write(tmp_path / name, content), "blank_line")
+        for name, content in [("a.txt", text), ("b.gz", packed)]
+    )
+    assert list(packed.documents("all")) == list(plain.documents("all"))
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_documents_do_not_depend_on_read_boundaries(tmp_path, small_chunks, monkeypatch, boundary):
+    # Multi-byte characters, \r\n and blank lines are split at every possible position.
+    generator = np.random.default_rng(3)
+    parts = ["ab", "é", "漢字", "😀x", " ", " ", "\n", "\r\n", "\r", "\n\n", "\r\n \r\n"]
+    for i in range(40):
+        text = "".join(generator.choice(parts, 60)) + "end"
+        path = write(tmp_path / f"{i}.txt", text)
+        monkeypatch.setattr(text_files, "_READ_BYTES", 1 + i % 9)
+        assert split_words(Corpus(path, boundary)) == expected_documents(text, boundary), repr(text)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_pieces_of_a_long_document_join_to_its_text(tmp_path, small_chunks, boundary):
+    text = " ".join(f"é{i} 漢" for i in range(300))
+    corpus = Corpus(write(tmp_path / "a.txt", text), boundary)
+    pieces = list(corpus.documents("all"))
+    assert "".join(piece for piece, _ in pieces) == text
+    assert [ends for _, ends in pieces] == [False] * (len(pieces) - 1) + [True]
+    # Pieces end between words.
+    assert [word for piece, _ in pieces for word in piece.split()] == text.split()
+    # Reads of 5 bytes and pieces of at least 16 characters that are not much longer.
+    assert len(pieces) > 50 and max(len(piece) for piece, _ in pieces) < 32
+
+
+def test_blank_line_within_long_white_space_ends_the_document(tmp_path, small_chunks):
+    path = write(tmp_path / "a.txt", "one\n" + 40 * " " + "\ntwo")
+    assert split_words(Corpus(path, "blank_line")) == [["one"], ["two"]]
+
+
+def test_long_white_space_is_read_quickly():
+    # A search for the last word must not start again at each blank.
+    text = 70_000 * "a " + 20_000 * " " + "b " * 10
+    pieces = list(text_files._split_documents([text], "file"))
+    assert "".join(piece for piece, _ in pieces) == text
+
+
+def test_memory_does_not_grow_with_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "_READ_BYTES", 1 << 16)
+    num_words = 1_000_000
+    path = write(tmp_path / "a.txt", b"word " * num_words)  # 5 MB
+    tracemalloc.start()
+    try:
+        corpus = Corpus(path, "line")
+        found = sum(len(text.split()) for text, _ in corpus.documents("all"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == num_words and corpus.num_documents == 1
+    assert peak < 3_000_000
+
+
+# === Bad input ===
+
+
+def test_error_without_matching_files_names_the_glob(tmp_path):
+    path, missing = write(tmp_path / "a.txt", "text"), tmp_path / "*.nothing"
+    with pytest.raises(ValueError, match=r"Received: .*/\*\.nothing, which matches no file"):
+        Corpus([path, missing])
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n \r\n\t\n", codecs.BOM_UTF8, gzip.compress(b"")])
+def test_empty_or_blank_file_is_named(tmp_path, content):
+    write(tmp_path / "a.txt", "text")
+    path = write(tmp_path / "b.txt", content)
+    with pytest.raises(ValueError, match=f"Received: {path}, empty or blank"):
+        Corpus(str(tmp_path / "*"), "blank_line")
+
+
+@pytest.mark.parametrize("read_bytes", [2, 3, 5, 1 << 20])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"some text \x00 more", "binary: a zero byte at byte 10"),
+        (b"abc\xff text", "at byte 3"),
+        ("ä漢 ok ".encode() + b"\xe4rger", "at byte 9"),  # Latin-1 within UTF-8.
+        (b"twenty bytes of text" + b"\xc3\xa4\xc3", "at byte 22"),  # The last one is incomplete.
+        (codecs.BOM_UTF8 + b"text \xff", "at byte 8"),
+        ("text".encode("utf-16"), "which starts like UTF-16"),
+    ],
+)
+def test_invalid_text_error_gives_its_position(tmp_path, monkeypatch, read_bytes, content, message):
+    monkeypatch.setattr(text_files, "_READ_BYTES", read_bytes)
+    path = write(tmp_path / "latin.txt", content)
+    with pytest.raises(ValueError, match=f"Received: {path}, .*{message}$"):
+        Corpus(path)
+
+
+def test_replace_continues_after_invalid_utf8(tmp_path, small_chunks):
+    path = write(tmp_path / "a.txt", b"one \xff two\xc3 three\xc3")
+    corpus = Corpus(path, encoding_errors="replace")
+    assert read_texts(corpus) == ["one \ufffd two\ufffd three\ufffd"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbled"])
+def test_damaged_gzip_file_is_named(tmp_path, damage):
+    content = bytearray(gzip.compress(np.random.default_rng(0).bytes(4000).hex().encode()))
+    if damage == "cut":
+        content = content[:2000]
+    else:
+        content[1000:1100] = b"\xff" * 100
+    path = write(tmp_path / "a.gz", bytes(content))
+    with pytest.raises(ValueError, match=f"gzip file must be whole. Received: {path}"):
+        Corpus(path)

@@ -1,0 +1,218 @@
+"""Breaks behaviours on purpose: the tests that run by default must notice each of them."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.once
+ROOT = pathlib.Path(__file__).parent.parent.parent
+# Name of the behaviour, file in `keras_spanbert/`, code, broken code, tests that must fail.
+MUTATIONS = [
+    (
+        "exactly ceil(0.15 n) tokens are masked",
+        "layers/span_masks.py",
+        "xp.ceil(mask_rate * ",
+        "xp.floor(mask_rate * ",
+        "layers/test_span_masks.py",
+    ),
+    (
+        "SBO fuses the left boundary before the right one",
+        "layers/span_boundary_head.py",
+        "[left, right, position]",
+        "[right, left, position]",
+        "layers/test_span_boundary_head.py",
+    ),
+    (
+        "padding is not attended to",
+        "layers/attention.py",
+        "ops.logical_or(padding_mask, ops.logical_not(has_tokens))",
+        "ops.ones_like(padding_mask)",
+        "layers/test_attention.py",
+    ),
+    (
+        "biases are not decayed",
+        "training/optimizer.py",
+        '["bias", "gamma", "beta"]',
+        '["gamma", "beta"]',
+        "training/test_optimizer.py",
+    ),
+    (
+        "the first step of the warm-up updates the weights",
+        "training/optimizer.py",
+        'ops.cast(step, "float32") + 1.0',
+        'ops.cast(step, "float32")',
+        "training/test_optimizer.py",
+    ),
+    (
+        "checkpoints cannot run code",
+        "formats/tensors.py",
+        "weights_only=True",
+        "weights_only=False",
+        "formats/test_sources.py",
+    ),
+    (
+        "a failed write leaves the old file",
+        "files.py",
+        'partial = f"{path}{stores.PARTIAL}"\n    text',
+        "partial = path\n    text",
+        "test_files.py",
+    ),
+    (
+        "SQuAD's scores ignore articles",
+        "metrics/squad.py",
+        '_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION))',
+        "text.lower().translate(_PUNCTUATION)",
+        "metrics/test_squad.py",
+    ),
+    (
+        "MUC counts the clusters that a prediction joins",
+        "metrics/coreference.py",
+        "links += len(found) - len(set(found))",
+        "links += max(len(found) - 1, 0)",
+        "metrics/test_coreference.py",
+    ),
+    (
+        "a correct no_relation is not a true positive",
+        "metrics/relation.py",
+        "a == b != no_relation",
+        "a == b",
+        "metrics/test_relation.py",
+    ),
+    (
+        "epochs have different orders",
+        "data/array_stream.py",
+        "default_rng([seed, epoch])",
+        "default_rng([seed])",
+        "data/test_prepared.py",
+    ),
+    (
+        "text with other settings is tokenized again",
+        "data/corpus.py",
+        "crosses, length, min_tokens]",
+        "crosses, length]",
+        "data/test_corpus.py",
+    ),
+    (
+        "prepared rows come from their shard",
+        "data/prepared/corpus.py",
+        "(stops[i - 1] if i else 0)",
+        "0",
+        "data/test_prepared.py",
+    ),
+    (
+        "choices that a question lacks are not chosen",
+        "tasks/multiple_choice/layers.py",
+        'ops.where(ops.cast(mask, "bool"), logits,',
+        'ops.where(ops.cast(mask >= 0, "bool"), logits,',
+        "tasks/multiple_choice/test_model.py",
+    ),
+    (
+        "a label of a multi-label model needs a probability of 0.5",
+        "tasks/classification/multi_label.py",
+        "logits >= 0.0",
+        "logits >= 0.5",
+        "tasks/classification/test_multi_label.py",
+    ),
+    (
+        "a span without antecedent starts no cluster",
+        "tasks/coreference/decoding.py",
+        "[-xp.ones_like(antecedents[:, :1]), antecedents]",
+        "[xp.zeros_like(antecedents[:, :1]), antecedents]",
+        "tasks/coreference/test_inference.py",
+    ),
+    (
+        "I-X continues only an entity of type X",
+        "tasks/token_classification/decoding.py",
+        "is_bound = is_inside & np.isin(kind, kind[prefix == ",
+        "is_bound = ~is_inside & np.isin(kind, kind[prefix == ",
+        "tasks/token_classification/test_decoding.py",
+    ),
+    (
+        "the best of equal answers is kept",
+        "tasks/question_answering/decoding.py",
+        "if text not in seen:",
+        "if True:",
+        "tasks/question_answering/test_decoding.py",
+    ),
+    (
+        "uncased models remove accents",
+        "models/normalization.py",
+        "strip_accents=lowercase,",
+        "strip_accents=False,",
+        "models/test_tokenizer.py",
+    ),
+    (
+        "layer normalization divides by the standard deviation",
+        "layers/transformer_layer.py",
+        "epsilon=self.layer_norm_epsilon",
+        "epsilon=1e-2",
+        "layers/test_transformer_layer.py formats/test_huggingface.py",
+    ),
+    (
+        "a run does not overwrite a folder",
+        "recipes/output_paths.py",
+        "if names and not (FLAGS.resume and is_run):",
+        "if False:",
+        "recipes/test_output_paths.py recipes/test_checks.py",
+    ),
+    (
+        "an untrained head is not evaluated",
+        "recipes/fine_tuning.py",
+        "if untrained and not FLAGS.train_data:",
+        "if False:",
+        "recipes/test_checks.py",
+    ),
+    (
+        "a mistake of the user ends with exit code 2",
+        "recipes/terminal.py",
+        "sys.exit(2)",
+        "sys.exit(1)",
+        "recipes/test_checks.py",
+    ),
+    (
+        "a damaged checkpoint is set aside",
+        "runs/checkpoint_folder.py",
+        "_verify_checksums(folder, check_shards=is_main)",
+        "pass",
+        "runs/test_checkpoint_shards.py",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of the checkout, without its presets."""
+    folder = tmp_path_factory.mktemp("mutations") / "checkout"
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "saved_models", "site")
+    return shutil.copytree(ROOT, folder, ignore=ignored)
+
+
+@pytest.mark.parametrize(
+    "file, code, broken, tests", [pytest.param(*row[1:], id=row[0]) for row in MUTATIONS]
+)
+def test_broken_code_fails_a_test(checkout, file, code, broken, tests):
+    path = checkout / "keras_spanbert" / file
+    content = path.read_text()
+    assert content.count(code) == 1, f"The code of this mutation must occur once in {file}"
+    path.write_text(content.replace(code, broken))
+    try:
+        assert any(fails(checkout, tests, backend) for backend in ["tensorflow", "torch"])
+    finally:
+        path.write_text(content)
+
+
+def fails(checkout, tests, backend) -> bool:
+    """Returns whether a test that runs by default fails, on one backend."""
+    paths = [str(pathlib.Path("tests") / name) for name in tests.split()]
+    command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "-m", "not long"]
+    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [*command, *paths], cwd=checkout, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode in (0, 1, 5), done.stdout + done.stderr
+    return done.returncode == 1

@@ -1,0 +1,115 @@
+"""Saving warns about classes that cannot be loaded."""
+
+import keras
+import numpy as np
+import own_task
+import pytest
+
+import keras_spanbert as ks
+
+DECORATOR = '@keras.saving.register_keras_serializable(package="my_package")'
+
+
+class OwnClassifier(ks.SpanBertTextClassifier):
+    pass
+
+
+class OwnBackbone(ks.SpanBertBackbone):
+    pass
+
+
+class OwnPreprocessor(ks.SpanBertTextClassifierPreprocessor):
+    pass
+
+
+class OwnTokenizer(ks.SpanBertTokenizer):
+    pass
+
+
+def build(
+    cls=ks.SpanBertTextClassifier,
+    backbone=ks.SpanBertBackbone,
+    preprocessor=ks.SpanBertTextClassifierPreprocessor,
+    tokenizer=ks.SpanBertTokenizer,
+):
+    size = len(own_task.VOCABULARY)
+    return cls(
+        backbone(size, 1, 2, 6, 7, max_sequence_length=11),
+        num_classes=2,
+        preprocessor=preprocessor(tokenizer(own_task.VOCABULARY), 7),
+    )
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"cls": OwnClassifier},
+        {"backbone": OwnBackbone},
+        {"preprocessor": OwnPreprocessor},
+        {"tokenizer": OwnTokenizer},
+    ],
+)
+def test_unregistered_class(own, tmp_path, caplog):
+    model = build(**own)
+    (cls,) = own.values()
+    with pytest.raises(ValueError) as error:
+        model.save_to_preset(tmp_path / "preset")
+    assert DECORATOR in str(error.value) and f"`class {cls.__name__}`" in str(error.value)
+    assert not (tmp_path / "preset").exists()
+
+    # A `.keras` file can still be loaded with `custom_objects`.
+    for _ in range(2):
+        model.save(tmp_path / "model.keras")
+    logged = [message for message in caplog.messages if "registered" in message]
+    assert logged == [str(error.value)]
+    with pytest.raises(TypeError):
+        keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    objects = {cls.__name__: cls}
+    keras.saving.load_model(tmp_path / "model.keras", custom_objects=objects, compile=False)
+    with keras.saving.custom_object_scope(objects):
+        model.save_to_preset(tmp_path / "preset")
+        loaded = type(model).from_preset(tmp_path / "preset")
+    assert type(loaded) is type(model)
+    assert type(loaded.backbone) is type(model.backbone)
+    assert type(loaded.preprocessor) is type(model.preprocessor)
+    assert loaded.preprocessor.sequence_length == 7
+    assert type(loaded.preprocessor.tokenizer) is type(model.preprocessor.tokenizer)
+    x = model.preprocessor.call(["ann left"])
+    np.testing.assert_allclose(loaded.predict(x, verbose=0), model.predict(x, verbose=0), atol=1e-6)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class ObservingBackbone(ks.SpanBertBackbone):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.declared = ks.SpanBertTextClassifier.backbone_cls
+
+
+def test_loading_does_not_change_a_backbone_subclass(tmp_path):
+    build(backbone=ObservingBackbone).save_to_preset(tmp_path / "preset")
+    loaded = ks.SpanBertTextClassifier.from_preset(tmp_path / "preset")
+    assert type(loaded.backbone) is ObservingBackbone
+    assert loaded.backbone.declared is ks.SpanBertBackbone
+    for cls in [ks.SpanBertTextClassifierPreprocessor, ks.SpanBertTokenizer]:
+        assert type(cls.from_preset(tmp_path / "preset")) is cls
+    # Another task creates its own head and preprocessor.
+    chooser = ks.SpanBertMultipleChoice.from_preset(tmp_path / "preset")
+    assert type(chooser.backbone) is ObservingBackbone
+    assert type(chooser.preprocessor) is ks.SpanBertMultipleChoicePreprocessor
+
+
+def test_parts_of_a_task_are_checked(tmp_path):
+    model = build(backbone=OwnBackbone, preprocessor=OwnPreprocessor, tokenizer=OwnTokenizer)
+    for part in [model.backbone, model.preprocessor, model.preprocessor.tokenizer]:
+        with pytest.raises(ValueError, match=f"above `class {type(part).__name__}`"):
+            part.save_to_preset(tmp_path / "preset")
+
+
+def test_registered_class_round_trips(tmp_path, caplog):
+    model = own_task.build()
+    model.save_to_preset(tmp_path / "preset")
+    model.save(tmp_path / "model.keras")
+    assert "registered" not in caplog.text
+    assert type(own_task.Similarity.from_preset(tmp_path / "preset")) is own_task.Similarity
+    loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    assert type(loaded.preprocessor) is own_task.SimilarityPreprocessor

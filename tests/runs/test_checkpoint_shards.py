@@ -1,0 +1,227 @@
+"""Checkpoints written by several processes. tests/distribution tests them with JAX."""
+
+import json
+import os
+import shutil
+import threading
+
+import keras
+import numpy as np
+import pytest
+
+import keras_spanbert as ks
+from keras_spanbert import stores
+from keras_spanbert.runs import checkpoint_shards
+from keras_spanbert.runs.checkpoint_folder import CheckpointFolder, open_folder
+from keras_spanbert.runs.checkpoint_shards import CheckpointShards, StoredShards
+
+pytest_plugins = ["s3_server"]
+pytestmark = pytest.mark.usefixtures("untraced")
+X = np.random.default_rng(0).normal(size=(14, 3)).astype("float32")
+Y = X @ np.array([[1.0], [-2.0], [0.5]], "float32")
+START = 11
+
+
+def run(folder, epochs):
+    """Trains with 7 steps per epoch. Returns the values of all variables and the epochs."""
+    keras.utils.set_random_seed(3)
+    layers = [keras.layers.Dense(5, "tanh"), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    model.compile("adam", "mse", jit_compile=keras.backend.backend() == "jax")
+    stream = ks.ArrayStream((X, Y), batch_size=2, seed=1)
+    checkpoint = ks.TrainingCheckpoint(str(folder), 3, data=stream)
+    arguments = {"steps_per_epoch": 7, "shuffle": False, "verbose": 0}
+    history = model.fit(stream.dataset(), epochs=epochs, callbacks=[checkpoint], **arguments)
+    checkpoint.close()
+    variables = [*model.variables, *model.optimizer.variables]
+    return [keras.ops.convert_to_numpy(v) for v in variables], history.epoch
+
+
+def split(arrays):
+    """Splits arrays into whole arrays and slices for two processes, by columns or rows."""
+    whole, slices = {}, ({}, {})
+    for name, array in arrays.items():
+        if array.ndim != 2 or "data/" in name:
+            whole[name] = array
+        elif array.shape[1] == 5:
+            slices[0][f"{name}/0"] = [[0, 3], [0, 2]], array[:, :2]
+            slices[1][f"{name}/0"] = [[0, 3], [2, 5]], array[:, 2:]
+        else:  # Three slices. The second process has two of them.
+            slices[0][f"{name}/0"] = [[0, 2], [0, 1]], array[:2]
+            slices[1][f"{name}/0"] = [[4, 5], [0, 1]], array[4:]
+            slices[1][f"{name}/1"] = [[2, 4], [0, 1]], array[2:4]
+    return whole, slices
+
+
+def write_in_shards(folder, step):
+    """Writes a checkpoint again with two processes, here threads."""
+    path = folder / f"step-{step}"
+    with np.load(path / "arrays.npz") as file:
+        arrays = dict(file)
+    state = json.loads((path / "state.json").read_text())
+    shutil.rmtree(path)
+    write_together(CheckpointShards, str(folder), step, arrays, state)
+
+
+def write_together(cls, folder, step, arrays, state):
+    whole, slices = split(arrays)
+    assert slices[0].keys() == {f"{group}/{i}/0" for group, i in WEIGHTS}
+    first, second = (cls(folder, i, 2, START) for i in range(2))
+    late = threading.Timer(0.3, second.write, [step, slices[1]])
+    late.start()
+    first.write(step, slices[0])
+    state = json.dumps({**state, "version": 3, "num_parts": 2, "start": START})
+    try:
+        open_folder(folder, 3).write(step, whole, state, first)
+    finally:
+        late.join()
+
+
+# Two kernels, each with two moments, after the step count and the learning rate.
+WEIGHTS = [("model", 0), ("model", 3), *[("optimizer", i) for i in (2, 6, 3, 7)]]
+
+
+@pytest.fixture(scope="module")
+def halted(tmp_path_factory):
+    """A run that ended with step 7. Only its newest checkpoint is in shards."""
+    folder = tmp_path_factory.mktemp("halted")
+    run(folder, 1)
+    write_in_shards(folder, 7)
+    return folder
+
+
+SHARD_FILES = [f"part-{i}-{START}{ending}" for i in range(2) for ending in (".json", ".npz")]
+NAMES = ["SHA256SUMS", "arrays.npz", *SHARD_FILES, "state.json"]
+
+
+def test_one_process_resumes_from_shards(halted, tmp_path):
+    assert sorted(os.listdir(halted / "step-7")) == NAMES
+    assert not list(halted.glob("*.partial"))
+    folder = shutil.copytree(halted, tmp_path / "run")
+    variables, epochs = run(folder, 2)
+    assert epochs == [1]
+    expected, _ = run(tmp_path / "uninterrupted", 2)
+    for mine, theirs in zip(variables, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-6)
+
+
+def whole_arrays(folder):
+    _, arrays, state = open_folder(str(folder), 3).read_newest()
+    return {name: np.asarray(array) for name, array in arrays.items()}, state
+
+
+def assert_same_arrays(folder, expected):
+    found, _ = whole_arrays(folder)
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.once
+def test_shards_with_former_names_are_read(halted, tmp_path):
+    folder = shutil.copytree(halted, tmp_path / "run")
+    path = folder / "step-7"
+    state = json.loads((path / "state.json").read_text())
+    del state["start"]
+    (path / "state.json").write_text(json.dumps(state))
+    for name in SHARD_FILES:
+        (path / name).rename(path / name.replace(f"-{START}", ""))
+    stores.write_checksums(path, sorted({*os.listdir(path)} - {"SHA256SUMS"}))
+    assert_same_arrays(folder, whole_arrays(halted)[0])
+    assert (folder / "step-7").is_dir()
+
+
+@pytest.mark.once
+def test_run_resumes_from_shards_in_a_store(halted, tmp_path, bucket):
+    arrays, state = whole_arrays(halted)
+    # A process of the earlier run writes its shard late.
+    late = [StoredShards(f"{bucket}/run", 1, 2, START - i) for i in (1, 2)]
+    late[0].write(7, {})
+    write_together(StoredShards, f"{bucket}/run", 7, arrays, state)
+    late[1].write(7, {})
+    there = {name for name in stores.names(f"{bucket}/run/step-7") if str(START) in name}
+    assert sorted({"SHA256SUMS", "arrays.npz", "state.json"} | there) == NAMES
+    assert_same_arrays(f"{bucket}/run", arrays)
+    variables, epochs = run(f"{bucket}/run", 2)
+    assert epochs == [1]
+    expected, _ = run(shutil.copytree(halted, tmp_path / "run"), 2)
+    np.testing.assert_equal(variables, expected)
+
+
+@pytest.mark.once
+def test_late_shard_does_not_disturb_a_later_checkpoint(halted, bucket):
+    arrays, state = whole_arrays(halted)
+    StoredShards(f"{bucket}/run", 1, 2, START).write(7, {})
+    state = json.dumps({**state, "version": 2, "num_parts": 0})
+    open_folder(f"{bucket}/run", 3).write(7, arrays, state)
+    assert not any(str(START) in name for name in stores.names(f"{bucket}/run/step-7"))
+    assert_same_arrays(f"{bucket}/run", arrays)
+
+
+@pytest.mark.once
+def test_incomplete_shards_in_a_store_are_ignored(halted, bucket, proxy):
+    folder = f"{bucket}/run"
+    path = f"PUT /{folder[5:]}/step-7/SHA256SUMS"
+    proxy.fault = lambda request: "error" if request.startswith(path) else None
+    with pytest.raises(OSError, match="failed 6 times.*no checkpoint yet"):
+        write_together(StoredShards, folder, 7, *whole_arrays(halted))
+    proxy.fault = lambda request: None
+    assert SHARD_FILES[-1] in stores.names(f"{folder}/step-7")
+    checkpoints = open_folder(folder, 3)
+    assert checkpoints.read_newest() is None
+    checkpoints.lock()()
+    assert not stores.names(folder)
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name, damage", [(SHARD_FILES[3], flip), (SHARD_FILES[0], os.remove)])
+def test_checkpoint_with_a_damaged_shard_is_set_aside(halted, tmp_path, name, damage, caplog):
+    folder = shutil.copytree(halted, tmp_path / "run")
+    damage(folder / "step-7" / name)
+    path, *_ = CheckpointFolder(str(folder), 3).read_newest()
+    assert os.path.basename(path) == "step-6" and (folder / "step-7.damaged").is_dir()
+    assert f"{folder}/step-7 is damaged ({name}" in caplog.text
+
+
+@pytest.mark.once
+def test_error_names_the_process_whose_shard_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_shards, "_LIMIT_SECONDS", 0.1)
+    first, second = (CheckpointShards(str(tmp_path), i, 2, START) for i in range(2))
+    first.write(4, {})
+    # From processes of an earlier run at the same step.
+    CheckpointShards(str(tmp_path), 1, 2, START + 1).write(4, {})
+    with pytest.raises(OSError, match="Process 1 has not.* of step 4 .*no checkpoint"):
+        CheckpointFolder(str(tmp_path), 3).write(4, {}, "{}", first)
+    assert os.listdir(tmp_path) == [f"step-4-{START + 1}.partial"]
+
+
+@pytest.mark.once
+def test_only_needed_slices_are_read_from_their_shards():
+    opened, whole = [], np.arange(15.0).reshape(3, 5)
+
+    class Opened(dict):
+        def __getitem__(self, name):
+            opened.append(name)
+            return super().__getitem__(name)
+
+    spread = checkpoint_shards.ShardedArray((3, 5), "float32")
+    for name, (start, stop) in [("a", (0, 2)), ("b", (2, 5))]:
+        spread.add([[0, 3], [start, stop]], Opened({name: whole[:, start:stop]}), name)
+    np.testing.assert_array_equal(spread[1:, 1:4], whole[1:, 1:4])
+    opened.clear()
+    np.testing.assert_array_equal(spread[:, 3:], whole[:, 3:])
+    assert opened == ["b"]
+
+
+@pytest.mark.once
+def test_missing_values_in_shards_are_an_error():
+    spread = checkpoint_shards.ShardedArray((3, 5), "float32")
+    spread.add([[0, 3], [0, 2]], {"a": np.zeros((3, 2))}, "a")
+    with pytest.raises(ValueError, match="must cover all values. Received: 9 missing values"):
+        np.asarray(spread)

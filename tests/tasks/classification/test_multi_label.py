@@ -1,0 +1,155 @@
+"""The text classifier with several labels per text."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_classifier
+from tiny_classifier import WORDS, examples, multi_hot
+from tiny_classifier import build_multi_label as build
+from tiny_classifier import multi_label_rows as rows
+
+import keras_spanbert as ks
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A trained model that finds words in texts. Tests must not change it."""
+    model = build()
+    model.compile(ks.AdamW(5e-3, global_clipnorm=None))
+    model.fit(*rows(192), batch_size=16, epochs=12, verbose=0)
+    return model
+
+
+def test_fit_learns_labels(trained):
+    texts, labels = rows(40, seed=1)
+    found = trained.classify(texts)
+    assert np.mean([answer["labels"] == names for answer, names in zip(found, labels)]) > 0.6
+    for answer in found:
+        assert list(answer["scores"]) == WORDS
+        chosen = [name for name, score in answer["scores"].items() if score >= 0.5]
+        assert answer["labels"] == chosen  # In the order of the model.
+        assert (
+            answer["score"] == answer["scores"][answer["label"]] == max(answer["scores"].values())
+        )
+    assert trained.classify(texts[0])["labels"] == found[0]["labels"]
+
+
+@pytest.mark.once
+def test_invalid_weights_are_refused(trained):
+    x, y, weights = ["w1", "w2"], multi_hot([["w1"], []]), np.ones((2, 13))
+    with pytest.raises(ValueError, match=r"number for each row.* shape \(2, 13\) for 2 rows"):
+        trained.evaluate(x, y, sample_weight=weights)
+    with pytest.raises(ValueError, match=r"`sample_weight` .* shape \(None, 13\)"):
+        trained.evaluate(tf.data.Dataset.from_tensor_slices((x, y, weights)).batch(2))
+    with pytest.raises(ValueError, match="`class_weight` must be None for a multi-label"):
+        trained.fit(x, y, class_weight={1: 2.0})
+
+
+@pytest.mark.once
+def test_loss_is_the_mean_over_labels(trained):
+    texts, labels = rows(10, seed=3)
+    logits = trained.logits_of(texts).astype("float64")
+    losses = np.log1p(np.exp(-np.where(multi_hot(labels), logits, -logits)))
+    found = trained.evaluate(texts, labels, batch_size=10, verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(losses.mean(), rel=1e-4)
+    assert set(found) == {"loss", "binary_accuracy"}
+
+
+@pytest.mark.once
+def test_scores_of_decisions(trained):
+    texts, labels = rows(30, seed=4)
+    labels[0] = ["w5", "w6"] if labels[0] != ["w5", "w6"] else []
+    given = examples(texts, labels)
+    gold = multi_hot(labels)
+    found = multi_hot([answer["labels"] for answer in trained.classify(texts)])
+    right, marked = (gold & found).sum(axis=0), gold.sum(axis=0) + found.sum(axis=0)
+    expected = {
+        "micro_f1": 200.0 * right.sum() / marked.sum(),
+        "macro_f1": 100.0 * np.mean(2.0 * right / np.maximum(marked, 1)),
+        "accuracy": 100.0 * np.mean([np.array_equal(a, b) for a, b in zip(gold, found)]),
+    }
+    scores = trained.evaluate_texts(given)
+    assert scores == pytest.approx({**expected, "score": expected["micro_f1"], "total": 30})
+    for name, value in expected.items():
+        scores = trained.evaluate_texts(given, selection_metric=name)
+        assert scores["score"] == pytest.approx(value)
+    with pytest.raises(ValueError, match="micro_f1 or macro_f1 or accuracy here. Received: .*'f1'"):
+        trained.evaluate_texts(given, selection_metric="f1")
+    with pytest.raises(ValueError, match="classes of sst-2, 0, 1. .*several of them per text"):
+        build(["0", "1"]).evaluate_texts(given, "sst-2")
+
+
+@pytest.mark.once
+def test_other_classifier_type_is_initialized(trained, tmp_path, caplog):
+    def load(name="preset", **arguments):
+        return ks.SpanBertTextClassifier.from_preset(tmp_path / name, **arguments)
+
+    trained.save_to_preset(tmp_path / "preset")
+    for same in [{"class_names": WORDS}, {"class_names": None}, {"num_classes": None}]:
+        assert load(**same).class_names == WORDS and not load(**same).untrained_heads()
+    assert load(num_classes=2).multi_label
+    one = load(multi_label=False)
+    assert not one.multi_label and one.class_names == WORDS
+    assert one.untrained_heads() == ["classifier"] and "or of another kind" in caplog.text
+    ks.checkpoints.to_huggingface(trained, tmp_path / "bert")
+    config = json.loads((tmp_path / "bert" / "config.json").read_text())
+    assert config["problem_type"] == "multi_label_classification"
+    assert load("bert", multi_label=False).untrained_heads() == ["classifier"]
+    one.save_to_preset(tmp_path / "single")
+    several = load("single", class_names=WORDS, multi_label=True)
+    assert several.multi_label and several.untrained_heads() == ["classifier"]
+    number = ks.SpanBertTextClassifier(trained.backbone, 1, trained.preprocessor)
+    number.save_to_preset(tmp_path / "number")
+    spam = load("number", class_names=["spam"], multi_label=True)
+    assert not spam.is_regression and spam.untrained_heads() == ["classifier"]
+
+
+@pytest.mark.once
+def test_single_class_is_not_regression():
+    model = build(["spam"])
+    assert not model.is_regression
+    model.fit(["w1", "w2"], [["spam"], []], verbose=0)
+    (found,) = model.classify(["w1"])
+    assert found["label"] == "spam" and found["labels"] in ([], ["spam"])
+
+
+@pytest.mark.once("tensorflow")
+def test_served_label_has_the_largest_logit(trained, tmp_path):
+    kernel, bias = trained.classifier.get_weights()
+    # The float32 sigmoids of these logits are equal.
+    trained.classifier.set_weights([kernel, bias + np.linspace(20.0, 30.0, 13, dtype="float32")])
+    ks.serving.export_saved_model(trained, str(tmp_path / "large"))
+    large = tf.saved_model.load(str(tmp_path / "large")).signatures["serving_default"]
+    best = [answer["label"] for answer in trained.classify(["w1", "w2 w3"])]
+    found = large(text=tf.constant(["w1", "w2 w3"]))["label"].numpy()
+    assert [label.decode() for label in found] == best
+    trained.classifier.set_weights([kernel, bias])
+
+
+@pytest.mark.once("tensorflow")
+@pytest.mark.parametrize("labels, rows", [(WORDS, rows), (None, tiny_classifier.rows)])
+def test_saved_model_equals_classify(tmp_path, labels, rows):
+    model = build(labels) if labels else tiny_classifier.build()
+    ks.serving.export_saved_model(model, str(tmp_path / "served"))
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures
+    texts = [*rows(30)[0], "", "w1 \u00e9", "w2 " * 200]
+    pairs = [*texts[1:], ""]
+    for found, expected in [
+        (served["serving_default"](text=tf.constant(texts)), model.classify(texts)),
+        (
+            served["pairs"](text=tf.constant(texts), text_pair=tf.constant(pairs)),
+            model.classify(texts, pairs),
+        ),
+    ]:
+        assert [x.decode() for x in found["label"].numpy()] == [x["label"] for x in expected]
+        scores = [list(answer["scores"].values()) for answer in expected]
+        np.testing.assert_allclose(found["scores"], scores, atol=1e-5)
+        np.testing.assert_allclose(found["score"], np.max(scores, axis=1), atol=1e-5)
+        if labels:
+            names = [[x.decode() for x in row if x] for row in found["labels"].numpy()]
+            assert names == [answer["labels"] for answer in expected] and any(names)
+            assert found["labels"].shape == (33, 13)
+    nothing = served["serving_default"](text=tf.constant([], tf.string))
+    assert nothing["scores"].shape[0] == 0

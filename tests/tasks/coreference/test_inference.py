@@ -1,0 +1,139 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_spanbert.tasks.coreference import inference
+from keras_spanbert.tasks.coreference.batches import document_inputs
+from keras_spanbert.tasks.coreference.scoring import NO_SPAN
+
+pytestmark = pytest.mark.usefixtures("untraced")
+
+
+class Recorder:
+    """A model of chunks that records its inputs and outputs."""
+
+    def __init__(self, model):
+        self.model = model
+        self.calls = []
+
+    def predict_on_batch(self, batch):
+        outputs = self.model.predict_on_batch(batch)
+        first = keras.tree.map_structure(lambda x: np.asarray(x)[0], outputs)
+        self.calls.append((batch, first))
+        return outputs
+
+    def shapes(self):
+        return {str(keras.tree.map_structure(np.shape, batch)) for batch, _ in self.calls}
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Makes small chunks, and records the calls of the model."""
+
+    def recorded(model, num_tokens):
+        monkeypatch.setattr(inference, "_CHUNK_TOKENS", num_tokens)
+        recorder = Recorder(inference._chunk_model(model))
+        monkeypatch.setattr(inference, "_chunk_model", lambda _: recorder)
+        return recorder
+
+    return recorded
+
+
+def rows(scores, antecedents, index=None):
+    """Yields the antecedents of each span and their scores."""
+    index = np.arange(len(scores)) if index is None else index
+    for row, places in zip(scores[:, 1:], antecedents):
+        is_one = np.isfinite(row)
+        yield dict(zip(index[places[is_one]].tolist(), row[is_one].tolist()))
+
+
+@pytest.mark.parametrize("model_type", ["independent", "overlap"])
+def test_chunks_equal_the_whole_text_with_enough_memory(build, document, recorded, model_type):
+    # Every token is kept, so that chunks keep the same spans, with all others as antecedents.
+    every = {"max_span_width": 1, "top_span_ratio": 1.0, "max_top_antecedents": 150}
+    model = build(model_type, max_training_sentences=3, **every)
+    words = np.random.default_rng(0).choice(sum(document["sentences"], []), (20, 5))
+    tensors = model.preprocessor.tensors({"sentences": words.tolist()})
+    (whole,) = inference.run(model, [document_inputs(tensors, model.input_settings())])
+    expected = list(rows(whole["top_antecedent_scores"], whole["top_antecedents"]))
+    recorder = recorded(model, 2 * 19)
+    found = inference.score_in_chunks(model, tensors, 200)
+    for name, array in inference.extract_spans(whole).items():
+        np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
+    assert found["best_antecedents"].max() > 0 and len(recorder.calls) > 2
+    number = 0
+    for batch, outputs in recorder.calls:
+        num_new = batch["top_span_mask"][0].sum()
+        index = [*batch["memory"]["index"][0], *range(number, number + len(outputs["top_spans"]))]
+        names = "top_antecedent_scores", "top_antecedents"
+        for row in rows(*(outputs[name][:num_new] for name in names), np.array(index)):
+            assert row == pytest.approx(expected[number], abs=1e-5)
+            number += 1
+    assert number == len(expected) == len(expected[-1]) + 1
+
+
+@pytest.mark.traced
+def test_shapes_are_the_same_for_every_chunk_and_length(build, document, recorded):
+    model = build(top_span_ratio=0.3)
+    recorder = recorded(model, 3 * 19)
+    num_calls = []
+    for repeats in [2, 5, 20]:
+        sentences = {name: document[name] * repeats for name in ["sentences", "speakers"]}
+        tensors = model.preprocessor.tensors(sentences)
+        found = inference.score_in_chunks(model, tensors, 11)
+        num_calls.append(len(recorder.calls))
+        assert (np.diff(found["starts"]) >= 0).all()
+        assert (found["best_antecedents"] < np.arange(len(found["starts"]))).all()
+    assert num_calls[2] > 3 * num_calls[1]
+    assert len(recorder.shapes()) == 1
+    assert inference._chunk_model(model) is recorder
+
+
+def test_resolve_in_chunks_equals_whole_with_enough_memory(build, monkeypatch):
+    text = "Ann wrote the letter. She was old. Bob sold it to Ann. He was old. " * 5
+    # Every token is a kept span, so that chunks keep the same spans.
+    keras.utils.set_random_seed(1)
+    model = build(max_span_width=1, top_span_ratio=1.0, max_top_antecedents=9)
+    monkeypatch.setattr(inference, "_CHUNK_TOKENS", 40)
+    memory = inference.Memory
+    monkeypatch.setattr(inference, "Memory", lambda _, *args: memory(10_000, *args))
+    whole = model.resolve(text, max_spans_in_memory=10_000)
+    assert sum(map(len, whole["clusters"])) > 5
+    assert model.resolve(text, max_spans_in_memory=20) == whole
+
+
+def test_chunk_model_is_created_once(build):
+    model = build()
+    number = len(model.layers), len(model.weights)
+    assert inference._chunk_model(model) is inference._chunk_model(model)
+    assert (len(model.layers), len(model.weights)) == number
+
+
+def spans_at(index):
+    index = np.array(index, np.int32)
+    values = index.astype(np.float32)
+    return {
+        "mention_scores": values,
+        "index": index,
+        "speakers": index,
+        "segments": index,
+        "embeddings": np.stack([values, -values], axis=1)[:, :, None] * np.ones(3, np.float32),
+    }
+
+
+def test_memory_keeps_recent_and_important_spans():
+    memory = inference.Memory(6, 2, 3)
+    assert (memory.inputs()["index"] == NO_SPAN).all()
+    memory.add(spans_at([0, 1, 2, 3, 4]), np.array([-1, -1, 0, 1, -1]))
+    assert memory.inputs()["index"].tolist() == [[0, 1, 2, 3, 4, NO_SPAN]]
+    memory.add(spans_at([5, 6, 7]), np.array([3, -1, -1]))
+    # 5 to 7 are the newest. 4 is in no cluster. 1 and 3 have a later mention, 2 and 0 are a pair.
+    found = memory.inputs()
+    assert found["index"].tolist() == [[1, 2, 3, 5, 6, 7]]
+    memory.add(spans_at([8, 9, 10]), np.array([-1, -1, -1]))
+    found = memory.inputs()
+    assert found["index"].tolist() == [[2, 3, 5, 8, 9, 10]]
+    assert found["next_index"].tolist() == [11]
+    assert found["embeddings"].shape == (1, 6, 2, 3)
+    np.testing.assert_array_equal(found["embeddings"][0, :, 1, 2], -found["index"][0])
+    np.testing.assert_array_equal(found["speakers"], found["index"])

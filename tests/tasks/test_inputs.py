@@ -1,0 +1,141 @@
+"""`fit`, `evaluate` and `predict` of every task with all input types of `keras.Model.fit`."""
+
+import keras
+import numpy as np
+import pytest
+from batch_streams import KINDS, stream
+from tiny_tasks import TASKS
+
+PARTS = [slice(i, i + 4) for i in range(0, 10, 4)]
+QUIET = {"batch_size": 64, "verbose": 0}
+
+
+def rows(columns, part):
+    if isinstance(columns, dict):
+        return {name: column[part] for name, column in columns.items()}
+    return columns[part]
+
+
+def evaluate(model, *args, **kwargs):
+    return model.evaluate(*args, **{**QUIET, **kwargs}, return_dict=True)["loss"]
+
+
+def check_outputs(found, expected):
+    for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def task(request):
+    return TASKS[request.param]
+
+
+@pytest.fixture(scope="module")
+def model(task):
+    """A model with learning rate 0, which training does not change."""
+    model = task.build()
+    # Tracing would take longer than these steps.
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=keras.backend.backend() == "tensorflow")
+    return model
+
+
+@pytest.fixture(scope="module")
+def expected(task, model):
+    """Returns the loss and the outputs of all rows."""
+    x, y = task.forms["columns"]
+    return evaluate(model, x, y), model.predict(x, **QUIET)
+
+
+every_task = pytest.mark.parametrize("task", TASKS, indirect=True)
+every_form = [(name, form) for name, task in TASKS.items() for form in task.forms]
+
+
+@pytest.mark.parametrize("task, form", every_form, indirect=["task"])
+def test_rows_in_any_container(task, model, expected, form):
+    x, y = task.forms[form]
+    check_outputs(model.predict(x, **QUIET), expected[1])
+    history = model.fit(x, y, validation_data=(x, y), **QUIET).history
+    losses = [evaluate(model, x, y), history["loss"][0], history["val_loss"][0]]
+    np.testing.assert_allclose(losses, expected[0], rtol=1e-5)
+
+
+@every_task
+def test_arrays_of_the_preprocessor(task, model, expected):
+    arrays = model.preprocessor(*task.forms["columns"])
+    assert evaluate(model, arrays) == pytest.approx(expected[0], rel=1e-5)
+    check_outputs(model.predict(arrays[0], **QUIET), expected[1])
+
+
+@pytest.mark.once("torch")
+@every_task
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_any_type(task, model, kind):
+    x, y = task.forms["columns"]
+
+    def batches():
+        return stream(kind, [(rows(x, part), rows(y, part)) for part in PARTS])
+
+    is_endless = kind in ("generator", "iterator")  # Keras does not know their length.
+    steps = {"steps": len(PARTS)} if is_endless else {}
+    evaluated = evaluate(model, batches(), batch_size=None, **steps)
+    losses, counts = zip(*(loss_and_count(model, rows(x, part), rows(y, part)) for part in PARTS))
+    assert evaluated == pytest.approx(np.average(losses, weights=counts), rel=1e-5)
+    check_outputs(model.predict(batches(), verbose=0, **steps), _in_parts(model, x))
+    steps = {"steps_per_epoch": len(PARTS)} if is_endless else {}
+    history = model.fit(batches(), verbose=0, **steps).history
+    assert history["loss"][0] == pytest.approx(evaluated, rel=1e-5)
+
+
+def loss_and_count(model, x, y):
+    """Returns the loss of a batch and its number of rows, by which Keras averages losses."""
+    return evaluate(model, x, y), len(keras.tree.flatten(model.preprocess(x)[0])[0])
+
+
+def _in_parts(model, x):
+    found = [model.predict(rows(x, part), **QUIET) for part in PARTS]
+    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *found)
+
+
+@every_task
+def test_validation_split_holds_out_the_last_rows(task, model):
+    x, y = task.forms["columns"]
+    history = model.fit(x, y, validation_split=0.4, **QUIET).history
+    last = evaluate(model, *(rows(column, slice(6, None)) for column in (x, y)))
+    assert history["val_loss"][0] == pytest.approx(last, rel=1e-5)
+
+
+@every_task
+def test_loss_is_weighted_by_row(task, model):
+    """Each window of a question and each word has the weight of its row."""
+    x, y = task.forms["columns"]
+    weights, losses, counts = np.zeros(10), [], []
+    for row, weight in [(1, 1.0), (5, 3.0)]:
+        alone = [rows(column, slice(row, row + 1)) for column in (x, y)]
+        arrays = model.preprocess(*alone)
+        counts.append(len(arrays[0]["token_ids"]) if arrays[2] is None else arrays[2].sum())
+        losses.append(evaluate(model, *alone))
+        weights[row] = weight
+    expected = np.average(losses, weights=np.multiply(counts, [1.0, 3.0]))
+    assert evaluate(model, x, y, sample_weight=weights) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.once
+@every_task
+def test_mistakes_in_data_are_named(task, model):
+    x, y = task.forms["columns"]
+    for given, message in [
+        (("text", y), "at least one row of strings.* Received: x='text', of type str"),
+        (([], []), r"Received: x=\[\], of type list"),
+        ((x, None), "need labels. Received: y=None"),
+        ((x, y, np.ones(3)), rf"for each {task.noun}. Received: shape \(3,\) for 10 {task.noun}s"),
+        ((x, y, np.full(10, np.nan)), f"must be finite. Received: nan for {task.noun} 0"),
+    ]:
+        for method in [model.fit, model.evaluate]:
+            with pytest.raises(ValueError, match=message):
+                method(*given[:2], sample_weight=(*given, None)[2], verbose=0)
+    for kind in ["dataset", "generator"]:
+        with pytest.raises(ValueError, match="need labels. Received: y=None"):
+            model.fit(stream(kind, [(x,)]), verbose=0)
+    for method in [model.train_on_batch, model.test_on_batch, model.predict_on_batch]:
+        with pytest.raises(ValueError, match="`x` must be a dict of the model's arrays"):
+            method(x)

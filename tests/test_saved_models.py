@@ -1,0 +1,85 @@
+"""The presets in saved_models/ give the expected answers on every backend."""
+
+import functools
+import pathlib
+
+import pytest
+
+import keras_spanbert as ks
+
+SAVED_MODELS = pathlib.Path(__file__).parent.parent / "saved_models"
+CLASSES = {
+    "coreference-litbank": ks.SpanBertCoreferenceResolver,
+    "encoder-novels": ks.SpanBertPretrainer,
+    "entities-litbank": ks.SpanBertTokenClassifier,
+    "question-answering-squad": ks.SpanBertQuestionAnswerer,
+}
+BRIDGE = (
+    "The bridge over the river was opened in 1894 by the king. It took eight years to build and "
+    "cost two million pounds."
+)
+
+
+@functools.cache
+def load(name):
+    return CLASSES[name].from_preset(str(SAVED_MODELS / name), dtype="float32")
+
+
+def fill(text):
+    return load("encoder-novels").fill(text, top_k=1)[0][0]["text"]
+
+
+def resolve(text):
+    clusters = load("coreference-litbank").resolve(text)["clusters"]
+    return [[m["text"] for m in cluster] for cluster in clusters if len(cluster) > 1]
+
+
+def answer(question):
+    return load("question-answering-squad").answer(question, BRIDGE, top_k=1)[0]["answer"]
+
+
+def tag(text):
+    return [(entity["text"], entity["label"]) for entity in load("entities-litbank").tag(text)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "ask, text, expected",
+    [
+        (fill, "He shook his [MASK] sadly and went away.", "head"),
+        (
+            resolve,
+            "Anna met her brother Tom at the station. He had lost his coat, and she gave him hers.",
+            [["Anna", "her", "she"], ["his", "He", "him"]],
+        ),
+        (
+            resolve,
+            "Mrs. Bennet told her husband that Netherfield Park was let at last. He made no "
+            'answer. "Do you not want to know who has taken it?" cried his wife impatiently.',
+            [
+                ["Mrs. Bennet", "her", "you", "his wife"],
+                ["her husband", "He", "his"],
+                ["Netherfield Park", "it"],
+            ],
+        ),
+        (answer, "When was the bridge opened?", "1894"),
+        (
+            tag,
+            "The old captain left the ship in the harbour of Nantucket.",
+            [("The old captain", "PER"), ("the ship", "VEH"), ("the harbour of Nantucket", "FAC")],
+        ),
+        (tag, "He took his sister to London.", [("his sister", "PER"), ("London", "GPE")]),
+    ],
+)
+def test_presets_give_expected_answers(ask, text, expected):
+    assert ask(text) == expected
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", CLASSES)
+def test_presets_are_small_and_have_a_model_card(name):
+    preset = SAVED_MODELS / name
+    card = (preset / "README.md").read_text()
+    for part in ["license:", "## How it was made", "## Scores", "## What it is not good for"]:
+        assert part in card
+    assert sum(path.stat().st_size for path in preset.rglob("*") if path.is_file()) <= 25e6
