@@ -8,6 +8,7 @@ import itertools
 import os
 import pathlib
 import pickle
+import random
 import sys
 import threading
 
@@ -350,6 +351,20 @@ def test_temporary_faults_are_retried(proxy, long_file, tmp_path, fault):
         put(tmp_path, f"{long_file}.more", "more")
         proxy.fault = fail(fault, times=2, of="HEAD")
         assert read(f"{long_file}.more") == "more"
+
+
+def test_retries_leave_the_seeds_of_layers_unchanged(monkeypatch):
+    monkeypatch.setattr(fsspec_calls, "_FIRST_PAUSE", 0)
+    answers = [TimeoutError, TimeoutError, None]
+
+    def answer(fs, key):
+        if error := answers.pop(0):
+            raise error
+        return key
+
+    state = random.getstate()
+    assert stores.call("memory://folder/file", answer) == "/folder/file"
+    assert not answers and random.getstate() == state
 
 
 @pytest.mark.parametrize("fault", ["error", "short"])

@@ -30,6 +30,8 @@ _S3 = {
     }
 }
 _OPTIONS = {"s3": _S3, "s3a": _S3}
+# Not the global generator: Keras draws the seeds of layers from it.
+_JITTER = random.Random()
 # The names of version tags in the stores' answers, the best first. HTTP has "Last-Modified", FTP
 # "modify", HDFS "modificationTime".
 _TAGS = (
@@ -97,7 +99,7 @@ def call(path: str, function: Callable):
                     f"The store failed {_ATTEMPTS} times: {type(error).__name__}: {reason[0]}",
                     path,
                 ) from None
-        time.sleep(_FIRST_PAUSE * 2**attempt * (0.5 + random.random()))
+        time.sleep(_FIRST_PAUSE * 2**attempt * (0.5 + _JITTER.random()))
 
 
 def _file_system(path):

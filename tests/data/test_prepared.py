@@ -104,6 +104,8 @@ def test_dask_gives_the_same_files_if_a_worker_is_killed(tokenizer, tmp_path, mo
         prepare(corpus, tokenizer, LENGTH, str(by_dask), **options)
         is_over.set()
         killer.join()
+    # An open client would try to reconnect.
+    assert all(opened.status == "closed" for opened in distributed.Client._instances)
     assert killed
     names = sorted(os.listdir(plain))
     assert len(names) == 7 and sorted(os.listdir(by_dask)) == names

@@ -50,6 +50,8 @@ def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
                 | "Over the workers" >> apache_beam.Reshuffle()
                 | "Tokenise, cut and write" >> apache_beam.ParDo(writer)
             )
+        if name == "DaskRunner":  # Beam leaves its client open.
+            pipeline.result.client.close()
         return [_pop_result(job["path"]) for job in jobs]
 
     return run
