@@ -79,8 +79,9 @@ def compile_step(args):
     from keras_spanbert.layers import jax_attention
 
     keras.config.set_dtype_policy("mixed_bfloat16")
-    # Without a GPU, the layer would not choose cuDNN's attention.
+    # Otherwise the layer and Keras would choose operations for a CPU.
     jax_attention._cudnn_supports = lambda *_: args.device == "gpu"
+    jax.default_backend = lambda: args.device
     if args.device == "tpu":  # 8 chips, or one GPU.
         topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
     else:
@@ -189,7 +190,7 @@ def _operations(computations, computation, runs, device):
 
 
 def fused_text(computations, line):
-    """The text of what is fused in an operation, at all depths."""
+    """Returns the text of what is fused in an operation, at all depths."""
     names = re.findall(r"\bcalls=%([\w.\-]+)", line)
     inside = "".join(computations[name].partition("\n")[2] for name in names)
     return inside + (fused_text(computations, inside) if inside else "")

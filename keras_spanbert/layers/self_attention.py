@@ -1,5 +1,7 @@
 """Multi-head self attention."""
 
+import operator
+
 import keras
 
 from keras_spanbert.layers.attention import attend
@@ -104,9 +106,13 @@ class SelfAttention(keras.layers.Layer):
         )
 
     def call(self, inputs, padding_mask=None, training=None):
-        query = self.query_dense(inputs)  # [B, L, N, D]
-        key = self.key_dense(inputs)  # [B, L, N, D]
-        value = self.value_dense(inputs)  # [B, L, N, D]
+        project = operator.call
+        if training and keras.backend.backend() == "jax":
+            from keras_spanbert.layers.jax_gradients import project
+
+        query = project(self.query_dense, inputs)  # [B, L, N, D]
+        key = project(self.key_dense, inputs)  # [B, L, N, D]
+        value = project(self.value_dense, inputs)  # [B, L, N, D]
         attended = attend(query, key, value, padding_mask, self.dropout_layer, training)
         return self.output_dense(attended)  # [B, L, H]
 

@@ -1,5 +1,7 @@
 """BERT's transformer layer."""
 
+import operator
+
 import keras
 from keras import ops
 
@@ -112,20 +114,22 @@ class TransformerLayer(keras.layers.Layer):
         return self._compute(inputs, padding_mask, training)
 
     def _compute(self, x, padding_mask, training):
-        lean = _rematerialized if training and self._should_rematerialize() else _identity
+        normalize = activate = operator.call
+        if training and self._is_in_16_bits_on_jax():
+            from keras_spanbert.layers.jax_gradients import normalize
+            from keras_spanbert.layers.jax_gradients import recompute as activate
+
         attended = self._self_attention_layer(x, padding_mask=padding_mask, training=training)
         attended = self._self_attention_dropout(attended, training=training)
-        x = lean(self._self_attention_layer_norm)(attended + x)
-        fed_forward = lean(self.activation)(self._feedforward_intermediate_dense(x))
+        x = normalize(self._self_attention_layer_norm, attended + x)
+        fed_forward = activate(self.activation, self._feedforward_intermediate_dense(x))
         fed_forward = self._feedforward_output_dense(fed_forward)
         fed_forward = self._feedforward_dropout(fed_forward, training=training)
-        return lean(self._feedforward_layer_norm)(fed_forward + x)
+        return normalize(self._feedforward_layer_norm, fed_forward + x)
 
-    def _should_rematerialize(self):
-        # JAX keeps float32 values and parts of the derivative for the backward pass of a norm or an
-        # activation. Reading them takes longer than recomputing from the 16-bit inputs.
+    def _is_in_16_bits_on_jax(self):
         is_16_bit = self.compute_dtype in ("bfloat16", "float16")
-        return keras.backend.backend() == "jax" and is_16_bit and not self.rematerialize
+        return is_16_bit and keras.backend.backend() == "jax"
 
     def _compute_rematerialized(self, inputs, padding_mask):
         # All state is passed in and the new seeds of dropout are returned, so that the
@@ -181,12 +185,3 @@ class TransformerLayer(keras.layers.Layer):
             }
         )
         return config
-
-
-def _identity(function):
-    return function
-
-
-def _rematerialized(function):
-    # A new function each time: JAX would reuse the weights that it saw in an earlier trace.
-    return keras.remat(lambda x: function(x))

@@ -1,0 +1,110 @@
+"""Gradients that are cheaper on accelerators than those of JAX's differentiation."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import keras
+
+
+def project(layer, x):
+    """Calls a `Dense` or `EinsumDense` layer that has no activation, with `add_bias`."""
+    bias = layer.bias
+    mapping = [(variable, variable.value) for variable in layer.variables if variable is not bias]
+    # XLA removes the addition of zeros.
+    with keras.StatelessScope(state_mapping=[*mapping, (bias, jnp.zeros_like(bias.value))]):
+        x = layer(x)
+    return add_bias(x, bias.value.astype(x.dtype))
+
+
+@jax.custom_vjp
+def add_bias(x, bias):
+    """Adds a bias to the last axes of `x`. On TPUs, its gradient is a matrix product.
+
+    For queries, keys and values `[B, L, N, D]`, the compiler's schedule for a TPU
+    expects a sum over rows to take 27 times as long as the product.
+    """
+    return x + bias
+
+
+def _add_bias_backward(bias, upstream):
+    axes = tuple(range(upstream.ndim - bias.ndim))
+    gradient = jax.lax.platform_dependent(
+        upstream,
+        tpu=functools.partial(sum_by_product, axes=axes),
+        default=functools.partial(jnp.sum, axis=axes),
+    )
+    return upstream, gradient
+
+
+add_bias.defvjp(lambda x, bias: (x + bias, bias), _add_bias_backward)
+
+
+def sum_by_product(x, axes):
+    """Sums over the first axes by a matrix product with ones."""
+    # With a single row of ones, XLA would turn the product into a sum.
+    ones = jnp.ones((8, *(x.shape[axis] for axis in axes)), x.dtype)
+    dimensions = (tuple(axis + 1 for axis in axes), axes), ((), ())
+    precision = "highest" if x.dtype == jnp.float32 else None  # The default is bfloat16.
+    sums = jax.lax.dot_general(
+        ones, x, dimensions, precision=precision, preferred_element_type=jnp.float32
+    )
+    return sums[0].astype(x.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def recompute(function, x):
+    """Calls a function, and computes it again in the backward pass instead of keeping values.
+
+    `keras.remat` also adds a barrier after the upstream gradient. The compiler then
+    cannot fuse the function's derivative with the product before it.
+    """
+    return function(x)
+
+
+def _recompute_backward(function, x, upstream):
+    # Without the barrier, XLA would keep values of the forward pass.
+    _, backward = jax.vjp(function, jax.lax.optimization_barrier(x))
+    return backward(upstream)
+
+
+recompute.defvjp(lambda function, x: (function(x), x), _recompute_backward)
+
+
+def normalize(layer, x):
+    """Calls a `LayerNormalization` of the last axis, for 16-bit `x`.
+
+    It keeps `x` and two numbers per row for the backward pass. JAX's differentiation
+    would keep several arrays in float32.
+    """
+    return _normalize(layer.epsilon, x, layer.gamma.value, layer.beta.value)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _normalize(epsilon, x, gamma, beta):
+    return _normalize_forward(epsilon, x, gamma, beta)[0]
+
+
+def _normalize_forward(epsilon, x, gamma, beta):
+    wide, gamma_wide, beta_wide = (array.astype(jnp.float32) for array in (x, gamma, beta))
+    mean = wide.mean(-1, keepdims=True)
+    # One pass over `x`. The rounding of 16-bit inputs is larger than the cancellation in float32.
+    variance = jnp.maximum(jnp.square(wide).mean(-1, keepdims=True) - jnp.square(mean), 0.0)
+    scale = jax.lax.rsqrt(variance + epsilon)
+    outputs = (wide - mean) * scale * gamma_wide + beta_wide
+    return outputs.astype(x.dtype), (x, mean, scale, gamma)
+
+
+def _normalize_backward(epsilon, kept, upstream):
+    x, mean, scale, gamma = kept
+    wide = upstream.astype(jnp.float32)
+    normal = (x.astype(jnp.float32) - mean) * scale
+    scaled = wide * gamma.astype(jnp.float32)
+    centered = scaled - scaled.mean(-1, keepdims=True)
+    gradient = scale * (centered - normal * (scaled * normal).mean(-1, keepdims=True))
+    rows = tuple(range(x.ndim - 1))
+    of_weights = ((wide * normal).sum(rows), wide.sum(rows))
+    return gradient.astype(x.dtype), *(array.astype(gamma.dtype) for array in of_weights)
+
+
+_normalize.defvjp(_normalize_forward, _normalize_backward)
