@@ -1,4 +1,7 @@
-"""Gradients that are cheaper on accelerators than those of JAX's differentiation."""
+"""Gradients that are cheaper on accelerators than those of JAX's differentiation.
+
+These functions support reverse-mode differentiation only.
+"""
 
 import functools
 
@@ -10,6 +13,8 @@ import keras
 def project(layer, x):
     """Calls a `Dense` or `EinsumDense` layer that has no activation, with `add_bias`."""
     bias = layer.bias
+    if bias is None or layer.compute_dtype != x.dtype:
+        return layer(x)
     mapping = [(variable, variable.value) for variable in layer.variables if variable is not bias]
     # XLA removes the addition of zeros.
     with keras.StatelessScope(state_mapping=[*mapping, (bias, jnp.zeros_like(bias.value))]):
@@ -52,13 +57,19 @@ def sum_by_product(x, axes):
     return sums[0].astype(x.dtype)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def recompute(function, x):
-    """Calls a function, and computes it again in the backward pass instead of keeping values.
+def recompute(activation, x):
+    """Calls one of Keras's activations, and computes it again in the backward pass.
 
-    `keras.remat` also adds a barrier after the upstream gradient. The compiler then
-    cannot fuse the function's derivative with the product before it.
+    `keras.remat` would also add a barrier after the upstream gradient. The compiler
+    could then not fuse the derivative with the matrix product before it.
     """
+    if not getattr(activation, "__module__", "").startswith("keras.src.activations"):
+        return activation(x)  # It may read variables, which would have no gradients here.
+    return _recompute(activation, x)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _recompute(function, x):
     return function(x)
 
 
@@ -68,7 +79,7 @@ def _recompute_backward(function, x, upstream):
     return backward(upstream)
 
 
-recompute.defvjp(lambda function, x: (function(x), x), _recompute_backward)
+_recompute.defvjp(lambda function, x: (function(x), x), _recompute_backward)
 
 
 def normalize(layer, x):
@@ -77,7 +88,10 @@ def normalize(layer, x):
     It keeps `x` and two numbers per row for the backward pass. JAX's differentiation
     would keep several arrays in float32.
     """
-    return _normalize(layer.epsilon, x, layer.gamma.value, layer.beta.value)
+    if layer.compute_dtype != x.dtype:
+        return layer(x)
+    with jax.named_scope(layer.name):
+        return _normalize(layer.epsilon, x, layer.gamma.value, layer.beta.value)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -87,10 +101,12 @@ def _normalize(epsilon, x, gamma, beta):
 
 def _normalize_forward(epsilon, x, gamma, beta):
     wide, gamma_wide, beta_wide = (array.astype(jnp.float32) for array in (x, gamma, beta))
-    mean = wide.mean(-1, keepdims=True)
-    # One pass over `x`. The rounding of 16-bit inputs is larger than the cancellation in float32.
-    variance = jnp.maximum(jnp.square(wide).mean(-1, keepdims=True) - jnp.square(mean), 0.0)
-    scale = jax.lax.rsqrt(variance + epsilon)
+    # Mean and variance in one pass. The shift avoids cancellation if the mean is large.
+    shift = wide[..., :1]
+    mean = (wide - shift).mean(-1, keepdims=True)
+    variance = jnp.square(wide - shift).mean(-1, keepdims=True) - jnp.square(mean)
+    scale = jax.lax.rsqrt(jnp.maximum(variance, 0.0) + epsilon)
+    mean += shift
     outputs = (wide - mean) * scale * gamma_wide + beta_wide
     return outputs.astype(x.dtype), (x, mean, scale, gamma)
 

@@ -1,7 +1,5 @@
 """Multi-head self attention."""
 
-import operator
-
 import keras
 
 from keras_spanbert.layers.attention import attend
@@ -106,7 +104,7 @@ class SelfAttention(keras.layers.Layer):
         )
 
     def call(self, inputs, padding_mask=None, training=None):
-        project = operator.call
+        project = _call
         if training and keras.backend.backend() == "jax":
             from keras_spanbert.layers.jax_gradients import project
 
@@ -129,3 +127,7 @@ class SelfAttention(keras.layers.Layer):
             }
         )
         return config
+
+
+def _call(layer, x):
+    return layer(x)

@@ -140,12 +140,7 @@ class TiedHead(keras.layers.Layer):
             logits = ops.matmul(x, ops.transpose(table))
         else:
             logits = self.token_embedding(x, reverse=True)
-        bias = ops.cast(relayout(self._output_bias, ("model",)), logits.dtype)
-        if keras.backend.backend() == "jax":
-            from keras_spanbert.layers.jax_gradients import add_bias
-
-            return add_bias(logits, bias)
-        return logits + bias
+        return logits + ops.cast(relayout(self._output_bias, ("model",)), logits.dtype)
 
     def get_build_config(self):
         # In a functional model the head is built when it is called, after its embedding is found.

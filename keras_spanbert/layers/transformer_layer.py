@@ -1,7 +1,5 @@
 """BERT's transformer layer."""
 
-import operator
-
 import keras
 from keras import ops
 
@@ -114,11 +112,10 @@ class TransformerLayer(keras.layers.Layer):
         return self._compute(inputs, padding_mask, training)
 
     def _compute(self, x, padding_mask, training):
-        normalize = activate = operator.call
-        if training and self._is_in_16_bits_on_jax():
+        normalize = activate = _call
+        if training and self._has_own_gradients():
             from keras_spanbert.layers.jax_gradients import normalize
             from keras_spanbert.layers.jax_gradients import recompute as activate
-
         attended = self._self_attention_layer(x, padding_mask=padding_mask, training=training)
         attended = self._self_attention_dropout(attended, training=training)
         x = normalize(self._self_attention_layer_norm, attended + x)
@@ -127,9 +124,9 @@ class TransformerLayer(keras.layers.Layer):
         fed_forward = self._feedforward_dropout(fed_forward, training=training)
         return normalize(self._feedforward_layer_norm, fed_forward + x)
 
-    def _is_in_16_bits_on_jax(self):
+    def _has_own_gradients(self):
         is_16_bit = self.compute_dtype in ("bfloat16", "float16")
-        return is_16_bit and keras.backend.backend() == "jax"
+        return is_16_bit and keras.backend.backend() == "jax" and not self.rematerialize
 
     def _compute_rematerialized(self, inputs, padding_mask):
         # All state is passed in and the new seeds of dropout are returned, so that the
@@ -185,3 +182,7 @@ class TransformerLayer(keras.layers.Layer):
             }
         )
         return config
+
+
+def _call(function, x):
+    return function(x)

@@ -1,5 +1,7 @@
 """Gradients of `layers.jax_gradients`, against those of JAX's differentiation in float32."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from keras_spanbert.layers import jax_gradients
+from keras_spanbert.layers.self_attention import SelfAttention
+from keras_spanbert.layers.transformer_layer import TransformerLayer
 
 B, L, N, D = 3, 5, 2, 7
 EPSILON = 1e-3
@@ -20,10 +24,11 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
-def gradients(function, *arguments):
-    """Returns the gradients of a function's outputs, weighted by random numbers."""
+def gradients(function, *arguments, dtype="float32"):
+    """Returns the gradients of a function's outputs, weighted by random numbers of a dtype."""
     outputs, backward = jax.vjp(function, *arguments)
-    return backward(jnp.asarray(random(*outputs.shape, seed=9), outputs.dtype))
+    upstream = jnp.asarray(random(*outputs.shape, seed=9), dtype)
+    return backward(upstream.astype(outputs.dtype))
 
 
 def assert_close(found, expected, tolerance):
@@ -76,38 +81,93 @@ def test_project(change):
     assert_close(found, call(layer), 1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_bias_gradients_are_products_on_tpus(dtype):
+    layer = SelfAttention(2, dtype=dtype)
+    layer.build((B, L, 8))
+    variables = layer.trainable_variables
+
+    def loss(values, x):
+        with keras.StatelessScope(zip(variables, values)):
+            return layer(x, training=True).astype("float32").sum()
+
+    traced = jax.jit(jax.grad(loss)).trace([v.value for v in variables], random(B, L, 8))
+    for platform, expected in [("tpu", 3), ("cpu", 0)]:
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        products = re.findall(r"dot_general .*: \(tensor<8x3x5x\w+>, .*-> tensor<8x2x4xf32>", text)
+        assert len(products) == expected
+        assert all("HIGHEST" in product for product in products if "x5xf32" in product)
+
+
 def normalize(x, gamma, beta):
     x = x - x.mean(-1, keepdims=True)
     return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * gamma + beta
 
 
-@pytest.mark.parametrize("mean", [0.0, 3.0])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("mean", [0.0, 3.0, 50.0])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "mixed_bfloat16", "mixed_float16"])
 def test_normalize(dtype, mean):
     layer = keras.layers.LayerNormalization(epsilon=EPSILON, dtype=dtype)
     layer.build((B, L, D))
     layer.gamma.assign(random(D))
     layer.beta.assign(random(D, seed=1))
-    x = jnp.asarray(random(B, L, D, seed=2) + mean, dtype)
+    x = jnp.asarray(random(B, L, D, seed=2) + mean, layer.compute_dtype)
     found = jax_gradients.normalize(layer, x)
-    assert found.dtype == dtype
+    assert found.dtype == layer.compute_dtype
     arguments = [x, layer.gamma.value, layer.beta.value]
     wide = [value.astype("float32") for value in arguments]
-    tolerance = 2**-7 if dtype == "bfloat16" else 2**-10
+    tolerance = 2**-8 if "bfloat16" in dtype else 2**-11
     assert_close([found], [normalize(*wide)], tolerance)
 
     def with_weights(x, gamma, beta):
         with keras.StatelessScope([(layer.gamma, gamma), (layer.beta, beta)]):
             return jax_gradients.normalize(layer, x)
 
-    assert_close(gradients(with_weights, *arguments), gradients(normalize, *wide), tolerance)
+    found = gradients(with_weights, *arguments, dtype=x.dtype)
+    assert [array.dtype for array in found] == [array.dtype for array in arguments]
+    of_x, *of_weights = gradients(normalize, *wide, dtype=x.dtype)
+    assert_close(found[:1], [of_x], tolerance)
+    # The gradients of float32 weights are not rounded.
+    assert_close(found[1:], of_weights, 1e-5 if "mixed" in dtype else tolerance)
+
+
+def test_normalize_rows_that_are_constant_but_for_one_value():
+    layer = keras.layers.LayerNormalization(epsilon=1e-12, dtype="bfloat16")
+    layer.build((1, 768))
+    x = np.full((3, 768), 3.0, "float32")
+    x[0, 5] = x[1, 0] = 3.015625  # The next number in bfloat16.
+    found = jax_gradients.normalize(layer, jnp.asarray(x, "bfloat16"))
+    # The row's standard deviation is `sqrt(767) / 768` times the difference.
+    expected = np.where(x == 3.0, -(767**-0.5), 767**0.5)
+    expected[2] = 0.0
+    np.testing.assert_allclose(found.astype("float32"), expected, rtol=2**-7)
+
+
+def test_layers_of_another_dtype_use_their_own():
+    norm = keras.layers.LayerNormalization(dtype="float32")
+    dense = keras.layers.Dense(D, dtype="float32")
+    x = jnp.asarray(random(B, L, D), "bfloat16")
+    for function, layer in [(jax_gradients.normalize, norm), (jax_gradients.project, dense)]:
+        assert layer(x).dtype == function(layer, x).dtype == "float32"
 
 
 def test_recompute_keeps_only_its_inputs():
-    x = random(B, L)
-    outputs, backward = jax.vjp(lambda x: jax_gradients.recompute(jnp.tanh, x), x)
-    np.testing.assert_array_equal(outputs, jnp.tanh(x))
+    x, gelu = random(B, L), keras.activations.gelu
+    outputs, backward = jax.vjp(lambda x: jax_gradients.recompute(gelu, x), x)
+    np.testing.assert_array_equal(outputs, gelu(x))
     assert [leaf.shape for leaf in jax.tree.leaves(backward)] == [(B, L)]
-    assert_close(
-        gradients(lambda x: jax_gradients.recompute(jnp.tanh, x), x), gradients(jnp.tanh, x), 1e-6
-    )
+    assert "optimization_barrier" in str(jax.make_jaxpr(backward)(outputs))
+    found = gradients(lambda x: jax_gradients.recompute(gelu, x), x)
+    assert_close(found, gradients(gelu, x), 1e-6)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_activations_may_have_variables(trainable):
+    activation = keras.layers.PReLU(shared_axes=[1], trainable=trainable)
+    activation.build((B, L, 16))
+    layer = TransformerLayer(16, 2, activation=activation, dtype="mixed_bfloat16")
+    model = keras.Sequential([keras.Input((L, 8)), layer])
+    model.compile("sgd", "mse")
+    before = keras.ops.convert_to_numpy(activation.alpha)
+    model.fit(random(B, L, 8), random(B, L, 8, seed=1), verbose=0)
+    assert (keras.ops.convert_to_numpy(activation.alpha) != before).any() == trainable
