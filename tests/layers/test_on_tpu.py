@@ -26,6 +26,7 @@ def devices():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TPU_SKIP_MDS_QUERY", "1")
         patch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+        patch.setenv("XLA_FLAGS", "")  # libtpu exits if it does not know a flag.
         yield topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4").devices
 
 
