@@ -101,12 +101,12 @@ def _normalize(epsilon, x, gamma, beta):
 
 def _normalize_forward(epsilon, x, gamma, beta):
     wide, gamma_wide, beta_wide = (array.astype(jnp.float32) for array in (x, gamma, beta))
-    # Mean and variance in one pass. The shift avoids cancellation if the mean is large.
-    shift = wide[..., :1]
-    mean = (wide - shift).mean(-1, keepdims=True)
-    variance = jnp.square(wide - shift).mean(-1, keepdims=True) - jnp.square(mean)
-    scale = jax.lax.rsqrt(jnp.maximum(variance, 0.0) + epsilon)
-    mean += shift
+    mean = wide.mean(-1, keepdims=True)
+    squares = jnp.square(wide).mean(-1, keepdims=True)
+    # One pass, which XLA fuses with the operation that makes `x`. Hidden states have small means.
+    # The lower bound limits the effect of cancellation in rows that are almost constant.
+    variance = jnp.maximum(squares - jnp.square(mean), 2.0**-22 * squares)
+    scale = jax.lax.rsqrt(variance + epsilon)
     outputs = (wide - mean) * scale * gamma_wide + beta_wide
     return outputs.astype(x.dtype), (x, mean, scale, gamma)
 
