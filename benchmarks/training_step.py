@@ -17,7 +17,7 @@ Measures milliseconds per step of `fit` with the same backbone, optimizer and ma
 
 Each variant runs in its own process. The limit is the matrix products of the backbone and of the
 heads with the vocabulary. The column "of rate" shows the FLOP/s of the model relative to those of a
-large matrix product.
+large matrix product, and "first s" the seconds of the first step, which includes compilation.
 """
 
 import argparse
@@ -92,16 +92,17 @@ def main():
         f"{args.size}, {args.batch_size} x {args.length}, V = {VOCABULARY_SIZE}, "
         f"{os.environ['KERAS_BACKEND']}, {args.dtype}, {results[variants[0]][0]['device']}"
     )
-    columns = f"{'ms':>10}{'sequences/s':>13}{'ratio to peer':>15}{'peak GB':>9}{'of rate':>9}"
-    print(f"{'step':<32}{columns}")
+    columns = f"{'ms':>10}{'sequences/s':>13}{'ratio to peer':>15}{'peak GB':>9}"
+    print(f"{'step':<32}{columns}{'first s':>9}{'of rate':>9}")
     for variant in variants:
         peak = max(run["peak_bytes"] for run in results[variant]) / 1e9
+        first = statistics.median(run["first"] for run in results[variant])
         flops, rate = measure_flops(results[variant])
         share = f"{flops / seconds[variant] / rate:>9.0%}" if flops else ""
         print(
             f"{VARIANTS[variant]:<32}{1000 * seconds[variant]:>10,.1f}"
             f"{args.batch_size / seconds[variant]:>13.2f}"
-            f"{seconds[variant] / seconds[peer]:>15.2f}{peak:>9.2f}{share}"
+            f"{seconds[variant] / seconds[peer]:>15.2f}{peak:>9.2f}{first:>9.1f}{share}"
         )
     if "both" in results:
         flops, rate = measure_flops(results["both"])
@@ -131,20 +132,20 @@ def measure(args):
     dataset = tf.data.Dataset.from_tensors((x, y, weights)).repeat()
 
     class Timer(keras.callbacks.Callback):
-        ends = []
+        ends = [time.perf_counter()]
 
         def on_train_batch_end(self, batch, logs=None):
             float(logs["loss"])  # Waits for the device.
             self.ends.append(time.perf_counter())
 
-    # The first step compiles, and there is no time before it to compare with.
-    steps = 1 + WARM_UP_STEPS + args.steps
+    steps = 1 + WARM_UP_STEPS + args.steps  # The first step compiles.
     model.fit(dataset, steps_per_epoch=steps, callbacks=[Timer()], shuffle=False, verbose=0)
-    ends = Timer.ends[WARM_UP_STEPS:]
+    ends = Timer.ends[1 + WARM_UP_STEPS :]
     unit = 1 if sys.platform == "darwin" else 1024
     gpus = tf.config.list_physical_devices("GPU")
     return {
         "seconds": [stop - start for start, stop in zip(ends, ends[1:])],
+        "first": Timer.ends[1] - Timer.ends[0],
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
         "device": "GPU" if gpus else f"{os.cpu_count()} CPU cores",
         **flops_and_rate(args, model),
@@ -167,13 +168,14 @@ def flops_and_rate(args, model):
 def measure_pytorch(args):
     """Times the steps of a PyTorch variant in this process."""
     step = pytorch_step(args)
-    ends = []
+    ends = [time.perf_counter()]
     for _ in range(1 + WARM_UP_STEPS + args.steps):
         step()
         ends.append(time.perf_counter())
-    ends = ends[WARM_UP_STEPS:]
+    first, ends = ends[1] - ends[0], ends[1 + WARM_UP_STEPS :]
     return {
         "seconds": [stop - start for start, stop in zip(ends, ends[1:])],
+        "first": first,
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "device": f"{os.cpu_count()} CPU cores",
     }
