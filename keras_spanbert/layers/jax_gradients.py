@@ -11,7 +11,10 @@ import keras
 
 
 def project(layer, x):
-    """Calls a `Dense` or `EinsumDense` layer that has no activation, with `add_bias`."""
+    """Calls a `Dense` or `EinsumDense` layer without activation, and adds its bias by `add_bias`.
+
+    If the layer computes in another dtype than that of `x`, this only calls it.
+    """
     bias = layer.bias
     if bias is None or layer.compute_dtype != x.dtype:
         return layer(x)
@@ -50,7 +53,7 @@ def sum_by_product(x, axes):
     # With a single row of ones, XLA would turn the product into a sum.
     ones = jnp.ones((8, *(x.shape[axis] for axis in axes)), x.dtype)
     dimensions = (tuple(axis + 1 for axis in axes), axes), ((), ())
-    precision = "highest" if x.dtype == jnp.float32 else None  # The default is bfloat16.
+    precision = "highest" if x.dtype == jnp.float32 else None  # Else rounds to bfloat16.
     sums = jax.lax.dot_general(
         ones, x, dimensions, precision=precision, preferred_element_type=jnp.float32
     )
@@ -103,8 +106,9 @@ def _normalize_forward(epsilon, x, gamma, beta):
     wide, gamma_wide, beta_wide = (array.astype(jnp.float32) for array in (x, gamma, beta))
     mean = wide.mean(-1, keepdims=True)
     squares = jnp.square(wide).mean(-1, keepdims=True)
-    # One pass, which XLA fuses with the operation that makes `x`. Hidden states have small means.
-    # The lower bound limits the effect of cancellation in rows that are almost constant.
+    # XLA computes both means in one pass and fuses it with the operation that makes `x`. Hidden
+    # states have small means, so the difference is accurate. The lower bound limits the effect of
+    # cancellation in rows that are almost constant.
     variance = jnp.maximum(squares - jnp.square(mean), 2.0**-22 * squares)
     scale = jax.lax.rsqrt(variance + epsilon)
     outputs = (wide - mean) * scale * gamma_wide + beta_wide

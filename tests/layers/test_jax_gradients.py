@@ -25,7 +25,7 @@ def random(*shape, seed=0):
 
 
 def gradients(function, *arguments, dtype="float32"):
-    """Returns the gradients of a function's outputs, weighted by random numbers of a dtype."""
+    """Returns gradients. The upstream gradient is random numbers that are rounded to `dtype`."""
     outputs, backward = jax.vjp(function, *arguments)
     upstream = jnp.asarray(random(*outputs.shape, seed=9), dtype)
     return backward(upstream.astype(outputs.dtype))
@@ -142,7 +142,7 @@ def test_normalize_rows_that_are_almost_constant():
     np.testing.assert_array_equal(found[2], 0.0)
 
 
-def test_layers_of_another_dtype_use_their_own():
+def test_layers_of_another_dtype_compute_in_theirs():
     norm = keras.layers.LayerNormalization(dtype="float32")
     dense = keras.layers.Dense(D, dtype="float32")
     x = jnp.asarray(random(B, L, D), "bfloat16")
