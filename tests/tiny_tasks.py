@@ -118,7 +118,9 @@ def questions():
 
 
 def choices():
-    rows = tiny_chooser.examples(10, seed=1)
+    rows = tiny_chooser.examples(60, seed=1)
+    # Equal choices would have equal scores.
+    rows = [row for row in rows if len(set(row["choices"])) == len(row["choices"])][:10]
     labels = [row["label"] for row in rows]
     x = by_name(rows, ["prompt", "choices"])
     arrays = {"prompt": np.array(x["prompt"]), "choices": padded(x["choices"])}

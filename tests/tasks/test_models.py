@@ -19,11 +19,11 @@ def task(request):
 
 @pytest.fixture(scope="module")
 def model(task):
-    """A model with random heads, which give different answers. Tests must not change it."""
+    """A model with large weights, so that answers differ clearly. Tests must not change it."""
     model, generator = task.build(), np.random.default_rng(0)
-    for name in heads(model):
-        for weight in getattr(model, name).weights:
-            weight.assign(generator.normal(size=weight.shape))
+    kernels = [weight for weight in model.backbone.weights if weight.name == "kernel"]
+    for weight in [*kernels, *(w for name in heads(model) for w in getattr(model, name).weights)]:
+        weight.assign(generator.normal(size=weight.shape))
     return model
 
 
