@@ -1,5 +1,7 @@
 """Multi-head self attention."""
 
+import functools
+
 import keras
 
 from keras_spanbert.layers.attention import attend
@@ -104,13 +106,12 @@ class SelfAttention(keras.layers.Layer):
         )
 
     def call(self, inputs, padding_mask=None, training=None):
-        project = _call
+        layers = self.query_dense, self.key_dense, self.value_dense
         if training and keras.backend.backend() == "jax":
             from keras_spanbert.layers.jax_gradients import project
 
-        query = project(self.query_dense, inputs)  # [B, L, N, D]
-        key = project(self.key_dense, inputs)  # [B, L, N, D]
-        value = project(self.value_dense, inputs)  # [B, L, N, D]
+            layers = [functools.partial(project, layer) for layer in layers]
+        query, key, value = (layer(inputs) for layer in layers)  # [B, L, N, D]
         attended = attend(query, key, value, padding_mask, self.dropout_layer, training)
         return self.output_dense(attended)  # [B, L, H]
 
@@ -127,7 +128,3 @@ class SelfAttention(keras.layers.Layer):
             }
         )
         return config
-
-
-def _call(layer, x):
-    return layer(x)

@@ -113,7 +113,7 @@ class TransformerLayer(keras.layers.Layer):
 
     def _compute(self, x, padding_mask, training):
         normalize = activate = _call
-        if training and self._has_own_gradients():
+        if training and self._uses_jax_gradients():
             from keras_spanbert.layers.jax_gradients import normalize
             from keras_spanbert.layers.jax_gradients import recompute as activate
         attended = self._self_attention_layer(x, padding_mask=padding_mask, training=training)
@@ -124,7 +124,7 @@ class TransformerLayer(keras.layers.Layer):
         fed_forward = self._feedforward_dropout(fed_forward, training=training)
         return normalize(self._feedforward_layer_norm, fed_forward + x)
 
-    def _has_own_gradients(self):
+    def _uses_jax_gradients(self):
         is_16_bit = self.compute_dtype in ("bfloat16", "float16")
         return is_16_bit and keras.backend.backend() == "jax" and not self.rematerialize
 
