@@ -6,6 +6,7 @@ import numpy as np
 import keras_spanbert as ks
 
 WORDS = ["red", "blue", "green", "white", "black", "pink"]
+OTHERS = ["it is it", "is and it", "and is it.", "it and it", "and it is"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "it", "is", "and", "."]
 
 
@@ -19,11 +20,14 @@ def build(dtype=None, **kwargs):
 
 
 def examples(count, seed=0, choices=None):
-    """Returns questions with two to four choices, one of them with a color."""
+    """Returns questions with two to four choices, one of them with a color.
+
+    Choices differ, because which of two equal choices is taken depends on rounding.
+    """
     rng = np.random.default_rng(seed)
     rows = []
     for i in range(count):
-        texts = rng.choice(["it is it", "is and it", "and is it."], choices or rng.integers(2, 5))
+        texts = rng.choice(OTHERS, choices or rng.integers(2, 5), replace=False)
         label = int(rng.integers(len(texts)))
         texts = texts.tolist()
         texts[label] = f"it is {rng.choice(WORDS)}"

@@ -5,7 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
-from tiny_tasks import TASKS
+from tiny_tasks import TASKS, heads, with_large_weights
 
 import keras_spanbert as ks
 
@@ -20,15 +20,7 @@ def task(request):
 @pytest.fixture(scope="module")
 def model(task):
     """A model with large weights, so that answers differ clearly. Tests must not change it."""
-    model, generator = task.build(), np.random.default_rng(0)
-    kernels = [weight for weight in model.backbone.weights if weight.name == "kernel"]
-    for weight in [*kernels, *(w for name in heads(model) for w in getattr(model, name).weights)]:
-        weight.assign(generator.normal(size=weight.shape))
-    return model
-
-
-def heads(model):
-    return [name for name in ["pooler", "classifier", "qa_outputs"] if hasattr(model, name)]
+    return with_large_weights(task.build())
 
 
 def logits(model, arrays):
