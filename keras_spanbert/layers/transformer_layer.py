@@ -125,8 +125,13 @@ class TransformerLayer(keras.layers.Layer):
         return normalize(self._feedforward_layer_norm, fed_forward + x)
 
     def _uses_jax_gradients(self):
+        if keras.backend.backend() != "jax" or self.rematerialize:
+            return False
+        import jax
+
+        # On CPUs, a step of base in bfloat16 takes about 5% longer with them.
         is_16_bit = self.compute_dtype in ("bfloat16", "float16")
-        return is_16_bit and keras.backend.backend() == "jax" and not self.rematerialize
+        return is_16_bit and jax.default_backend() != "cpu"
 
     def _compute_rematerialized(self, inputs, padding_mask):
         # All state is passed in and the new seeds of dropout are returned, so that the

@@ -160,8 +160,38 @@ def test_recompute_keeps_only_its_inputs():
     assert_close(found, gradients(gelu, x), 1e-6)
 
 
+@pytest.fixture
+def on_accelerators(monkeypatch):
+    """Selects the gradients that `TransformerLayer` uses on GPUs and TPUs."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])
+def test_transformer_layer(dtype, request):
+    layer = TransformerLayer(12, 2, dtype=dtype)
+    layer.build((B, L, 8))
+    x = jnp.asarray(random(B, L, 8), layer.compute_dtype)
+
+    def train(values, x):
+        with keras.StatelessScope(zip(layer.trainable_variables, values)):
+            return layer(x, training=True)
+
+    values = [variable.value for variable in layer.trainable_variables]
+    expected = keras.tree.flatten(gradients(train, values, x))
+    request.getfixturevalue("on_accelerators")
+    found = keras.tree.flatten(gradients(train, values, x))
+    assert "optimization_barrier" in str(
+        jax.make_jaxpr(jax.grad(lambda x: train(values, x).sum()))(x)
+    )
+    scale = max(np.abs(np.asarray(array, "float32")).max() for array in expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(
+            np.asarray(one, "float32"), np.asarray(other, "float32"), atol=scale * 2**-6
+        )
+
+
 @pytest.mark.parametrize("trainable", [True, False])
-def test_activations_may_have_variables(trainable):
+def test_activations_may_have_variables(trainable, on_accelerators):
     activation = keras.layers.PReLU(shared_axes=[1], trainable=trainable)
     activation.build((B, L, 16))
     layer = TransformerLayer(16, 2, activation=activation, dtype="mixed_bfloat16")
