@@ -6,10 +6,10 @@ Measures milliseconds per step of `fit` with the same backbone, optimizer and ma
     mlm       the peer: the backbone and `keras_hub.layers.MaskedLMHead` at the M positions;
     released  the computation of the released code: MLM at all L positions, SBO at 15 slots for
               each of 18 spans (for L = 512), with weight 0 for unused slots;
-    pytorch   the same in plain PyTorch with `transformers.BertModel`, like the released code;
+    pytorch   `released` in plain PyTorch with `transformers.BertModel`, like the released code;
     transformers  only MLM with `transformers.BertForMaskedLM` in PyTorch, at all L positions, with
               fused attention: the peer for JAX and PyTorch;
-    objective  the same with an SBO head at the M positions: the peer with our objective.
+    objective  `transformers` with an SBO head at the M positions: the peer with our objective.
 
     python benchmarks/training_step.py
     KERAS_BACKEND=jax python benchmarks/training_step.py --variants=both,transformers
@@ -37,9 +37,9 @@ VARIANTS = {
     "both": "SpanBertPretrainer, MLM + SBO",
     "mlm": "only MaskedLMHead (peer)",
     "released": "all positions, 15 slots/span",
-    "pytorch": "the same in plain PyTorch",
+    "pytorch": "all positions, plain PyTorch",
     "transformers": "BertForMaskedLM, PyTorch (peer)",
-    "objective": "the same with SBO (peer)",
+    "objective": "BertForMaskedLM, SBO (peer)",
 }
 IN_PYTORCH = ("pytorch", "transformers", "objective")
 VOCABULARY_SIZE = 28996

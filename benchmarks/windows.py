@@ -1,7 +1,7 @@
 """How fast is splitting questions and contexts into windows?
 
 Measures questions per second of `SpanBertQuestionAnswererPreprocessor.windows`, including labels
-and offsets. The peer works like the released script: plain Python that tokenises word by word,
+and offsets. The peer works like the released script: plain Python that tokenizes word by word,
 again for each question.
 
     KERAS_SPANBERT_DATA=... python benchmarks/windows.py  # Or --data train-v1.1.json

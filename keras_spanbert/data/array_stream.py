@@ -107,8 +107,8 @@ class RowStream:
 
         Args:
             step: int.
-            state: dict, an earlier result of `state`. Defaults to `None`: no check
-                whether the data is the same.
+            state: dict, an earlier result of `state`, to check that the data is the
+                same. Defaults to `None`: the data is not checked.
         """
         if state not in (None, self.state()):
             before = state.get("num_rows")

@@ -8,8 +8,8 @@ from keras_spanbert import files
 from keras_spanbert.data.coreference_documents import check_document, pair_with_clusters
 from keras_spanbert.data.text_files import read_lines
 
-# Columns: document, part, number, word, five of syntax, speaker, entities, any number of
-# predicates, coreference.
+# Columns: document, part, word number, word, five with syntax and senses, speaker, named entity,
+# one for each predicate, coreference.
 _WORD, _SPEAKER = 3, 9
 _MIN_COLUMNS = 12
 # Values that mean "none" in OntoNotes and in LitBank.
@@ -38,8 +38,9 @@ def read_conll(path: str | os.PathLike) -> list[dict]:
                 document = None
             else:
                 raise ValueError(
-                    f"{place}: a line with # must be `#begin document (id); part 000`, after the "
-                    f"end of the last document, or `#end document`. Received: {line!r:.80}"
+                    f"{place}: a line that starts with # must be `#begin document (id); part 000` "
+                    "between documents, or `#end document` at the end of one. "
+                    f"Received: {line!r:.80}"
                 )
         elif not line.strip(" \t"):
             if document is not None:
@@ -105,7 +106,8 @@ class _DocumentReader:
     def _add_mentions(self, cell, place):
         if not _BRACKETS.fullmatch(cell):
             raise ValueError(
-                f"{place}: the last column must be `-`, or `(1`, `1)` and `(1)` separated by |. "
+                f"{place}: the last column must be `-`, or brackets such as `(1`, `1)` or `(1)`, "
+                "separated by |. "
                 f"Received: {cell!r:.80}"
             )
         for bracket in sorted(cell.split("|"), key=_scorer_pass):
@@ -128,7 +130,7 @@ class _DocumentReader:
             if starts:
                 raise ValueError(
                     f"{place}: mentions must close before the document ends. Received: "
-                    f"'({cluster}' of {starts[-1][1]}, without `{cluster})`"
+                    f"'({cluster}' at {starts[-1][1]}, without `{cluster})`"
                 )
         part = {} if self._part is None else {"part": self._part}
         return {
@@ -141,7 +143,7 @@ class _DocumentReader:
 
 
 def _scorer_pass(bracket):
-    """Sorts a cell's brackets as the official scorer reads them: `(1)`, then `(1`, then `1)`."""
+    """Returns a sort key. The official scorer reads first `(1)`, then `(1`, then `1)`."""
     opens, closes = bracket.startswith("("), bracket.endswith(")")
     return not (opens and closes), closes
 
@@ -149,14 +151,14 @@ def _scorer_pass(bracket):
 def write_conll(path: str | os.PathLike, documents, predicted_clusters=None) -> None:
     """Writes documents in the columns of CoNLL-2012, atomically.
 
-    There are 13 columns separated by tabs. Document, part, number, word, speaker
-    and coreference are filled in, as the official scorer reads them. The scorer
-    matches documents by their `#begin` lines. These are written as they were read.
-    A `doc_key` from another format that ends in `_0` gets `part 000`.
+    There are 13 columns separated by tabs. Document, part, word number, word,
+    speaker and coreference are filled in, and the others are `_`. The official
+    scorer matches documents by their `#begin` lines. These keep the name and the
+    part that were read. A `doc_key` from another format that ends in `_0` gets `part 000`.
 
     Args:
         path: string.
-        documents: list of dicts in words, as
+        documents: list of documents in words, not subtokens, as
             `keras_spanbert.data.coreference.read` returns them. `clusters` may be missing.
         predicted_clusters: list of clusters for each document, as lists of
             `[start, end]` in words. Defaults to `None`, the documents' `clusters`.
@@ -204,8 +206,8 @@ def _document_text(document, place):
     _check_cell(name, place)
     if name.startswith("#"):
         raise ValueError(
-            f"{place}: a document's name must not start with `#`, as other lines do. "
-            f"Received: {name!r:.80}"
+            f"{place}: a document's name must not start with `#`, because every line starts with "
+            f"the name, and lines with `#` begin or end a document. Received: {name!r:.80}"
         )
     column = _coreference_column(document["clusters"], size, f"{place}, {document['doc_key']!r}")
     lines = [f"#begin document ({name});" + (f" part {part}" if part else "")]
@@ -277,13 +279,12 @@ def _split_nested(mentions):
 
 
 def _check_nested(mentions, place):
-    for pair in _split_nested(mentions)[1]:
+    for first_start, first_end, start, end in _split_nested(mentions)[1]:
         raise ValueError(
             f"{place}: two mentions of a cluster must not cross, and one must not end at the word "
-            "where the other begins, because in CoNLL columns a bracket closes the last open one. "
-            "Write .jsonlines to keep such mentions, or leave some out with `nested_clusters`. "
-            "Received: "
-            "[{}, {}] and [{}, {}]".format(*pair)
+            "where the other begins, because in CoNLL columns a closing bracket ends the last "
+            "open mention of its cluster. Write .jsonlines to keep such mentions, or leave some "
+            f"out with `nested_clusters`. Received: [{first_start}, {first_end}] and [{start}, {end}]"
         )
 
 

@@ -23,8 +23,8 @@ from keras_spanbert.data.text_files import DOCUMENT_BOUNDARIES, find_files, read
 from keras_spanbert.data.training_stream import BlockDatasets
 from keras_spanbert.data.vocabulary import WordCounts, train_vocabulary
 
-# Increase this number if a change of the code gives other blocks. Otherwise the cache returns the
-# old ones.
+# Increase this number when a change to the code changes the blocks. Otherwise the cache returns
+# the old blocks.
 _BLOCKS_VERSION = 1
 
 
@@ -41,8 +41,8 @@ class Corpus(BlockDatasets):
         document_boundary: "file", "blank_line" or "line". The end of a document.
             Defaults to `"file"`.
         held_out: float in [0, 1). Share of documents to hold out, at most a half.
-            Every n-th document is held out, with files sorted by name, whatever
-            the seed. Defaults to `0.0`.
+            Every n-th document is held out, with files sorted by name. The
+            choice does not depend on a seed. Defaults to `0.0`.
         encoding_errors: "strict", or "replace" to continue after bytes that are
             not UTF-8. Defaults to `"strict"`.
         cross_documents: bool. Whether blocks continue from one document to the
@@ -127,11 +127,12 @@ class Corpus(BlockDatasets):
                 raise ValueError(f"A file must contain text. Received: {path}, empty or blank")
         if held_out and self.num_documents < 2:
             finer = DOCUMENT_BOUNDARIES[1 + DOCUMENT_BOUNDARIES.index(document_boundary) :]
-            hint = f", --document_boundary={' or '.join(finer)} may find more" if finer else ""
+            hint = f", or try --document_boundary={' or '.join(finer)}" if finer else ""
             raise ValueError(
-                "A corpus must have at least 2 documents to hold one out. --eval_data names others "
-                f"to evaluate on (with --task=prepare: --held_out=0){hint}. Received: 1 document "
-                f"in {len(self.files)} file(s) with document_boundary={document_boundary!r}"
+                "A corpus must have at least 2 documents to hold one out. Use --eval_data to "
+                "evaluate on other files (with --task=prepare, use --held_out=0)"
+                f"{hint}. Received: 1 document in {len(self.files)} file(s) with "
+                f"document_boundary={document_boundary!r}"
             )
         if held_out and self.num_documents < self._held_out_every:
             self._held_out_every = self.num_documents
@@ -229,8 +230,8 @@ class Corpus(BlockDatasets):
             progress: see `prepare`. Not called if the blocks are in the cache.
 
         Raises:
-            ValueError: if the corpus does not fit the preprocessor: its masking scheme
-                needs linguistic spans, or pairs of sentences need blocks of one document.
+            ValueError: if the preprocessor's masking scheme needs linguistic spans that
+                the corpus lacks, or it makes pairs of sentences and blocks cross documents.
         """
         check_corpus(self, preprocessor)
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
@@ -248,7 +249,8 @@ class Corpus(BlockDatasets):
             prepare(self, tokenizer, length, folder, min_tokens, progress=progress)
 
         if key not in self._prepared:
-            # A program that cleans up may have removed files, which `PreparedCorpus` notices.
+            # If files of the cache were removed, `PreparedCorpus` raises an error, and
+            # `open_cached` writes the blocks again.
             self._prepared[key] = stores.open_cached(key, write, PreparedCorpus)
         return self._prepared[key]
 

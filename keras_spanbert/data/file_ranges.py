@@ -8,7 +8,8 @@ from keras_spanbert import stores
 GZIP = b"\x1f\x8b"
 # Number of bytes per read, for all files.
 READ_BYTES = 1 << 20
-# Larger files are cut at multiples of this size, so the cuts do not depend on the readers.
+# Larger files are cut at the first ends of documents after multiples of this size. The cuts do
+# not depend on the number of workers.
 RANGE_BYTES = 64 << 20
 
 
@@ -55,8 +56,8 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
     Args:
         path: string.
         boundary: "file", "blank_line" or "line".
-        count_lines: bool. Whether to count the first line of each range. This
-            reads all of a large file. Defaults to `False`.
+        count_lines: bool. Whether to count lines, for `first_line`. This reads
+            all of a large file. Defaults to `False`.
     """
     size = stores.size(path)
     start, line = 0, 1
@@ -85,7 +86,8 @@ def _next_end(file, boundary):
         if boundary == "line" and ends_line:
             return stop
         text = data.decode("utf-8", "replace")
-        # One read of `read_documents` contains it, the text before it and some text after it.
+        # A range ends here only if one read of `read_documents` contains the blank line, the text
+        # before it and the next byte. Otherwise the whole file may give other pieces.
         is_apart = begins_line and text_start // READ_BYTES == stop // READ_BYTES
         if is_apart and not text.strip():
             return stop

@@ -58,8 +58,8 @@ def download(name: str) -> str:
 def read(paths, strict=False, for_training=True, needs_answers=True):
     """Reads and checks MRQA files: JSON lines, plain or gzip.
 
-    Training takes the gold span that comes first in the context, as in the
-    released SpanBERT. Scoring takes all gold texts. If the span of a question is
+    Training uses the gold span that comes first in the context, as in the
+    released SpanBERT. Scoring uses all gold texts. If the span of a question is
     not in the context, the question is left out of training. A warning counts
     these questions and names the first.
 
@@ -93,7 +93,9 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
     def answers(question, context, place):
         golds = field(question, "answers", place, list)
         if needs_answers and not golds or not all(isinstance(gold, str) for gold in golds):
-            raise ValueError(f"{place}: `answers` must be strings. Received: {golds!r:.80}")
+            raise ValueError(
+                f"{place}: `answers` must be one or more strings. Received: {golds!r:.80}"
+            )
         spans = sorted(_spans(question, place)) if golds else []
         if not spans:
             return None, golds or None
@@ -108,7 +110,7 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
 
 
 def _questions(path):
-    """Yields each question's place in the file, for messages, its context and the question."""
+    """Yields `(place, context, question)`. The place is used in error messages."""
     for place, paragraph in read_json_lines(path):
         if isinstance(paragraph, dict) and "header" in paragraph:
             continue
@@ -122,6 +124,6 @@ def _spans(question, place):
         for span in field(answer, "char_spans", place, list):
             if not (isinstance(span, list) and [type(x) for x in span] == [int, int]):
                 raise ValueError(
-                    f"{place}: a span must be two integers, its ends. Received: {span!r:.80}"
+                    f"{place}: a span must be two integers, `[start, end]`. Received: {span!r:.80}"
                 )
             yield span

@@ -54,9 +54,9 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
 
     Returns:
         `Examples` of lists, one item for each question: `ids`, `questions`,
-        `contexts`, `answers` (the first, as `{"text", "answer_start"}`, or
-        `None`) and `golds` (the texts of all, or `None` if the file does not give
-        the question's answers).
+        `contexts`, `answers` (the first answer, as `{"text", "answer_start"}`,
+        or `None`) and `golds` (the texts of all answers, or `None` if the file
+        does not give the question's answers).
 
     Raises:
         ValueError: if the file is not JSON in this format or a question has no
@@ -88,7 +88,7 @@ def to_dataset(examples) -> dict:
 
 
 def _questions(path):
-    """Yields each question's place in the file, for messages, its context and the question."""
+    """Yields `(place, context, question)`. The place is used in error messages."""
     for a, article in enumerate(field(read_json(path), "data", path, list)):
         place = f"{path}, article {a}"
         for p, paragraph in enumerate(field(article, "paragraphs", place, list)):

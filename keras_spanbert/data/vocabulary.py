@@ -16,10 +16,11 @@ def train_vocabulary(words: "WordCounts", vocabulary_size: int, lowercase: bool)
     """See `Corpus.train_vocabulary`."""
     if vocabulary_size < 100:
         raise ValueError(
-            "`vocabulary_size` must be at least 100: special tokens and letters. "
+            "`vocabulary_size` must be at least 100, for the special tokens and the letters. "
             f"Received: vocabulary_size={vocabulary_size}"
         )
-    # Each letter also needs a token for the continuation of a word.
+    # Each letter needs two tokens, such as `a` and `##a`. A third of the vocabulary is left for
+    # longer tokens.
     most_letters = (vocabulary_size - len(SPECIAL_TOKENS)) // 3
 
     def train(size, first_tokens):
@@ -46,15 +47,15 @@ class WordCounts:
     """Counts words, separated by white space, to train a vocabulary on.
 
     Args:
-        held_out_every: int. Every n-th document is left out. Defaults to `None`,
-            none.
+        held_out_every: int. Every n-th document is left out. Defaults to `None`:
+            no document is left out.
     """
 
     def __init__(self, held_out_every=None):
         self._every = held_out_every
         self._counts = collections.Counter()
-        # Until there are n documents, the last one so far is counted separately, because it is
-        # held out if there are fewer.
+        # The latest of the first n documents is counted separately: if the corpus has fewer than
+        # n documents, its last one is held out.
         self._last = collections.Counter()
         self._last_document = 0
 

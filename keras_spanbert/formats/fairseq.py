@@ -1,4 +1,4 @@
-"""fairseq's checkpoints of SpanBERT, the only ones with both of its heads."""
+"""Reads fairseq checkpoints of SpanBERT, the only ones with both the MLM and SBO heads."""
 
 import os
 

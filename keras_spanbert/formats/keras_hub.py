@@ -23,17 +23,17 @@ def task_arguments(folder: str) -> dict:
 
 
 def registered_task(folder: str) -> type | None:
-    """Returns the class of a preset's task, `None` if none or unknown to Keras."""
+    """Returns the class of a preset's task, or `None` if Keras finds none."""
     return _registered(folder, "task.json")
 
 
 def registered_backbone(folder: str) -> type | None:
-    """Returns the class of a preset's backbone, `None` if none or unknown to Keras."""
+    """Returns the class of a preset's backbone, or `None` if Keras finds none."""
     return _registered(folder, "config.json")
 
 
 def registered_preprocessor(folder: str) -> type | None:
-    """Returns the class of a preset's preprocessor, `None` if none or unknown to Keras."""
+    """Returns the class of a preset's preprocessor, or `None` if Keras finds none."""
     return _registered(folder, "preprocessor.json")
 
 
@@ -53,13 +53,13 @@ def has_tokenizer(folder: str) -> bool:
 
 
 def limits(folder: str) -> dict:
-    """Returns a preset's longest input, under its name in `transformers.BertConfig`."""
+    """Returns a preset's maximum sequence length, named as in `transformers.BertConfig`."""
     config = _read(folder, "config.json").get("config", {})
     return {"max_position_embeddings": config.get("max_sequence_length", 512)}
 
 
 def dtype_policy(folder: str, class_name: str) -> str | dict:
-    """Returns the dtype policy for a preset's model: Keras's, or the saved one if quantized.
+    """Returns the dtype policy for a preset: the global one, or the saved one if quantized.
 
     keras-hub's default fails on models that were saved with a mixed policy, and does
     not support quantized layers in heads.
@@ -89,5 +89,5 @@ def _registered(folder, file):
 
 def _read(folder, name):
     path = os.path.join(folder, name)
-    # Handles of other libraries, and presets without the file, have nothing to read.
+    # `folder` may be a keras-hub handle, and a preset may lack the file.
     return read_json(path) if os.path.isfile(path) else {}

@@ -20,7 +20,7 @@ _SETTINGS = [
     "tokenizer_config.json",
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",
-    # Handles of keras-hub's presets.
+    # Only in keras-hub presets.
     "metadata.json",
     "task.json",
     "preprocessor.json",
@@ -36,9 +36,9 @@ def open_source(
     """Opens a checkpoint of any supported kind.
 
     Args:
-        source: string. A folder of Hugging Face's, of Google's BERT, or with a
-            fairseq checkpoint; a fairseq `.pt` file; a tar archive of one of
-            these; or an `hf://owner/name` handle.
+        source: string. A Hugging Face folder, a Google BERT folder, or a folder
+            with a fairseq checkpoint; a fairseq `.pt` file; a tar archive of one
+            of these; an `hf://owner/name` handle; or a keras-hub preset.
         num_heads: int. See `open_fairseq`. Defaults to `None`.
         vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to
             `None`: the one next to the checkpoint.
@@ -56,7 +56,7 @@ def open_source(
     if os.path.isdir(source):
         return _open_folder(source, given, num_heads, vocabulary)
     if not os.path.exists(source):
-        return source  # A name or handle for keras-hub, which reports what is wrong with it.
+        return source  # A name or handle for keras-hub, which raises an error if it is unknown.
     if source.endswith(_ARCHIVES):
         return _open_archive(source, num_heads, vocabulary)
     if source.endswith(_TORCH):
@@ -74,7 +74,7 @@ def local_source(source: str) -> str:
         folder, name = os.path.split(source)
         wanted = (name, *_SETTINGS)
         return os.path.join(stores.local_copy(folder, lambda found: found in wanted), name)
-    # The folder of a run also has checkpoints, next to the preset.
+    # Skip the other folders of a run, such as `checkpoints/`.
     return stores.local_copy(source, lambda name: "/" not in name or name.startswith("assets/"))
 
 

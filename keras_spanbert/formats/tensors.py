@@ -142,7 +142,7 @@ class _TorchFile:
             ]
             if odd:
                 what = type(content).__name__ if odd is True else f"no tensor for {odd[0]}"
-                raise ValueError(f"{self.path} must have tensors by name. Received: {what}")
+                raise ValueError(f"{self.path} must be a dict of tensors. Received: {what}")
             self._tensors = content
         return self._tensors
 
@@ -175,7 +175,7 @@ class _TorchFile:
 
 def open_tensorflow(prefix) -> dict[str, Tensor]:
     """Opens a TensorFlow checkpoint. Returns a dict of name to `Tensor`."""
-    tf = require("tensorflow", "A checkpoint of TensorFlow")
+    tf = require("tensorflow", "A TensorFlow checkpoint")
 
     try:
         reader = tf.train.load_checkpoint(prefix)
@@ -193,8 +193,8 @@ def extract(path: str, folder: str) -> None:
     """Extracts an archive's model files into a folder.
 
     Raises:
-        ValueError: if a member lies outside the archive, is a link or a device, or the
-            archive is damaged.
+        ValueError: if the path of a member leads outside the folder, a member is a
+            link or a device, or the archive is damaged or too large.
     """
     size = 0
     try:
@@ -204,15 +204,15 @@ def extract(path: str, folder: str) -> None:
                 inside = parts[0] != "" and ".." not in parts
                 if not inside or not (member.isfile() or member.isdir()):
                     raise ValueError(
-                        f"{path} must have only plain files and folders, inside itself. Received: "
-                        f"{member.name!r}"
+                        f"{path} must have only plain files and folders, with relative paths "
+                        f"without '..'. Received: {member.name!r}"
                     )
                 if member.isfile() and _ARCHIVED.fullmatch(member.name):
                     size += member.size
                     if size > _MAX_ARCHIVED_BYTES:
                         raise ValueError(
                             f"{path} must unpack to at most {_MAX_ARCHIVED_BYTES:,} bytes. "
-                            f"Received: {size:,} and more"
+                            f"Received: at least {size:,}"
                         )
                     archive.extract(member, folder, filter="data")
     except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
@@ -238,7 +238,7 @@ def _describe_damage(path, error):
     ends_early = isinstance(error, EOFError) or "unexpected EOF" in str(error)
     if ends_early or start.startswith(b"PK") and not zipfile.is_zipfile(path):
         return f"a file of {os.path.getsize(path):,} bytes whose end is missing"
-    # Skip PyTorch's first line, which advises to load the file anyway.
+    # Skip PyTorch's first line, which suggests loading the file anyway.
     refused = [line.strip() for line in lines if "nsupported" in line]
     return f"{type(error).__name__}: {(refused or lines or ['no reason'])[0]}"
 
@@ -254,7 +254,7 @@ def _reader(path, read, name):
             raise ValueError(f"{path}: the tensor {name} cannot be read: {reason[0]}") from None
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
             raise ValueError(
-                f"{path}: the tensor {name} must be of float16, bfloat16, float32 or float64. "
+                f"{path}: the tensor {name} must be float16, bfloat16, float32 or float64. "
                 f"Received: {array.dtype}"
             )
         return array

@@ -79,7 +79,7 @@ def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
     if lowercase and upper is not None:
         notes.append(
             f"Warning: {name} asks for lower case, but the vocabulary has upper-case letters, "
-            f"for example {upper!r}; if the model is cased, set do_lower_case to false there"
+            f"for example {upper!r}; if the model is cased, turn off lower-casing there"
         )
     if settings.get("strip_accents") not in (None, lowercase):
         notes.append(

@@ -68,7 +68,7 @@ def take(xp, x, indices):
 
 
 def repeat(xp, x, counts):
-    """Repeats each value of `x` `[n]` `counts` `[n]` times."""
+    """Returns an array with each `x[i]` repeated `counts[i]` times."""
     if xp is np:
         return np.repeat(x, counts)
     import tensorflow as tf

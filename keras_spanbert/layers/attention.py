@@ -37,7 +37,7 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
         padding_mask: int or bool `[B, L]`, 0 for tokens that are not attended
             to. Defaults to `None`, all ones.
         dropout: layer with a `rate`, applied to the weights. Defaults to `None`.
-        training: bool. Whether to apply dropout. Defaults to `None`, no.
+        training: bool. Whether to apply dropout. Defaults to `None`: no dropout.
 
     Returns:
         float `[B, L, N, D]`.
@@ -83,7 +83,7 @@ def _attend(query, key, value, padding_mask, dropout=None):
     scores = ops.einsum("bsnd,btnd->bnts", key, query)
     bias = None
     if padding_mask is not None:
-        # Adding broadcasts, and its gradient costs nothing. `where` would cost both.
+        # Cheaper than `where`: the sum broadcasts, and its gradient needs no computation.
         bias = (1.0 - ops.cast(padding_mask, wide_dtype(scores))) * -1e9
         bias = bias[:, None, None, :]  # [B, 1, 1, S]
     weights = _softmax(scores, bias)  # [B, N, T, S]
@@ -94,7 +94,7 @@ def _attend(query, key, value, padding_mask, dropout=None):
 
 def _softmax(scores, bias):
     """Returns `softmax_forward`, with `softmax_backward` as its gradient."""
-    # Autodiff keeps only the result in float32 and wider dtypes, so it needs no help there.
+    # In float32 and wider dtypes, autodiff already keeps only the result of the softmax.
     if keras.backend.standardize_dtype(scores.dtype) not in ("bfloat16", "float16"):
         return softmax_forward(scores, bias)
     if keras.backend.backend() == "torch":

@@ -13,15 +13,15 @@ _MAX_LABELS = 20  # The largest number of labels in the log.
 
 string, integer, number, boolean, strings, choice = group(
     "Labelled data",
-    "only for tasks that learn from tables with labels, such as classification.",
+    "only for classification, relation extraction, multiple choice and token classification.",
 )
 string(
     "benchmark",
     None,
     "Name of the public data set that the files come from. They are read in its format and scored "
-    "with its official metric, and predictions are written in its submission format. Not for "
-    "token classification. Default: none; the files are your own tables, with the columns that "
-    "the flags below name.",
+    "with its official metric, and predictions are written in its submission format, if it has "
+    "one. Not for token classification. Default: none; the files are your own tables, with the "
+    "columns that the flags below name.",
 )
 string(
     "text_column",

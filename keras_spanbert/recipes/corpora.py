@@ -32,8 +32,8 @@ string, integer, number, boolean, strings, choice = group(
 number(
     "held_out",
     0.05,
-    "Fraction of the documents of --train_data that is used for evaluation instead of training, "
-    "at most 0.5. Not used with --eval_data.",
+    "Fraction of the documents of --train_data that is used for evaluation instead of training. At "
+    "least one document and at most half of them are held out. Not used with --eval_data.",
 )
 choice(
     "document_boundary",
@@ -51,7 +51,8 @@ boolean(
 integer(
     "min_block_tokens",
     8,
-    "Smallest number of tokens in the last block of a document. A shorter last block is dropped.",
+    "Smallest number of tokens in the last block of a document, without [CLS] and [SEP]. A shorter "
+    "last block is dropped.",
     lower_bound=1,
 )
 string(

@@ -25,8 +25,8 @@ string, integer, number, boolean, strings, choice = group(
 integer(
     "shards",
     None,
-    "Number of files to write for each split, that is for the training text and for the held-out "
-    "text. Default: 16.",
+    "Number of files to write for the training text, and as many for the held-out text; at most "
+    "one per text file, or per part of a text file above 64 MB. Default: 16.",
     lower_bound=1,
 )
 string(

@@ -89,9 +89,9 @@ strings(
 strings(
     "eval_data",
     None,
-    "Files or globs to evaluate on, in the formats of --train_data. Coreference also reads GAP's "
-    ".tsv. Default: pretraining evaluates on a part of --train_data (see --held_out); other tasks "
-    "do not evaluate.",
+    "Files or globs to evaluate on, in the formats of --train_data. Without --train_data, "
+    "coreference also reads GAP's .tsv. Default: pretraining evaluates on a part of --train_data "
+    "(see --held_out); other tasks do not evaluate.",
 )
 strings(
     "predict_data",
@@ -108,8 +108,8 @@ string(
     "best answers to each question next to it (*.nbest.json). Coreference writes .conll or "
     ".jsonlines, and .tsv for GAP. Other tasks write .csv, .tsv or .jsonl (token classification "
     "also .conll), or the format of --benchmark. Required with --predict_data, except with "
-    "--question and for coreference in plain text, whose results are also printed. Default: no "
-    "file.",
+    "--question and for coreference in plain text: these results are printed in any case. "
+    "Default: no file.",
 )
 
 string, integer, number, boolean, strings, choice = group(
@@ -119,8 +119,8 @@ string(
     "preset",
     None,
     "Model to start from: a folder of a preset, or a checkpoint of another library (Hugging Face, "
-    "fairseq or Google). Its sizes and vocabulary are used. Required for fine-tuning. Default: "
-    "pretraining builds a new model.",
+    "fairseq or Google). Its sizes and vocabulary are used. Required for all tasks except pretrain "
+    "and prepare. Default: pretraining builds a new model.",
 )
 choice(
     "size",

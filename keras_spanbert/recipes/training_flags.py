@@ -41,8 +41,8 @@ number(
 integer(
     "warmup_steps",
     None,
-    "Number of steps in which the learning rate rises from 0 to its peak. Default: a tenth of all "
-    "steps.",
+    "Number of steps in which the learning rate rises from 0 to its peak. In coreference, it "
+    "applies to the encoder only. Default: a tenth of all steps.",
     lower_bound=0,
 )
 number(
@@ -71,7 +71,8 @@ number(
 number(
     "clip_norm",
     1.0,
-    "Largest global norm of the gradients. Larger gradients are scaled down. 0 means no limit.",
+    "Largest global norm of the gradients. Larger gradients are scaled down. 0 means no limit. In "
+    "coreference, it applies to the gradients of the encoder and of the other layers separately.",
     lower_bound=0.0,
 )
 integer(
@@ -89,9 +90,9 @@ choice(
     "auto",
     ["auto", "none", "data", "model"],
     "How to use several devices. none: train on one device. data: each device holds the whole "
-    "model and trains on a part of every batch. model: the devices of a host hold one model "
-    "together, each a part of the weights (JAX only). auto: data if there are several devices, "
-    "else none.",
+    "model and trains on a part of every batch. model: the devices of a process hold one "
+    "model together, each a part of the weights; with one device per process, all devices do (JAX "
+    "only). auto: data if there are several devices, else none.",
 )
 integer(
     "gradient_accumulation",

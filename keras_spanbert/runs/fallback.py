@@ -24,10 +24,11 @@ def dtype_policy(name: str, may_be_slow: bool = False) -> str:
             float32, such as that of a resumed run. Defaults to `False`.
 
     Returns:
-        `name`, or another policy with a warning: `"float32"` if the encoder
-        cannot compute in the policy's dtype, the backend uses another one (for
-        example float64 on JAX, which uses float32 by default), or a CPU is not faster
-        in it; and the mixed policy for 16-bit weights, in which AdamW's steps would vanish.
+        `name`, or another policy with a warning. A policy with 16-bit weights
+        becomes a mixed policy, because such weights lose small updates. The result
+        is `"float32"` if the encoder cannot compute in the policy's dtype, if the
+        backend uses another dtype (for example, JAX uses float32 for float64 by
+        default), or if a 16-bit dtype is slow on this CPU.
 
     Raises:
         ValueError: if `name` is not a policy.
@@ -38,7 +39,7 @@ def dtype_policy(name: str, may_be_slow: bool = False) -> str:
     ```
     """
     if keras.dtype_policies.get(name).variable_dtype in _HALF:
-        _warn("dtype policy", name, "16-bit weights do not learn", f"mixed_{name}")
+        _warn("dtype policy", name, "16-bit weights lose small updates", f"mixed_{name}")
         name = f"mixed_{name}"
     if name == "float32":
         return name
@@ -64,10 +65,10 @@ def dtype_policy(name: str, may_be_slow: bool = False) -> str:
 
 
 def _is_slow(dtype):
-    """Returns whether the device gains nothing from a 16-bit dtype."""
+    """Returns whether a 16-bit dtype is slow: JAX on CPUs, or below half of float32's rate."""
     if cost.has_accelerator():
         return False
-    # JAX's steps of a mini model took 1.01 and 1.17 times as long as in float32
+    # With JAX, steps of a mini model took 1.01 to 1.17 times as long as in float32
     # (`benchmarks/training_step.py --size=mini --variants=both`).
     if keras.backend.backend() == "jax":
         return True

@@ -21,12 +21,13 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
     moments, and with decoupled decay of all weights except biases and norms. The
     heads' weights are updated by the original Adam, without decay. The gradients of
     encoder and heads are clipped separately. With gradient accumulation, the
-    gradients of each step are clipped.
+    gradients of each batch are clipped before they are accumulated.
 
     Args:
         learning_rate: float or schedule. The encoder's rate. Defaults to `2e-5`.
-        head_learning_rate: float or schedule. The heads' rate. A schedule counts
-            batches, like that of the encoder. Defaults to `1e-4`.
+        head_learning_rate: float or schedule. The heads' rate. A schedule
+            is called with the number of batches, as for `learning_rate`.
+            Defaults to `1e-4`.
         heads: list of layer names. Weights with one of them in their path belong
             to the heads, the others to the encoder.
         encoder_weight_decay: float. Defaults to `0.01`.
@@ -78,7 +79,7 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        # Keep indices: an attribute with variables would make the optimizer track them.
+        # Keep paths, because the optimizer would track variables in an attribute.
         self._paths = [variable.path for variable in variables]
         names = ["momentum", "velocity"]
         self._momentums, self._velocities = self.add_optimizer_variables(variables, names)
@@ -87,7 +88,8 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
         """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
         if self.clip_norm is None:
             return super().apply(grads, trainable_variables)
-        # TensorFlow then sums the gradients of the replicas.
+        # Clips the sums over TensorFlow's replicas. Keras sums the replicas again after this,
+        # so the factors are divided by the number of replicas.
         grads, num_replicas = sum_over_replicas(list(grads))
         paths = [variable.path for variable in trainable_variables or []] or self._paths
         of_heads = [self._is_head(path) for path in paths]
@@ -146,7 +148,7 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
                 )
 
     def _head_rate(self, dtype):
-        """Returns the heads' learning rate with the bias correction of their moments."""
+        """Returns the heads' learning rate, and the bias correction of their moments."""
         rate = self.head_learning_rate
         rate = ops.cast(rate(self._batch()) if callable(rate) else rate, dtype)
         step = ops.cast(self.iterations + 1, dtype)
@@ -154,8 +156,8 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
         return rate, correction / (1.0 - ops.power(ops.cast(self.beta_1, dtype), step))
 
     def _batch(self):
-        """Returns the number of the batch of an update, as Keras passes it to its schedule."""
-        # Keras's public count is of updates. Each one happens at the last of its batches.
+        """Returns the index of the current batch, which Keras also passes to schedules."""
+        # `iterations` counts updates. An update happens in the last batch that it accumulates.
         batches = self.gradient_accumulation_steps or 1
         return self.iterations * batches + batches - 1
 

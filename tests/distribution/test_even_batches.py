@@ -19,7 +19,7 @@ VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c d e".split()
 RULE = "must be a multiple of the 2 devices. Received: "
 
 
-def test_rows_on_two_devices_and_a_model_on_four():
+def test_uneven_rows_and_heads_are_refused_on_several_devices():
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
     with Forked([sys.executable, __file__], env={**os.environ, "XLA_FLAGS": flags}) as process:
         assert process.wait() == 0
@@ -34,7 +34,7 @@ def model_on_four_devices():
     from keras_spanbert.runs import fallback
 
     ks.distribute("model")
-    # Building runs on one device, also for a sharded model.
+    # Checks the dtype on one device, although models are sharded.
     assert fallback.dtype_policy("mixed_bfloat16", may_be_slow=True) == "mixed_bfloat16"
     rule = "`num_heads` must be a multiple of the 4 devices.* Received: num_heads=2"
     with pytest.raises(ValueError, match=rule):
@@ -80,7 +80,7 @@ def rows_on_two_devices():
     )
     texts = ["a bc d e"] * 5
     raises("5 rows in batches of 2", pretrainer.fit, texts, batch_size=2, verbose=0)
-    # The last batch of a dataset is not known in advance. The weights are kept.
+    # The size of a dataset's last batch is unknown before training. The two updates are kept.
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2)
     raises("the dimension size is 1", pretrainer.fit, dataset, verbose=0)
     assert pretrainer.optimizer.iterations == 2

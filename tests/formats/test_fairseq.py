@@ -70,7 +70,7 @@ def test_outputs_of_both_heads_equal_the_reference(reference, forward):
 
 
 def test_other_entries_are_ignored(reference, tmp_path, monkeypatch):
-    # In the format of the trainer of fairseq.
+    # The entries that fairseq's trainer writes.
     fairseq, meters = types.ModuleType("fairseq"), types.ModuleType("fairseq.meters")
     meter = type("AverageMeter", (), {"__module__": "fairseq.meters"})
     fairseq.meters, meters.AverageMeter = meters, meter

@@ -14,7 +14,7 @@ import keras_spanbert as ks
 
 
 @pytest.mark.parametrize("file_format", ["safetensors", "bin", "sharded"])
-def test_masked_lm_has_the_same_encoder(masked_lm, tmp_path, file_format):
+def test_masked_lm_has_the_same_outputs(masked_lm, tmp_path, file_format):
     folder = write(masked_lm, tmp_path, file_format)
     x = inputs()
     encoded = compute(masked_lm.bert, x).last_hidden_state.numpy()
@@ -163,7 +163,7 @@ def test_missing_heads_are_initialized_and_logged(transformers, tmp_path, caplog
     assert pretrainer.preprocessor.sequence_length == 23
 
 
-def test_preprocessor_and_tokenizer_of_a_folder(hf_folder):
+def test_folder_gives_tokenizer_and_preprocessor(hf_folder):
     tokenizer = ks.SpanBertTokenizer.from_preset(hf_folder)
     assert not tokenizer.lowercase  # The vocabulary has "The".
     assert list(tokenizer("The houses is")) == [6, 8, 7, 9]
@@ -273,14 +273,14 @@ def test_lower_casing_of_a_cased_vocabulary_is_logged(hf_folder, tmp_path, caplo
     assert "the vocabulary has upper-case letters, for example 'The'" in record.getMessage()
 
 
-def test_vocabulary_argument(hf_folder, tmp_path):
+def test_vocabulary_can_be_outside_the_folder(hf_folder, tmp_path):
     folder = shutil.copytree(hf_folder, tmp_path / "source")
     vocabulary = shutil.move(folder / "vocab.txt", tmp_path / "words.txt")
     with pytest.raises(ValueError, match="must contain vocab.txt or tokenizer.json"):
         ks.SpanBertTokenizer.from_preset(folder)
     for cls in [ks.SpanBertTokenizer, ks.SpanBertPretrainerPreprocessor, ks.SpanBertPretrainer]:
         assert cls.from_preset(folder, vocabulary=str(vocabulary)) is not None
-    # The format of folders before `transformers`.
+    # The predecessors of `transformers` wrote bert_config.json.
     os.rename(folder / "config.json", folder / "bert_config.json")
     assert ks.SpanBertBackbone.from_preset(folder).hidden_dim == 30
 

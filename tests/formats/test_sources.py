@@ -151,10 +151,10 @@ NAME = "bert.encoder.layer.0.output.dense.weight"
 @pytest.mark.parametrize(
     "name, value, message",
     [
-        ("epoch", 3, "must have tensors by name. Received: no tensor for epoch"),
+        ("epoch", 3, "must be a dict of tensors. Received: no tensor for epoch"),
         (NAME[5:], torch.full((30, 41), 7.0), f"must have each tensor once. Received: {NAME}"),
-        (NAME, torch.ones(30, 41).to(torch.int8), f"the tensor {NAME} must be of float16"),
-        (NAME, torch.ones(30, 41).to(torch.complex64), f"the tensor {NAME} must be of float16"),
+        (NAME, torch.ones(30, 41).to(torch.int8), f"the tensor {NAME} must be float16"),
+        (NAME, torch.ones(30, 41).to(torch.complex64), f"the tensor {NAME} must be float16"),
         (NAME, torch.ones(30, 41).to(torch.float8_e4m3fn), f"the tensor {NAME} cannot be read"),
         (NAME, None, f"lacks the tensor {NAME[5:]}"),
         ("cls.predictions.bias", None, "lacks the tensor cls.predictions.bias"),

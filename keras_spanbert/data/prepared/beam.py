@@ -48,7 +48,7 @@ def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
                 pipeline
                 | "Shards" >> apache_beam.Create(jobs)
                 | "Over the workers" >> apache_beam.Reshuffle()
-                | "Tokenise, cut and write" >> apache_beam.ParDo(writer)
+                | "Tokenize, cut and write" >> apache_beam.ParDo(writer)
             )
         if name == "DaskRunner":  # Beam leaves its client open.
             pipeline.result.client.close()
@@ -59,7 +59,7 @@ def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer(vocabulary, lowercase):
-    """Returns one tokenizer for all shards of a process, because TensorFlow keeps its traces."""
+    """Returns one tokenizer per process, because TensorFlow keeps the traces of each one."""
     return SpanBertTokenizer(vocabulary, lowercase=lowercase)
 
 

@@ -33,7 +33,7 @@ def prepare(
     """Tokenizes a corpus and writes its blocks to a folder.
 
     The blocks are those of `corpus.blocks`, for any number of shards and any
-    runner. They include each kind of linguistic spans that all documents have.
+    runner. They include the kinds of linguistic spans that all documents have.
     The folder appears only when it is complete.
 
     Args:
@@ -53,8 +53,8 @@ def prepare(
             the folder. Defaults to `None`: threads of this process.
         beam_options: strings. Options of the pipeline, such as
             `"--flink_master=host:8081"`.
-        progress: function of the number of finished shards, of all shards, and
-            of written blocks. Defaults to `None`. Not called with Beam.
+        progress: function that is called with three numbers: finished shards, all
+            shards, and written blocks. Defaults to `None`. Not called with Beam.
 
     Returns:
         `PreparedCorpus`.
@@ -87,7 +87,7 @@ def prepare(
     with _new_folder(path) as partial:
         jobs = _jobs(corpus, tokenizer, sequence_length, partial, min_tokens, num_shards or 16)
         found = run(jobs, tokenizer)
-        corpus.check_unchanged()  # Its ranges belong to the text that it read first.
+        corpus.check_unchanged()  # Its ranges are only valid for the text that it read first.
         counts = np.zeros(tokenizer.vocabulary_size(), np.int64)
         shards = {split: [] for split in SPLITS}
         for split, shard, shard_counts in sorted(found, key=lambda item: item[1]["name"]):
@@ -129,7 +129,7 @@ def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
         [(within.stop or file_sizes[i]) - within.start for i, *_, within in corpus.ranges], np.int64
     )
     num_shards = min(num_shards, len(sizes))
-    # Whole ranges, in their order, with sizes of shards as equal as possible.
+    # Each shard gets consecutive ranges, and all shards get about the same number of bytes.
     of_file = (np.cumsum(sizes) - sizes // 2 - 1) * num_shards // max(sizes.sum(), 1)
     groups = [np.flatnonzero(of_file == i).tolist() for i in range(num_shards)]
     groups = [group for group in groups if group]

@@ -11,7 +11,7 @@ REPLACED = {
         "[1* Ann] came. [1 She] sat, and [1 the girl] read.",
         "Ann came. Ann sat, and Ann read.",
     ),
-    "outermost mentions first, inner mentions of kept ones": (
+    "outermost mentions, and mentions inside those that are kept": (
         "[1* Bob] met [2* [1 his] wife]. [2 She] kissed [1 him]; [2 [1 his] Ann] left.",
         "Bob met Bob's wife. Bob's wife kissed Bob; Bob's wife left.",
     ),
@@ -91,7 +91,7 @@ REPLACED = {
         "He himself came. He sang. Each other is who they saw.",
     ),
     "her before other": ("[1* Ann] sold [1 her] other book.", "Ann sold Ann's other book."),
-    "relative pronouns": (
+    "relative pronouns are kept": (
         "[1* Ann], [1 who] left, took the cat [2 that] [2* Tom] was.",
         "Ann, who left, took the cat that Tom was.",
     ),
@@ -99,7 +99,7 @@ REPLACED = {
         "[1* Ann] said: [1 I]'m late, [1 I]'ll run. [2* The boys] said [2 we]’ve time.",
         "Ann said: I'm late, Ann'll run. The boys said we’ve time.",
     ),
-    "reflexives, but not after a pronoun": (
+    "reflexives are kept, except after a pronoun": (
         "[1* Ann] hurt [1 herself]; [1 She herself] said so. [2* The boys] saw [2 each other's].",
         "Ann hurt herself; Ann said so. The boys saw each other's.",
     ),
@@ -185,7 +185,7 @@ def test_without_clusters_and_without_words():
     assert replace("   ", [blank]) == "  "
 
 
-def test_novel_takes_seconds():
+def test_long_text_is_replaced_within_seconds():
     text, clusters = bracketed_clusters.read(
         "[1* Ann] sold [2* [1 her] book]. [1 She] missed [2 it]. "
     )
