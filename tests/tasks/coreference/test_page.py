@@ -137,9 +137,9 @@ def test_page_of_a_novel_takes_seconds():
         start = 20 * i
         mention = {"text": text[start : start + 15], "start": start, "end": start + 15}
         clusters[i % 1_500].append(mention)
-    begun = time.perf_counter()
+    begun = time.process_time()
     page = cluster_page(text, clusters)
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
     assert page.count("<mark") == 30_000
 
 

@@ -195,7 +195,7 @@ def test_long_text_is_replaced_within_seconds():
         for cluster, mentions in zip(long, clusters):
             for m in mentions:
                 cluster.append({**m, **{k: m[k] + i * len(text) for k in ["start", "end"]}})
-    begun = time.perf_counter()
+    begun = time.process_time()
     replaced = replace(text * count, long)
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
     assert replaced.endswith("Ann sold Ann's book. Ann missed Ann's book. ")

@@ -80,9 +80,9 @@ def test_batches_equal_single_texts():
 def test_long_line_takes_linear_time(part):
     seconds = []
     for size in [40_000, 400_000]:
-        begin = time.perf_counter()
+        begin = time.process_time()
         split([part * (size // len(part.encode()))])
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.process_time() - begin)
     assert seconds[1] < 30 * seconds[0] + 0.5
 
 
