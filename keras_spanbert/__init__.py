@@ -31,7 +31,8 @@ if TYPE_CHECKING or not _IS_LAZY:
 
 def __getattr__(name):
     is_module = importlib.util.find_spec(f"{__name__}.{name}") is not None
-    # For submodules, `from keras_spanbert import files` then imports only the submodule.
+    # Names of submodules are left out, so that `from keras_spanbert import files` does not import
+    # the whole API.
     if not (name.startswith("_") or is_module):
         with tensorflow_log.suppress_startup_log():
             api = importlib.import_module(f"{__name__}.api")

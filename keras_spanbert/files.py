@@ -1,6 +1,7 @@
 """Writes files and folders whole or not at all, reads JSON and CSV, locks and checks folders.
 
-Paths may be in stores (`s3://...`), except for functions that add to folders or lock them.
+Paths may be in stores (`s3://...`), except those of `add_to_folder`, `lock`, `read_csv`,
+`remove_partial`, `sha256` and `sync_to_disk`.
 """
 
 import contextlib
@@ -289,6 +290,6 @@ def lock(folder: str) -> filelock.BaseFileLock:
 
 
 def _set_usual_modes(folder):
-    """Gives files the usual modes of the user's files: libraries create private ones."""
+    """Applies the user's umask, because `mkdtemp` and some libraries create private files."""
     for place in [folder, *folder.rglob("*")]:
         os.chmod(place, (0o777 if place.is_dir() else 0o666) & ~_UMASK)

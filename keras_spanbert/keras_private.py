@@ -68,10 +68,10 @@ def moments(optimizer: keras.optimizers.Adam, variables: list) -> list[list]:
 class FusedUpdateMixin:
     """Mixin for an optimizer that clips and updates on PyTorch in `fused_update`.
 
-    Name it before the optimizer's class. Computing norm, factor and update for each
-    variable takes a thousand kernels of a few microseconds on a GPU. Keras clips and
+    List it before the optimizer's class in the bases. Computing norm, factor and update
+    for each variable takes a thousand kernels of a few microseconds on a GPU. Keras clips and
     updates in two private methods, and its public `update_step` gets one variable at a
-    time. A subclass with an `update_step` of its own uses that.
+    time. If a subclass overrides `update_step`, that is called instead.
     """
 
     def _clip_gradients(self, grads):

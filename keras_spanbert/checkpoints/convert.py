@@ -228,7 +228,7 @@ def convert(
                 f"preset {source}"
             )
         if not os.path.isdir(opened):
-            raise ValueError(f"SOURCE must exist. Received: {source}")
+            raise ValueError(f"`source` must exist. Received: {source}")
         model = _load_preset(opened)
         tokenizer = None
         if isinstance(model, SpanBertBackbone) and presets.has_tokenizer(opened):

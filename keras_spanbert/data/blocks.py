@@ -8,8 +8,8 @@ import numpy as np
 from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, tokenize_with_span_marks
 from keras_spanbert.optional import require
 
-# Marks of linguistic spans use 2 bits per kind above the id bits. Code that stores and reads blocks
-# then handles them too.
+# Marks of linguistic spans use 2 bits per kind above the id bits, so that one array has both and
+# is stored and read like ids.
 _ID_BITS = 27
 # Number of characters that are tokenized at once.
 _TOKENIZE_CHARACTERS = 1 << 18

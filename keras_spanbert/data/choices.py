@@ -128,8 +128,8 @@ class ChoiceBenchmark:
         """
         if self._submission is None:
             raise ValueError(
-                "Submissions must be of `swag`, `cosmos_qa` or `commonsense_qa`. Received: another "
-                "benchmark, which has no submission format"
+                "Only `swag`, `cosmos_qa` and `commonsense_qa` have a submission format. Received: "
+                "another benchmark"
             )
 
         def line(example, number):

@@ -89,11 +89,11 @@ def read_relations(
     relations: Sequence[str] | None = None,
     quoted: bool | None = None,
 ) -> list[dict]:
-    """Reads and checks sentences with a subject and an object, given as characters.
+    """Reads and checks sentences with the positions of a subject and an object in characters.
 
     Args:
         paths: see `read_texts`. Use `keras_spanbert.data.tacred.read` for
-            files in words and in TACRED's format.
+            files in TACRED's format, which gives positions in words.
         text: string. The column of the sentence. Defaults to `"text"`.
         subject: pair of strings. The columns of the subject's first character,
             counted from 0, and of the character after its last. Defaults to
@@ -150,9 +150,9 @@ def read_choices(
         paths: see `read_texts`.
         question: string. The column of the question, or of the beginning of
             each choice. Defaults to `"question"`.
-        choices: list of strings, the columns of the choices. The last ones may
-            be empty in a row. For JSON lines it can also be a string, the column
-            with a list of choices. Defaults to
+        choices: list of strings, the columns of the choices. If a row has fewer
+            choices, its last columns are empty. For JSON lines it can also be a
+            string, the column with a list of choices. Defaults to
             `("choice0", "choice1", "choice2", "choice3")`.
         context: string. The column of a text that the question refers to.
             Defaults to `None`, none.
@@ -180,7 +180,7 @@ def read_choices(
         prompt = row.text(question, may_be_empty=True)
         prompt = (row.text(context), prompt) if context else prompt
         if isinstance(choices, str):
-            rule = "be a list of strings, or one column of several, one for each choice"
+            rule = "be a list of strings; for one column per choice, name two or more columns"
             row.check(not isinstance(row.cells[choices], str), choices, rule, row.cells[choices])
             texts = row.strings(choices)
         else:
@@ -257,7 +257,7 @@ def read_entities(
     id: str | None = None,
     types: Sequence[str] | None = None,
 ) -> list[dict]:
-    """Reads and checks texts with entities, given as characters.
+    """Reads and checks texts with the positions of entities in characters.
 
     Args:
         paths, text, id: see `read_texts`. Only files with a JSON object per line.
@@ -269,7 +269,8 @@ def read_entities(
         List of dicts with `id`, `text`, `entities` and `place` (path and line, for messages).
 
     Raises:
-        ValueError: see `read_texts`. Also if an entity is malformed or unknown.
+        ValueError: see `read_texts`. Also if an entity is malformed, blank or
+            overlaps another one, or its label is not allowed.
 
     Example:
     ```python
@@ -286,7 +287,7 @@ def read_entities(
 
 
 def _check_entities(entities, text, types, place, name):
-    """Checks the entities of the column `name`. Returns them with labels without blanks."""
+    """Checks the entities of the column `name`. Returns them with stripped labels."""
     is_list = isinstance(entities, list)
     for entity in entities if is_list else [entities]:
         span = entity if is_list and isinstance(entity, dict) else {}

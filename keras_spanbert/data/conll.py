@@ -106,7 +106,7 @@ def has_tags(path: str | os.PathLike, types=()) -> bool:
 
 
 def tag_names(examples) -> list[str]:
-    """Returns the tags for a model of these examples. They can form any whole entity.
+    """Returns the tags that a model needs to train on these examples.
 
     Args:
         examples: list of dicts from `read`, with tags.
@@ -125,7 +125,7 @@ def tag_names(examples) -> list[str]:
     ```
     """
     if any(example["tags"] is None for example in examples):
-        raise ValueError("`examples` must all have tags. Received: one of None")
+        raise ValueError("`examples` must all have tags. Received: one without")
     tags = {tag for example in examples for tag in example["tags"]}
     types = sorted({tag.partition("-")[2] for tag in tags - {"O"}})
     return ["O", *(f"{prefix}-{name}" for name in types for prefix in "BI")]
@@ -188,8 +188,8 @@ def write_predictions(
         for word, tag in zip(words, tags):
             if not isinstance(tag, str) or (entities and not _TAG.fullmatch(tag)):
                 raise ValueError(
-                    f"A tag must be {'O or B-type, I-type' if entities else 'a string'}. Received: "
-                    f"{tag!r:.80} in predictions[{i}]"
+                    f"A tag must be {'O, or B-, I-, E- or S-type' if entities else 'a string'}. "
+                    f"Received: {tag!r:.80} in predictions[{i}]"
                 )
             for cell in (word, tag):
                 if not cell.strip() or re.search(rf"[\r\n{re.escape(delimiter)}]", cell):
@@ -228,7 +228,7 @@ def _example(rows, column, needs_labels, types, convert, entities):
     if needs_labels and column is not None and not is_tagged:
         raise ValueError(
             f"{first_place}: a line must be a word and its tag, separated by a tab or spaces. "
-            f"needs_labels=False reads only words. Received: {first!r:.80}"
+            f"needs_labels=False accepts words without tags. Received: {first!r:.80}"
         )
     if is_tagged and not (-len(first) < column < len(first) and column):
         raise ValueError(

@@ -36,8 +36,8 @@ def read(paths) -> list[dict]:
       a sentence. In the released scripts' `.jsonlines` the strings are subtokens,
       and a list is a segment.
     - `speakers`: parallel to `sentences`, `"-"` for none.
-    - `clusters`: list of clusters, each a list of mentions `[start, end]`. Both
-      are included in the mention and count the strings of all `sentences`. A
+    - `clusters`: list of clusters, each a list of mentions `[start, end]`. These
+      are positions in the concatenated `sentences`, and the end is included. A
       mention that occurs twice in the file occurs twice here.
 
     Documents in subtokens also have `sentence_map` and `subtoken_map`, the
@@ -54,7 +54,7 @@ def read(paths) -> list[dict]:
             as by the official scorer v8.01: first mentions of one word such as
             `(1)`, then all brackets that open, then all that close. A bracket
             closes the last open mention of its cluster. So `1)|(1` is a mention
-            of one word and the end of a longer one.
+            of one word, and does not end an earlier mention.
 
     Returns:
         List of documents.

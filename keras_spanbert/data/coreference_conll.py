@@ -284,7 +284,8 @@ def _check_nested(mentions, place):
             f"{place}: two mentions of a cluster must not cross, and one must not end at the word "
             "where the other begins, because in CoNLL columns a closing bracket ends the last "
             "open mention of its cluster. Write .jsonlines to keep such mentions, or leave some "
-            f"out with `nested_clusters`. Received: [{first_start}, {first_end}] and [{start}, {end}]"
+            "out with `nested_clusters`. Received: "
+            f"[{first_start}, {first_end}] and [{start}, {end}]"
         )
 
 

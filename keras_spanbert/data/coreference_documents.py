@@ -71,7 +71,7 @@ def check_has_clusters(documents) -> None:
             name = document.get("doc_key", number) if isinstance(document, dict) else number
             raise ValueError(
                 "Documents to train on, or to score against, must have `clusters`. Received: "
-                f"{name!r} without"
+                f"{name!r}, which has none"
             )
 
 
@@ -153,6 +153,6 @@ def _check_clusters(clusters, name, size, place):
                 )
             if not 0 <= mention[0] <= mention[1] < size:
                 raise ValueError(
-                    f"{place}: a mention must not end before it starts, and be within the {size} "
-                    f"tokens of the text. Received: {name}[{c}][{m}]={mention!r:.80}"
+                    f"{place}: a mention must not end before it starts, and must be within the "
+                    f"{size} tokens of the text. Received: {name}[{c}][{m}]={mention!r:.80}"
                 )

@@ -1,4 +1,4 @@
-"""Reads and writes files of GAP: pronouns with two names that each may refer to."""
+"""Reads and writes files of GAP: pronouns, each with two names that it may refer to."""
 
 import os
 
@@ -95,11 +95,12 @@ def refers_to(example: dict, clusters) -> tuple[bool, bool]:
 
 
 def write_predictions(path: str | os.PathLike, predictions: dict) -> None:
-    """Writes whom pronouns refer to, for the official scorer, atomically.
+    """Writes predictions for the official scorer, atomically.
 
     Args:
         path: string.
-        predictions: dict from ids to pairs of bools, for A and B.
+        predictions: dict from ids to pairs of bools, whether the pronoun refers to A
+            and to B.
 
     Raises:
         OSError: if the file cannot be written.

@@ -58,7 +58,8 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
         task: string. See `keras_spanbert.metrics.glue`.
         split: string. `"train"`, `"dev"` or `"test"`. For MNLI `"train"`,
             `"dev_matched"`, `"dev_mismatched"`, `"test_matched"`,
-            `"test_mismatched"` or `"ax"`, the diagnostic set. For `"ax"` `"test"`.
+            `"test_mismatched"` or `"ax"`, the diagnostic set. The task `"ax"` has
+            only `"test"`.
         strict: bool. Whether a row of QQP with too few columns is an error.
             Defaults to `False`.
 

@@ -112,9 +112,9 @@ def mask_batches(
 ):
     """Masks batches of blocks with the preprocessor.
 
-    With `unigram_counts` and a `batch_shard`, the masks of a row depend on `seed` and the
-    number of the row. Otherwise the masks of a batch depend on `seed` and the
-    number of the batch. They do not depend on how many batches are masked in parallel.
+    With `unigram_counts`, the masks of a row depend on `seed` and the number of the row.
+    Otherwise the masks of a batch depend on `seed` and the number of the batch. They do
+    not depend on how many batches are masked in parallel.
 
     Args:
         batches: `tf.data.Dataset` of int `[B, L]`, ids with or without marks of linguistic
@@ -125,7 +125,7 @@ def mask_batches(
             Defaults to `0`.
         are_full: bool. Whether no block has padding. The result then has no
             `padding_mask`, unless the preprocessor pads. Defaults to `False`.
-        unigram_counts: see `SpanMasking`.
+        unigram_counts: see `SpanMasking`. Requires `batch_shard`.
         batch_shard: `BatchShard`, the rows of each batch to return. Defaults to `None`: all rows.
 
     Returns:

@@ -54,9 +54,11 @@ def read_questions(
         if answer is not None and for_training:
             gold, at = answer["text"], answer["answer_start"]
             if at < 0 or not gold or not context.startswith(gold, at):
-                misplaced.append(f"{where}: {gold!r} is not at {at}")
+                misplaced.append(f"{where}: {gold!r} is not at character {at}")
                 if strict:
-                    raise ValueError(f"An answer must be at its place. Received: {misplaced[0]}")
+                    raise ValueError(
+                        f"An answer must be at its place in the context. Received: {misplaced[0]}"
+                    )
                 continue
         rows.append((name, text, context, answer, golds))
     if misplaced:

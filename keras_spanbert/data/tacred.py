@@ -90,7 +90,7 @@ def relation_names(examples, no_relation: str = "no_relation") -> list[str]:
     """
     counts = collections.Counter(example["relation"] for example in examples)
     if None in counts:
-        raise ValueError("`examples` must all have a relation. Received: one of None")
+        raise ValueError("`examples` must all have a relation. Received: one without")
     return [no_relation, *(name for name, _ in counts.most_common() if name != no_relation)]
 
 
@@ -148,7 +148,9 @@ def relation_example(
     example = {"id": field(value, "id", place, str), "token": field(value, "token", place, list)}
     words = example["token"]
     if not words or not all(isinstance(word, str) for word in words):
-        raise ValueError(f"{place}: `token` must be a list of strings. Received: {words!r:.80}")
+        raise ValueError(
+            f"{place}: `token` must be a list of strings, one or more. Received: {words!r:.80}"
+        )
     for name in _SPANS:
         example[name] = field(value, name, place, int)
     for start, end in [_SPANS[:2], _SPANS[2:]]:
@@ -214,8 +216,8 @@ def example_of_text(
         start, end = span
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
             raise ValueError(
-                f"{place}: the {kind} must be characters of the text, not all blank: the first and "
-                f"the one after the last, from 0 to {len(text)}. Received: {start}, {end}"
+                f"{place}: the {kind} must be characters of the text, not all blank. Start and "
+                f"end (excluded) must be from 0 to {len(text)}. Received: {start}, {end}"
             )
     pieces = []
     for word in _WORD.finditer(text):

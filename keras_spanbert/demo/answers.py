@@ -69,7 +69,7 @@ def format_position(answer) -> str:
 
 
 def highlight(passage, answers) -> list:
-    """Returns pieces of the passage with scores: the highest of their answers, or `None`."""
+    """Returns pieces `(text, score)` of the passage. The score is `None` outside of answers."""
     taken = []
     for answer in answers:
         start, end = answer["start"], answer["end"]

@@ -46,5 +46,5 @@ def page(pretrainer, name: str):
 
 
 def _probability(log_probability: float | None) -> str:
-    """The probability as text, empty if the model does not have the head."""
+    """Returns the probability as text, empty if the model does not have the head."""
     return "" if log_probability is None else f"{math.exp(log_probability):.1%}"

@@ -12,7 +12,7 @@ class Distribution:
     """The devices and processes that train together, as returned by `distribute`.
 
     Attributes:
-        num_replicas: int. Number of parts of a batch, over all processes.
+        num_replicas: int. Number of replicas of the model, over all processes.
         num_processes: int.
         process: int. The index of this process.
         is_main: bool. Whether this process writes files.
@@ -54,7 +54,7 @@ class Distribution:
         """Raises `ValueError` if the replicas cannot share a batch evenly."""
         if batch_size % self.num_replicas:
             raise ValueError(
-                f"The batch size must be a multiple of the {self.num_replicas} devices. Received: "
+                f"The batch size must be a multiple of the {self.num_replicas} replicas. Received: "
                 f"{batch_size}"
             )
 
@@ -82,7 +82,12 @@ class Distribution:
                     "A dataset must have batches of one size to be split, as by "
                     f"`batch(..., drop_remainder=True)`. Received: shape {array.shape}"
                 )
-            size = array.shape[0] // self.num_parts
+            size, remainder = divmod(array.shape[0], self.num_parts)
+            if remainder:
+                raise ValueError(
+                    f"The batch size must be a multiple of the {self.num_parts} parts of a batch. "
+                    f"Received: shape {array.shape}"
+                )
             return array[self.part * size : (self.part + 1) * size]
 
         return dataset.map(lambda *batch: tf.nest.map_structure(rows, batch))
@@ -91,8 +96,8 @@ class Distribution:
     def local(self, model: keras.Model, keep: bool = True) -> Iterator[keras.Model]:
         """Yields the model with its present weights, to save or predict in this process alone.
 
-        If variables are split over devices, this is a copy, which all processes must
-        make together. Otherwise it is the model itself.
+        With a Keras distribution or a TensorFlow strategy, this is a copy, which all
+        processes must make together. Otherwise it is the model itself.
 
         Args:
             model: a task model.

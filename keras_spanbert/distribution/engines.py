@@ -32,8 +32,8 @@ def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
     - PyTorch: `DistributedDataParallel` between the processes that `torchrun`
       starts, one device per process.
 
-    Call it once, before anything else uses the backend. Set random seeds afterwards:
-    on JAX it gives all processes the same seed.
+    Call it once, before anything else uses the backend. Set random seeds afterwards,
+    because with several JAX processes this function sets a seed that all share.
 
     Args:
         mode: "auto", "none", "data" or "model". Defaults to `"auto"`: "data"
@@ -46,7 +46,8 @@ def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
         `Distribution`.
 
     Raises:
-        ValueError: if the backend cannot do it. The message names one that can.
+        ValueError: if an argument is out of its range, the backend does not support
+            the mode, or an environment variable is missing or contradicts the mode.
 
     Example:
     ```python
@@ -118,7 +119,8 @@ def _jax(mode, dead_after):
         return Distribution()
     process, count = jax.process_index(), jax.process_count()
     if mode == "model":
-        # If a host has several devices, only these share a model, because its layers communicate.
+        # The devices that share a model exchange activations in each layer. If a host has several
+        # devices, they share a model among themselves only.
         shards = jax.local_device_count() if jax.local_device_count() > 1 else devices
         mesh = keras.distribution.DeviceMesh(
             (devices // shards, shards), ("batch", "model"), keras.distribution.list_devices()
@@ -202,7 +204,8 @@ def _torch(mode, dead_after):
     )
     # The heartbeats have their own store, because a waiting call blocks all users of a store.
     heartbeats = Heartbeats(store(), process, count, dead_after)
-    # For scripts that end without `close` or with an error: the others see the connections end.
+    # Signs off if a script ends without `close`, or with an error, which the others notice by the
+    # closed connections.
     atexit.register(heartbeats.stop)
     return Distribution(count, process, count, process, count, heartbeats=heartbeats)
 

@@ -7,13 +7,13 @@ import keras
 import numpy as np
 
 _RULE = (
-    "On JAX, the devices share the rows of each batch evenly, also of the last one: their number "
-    "must be a multiple of the {shards} devices. Received: {received}"
+    "On JAX, the devices share the rows of each batch evenly. The number of rows in each batch, "
+    "including the last one, must be a multiple of the {shards} devices. Received: {received}"
 )
 
 
 def num_batch_shards() -> int:
-    """Returns the number of this process's devices that divide a batch: 1 except on JAX."""
+    """Returns the number of shards of this process's part of a batch, 1 except on JAX."""
     engine = keras.distribution.distribution()
     if engine is None or keras.backend.backend() != "jax":
         return 1

@@ -19,7 +19,7 @@ class Heartbeats:
     its own process with exit code 1, because the main thread may be waiting.
 
     Args:
-        store: `torch.distributed.Store`. Only this thread may use it.
+        store: `torch.distributed.Store`. Only the heartbeat thread may use it.
         process: int. The index of this process.
         num_processes: int.
         dead_after: int. Seconds of silence after which a process is dead.
@@ -67,7 +67,7 @@ class Heartbeats:
         self._exchange(_LEFT)
 
     def _exchange(self, word):
-        """Writes `word` and returns those of the others, `None` without an answer."""
+        """Writes `word` and returns the words of the others, `None` for those who wrote none."""
         told = {}
         try:
             self._store.set(_key(self._process), word)

@@ -16,9 +16,10 @@ def new_layout(mesh: keras.distribution.DeviceMesh) -> keras.distribution.Layout
 def add_layout(layout: dict[str, tuple]) -> None:
     """Splits variables that are made afterwards, by their paths.
 
-    The first dense layer of a block is split by columns and the second by rows, so
-    that the block exchanges activations once. Without model parallelism, or with a
-    layout of the user's own, nothing changes.
+    This library's layouts split the first dense layer of an attention or feedforward
+    network by columns and the last one by rows, so that activations are exchanged
+    once per network. Without model parallelism, or with a layout of the user's own,
+    nothing changes.
 
     Args:
         layout: dict of regular expression to axes, one of which is `"model"`.

@@ -20,9 +20,9 @@ def own_slices(variable: keras.Variable) -> list[tuple[list[list[int]], np.ndarr
     """Returns the slices of a variable's value that this process must write.
 
     Returns:
-        List of bounds, one `[start, stop]` per dimension, and array. The slices of
-        all processes cover the value exactly once. `None` if every process has
-        the whole value.
+        List of `(bounds, array)`, where `bounds` has one `[start, stop]` per
+        dimension. The slices of all processes cover the value exactly once. `None`
+        if every process has the whole value.
     """
     if not _is_sharded(variable):
         return None

@@ -29,7 +29,8 @@ def mean_over_replicas(x):
 def sum_over_replicas(tensors):
     """Returns the sums of tensors over TensorFlow's replicas, and the number of replicas.
 
-    On the other backends, tensors already are the sums over all replicas, and the number is 1.
+    On the other backends, gradients are already combined over all replicas: the tensors are
+    returned unchanged, and the number is 1.
     TensorFlow's `IndexedSlices`, which have a row for each lookup in a table, are converted to
     dense tensors, because the norm of separate rows is not the norm of the gradient.
 

@@ -29,13 +29,14 @@ def open_google(
         source: string. The name in messages. Defaults to `None`: `folder`.
 
     Raises:
-        ValueError: if there are several checkpoints. Also see `Checkpoint`.
+        ValueError: if there are several checkpoints or none. Also see `Checkpoint`.
     """
     source = source or folder
     prefixes = find_prefixes(folder)
     if len(prefixes) != 1:
         raise ValueError(
-            f"{source} must have one TensorFlow checkpoint. Received: {', '.join(prefixes)}"
+            f"{source} must have one TensorFlow checkpoint. Received: "
+            f"{', '.join(prefixes) or 'none'}"
         )
     tensors = open_tensorflow(prefixes[0])
     tensors = dict(

@@ -23,7 +23,7 @@ _ACTIVATIONS = {
     "silu": "silu",
     "tanh": "tanh",
 }
-# Tensors of a model that is only an encoder have no prefix, and tensors of heads never have.
+# Tensors of the encoder. In a model with heads their names start with `bert.`.
 _ENCODER = ("embeddings.", "encoder.", "pooler.")
 
 

@@ -23,7 +23,7 @@ def attend_fused(query, key, value, padding_mask, plain):
     Args:
         query, key, value: float `[B, L, N, D]`. The query is already scaled.
         padding_mask: bool `[B, L]` or `None`. Each row has a true value.
-        plain: function of these four.
+        plain: function of `(query, key, value, padding_mask)`.
 
     Returns:
         float `[B, L, N, D]`.
@@ -62,7 +62,7 @@ def splash(query, key, value, padding_mask, interpret=False):
     mesh = engine.device_mesh.backend_mesh
     heads_axis = "model" if isinstance(engine, keras.distribution.ModelParallel) else None
     batch, heads = (
-        # Each device computes all of an axis that does not divide.
+        # An axis that cannot be divided evenly is not sharded.
         axis if axis in mesh.shape and size % mesh.shape[axis] == 0 else None
         for axis, size in [(engine.batch_dim_name, query.shape[0]), (heads_axis, query.shape[2])]
     )
@@ -79,7 +79,7 @@ def splash(query, key, value, padding_mask, interpret=False):
 def _splash(query, key, value, padding_mask, interpret):
     rows, length, num_heads, _ = query.shape
     block = next(size for size in (512, 384, 256, 128) if length % size == 0)
-    mask = splash_attention_mask.FullMask((length, length))  # The default would be causal.
+    mask = splash_attention_mask.FullMask((length, length))  # Attention is not causal.
     kernel = splash_attention_kernel.make_splash_mha(
         mask=splash_attention_mask.MultiHeadMask([mask] * num_heads),
         block_sizes=splash_attention_kernel.BlockSizes(
@@ -104,7 +104,7 @@ def _splash(query, key, value, padding_mask, interpret):
 
 
 def cudnn(query, key, value, padding_mask):
-    """Computes attention with cuDNN, which represents padding as the length of a row.
+    """Computes attention with cuDNN, which takes row lengths instead of a padding mask.
 
     Args:
         query, key, value, padding_mask: see `attend_fused`.

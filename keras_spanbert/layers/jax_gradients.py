@@ -13,7 +13,8 @@ import keras
 def project(layer, x):
     """Calls a `Dense` or `EinsumDense` layer without activation, and adds its bias by `add_bias`.
 
-    If the layer computes in another dtype than that of `x`, this only calls it.
+    If the layer has no bias, or computes in another dtype than that of `x`, it is called as
+    usual.
     """
     bias = layer.bias
     if bias is None or layer.compute_dtype != x.dtype:
@@ -29,8 +30,8 @@ def project(layer, x):
 def add_bias(x, bias):
     """Adds a bias to the last axes of `x`. On TPUs, its gradient is a matrix product.
 
-    For queries, keys and values `[B, L, N, D]`, the compiler's schedule for a TPU
-    expects a sum over rows to take 27 times as long as the product.
+    For queries, keys and values `[B, L, N, D]`, the TPU compiler estimates that a sum
+    over rows takes 27 times as long as the product.
     """
     return x + bias
 
@@ -53,7 +54,7 @@ def sum_by_product(x, axes):
     # With a single row of ones, XLA would turn the product into a sum.
     ones = jnp.ones((8, *(x.shape[axis] for axis in axes)), x.dtype)
     dimensions = (tuple(axis + 1 for axis in axes), axes), ((), ())
-    precision = "highest" if x.dtype == jnp.float32 else None  # Else rounds to bfloat16.
+    precision = "highest" if x.dtype == jnp.float32 else None  # The default rounds to bfloat16.
     sums = jax.lax.dot_general(
         ones, x, dimensions, precision=precision, preferred_element_type=jnp.float32
     )

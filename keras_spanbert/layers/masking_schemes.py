@@ -76,10 +76,10 @@ def as_marks(xp, span_marks, token_ids):
 
 
 def check_in(is_in, rule: str, **argument) -> None:
-    """Raises a `ValueError` if an argument is not in the range that `rule` describes."""
+    """Raises a `ValueError` that states `rule`, such as "in (0, 1]", if `is_in` is false."""
     ((name, value),) = argument.items()
     if not is_in:
-        raise ValueError(f"`{name}` must be in {rule}. Received: {name}={value}")
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value}")
 
 
 def check_choice(choices, **argument) -> None:

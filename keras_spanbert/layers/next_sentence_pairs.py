@@ -31,8 +31,9 @@ def next_sentence_pairs(
     Uses only the part of the NumPy API that `numpy` and
     `tensorflow.experimental.numpy` share, as `span_masks` does.
 
-    Legend: B = batch, L = sequence length, A and B the segments of a pair. A
-    position is a column of the batch. `[CLS]` is at position 0.
+    Legend: in shapes, B = batch and L = sequence length. Elsewhere, A and B are
+    the segments of a pair. A position is a column of the batch. `[CLS]` is at
+    position 0.
 
     Args:
         xp: `numpy` or `tensorflow.experimental.numpy`.
@@ -81,8 +82,8 @@ def next_sentence_pairs(
     starts = _sentence_or_word_starts(xp, take(xp, sentences, others), take(xp, words, others))
     size_there = take(xp, xp.reshape(size, (-1,)), other)
 
-    # A random B is as long as the row's own B. If that ends with its text, the random B ends with
-    # the sentence whose end is nearest to that length.
+    # A random B is as long as the row's own B. If the own B reaches the end of its text, the
+    # random B ends with the sentence whose end is nearest to that length.
     size_a = cut - 1
     room = target - size_a
     wanted = xp.minimum(size - size_a, room)
@@ -162,19 +163,21 @@ class NextSentencePairs(keras.layers.Layer):
     text up to a sentence end, drawn uniformly. In half of the sequences, chosen
     at random, B is the text that follows A. In the others, B comes from another
     sequence of the batch. A and B have at most L - 3 tokens together. With
-    probability `short_rate` the limit is drawn uniformly from 2 to L - 3. Both
-    are cut at their end.
+    probability `short_rate` the limit is drawn uniformly from 2 to L - 3. B is
+    cut at its end if it would exceed the limit.
 
     Neither the length nor the end of B shows whether B is random. A random B
-    starts with a sentence at or before the position of the cut, and earlier if too
-    little text follows. It is as long as the B that it replaces. If that B ends
-    with its text, uncut, the random B ends with the sentence whose end is
-    nearest. It is shorter only if the whole other text is shorter.
+    starts with the last sentence that starts at or before the position of the cut,
+    or with an earlier one if too little text follows. It is as long as the B that
+    it replaces. If that B reaches the end of its text, the random B ends with the
+    sentence whose end is nearest to that length. Otherwise it is shorter only if
+    the whole other text is shorter.
 
     A sentence ends with a token of `sentence_end_token_ids` and the
     `closing_token_ids` that follow it. A sequence without a sentence end is cut
-    at the start of a random word. Sequences of one word, a sequence that is
-    alone in its batch, and padding do not change and get weight 0.
+    at the start of a random word. Sequences of one word and rows of padding do
+    not change and get weight 0. The same holds for a sequence if all other rows
+    are padding.
 
     The layer differs from the released BERT in five ways:
 
@@ -212,6 +215,8 @@ class NextSentencePairs(keras.layers.Layer):
             masks too, since masks and pairs draw different numbers from it.
         span_marks: int `[B, L]`, numbers that move with their tokens, 0 at
             special tokens. Defaults to `None`.
+        first_row: int. The number of the first row in the data. The draws for a
+            row depend only on its number and the seed. Defaults to `0`.
 
     Returns:
         A dict of int32 `token_ids` and `segment_ids` `[B, L]` (0 up to the first
@@ -328,8 +333,8 @@ class NextSentencePairs(keras.layers.Layer):
         rows, length = token_ids.shape if len(token_ids.shape) == 2 else (None, None)
         if rows == 1 or length is None or length < 5:
             raise ValueError(
-                "`token_ids` must have shape [B, L], with B of at least 2, because half of the "
-                "rows take their second segment from another row, and a static L of at least 5. "
+                "`token_ids` must have shape [B, L], with a static L of at least 5 and B of at "
+                "least 2, because half of the rows take their second segment from another row. "
                 f"Received: shape={tuple(token_ids.shape)}"
             )
         seed = self._call_seeds.next() if seed is None else seed

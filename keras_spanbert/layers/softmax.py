@@ -13,7 +13,7 @@ def wide_dtype(x) -> str:
 def softmax_forward(scores, bias=None):
     """Returns the softmax over the last axis, in the scores' dtype.
 
-    Computes in float32, or in float64 for such scores.
+    Computes in float32, or in float64 if the scores are float64.
 
     Args:
         scores: float `[..., S]`. With PyTorch, float32 scores are changed in place.

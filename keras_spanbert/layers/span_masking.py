@@ -91,8 +91,8 @@ class SpanMasking(keras.layers.Layer):
         num_mask_copies: int. Number of static mask sets per sequence, as in
             BERT's duplicated data. The ids and the layer's `seed` determine
             them, independently of the batch, and each call draws one of them.
-            Random replacement tokens still depend on the call. Defaults to
-            `None`: masks are dynamic.
+            Random replacement tokens still come from the batch, unless
+            `unigram_counts` are given. Defaults to `None`: masks are dynamic.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
@@ -108,8 +108,8 @@ class SpanMasking(keras.layers.Layer):
             token starts a span that was cut. If a span contains a token of a
             word, the whole word is masked. Defaults to `None`.
         first_row: int. The number of the first row in the data. With
-            `unigram_counts`, it, `seed` and a row's ids determine the row's
-            masks, independently of the batch. Defaults to `0`.
+            `unigram_counts`, a row's masks depend only on its ids, its number
+            and `seed`, not on the other rows. Defaults to `0`.
         unigram_counts: `[V]`, not negative. Weights for drawing random tokens.
             Defaults to `None`: draw from the batch's maskable tokens.
 
@@ -126,7 +126,7 @@ class SpanMasking(keras.layers.Layer):
     Raises:
         ValueError: if an argument is out of its range, an id is not in the
             vocabulary, `span_marks` are missing or the scheme does not use
-            them, or `unigram_counts` is not a distribution.
+            them, or `unigram_counts` are not valid weights.
 
     Example:
     ```python
@@ -166,10 +166,10 @@ class SpanMasking(keras.layers.Layer):
         accept_tensorflow_tensors(self)
         self.built = True
 
-        check_in(0.0 < mask_rate <= 1.0, "(0, 1]", mask_rate=mask_rate)
-        check_in(0.0 < geometric_p <= 1.0, "(0, 1]", geometric_p=geometric_p)
-        check_in(0.0 <= mask_token_rate <= 1.0, "[0, 1]", mask_token_rate=mask_token_rate)
-        check_in(0.0 <= random_token_rate <= 1.0, "[0, 1]", random_token_rate=random_token_rate)
+        check_in(0.0 < mask_rate <= 1.0, "in (0, 1]", mask_rate=mask_rate)
+        check_in(0.0 < geometric_p <= 1.0, "in (0, 1]", geometric_p=geometric_p)
+        check_in(0.0 <= mask_token_rate <= 1.0, "in [0, 1]", mask_token_rate=mask_token_rate)
+        check_in(0.0 <= random_token_rate <= 1.0, "in [0, 1]", random_token_rate=random_token_rate)
         if mask_token_rate + random_token_rate > 1.0 + 1e-9:
             raise ValueError(
                 "`mask_token_rate` and `random_token_rate` must not exceed 1 together. "
@@ -184,9 +184,9 @@ class SpanMasking(keras.layers.Layer):
             ("pad_predictions_to", pad_predictions_to),
             ("num_mask_copies", 1 if num_mask_copies is None else num_mask_copies),
         ]:
-            check_in(int(value) == value and value >= 1, "1, 2, ...", **{name: value})
+            check_in(int(value) == value and value >= 1, "a positive integer", **{name: value})
         if seed is not None:
-            check_in(np.ndim(seed) == 0 and int(seed) == seed, "the integers", seed=seed)
+            check_in(np.ndim(seed) == 0 and int(seed) == seed, "an integer", seed=seed)
         check_choice(SCHEMES, scheme=scheme)
         check_choice(REPLACEMENTS, replacement=replacement)
 
@@ -298,7 +298,7 @@ class SpanMasking(keras.layers.Layer):
         return super().compute_output_spec(token_ids, **kwargs)
 
     def next_seed(self):
-        """Returns the seed, two ints, of the next call without one."""
+        """Returns a new seed, two ints, as used by a call without a seed."""
         return self._call_seeds.next()
 
     def num_predictions(self, sequence_length: int) -> int:

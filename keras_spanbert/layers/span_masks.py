@@ -61,7 +61,7 @@ SpanMasks = collections.namedtuple(
 def span_length_distribution(geometric_p: float, max_span_words: int) -> np.ndarray:
     """Returns the probabilities of span lengths 1, 2, ..., `max_span_words`, in words.
 
-    The geometric distribution `p * (1 - p)^(n - 1)`, truncated and renormalised
+    The geometric distribution `p * (1 - p)^(n - 1)`, truncated and renormalized
     (Joshi et al. 2020, section 3.1).
 
     Args:
@@ -228,7 +228,7 @@ def span_masks(
     row_start = length * (cumsum(xp, xp.ones_like(count), axis=0) - 1)  # [B, 1]
 
     def in_row(x):
-        # A span at the edge of a sequence has no neighbour and no target.
+        # A span at the edge of a sequence has no neighbor and no target.
         return xp.where(real, xp.minimum(xp.maximum(x - row_start, 0), length - 1), 0)
 
     return SpanMasks(
@@ -378,7 +378,7 @@ def _first_covering_span(xp, over_pieces, accepted):
 
 
 def _runs(xp, place):
-    """Returns start, stop and first slot of each token's run of neighbours: `[B, M]` each."""
+    """Returns start, stop and first slot of each token's run of neighbors: `[B, M]` each."""
     before = xp.concatenate([xp.full_like(place[:, :1], -2), place[:, :-1]], axis=1)
     starts_run = xp.reshape(place != before + 1, (-1,))
     run = xp.reshape(cumsum(xp, starts_run) - 1, (-1, place.shape[1]))

@@ -60,7 +60,8 @@ def gap(examples, predictions) -> dict:
 
 def _pair(predictions, name):
     pair = predictions.get(name, (None, None))
-    if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not {*pair} <= {True, False, None}:
+    is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
+    if not is_pair or not all(value in (True, False, None) for value in pair):
         raise ValueError(
             f"A prediction must be two bools, for A and for B. Received: {pair!r:.80} of {name}"
         )

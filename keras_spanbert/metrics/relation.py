@@ -136,6 +136,6 @@ def _without_direction(**argument):
             yield value
         else:
             raise ValueError(
-                f"`{name}` must be of Other and, with (e1,e2) or (e2,e1), "
+                f"`{name}` must be Other, or one of these followed by (e1,e2) or (e2,e1): "
                 f"{', '.join(SEMEVAL2010_TASK8)}. Received: {name}[{i}]={value!r:.80}"
             )

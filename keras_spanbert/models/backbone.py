@@ -30,7 +30,7 @@ _LOG = logging.getLogger("keras_spanbert")
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 def gelu_tanh(x):
-    """Computes the tanh approximation of GELU, as Google's first BERT does."""
+    """Computes the tanh approximation of GELU, as Google's code for BERT does."""
     return keras.activations.gelu(x, approximate=True)
 
 
@@ -352,7 +352,8 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         }
 
     def get_config(self):
-        # keras-hub's version would take the source of quantized layers' policies from the layers.
+        # keras-hub's version would not save the float dtype of quantized layers: see
+        # `policy_with_quantization`.
         config = {
             "name": self.name,
             "trainable": self.trainable,

@@ -46,10 +46,10 @@ def is_tensorflow(x) -> bool:
 def unpack(batch) -> tuple:
     """Returns `(x, y, sample_weight)` of a batch.
 
-    A list of strings or of examples is an `x` without labels. A tuple is `(x, y)`,
-    even a tuple of two examples. A `DataLoader` without collation turns the tuple
-    into a list. Two dicts in such a list are `x` and `y` if they share no key, and
-    a single dict is an example.
+    A list of examples, or a list or tuple of strings, is an `x` without labels. Any
+    other tuple is `(x, y)`, even a tuple of two examples. A `DataLoader` without
+    collation turns the tuple into a list. Two dicts in such a list are `x` and `y`
+    if they share no key, and a single dict is an example.
     """
     if isinstance(batch, (list, tuple)) and not _are_rows(batch):
         return keras.utils.unpack_x_y_sample_weight(batch)

@@ -103,8 +103,9 @@ def select_entries(checkpoint: Checkpoint, groups: list[TensorGroup]) -> list[En
     left = [n for n in checkpoint.tensors if n.startswith("encoder.layer.") and n not in used]
     if left:
         raise ValueError(
-            f"{checkpoint.source}: the settings have {checkpoint.config['num_hidden_layers']} "
-            f"layers of known tensors. Received an additional tensor: {left[0]}"
+            f"{checkpoint.source}: the encoder must have only BERT's tensors, for "
+            f"{checkpoint.config['num_hidden_layers']} layers according to the settings. "
+            f"Received an additional tensor: {left[0]}"
         )
     return entries
 
@@ -179,7 +180,7 @@ def checkpoint_tensors(
     """Returns a model's weights as the tensors of a checkpoint.
 
     Raises:
-        ValueError: if the model has weights that are not in `parts`.
+        ValueError: if the model has weights that are not in `groups`.
     """
     weights = {weight.path: weight for weight in model.weights}
     entries = [entry for group in groups for entry in group.entries(settings)]

@@ -50,12 +50,12 @@ def dropout_layer(backbone, dropout: float) -> keras.layers.Layer:
 
 
 def names_in(settings: dict) -> list[str] | None:
-    """Returns the label names in a checkpoint's settings, or `None` if they have none there."""
+    """Returns the label names in a checkpoint's settings, or `None` if there are none."""
     names = settings.get("id2label")
-    if not isinstance(names, dict):
+    if not isinstance(names, dict):  # `transformers` omits its default names of two labels.
         return None
     keys = [str(i) for i in range(settings["num_labels"])]
-    if {str(key) for key in names} != set(keys):  # `transformers` omits its default of two labels.
+    if {str(key) for key in names} != set(keys):  # Names of another number of labels.
         return None
     names = {str(key): value for key, value in names.items()}
     return check_names(id2label=[names[key] for key in keys])
@@ -130,7 +130,7 @@ class ClassifierTask(SpanBertTask):
             )
         if known is None:
             return load(**given)
-        # Labels without names accept new names, and a number of labels accepts any names.
+        # If one of the two has no names for its labels, only the number of labels must match.
         is_unnamed = _are_numbers(known) or _are_numbers(wanted or [])
         is_same = wanted is None or known == wanted or (is_unnamed and len(known) == len(wanted))
         kept = {n: v for n, v in own.items() if not wanted or n not in of_labels}
@@ -146,8 +146,8 @@ class ClassifierTask(SpanBertTask):
         if hasattr(task, "pooler"):
             other.pooler.set_weights(task.pooler.get_weights())
         _LOG.warning(
-            "%s has a classifier with other labels or of another kind, %s: the classifier of the "
-            "new %s starts from random weights",
+            "%s has a classifier with other labels or of another kind (labels: %s). The classifier "
+            "of the new %s starts from random weights",
             source,
             ", ".join(map(str, known[:5])) + (", ..." if len(known) > 5 else ""),
             cls.__name__,
@@ -262,7 +262,7 @@ class ClassifierTask(SpanBertTask):
         super().save_to_preset(preset_dir, *args, **kwargs)
 
     def label_ids(self, labels) -> np.ndarray:
-        """Converts labels to those that the model trains on: see the preprocessor's `labels`."""
+        """Converts labels to the numbers to train on: see the preprocessor's `labels`."""
         self.check_preprocessor()
         return self.preprocessor.labels(labels)
 

@@ -1,4 +1,7 @@
-"""Loads presets and other libraries' checkpoints. Base class of tasks and preprocessors."""
+"""Loads presets and other libraries' checkpoints.
+
+Base class of backbones, tasks, preprocessors and tokenizers.
+"""
 
 import keras
 

@@ -44,7 +44,7 @@ def tokenize_with_offsets(tokenizer, texts):
     normalized = tf.strings.unicode_encode(kept_rows, "UTF-8")
     ids, begins, ends = tokenizer.fast_wordpiece.tokenize_with_offsets(normalized)
 
-    # === Back to characters, then to the texts' own ===
+    # === Back to characters: of the normalized texts, then of the original ones ===
     more_bytes = sum(tf.cast(kept >= low, tf.int64) for low in (0x80, 0x800, 0x10000))
     starts = tf.cumsum(1 + more_bytes, exclusive=True)  # Counted over all texts.
     num_bytes = tf.cast(tf.strings.length(normalized), tf.int64)

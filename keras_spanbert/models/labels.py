@@ -21,7 +21,7 @@ def check_names(**argument) -> list[str]:
 
 
 def as_labels(labels, names: list[str] | None, place: Callable = str):
-    """Converts labels to those that the model trains on.
+    """Converts labels to the numbers that the model trains on.
 
     Args:
         labels: list, array or tensor `[N]` of names or numbers. Without `names`

@@ -178,7 +178,7 @@ def _compare_libraries(lowercase):
 
     code_points = [code_point for code_point in _LOOKED_UP if code_point != ord("0")]
     characters = [chr(code_point) for code_point in code_points]
-    text = "0".join(characters)  # Keeps characters that are words apart.
+    text = "0".join(characters)  # Separates the results of the characters.
 
     # === TensorFlow ===
     words = _words(text)
@@ -201,7 +201,8 @@ def _compare_libraries(lowercase):
 
     is_simple = np.ones(_NUM_CODE_POINTS, bool)
     is_simple[code_points] = [a == b for a, b in zip(forms, simple_forms, strict=True)]
-    # TensorFlow would sort the marks that remain in lower-cased text. The table cannot.
+    # All texts with marks that remain in lower-cased text use the table, which does not sort
+    # them. `_normalize_simple_text` would.
     marks = [
         code_point
         for code_point, form in zip(code_points, forms)

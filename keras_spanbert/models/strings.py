@@ -16,8 +16,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def replace_surrogates(text: str) -> str:
     """Replaces each lone surrogate in a text with the replacement character U+FFFD.
 
-    A surrogate, as JSON's `"\\ud800"` gives it, is half of a character. It has no
-    UTF-8, so code that needs UTF-8 would fail. Positions in the text do not
+    A surrogate, such as `"\\ud800"` in JSON, is half of a character. UTF-8 cannot
+    encode it, so code that needs UTF-8 would fail. Positions in the text do not
     change.
     """
     if text.isascii():

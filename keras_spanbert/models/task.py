@@ -37,23 +37,23 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     - `sharding_layout`: layout of its heads, for `keras.distribution.LayoutMap`.
     - `arguments_for`: its arguments for a checkpoint's settings. `is_in`: whether a
       checkpoint contains its head.
-    - `checkpoint_settings`: its settings for its own table of tensors.
+    - `checkpoint_settings`: its settings for `transformers` and its `tensor_groups`.
     - `head_flops`: floating-point operations of its heads.
     - `serving_function`: its graph from strings to answers, and
       `serving_endpoints` if it has several. `serves_heads`: whether the graph uses
       its heads.
     - `preprocess`: strings to arrays, for `fit`, `evaluate` and `predict`.
-    - `scores`: labels of the evaluation's scores in percent, by name. For
-      `best_score`, one of these names, higher is better.
+    - `scores`: labels of the evaluation's scores in percent, by name.
+    - `best_score`: name of the score used to select the best checkpoint. Higher is
+      better.
     - `loss_unit`: the unit of the training loss, for plots.
     - `progress_labels`: labels of compiled metrics that a run shows between evaluations.
     - `describe`: text that a run shows for a row of its history.
     - `demo_page`: the function that builds its page of the demo from a model and a
       name, as `"package.module:function"`. `None` if it has no page.
 
-    A constructor sets the attributes that `compile` reads before it calls
-    `super().__init__`, which compiles the model. Keras may use names that begin
-    with one underscore.
+    `super().__init__` compiles the model, so a constructor first sets the attributes
+    that `compile` reads. Keras may use names that begin with one underscore.
     """
 
     backbone_cls = SpanBertBackbone
@@ -167,7 +167,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         return {}
 
     def checkpoint_settings(self) -> dict:
-        """Returns settings of `transformers.BertConfig` and others for its table of tensors."""
+        """Returns the settings for `transformers.BertConfig` and for the `tensor_groups`."""
         return self.backbone.checkpoint_settings()
 
     def head_flops(self, num_predictions: int) -> float:

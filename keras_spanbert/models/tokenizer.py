@@ -51,7 +51,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
     Call shapes:
         A string becomes int32 `[tokens]`. A list of strings becomes a list of
-        lists in eager code and a ragged tensor in `tf.data`.
+        such arrays in eager code and a ragged tensor in `tf.data`.
 
     Example:
     ```python

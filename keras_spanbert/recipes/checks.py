@@ -24,7 +24,7 @@ _RULES = {
     "initializer_range": ("above 0", lambda x: x > 0.0),
     "sequence_length": ("at least 3: [CLS], a token, [SEP]", lambda x: x >= 3),
 }
-# Keras accepts seeds below this. No other number can be as large on a real machine.
+# Keras accepts seeds below this. No other flag needs a number as large.
 _INT_LIMIT = 2**32
 
 

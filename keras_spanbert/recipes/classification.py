@@ -50,7 +50,11 @@ def check() -> None:
     fine_tuning.check()
     columns.check(BENCHMARKS)
     if FLAGS.benchmark == "ax":
-        check_value("benchmark", not FLAGS.train_data and not FLAGS.eval_data, "for --predict_data")
+        check_value(
+            "benchmark",
+            not FLAGS.train_data and not FLAGS.eval_data,
+            "given with only --predict_data if it is ax, which has no labels",
+        )
     if FLAGS.benchmark:
         check_value("regression", not FLAGS.regression, _BY_BENCHMARK)
         check_value("multi_label", not FLAGS.multi_label, _BY_BENCHMARK)
@@ -140,7 +144,9 @@ def _build(**arguments):
     if model.multi_label and FLAGS.predictions and not FLAGS.predictions.endswith(".jsonl"):
         name = next((name for name in model.class_names if FLAGS.label_separator in name), None)
         check_value(
-            "label_separator", name is None, f"absent from all labels of a table; {name!r} has it"
+            "label_separator",
+            name is None,
+            f"absent from all labels, unless --predictions is .jsonl; {name!r} has it",
         )
     return model
 
@@ -169,7 +175,7 @@ def _read(paths, flag, model):
 
 
 def _glue_split(path, flag):
-    """Returns the GLUE split of a file: from its name, else from its flag. It sets the columns."""
+    """Returns the GLUE split of a file, which its name determines, or else its flag."""
     from keras_spanbert.data.glue import splits_of
 
     name = os.path.basename(path).partition(".")[0]

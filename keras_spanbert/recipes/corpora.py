@@ -39,7 +39,7 @@ choice(
     "document_boundary",
     "file",
     ["file", "blank_line", "line"],
-    "The end of a document in a plain text file. file: at the end of the file. blank_line: at one "
+    "Where a document ends in a plain text file. file: at the end of the file. blank_line: at one "
     "or more blank lines. line: at each line end.",
 )
 boolean(

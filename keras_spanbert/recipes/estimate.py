@@ -33,7 +33,7 @@ def log_estimate(settings: TrainingSettings, steps: int, num_devices: int) -> No
     )
     epochs = f"{float(num_epochs):,.1f}".removesuffix(".0")
     parts = [
-        f"{format_count(steps, 'step')} of {FLAGS.batch_size} of "
+        f"{format_count(steps, 'step')}, each with {FLAGS.batch_size} of "
         f"{format_count(settings.num_examples, 'row')} "
         f"({epochs} epoch{'' if epochs == '1' else 's'})",
         f"{tokens:,} tokens{padding}",

@@ -165,9 +165,11 @@ def _set_steps(settings):
         learning_rate=rate,
     )
     check_steps(steps, eval_every)
-    if FLAGS.profile_steps and steps <= FIRST_STEP:
+    # Tracing starts with an execution.
+    untraced_steps = -(-FIRST_STEP // FLAGS.steps_per_execution) * FLAGS.steps_per_execution
+    if FLAGS.profile_steps and steps <= untraced_steps:
         raise ValueError(
-            f"`--profile_steps` needs a run of more than {FIRST_STEP} steps: tracing starts "
+            f"`--profile_steps` needs a run of more than {untraced_steps} steps: tracing starts "
             f"after them. Received: --profile_steps={FLAGS.profile_steps} with {steps:,} steps"
         )
     return steps, eval_every

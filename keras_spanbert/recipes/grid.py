@@ -9,7 +9,7 @@ from keras_spanbert.recipes.flags import FLAGS, own_flags
 from keras_spanbert.recipes.names import recipe
 
 # Appendix B of the paper, https://arxiv.org/abs/1907.10529, for tasks without a
-# `PAPER_GRID` of their own. CoLA has fewer epochs because more overfit.
+# `PAPER_GRID` of their own. CoLA has fewer epochs, because it overfits with more.
 _PAPER = "learning_rate=5e-6,1e-5,2e-5,3e-5,5e-5 batch_size=16,32 epochs=10"
 _COLA_EPOCHS = "4"
 # Numeric flags that do not change training, or that have a flag of their own for several values.

@@ -92,7 +92,7 @@ def _annotate_spans(corpus, output):
             texts = corpus.documents("all", order=[i])
             linguistic_spans.write_pieces(texts, path, nlp)
             if (i + 1) * 10 // num_ranges > i * 10 // num_ranges:
-                log(f"{i + 1:,}/{num_ranges:,} files annotated with linguistic spans")
+                log(f"Annotating spans: {i + 1:,}/{num_ranges:,} parts of the text")
         yield Corpus(
             os.path.join(glob.escape(folder), "*.jsonl"),
             held_out=FLAGS.held_out,
@@ -125,9 +125,9 @@ def _log_spans(corpus):
     for kind, paths in corpus.lacks_spans.items():
         name = kind.replace("_", " ")
         if not paths:
-            log(f"Keeping spans of each {name}, for --masking_scheme={kind}")
+            log(f"Keeping {name} spans, for --masking_scheme={kind}")
         elif len(paths) < len(corpus.files):
-            log(f"Warning: spans of each {name} are not kept, because {paths[0]} has none")
+            log(f"Warning: {name} spans are not kept, because {paths[0]} has none")
 
 
 def run(run: Run) -> None:

@@ -75,8 +75,8 @@ def check() -> None:
         checks.check_value(
             "sequence_length",
             question + 3 + stride <= FLAGS.sequence_length,
-            f"at least --max_question_length={question}, 3 special tokens and --doc_stride={stride}"
-            " of the context together",
+            f"at least the sum of --max_question_length={question}, 3 special tokens and "
+            f"--doc_stride={stride}",
         )
 
 
@@ -173,4 +173,4 @@ def _predict(answerer, prediction):
         files.write_json(FLAGS.predictions, best)
         files.write_json(n_best, dict(zip(prediction.ids, answers)))
     written = format_count(len(answers), "answer")
-    log(f"Wrote {written} to {FLAGS.predictions}, the {_N_BEST} best to {n_best}")
+    log(f"Wrote {written} to {FLAGS.predictions}, the {_N_BEST} best per question to {n_best}")

@@ -113,7 +113,7 @@ def _arguments(examples):
     else:
         relations = relation_names(examples, no_relation)
     columns.check_labels(relations, "relation")
-    log(f"No relation is {relations[0]}")
+    log(f"Label for no relation: {relations[0]}")
     has_types = any(example["subj_type"] or example["obj_type"] for example in examples)
     return {"relations": relations, "has_types": has_types}
 

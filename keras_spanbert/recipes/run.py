@@ -1,7 +1,8 @@
 """A run of `train.py`: its folder, its signals, and how it ends.
 
 The exit code is 0 if everything that was asked for was done, 2 for a mistake of
-the user (with one line on stderr), and 128 plus the signal's number if interrupted.
+the user or a disk error (with one line on stderr), 1 for other errors, and 128 plus
+the signal's number if interrupted.
 """
 
 import dataclasses

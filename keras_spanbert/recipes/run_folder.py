@@ -10,7 +10,8 @@ from keras_spanbert import stores
 
 # Functions that remove the local folders of this process.
 _CLEANUPS = []
-# Parts of a resumed run that are not fetched here: nobody needs them, or their reader does it.
+# Parts of a resumed run that are not fetched here. Nothing reads them, except checkpoints, which
+# are fetched when they are read.
 _NOT_FETCHED = ("checkpoints/", "tensorboard/", "profile/")
 
 

@@ -57,7 +57,7 @@ def configure_logging() -> None:
 
 
 def _redirect_own_warnings(record):
-    """Moves the library's warnings to stdout: a user's mistake is the only line on stderr."""
+    """Moves keras_spanbert's warnings to stdout: stderr has only the line about a mistake."""
     is_note = record.name == "keras_spanbert"
     if is_note:
         log(record.getMessage())

@@ -67,16 +67,16 @@ class CheckpointFolder:
             step: int.
             arrays: dict of arrays.
             state: string, JSON.
-            shards: the shards that all processes write, to wait for. Defaults to
-                `None`: this process writes the whole checkpoint.
+            shards: `CheckpointShards` to wait for, if each process writes its own
+                shard. Defaults to `None`: this process writes the whole checkpoint.
 
         Raises:
             OSError: if it cannot be written. The message names the last good one.
         """
         path = self._path(step)
         try:
-            # A process of an earlier start that has not noticed its end may have written its
-            # shard to a store.
+            # In a store, a process of an earlier start that had not ended yet may have written its
+            # shard here.
             if not shards and step not in self.steps():
                 stores.remove_folder(path)
             new = shards.complete_folder(step, path) if shards else files.new_folder(path, True)

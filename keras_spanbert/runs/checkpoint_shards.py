@@ -23,7 +23,7 @@ import numpy as np
 from keras_spanbert import distribution, files, stores
 
 # How long the main process waits for the shards of the others, which start writing at the same
-# time, and how long when it is about to end, perhaps because the others have ended.
+# time. The second limit applies once its main thread has ended, perhaps because the others have.
 _LIMIT_SECONDS, _END_SECONDS = 600, 30
 
 
@@ -32,8 +32,8 @@ class CheckpointShards:
 
     The processes communicate only through files. They write in the background,
     where collective operations would interfere with those of the training steps.
-    All write into one folder, each its checksums last, and the main process renames
-    the folder when all shards are there.
+    All write into one folder. Each process writes its checksums last, and the main
+    process renames the folder when all shards are there.
 
     Args:
         folder: string. The folder of the checkpoints, which all processes must see.
@@ -55,8 +55,8 @@ class CheckpointShards:
 
         Args:
             step: int.
-            slices: dict of name to a pair of bounds, one `[start, stop]` per
-                dimension, and array.
+            slices: dict of name to `(bounds, array)`. The bounds are a list with
+                one `[start, stop]` per dimension.
         """
         folder = self._shared_folder(step)
         os.makedirs(folder, exist_ok=True)
@@ -221,7 +221,7 @@ def read(folder: str, state: dict) -> dict[str, ShardedArray]:
             if name not in arrays:
                 group, _, number = name.partition("/")
                 _, shape, dtype = state["variables"][group][int(number)]
-                # `_copy_array` stored these as integers.
+                # `_copy_array` stored these as float32.
                 dtype = "float32" if dtype == "bfloat16" else dtype
                 arrays[name] = ShardedArray(tuple(shape), dtype)
             arrays[name].add(where, file, slice_name)

@@ -17,7 +17,7 @@ import numpy as np
 from keras_spanbert.tasks.pretrain.filling import score
 from keras_spanbert.wording import format_count
 
-# A corpus may be very large, so that sentences are sampled from its beginning.
+# A corpus may be very large, so sentences are sampled only from its beginning.
 _MAX_CHARACTERS = 4_000_000
 _MIN_WORDS, _MAX_SENTENCE_CHARACTERS = 6, 300
 _MAX_SPAN_WORDS = 4
@@ -34,9 +34,9 @@ _WORDS = re.compile(r"[^\W\d_]+(\s[^\W\d_]+)*")
 def choose_blanks(preprocessor, texts, count: int = 600, seed: int = 0) -> list[dict]:
     """Chooses words and short spans to blank, one per sentence.
 
-    The sentences are a random sample of those that have at least 6 words and fit a
-    block. With too few of them there are fewer blanks. Every third blank is a span
-    of 2 to 4 words without punctuation between them.
+    The sentences are a random sample of those that have at least 6 words and at most
+    300 characters, and fit a block. If there are too few, fewer blanks are returned.
+    Every third blank is a span of 2 to 4 words without punctuation between them.
 
     Args:
         preprocessor: `SpanBertPretrainerPreprocessor`.
@@ -83,7 +83,7 @@ def _sentences(texts):
 
 
 def _blank(sentence, num_words, preprocessor, generator):
-    """Returns one blank in a sentence, `None` if there is no place for it."""
+    """Returns a blank at a random place, or `None` if that place or sentence is unsuitable."""
     tokenizer = preprocessor.tokenizer
     words = list(_WORD.finditer(sentence))
     first = int(generator.integers(len(words) - num_words + 1))
@@ -110,14 +110,14 @@ def _blank(sentence, num_words, preprocessor, generator):
 
 
 def score_truths(pretrainer, blanks: list[dict]) -> list[float]:
-    """Returns the MLM head's log-probability (nats) of each blank's truth, over all its tokens.
+    """Returns the MLM head's log-probability (nats) of each truth, summed over its tokens.
 
     Args:
         pretrainer: `SpanBertPretrainer` with a preprocessor.
         blanks: list, as returned by `choose_blanks`.
     """
     texts, truths = [blank["text"] for blank in blanks], [[blank["truth"]] for blank in blanks]
-    # Its method would warn that the model is not trained yet.
+    # `pretrainer.score` would warn that the model is not trained yet.
     return [truth["mlm"] for (truth,) in score(pretrainer, texts, truths, batch_size=32)]
 
 
@@ -171,7 +171,7 @@ def render(blanks, before, after, guesses, counts: np.ndarray, vocabulary) -> li
     if seen:
         lines.append(
             f"{format_count(len(seen), 'held-out word')} seen in training, each blanked alone (of "
-            f"{len(words):,}; the others take several tokens)"
+            f"{len(words):,}; the others are unseen or take several tokens)"
         )
         lines += _statistics_lines(seen, constant, vocabulary)
     if spans:
@@ -180,7 +180,7 @@ def render(blanks, before, after, guesses, counts: np.ndarray, vocabulary) -> li
             "blanked alone"
         )
         lines += _statistics_lines(spans, constant, vocabulary)
-    lines.append("Drawn at random: [truth], and its probability per token before and after")
+    lines.append("Drawn at random: [truth], and its probability per token before -> after training")
     for row in words[:_NUM_SHOWN] + spans[:_NUM_SHOWN]:
         lines += _example_lines(*row)
     return lines

@@ -44,7 +44,7 @@ def _matrix_side():
 def matrix_rate(dtype="float32", repeats: int = 3, side: int | None = None) -> float:
     """Measures the FLOP/s of a large matrix product on this machine's device.
 
-    On a machine with other work the result varies. To compare a step with it,
+    On a busy machine the result varies. To compare the speed of a step with it,
     alternate the two measurements.
 
     Args:

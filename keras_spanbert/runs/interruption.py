@@ -17,8 +17,8 @@ class Interruption(keras.callbacks.Callback):
     of an epoch, at the end of its evaluation and of the other callbacks. A second
     signal ends the process at once. The callback raises `KeyboardInterrupt` inside
     `fit` and catches it as a context manager. Afterwards both signals are ignored
-    until the caller has saved the model and sets their handlers. It must be the
-    last of the callbacks, and be entered in the main thread.
+    until the caller has saved the model and sets their handlers. This callback must
+    be the last one, and its `with` statement must run in the main thread.
 
     Args:
         distribution: `Distribution`. If several processes train together, all

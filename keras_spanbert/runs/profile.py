@@ -11,6 +11,8 @@ FIRST_STEP = 5
 class Profile(keras.callbacks.Callback):
     """Writes a trace of some steps of `fit`, starting after the fifth.
 
+    With `steps_per_execution`, the trace consists of whole executions.
+
     On TensorFlow and JAX the trace is for TensorBoard's profile plugin or XProf
     (`xprof --logdir folder`). On PyTorch it is a file `trace.json` for Perfetto or
     Chrome's `chrome://tracing`.
@@ -32,17 +34,21 @@ class Profile(keras.callbacks.Callback):
         self.folder = folder
         self.steps = steps
         self._step = 0
+        self._last_step = None
         self._stop = None
 
     def on_train_batch_begin(self, batch, logs=None):
-        if self._step == FIRST_STEP:
+        self._batch = batch
+        if self._last_step is None and self._step >= FIRST_STEP:
+            self._last_step = self._step + self.steps
             os.makedirs(self.folder, exist_ok=True)
             starts = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
             self._stop = starts[keras.backend.backend()](self.folder)
 
     def on_train_batch_end(self, batch, logs=None):
-        self._step += 1
-        if self._step == FIRST_STEP + self.steps:
+        # With `steps_per_execution`, one call has several steps.
+        self._step += batch + 1 - self._batch
+        if self._last_step is not None and self._step >= self._last_step:
             self.on_train_end()
 
     def on_train_end(self, logs=None):

@@ -34,8 +34,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     the same logs at the end of each epoch. (The `History` that it returns starts
     anew.) At the end of an epoch the checkpoint is written after the evaluation.
 
-    The callback also stops a run whose loss is not finite, before such weights are
-    written. If several processes train together, each needs this callback, and the
+    The callback also stops a run whose loss is not finite, before it writes weights
+    that are not finite. If several processes train together, each needs this callback, and the
     first one writes. Their number may change when the run is resumed. If JAX splits
     the model over processes, each writes its shard and reads what it needs.
 
@@ -49,9 +49,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             `fit`. It is set to the position of the checkpoint, so make the dataset
             after this object. Defaults to `None`: no position is kept, and the
             metrics of an epoch start anew.
-        parts: dict of objects to keep too, with methods `get_state()`, which
-            returns a dict of JSON values, and `set_state(state)`. Callbacks among
-            them must come before this one. Defaults to `None`.
+        parts: dict from names to objects whose state is saved too. They have the
+            methods `get_state()`, which returns a dict of JSON values, and
+            `set_state(state)`. Callbacks among them must come before this one in
+            `callbacks`. Defaults to `None`.
         identity: dict of JSON values that must be equal when the run is resumed,
             for example a hash of the vocabulary. Defaults to `None`.
 
@@ -88,7 +89,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
             if int(value) != value:
-                raise ValueError(f"`{name}` must be whole. Received: {name}={value}")
+                raise ValueError(f"`{name}` must be an integer. Received: {name}={value}")
         if data is not None and not hasattr(data, "start_at"):
             raise ValueError(
                 "`data` must be a stream, such as `TrainingStream` or `ArrayStream`, and not its "
@@ -219,7 +220,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             self._stop_at(float(logs["loss"]))
         ends_epoch = self._batches >= self.params["steps"]
         if ends_epoch and self._batches_before and not self._trained.stop_training:
-            self.model.stop_training = _CUT  # This epoch only.
+            self.model.stop_training = _CUT  # Ends only this epoch: see `on_epoch_end`.
         if not (ends_epoch or self._trained.stop_training):
             self._save_if_due()
 

@@ -1,4 +1,4 @@
-"""Exports a SavedModel from strings to answers or embeddings, for TensorFlow Serving."""
+"""Exports a SavedModel that takes strings, for TensorFlow Serving."""
 
 import os
 import tempfile
@@ -25,7 +25,7 @@ def export_saved_model(
     """Writes a self-contained SavedModel that takes strings.
 
     Loading it requires only TensorFlow and the operations of TensorFlow Text. Models
-    trained on JAX or PyTorch are exported by a process of their own that runs
+    trained on JAX or PyTorch are exported in a separate process that runs
     TensorFlow.
 
     For a `SpanBertQuestionAnswerer`, `serving_default` takes `question` and
@@ -37,13 +37,15 @@ def export_saved_model(
     For a `SpanBertCoreferenceResolver` it takes `text` string `[B]` and returns the
     mentions that `resolve` finds, with M the largest number in a text: `mention`
     string `[B, M]`, `start` and `end` int32 `[B, M]`, in characters, and `cluster`
-    int32 `[B, M]`, a number in its text. Missing mentions have `""` and -1. Speakers
-    and genres cannot be given. The whole text is held in memory: a text with more
-    than 3,900 candidate spans is refused.
+    int32 `[B, M]`, the number of a cluster in its text. Missing mentions have `""` and
+    -1. Speakers and genres cannot be given. The whole text is held in memory, so a
+    text from which `top_span_ratio` would keep more than 3,900 spans is refused.
 
     For a `SpanBertTextClassifier` it takes `text` string `[B]` and returns `label`
     string `[B]`, `score` float32 `[B]` and `scores` float32 `[B, C]`, or only `score`
-    for regression. The signature `pairs` takes `text` and `text_pair`, `""` for none.
+    for regression. With `multi_label` it also returns `labels` string `[B, C]`, `""`
+    for a class that is not assigned. The signature `pairs` takes `text` and
+    `text_pair`, `""` for none.
 
     For a `SpanBertRelationExtractor` it takes `text` string `[B]` and, int32 `[B]` in
     characters, `subject_start`, `subject_end`, `object_start` and `object_end`; also
@@ -57,8 +59,8 @@ def export_saved_model(
     float32 `[B, E]`. Missing entities have `""`, -1 and 0.
 
     For a `SpanBertMultipleChoice` it takes `prompt` string `[B]` and `choices`
-    string `[B, C]`, `""` for no choice. It returns `choice` int32 `[B]`, a number
-    from 0, or -1 without choices, and `scores` float32 `[B, C]`. The signature
+    string `[B, C]`, `""` for no choice. It returns `choice` int32 `[B]`, an index,
+    or -1 without choices, and `scores` float32 `[B, C]`. The signature
     `contexts` also takes `context` string `[B]`, `""` for none.
 
     For a `SpanBertPretrainer` or `SpanBertBackbone` it takes `text` string `[B]`
@@ -102,7 +104,7 @@ def export_saved_model(
         check_is_registered(model)
     if isinstance(model, SpanBertBackbone) != (tokenizer is not None):
         raise ValueError(
-            "`tokenizer` is only for a backbone: tasks have their own. "
+            "`tokenizer` must be given for a backbone, and only for one: tasks have their own. "
             f"Received: tokenizer={tokenizer} with a {type(model).__name__}"
         )
     if max_answer_length is not None:

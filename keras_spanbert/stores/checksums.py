@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterable
 
-# Written last and removed first: a folder written by this library is incomplete without it.
+# Written last and removed first: a checkpoint, or a folder in a store, is incomplete without it.
 CHECKSUMS = "SHA256SUMS"
 # `sha256sum --binary` writes a star.
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")

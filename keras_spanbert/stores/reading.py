@@ -110,8 +110,8 @@ def find(pattern: str) -> Iterator[str]:
         return iter([pattern] if exists(pattern) else [])
 
     def find(fs, key):
-        # The part of the path that the key lacks, such as a host, or has in addition, such as the
-        # working folder.
+        # The key may lack the beginning of the path, such as a host, or have an additional one,
+        # such as the working folder.
         common = len(os.path.commonprefix([pattern[::-1], key[::-1]]))
         before, added = pattern[: len(pattern) - common], key[: len(key) - common]
         # Without this check, a bucket that does not exist would look empty.
@@ -152,7 +152,7 @@ def exists(path: str | os.PathLike) -> bool:
 
 @on_disk(os.path.lexists)
 def is_taken(path: str | os.PathLike) -> bool:
-    """Returns whether a path exists, local or in a store, or is a link to nothing."""
+    """Returns whether a path exists, local or in a store, or is a broken link."""
     return exists(path)
 
 
@@ -263,7 +263,7 @@ def open_cached(key: str, write: Callable[[str], None], open_folder: Callable[[s
     )
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     target, partial = os.path.join(home, name), os.path.join(home, f"{name}.partial")
-    with contextlib.suppress(ValueError, OSError):  # A cache that cannot be written is enough.
+    with contextlib.suppress(ValueError, OSError):  # The cache may be read-only.
         return open_folder(target)
     try:
         os.makedirs(home, exist_ok=True)

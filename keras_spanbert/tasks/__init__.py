@@ -9,9 +9,9 @@ TASKS = {
     "coreference": "SpanBertCoreferenceResolver",
     "token_classification": "SpanBertTokenClassifier",
     "multiple_choice": "SpanBertMultipleChoice",
-    # A checkpoint with a classifier that names no class is loaded with the last class that fits it.
+    # If a checkpoint's settings name no class, the last of these whose head it has is used.
     "classification": "SpanBertTextClassifier",
-    # Only for checkpoints that name this class.
+    # Only for checkpoints with settings of this class.
     "relation_extraction": "SpanBertRelationExtractor",
 }
 

@@ -23,16 +23,17 @@ def fused_adam(
 
     Args:
         variables: `keras.Variable`s.
-        grads: list of gradients of the variables. They are clipped in place.
+        grads: list of gradients of the variables. Clipping may change them in place.
         momentums: `keras.Variable`s, the first moments.
         velocities: `keras.Variable`s, the second moments.
         velocity_hats: `keras.Variable`s, the largest second moments so far, for
             AMSGrad. Defaults to `()`.
-        learning_rate: scalar float32 tensor that includes the bias correction.
+        learning_rate: scalar float32 tensor. Include the bias correction, if any.
         beta_1: float.
         beta_2: float.
         epsilon: float.
-        weight_decay: float. Decoupled decay, multiplied by the rate. Defaults to `0.0`.
+        weight_decay: float. Decoupled decay, multiplied by `learning_rate`.
+            Defaults to `0.0`.
         global_clipnorm: float. Largest global norm of the gradients. Defaults to
             `None`: no clipping.
     """

@@ -1,4 +1,4 @@
-"""Losses that are means over the weights of all replicas, on one device or many."""
+"""Losses that are weighted means over all replicas, on one device or many."""
 
 import functools
 
@@ -65,11 +65,11 @@ def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=
 
 
 class _WeightedMean:
-    """Makes a loss the mean over the weights of all replicas.
+    """Makes a loss the weighted mean over the rows of all replicas.
 
     Without weights each row has weight 1. Keras's own
     `reduction="mean_with_sample_weight"` gives the mean of the replicas' means, which
-    counts a row more if its replica has few.
+    gives a row more weight if its replica has few rows.
     """
 
     def __init__(self, reduction: str = "mean_with_sample_weight", **kwargs):
@@ -87,7 +87,7 @@ class _WeightedMean:
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class WeightedMeanCrossentropy(_WeightedMean, keras.losses.SparseCategoricalCrossentropy):
-    """Computes the cross-entropy (nats) of labels, as a mean over the weights of all replicas.
+    """Computes the cross-entropy (nats) of labels, as a weighted mean over all replicas.
 
     Args:
         **kwargs: see `keras.losses.SparseCategoricalCrossentropy`.
@@ -106,7 +106,9 @@ class WeightedMeanCrossentropy(_WeightedMean, keras.losses.SparseCategoricalCros
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class WeightedMeanBinaryCrossentropy(_WeightedMean, keras.losses.BinaryCrossentropy):
-    """Computes the binary cross-entropy (nats), averaged over classes and weights of all replicas.
+    """Computes the binary cross-entropy (nats), as a weighted mean over all replicas.
+
+    The loss of a row is the mean over its classes.
 
     Args:
         **kwargs: see `keras.losses.BinaryCrossentropy`.
@@ -121,7 +123,7 @@ class WeightedMeanBinaryCrossentropy(_WeightedMean, keras.losses.BinaryCrossentr
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class WeightedMeanSquaredError(_WeightedMean, keras.losses.MeanSquaredError):
-    """Computes the squared error, as a mean over the weights of all replicas.
+    """Computes the squared error, as a weighted mean over all replicas.
 
     Args:
         **kwargs: see `keras.losses.MeanSquaredError`.
@@ -134,7 +136,7 @@ class WeightedMeanSquaredError(_WeightedMean, keras.losses.MeanSquaredError):
 
 
 class WeightedMean(_WeightedMean, keras.losses.Loss):
-    """Computes the mean of given losses over the weights of all replicas.
+    """Computes the weighted mean of given losses over all replicas.
 
     Example:
     ```python

@@ -58,8 +58,8 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-# Keras's own class for this backend. On PyTorch it updates all variables together where no fused
-# kernel is used. A subclass of `keras.optimizers.AdamW` would update them one by one.
+# Keras's own class for this backend. On PyTorch it accumulates the gradients of all variables
+# together. A subclass of `keras.optimizers.AdamW` would accumulate them one by one.
 _KerasAdamW = type(keras.optimizers.AdamW.__new__(keras.optimizers.AdamW))
 
 

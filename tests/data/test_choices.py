@@ -223,7 +223,7 @@ def test_submissions(tmp_path, benchmark, written):
         (swag, [0], "one item per example. Received: 1 for 2 examples"),
         (swag, [0, 3], "number from 0, below 3. Received: 3 of 7"),
         (swag, [0, -1], "below 3. Received: -1 of 7"),
-        (codah, [0, 0], "Submissions must be of `swag`"),
+        (codah, [0, 0], "Only `swag`, .* have a submission format"),
     ],
 )
 def test_invalid_submission_is_not_written(tmp_path, benchmark, predictions, message):

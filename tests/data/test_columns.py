@@ -275,7 +275,7 @@ def changed(**values):
         ("relations", {"object_start": "x"}, "`object_start` must be an integer.*Received: 'x'"),
         ("relations", {"relation": "owns"}, "`relation` must be one of runs. Received: 'owns'"),
         ("relations", {"relation": ""}, "a row for training or scoring must have a `relation`"),
-        ("choices", {"choices": "a b"}, "must be a list of strings, or one column of several"),
+        ("choices", {"choices": "a b"}, "must be a list of strings; for one column per choice"),
         ("choices", {"choices": 3}, "`choices` must be a list of strings. Received: 3"),
         ("choices", {"label": 2}, "number from 0, below 2, or letter, A to B. Received: 2"),
         ("choices", {"label": True}, "letter, A to B. Received: True"),

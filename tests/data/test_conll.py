@@ -66,7 +66,7 @@ def test_tabs_blanks_and_words_without_tags(tmp_path):
         {"words": ["a", "b"], "tags": None},
         {"words": ["c"], "tags": ["O"]},
     ]
-    with pytest.raises(ValueError, match="must all have tags. Received: one of None"):
+    with pytest.raises(ValueError, match="must all have tags. Received: one without"):
         conll.tag_names(conll.read(path, needs_labels=False))
 
 
@@ -151,7 +151,7 @@ def test_predictions_are_written_next_to_gold_tags(tmp_path):
     [
         ("a", None, "one item per example. Received: 0 for 1 examples"),
         ("a", ["O", "O"], r"a tag for each word. Received: 2 for 1 words in predictions\[0\]"),
-        ("a", ["person"], r"must be O or B-type, I-type. Received: 'person' in predictions\[0\]"),
+        ("a", ["person"], r"O, or B-, I-, E- or S-type. Received: 'person' in predictions\[0\]"),
         ("a\tb", ["O"], r"Words and tags must not be empty or contain '\\t' or line ends"),
         (" ", ["O"], "Words and tags must not be empty"),
     ],

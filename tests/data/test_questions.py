@@ -84,7 +84,8 @@ def test_misplaced_answer_is_skipped_or_refused(
     message = f"Left out 1 questions whose answers are not at their positions, the first {path}, "
     assert f"{message}{place} (id 2): '" in record.getMessage()
     assert reader.read(path, for_training=False).ids == ["1", "2"]
-    with pytest.raises(ValueError, match=r"at its place. Received: .*\(id 2\): '.*' is not at 24"):
+    message = r"at its place in the context. Received: .*\(id 2\): '.*' is not at character 24"
+    with pytest.raises(ValueError, match=message):
         reader.read(path, strict=True)
 
 

@@ -181,7 +181,7 @@ def test_train_script_uses_all_devices_of_a_process(texts, tmp_path):
     environment["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
     codes, out = finish([start(["-c", code, *flags, "--batch_size=5"], **environment)])
     assert codes == [0], out
-    assert "multiple of the 2 devices. Received: 5" in out and "code 2" in out
+    assert "multiple of the 2 replicas. Received: 5" in out and "code 2" in out
     assert len((output / "history.csv").read_text().splitlines()) == 3
     pretrainer = ks.SpanBertPretrainer.from_preset(str(output))
     assert pretrainer.fill("be [MASK] ce")[0][0]["text"]
@@ -374,7 +374,7 @@ def test_sigterm_stops_all_processes_after_the_same_step(texts, tmp_path):
 
 
 def test_batch_that_devices_cannot_share_is_refused():
-    with pytest.raises(ValueError, match="multiple of the 3 devices. Received: 8"):
+    with pytest.raises(ValueError, match="multiple of the 3 replicas. Received: 8"):
         Distribution(num_replicas=3).check_batch_size(8)
 
 
@@ -401,11 +401,18 @@ def test_unsupported_by_the_backend(monkeypatch):
             ks.distribute("none")
 
 
-def test_batches_of_unknown_size_are_refused():
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"batch_size": 4}, "must have batches of one size to be split"),
+        ({"batch_size": 5, "drop_remainder": True}, "multiple of the 2 parts.* shape \\(5,\\)"),
+    ],
+)
+def test_batches_that_cannot_be_split_are_refused(batch, message):
     import tensorflow as tf
 
-    dataset = tf.data.Dataset.range(10).batch(4)
-    with pytest.raises(ValueError, match="must have batches of one size to be split"):
+    dataset = tf.data.Dataset.range(10).batch(**batch)
+    with pytest.raises(ValueError, match=message):
         Distribution(num_parts=2).split(dataset)
 
 

@@ -50,6 +50,7 @@ def test_bias_needs_both_genders():
         ([example("7", "it", True, False)], {}, "must be one of he, his,.* Received: 'it' of 7"),
         (EXAMPLES, {"1": True}, "must be two bools.* Received: True of 1"),
         (EXAMPLES, {"2": ("TRUE", "FALSE")}, "must be two bools.* of 2"),
+        (EXAMPLES, {"2": ([True], [False])}, "must be two bools.* of 2"),
     ],
 )
 def test_invalid_inputs_are_named(examples, predictions, error):

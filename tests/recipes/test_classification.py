@@ -70,7 +70,7 @@ def test_run_learns_and_writes_consistent_files(trained):
     folder, out = trained
     assert "random weights" in out and "2 classes: awful, fine" in out
     # Each epoch trains on all rows: the tenth batch is smaller.
-    assert "To train: 120 steps of 16 of 150 rows (12 epochs)" in out
+    assert "To train: 120 steps, each with 16 of 150 rows (12 epochs)" in out
     final = files.read_json(folder / "run" / "metrics.json")
     predicted, gold = (files.read_csv(folder / name) for name in ["labels.csv", "dev.csv"])
     assert [row["id"] for row in predicted] == [row["key"] for row in gold]
@@ -173,7 +173,7 @@ def test_multi_label_preset_is_recognized(tagged_words, tmp_path):
     "flags, values",
     [
         (["--benchmark=swag"], ["--benchmark=swag", "sst-2"]),
-        (["--benchmark=ax"], ["--benchmark=ax", "for --predict_data"]),
+        (["--benchmark=ax"], ["--benchmark=ax", "with only --predict_data"]),
         (["--benchmark=rte", "--regression"], ["`--regression` must be left out"]),
         (["--benchmark=rte", "--multi_label"], ["`--multi_label` must be left out"]),
         (["--regression", "--multi_label"], ["cannot both be given"]),

@@ -51,8 +51,8 @@ def test_tokens_and_flops_counted_by_hand(flags, capsys):
     flops = 3 * 84 * 2 * (72 + 60 + 84)
     assert flops == 108_864
     assert output_lines(capsys) == [
-        "To train: 4 steps of 3 of 6 rows (2 epochs), 56 tokens in batches that are 33% padding, "
-        "109 kFLOP"
+        "To train: 4 steps, each with 3 of 6 rows (2 epochs), 56 tokens in batches that are 33% "
+        "padding, 109 kFLOP"
     ]
 
 
@@ -69,7 +69,7 @@ def test_time_from_the_matrix_rate(flags, capsys, monkeypatch):
         estimate.log_estimate(settings(RowStream(6, 3, seed=1), 6), steps=2, num_devices=2)
     # 54,432 FLOPs at twice 54.432 FLOP/s take 500 s.
     assert output_lines(capsys) == [
-        "To train: 2 steps of 3 of 6 rows (1 epoch), 42 tokens, 54.4 kFLOP, at least 8 min",
+        "To train: 2 steps, each with 3 of 6 rows (1 epoch), 42 tokens, 54.4 kFLOP, at least 8 min",
         "(at 109 FLOP/s, measured with a matrix product; without evaluations)",
     ]
 

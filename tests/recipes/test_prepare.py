@@ -120,7 +120,7 @@ def with_spans(texts, tmp_path_factory):
         "--sequence_length=16", "--vocabulary_size=200", "--held_out=0.2", "--shards=2",
         f"--span_annotator={folder / 'pipeline'}",
     )  # fmt: skip
-    assert "Keeping spans of each entity, for --masking_scheme=entity" in out and "noun" not in out
+    assert "Keeping entity spans, for --masking_scheme=entity" in out and "noun" not in out
     assert os.listdir(output.parent) == ["corpus"]  # Temporary files are removed.
     return output
 

@@ -73,7 +73,7 @@ def trained(preset, tmp_path_factory):
 def test_run_learns_and_writes_consistent_files(trained):
     folder, out = trained
     assert "which starts from random weights" in out
-    assert "3 relations: no_relation, former_head, head\nNo relation is no_relation" in out
+    assert "3 relations: no_relation, former_head, head\nLabel for no relation: no_relation" in out
     dev = tacred.read(folder / "dev.json")
     lines = (folder / "predictions.txt").read_text().splitlines()
     ids, found = zip(*(line.split("\t") for line in lines))
@@ -116,7 +116,7 @@ def test_semeval_score_and_format(preset, tmp_path, capsys):
         "--steps=2", *SIZES,
     )  # fmt: skip
     out = capsys.readouterr().out
-    assert "19 relations: Other, " in out and "No relation is Other" in out
+    assert "19 relations: Other, " in out and "Label for no relation: Other" in out
     assert "official macro F1" in out
     answers = semeval2010.read_answers(tmp_path / "answers.txt")
     labels = [example["relation"] for example in semeval2010.read(train)]

@@ -143,8 +143,8 @@ def test_figures_computed_by_hand():
     ]
     lines = cloze_report.render(blanks, before, after, guesses, COUNTS, VOCABULARY)
     assert lines[:7] == [
-        "3 held-out words seen in training, each blanked alone (of 5; the others take several "
-        "tokens)",
+        "3 held-out words seen in training, each blanked alone (of 5; the others are unseen "
+        "or take several tokens)",
         '  right: MLM 67%, SBO 50% of 3 tokens; always "people": 33%',
         "  MLM and SBO guess the same in 50% of blanks: 100% right",
         "  probability per token (geometric mean, MLM): 4% before training, 20% after",

@@ -17,7 +17,7 @@ _WRITER_OPTIONS = "group_size:1,zstd:3"
 
 
 def dtype(vocabulary_size: int, has_marks: bool = False) -> np.dtype:
-    """Returns the dtype on disk of ids, with marks of linguistic spans if they have any."""
+    """Returns the dtype of stored ids. Ids with marks of linguistic spans need 32 bits."""
     return np.dtype("<u2" if vocabulary_size <= 1 << 16 and not has_marks else "<u4")
 
 

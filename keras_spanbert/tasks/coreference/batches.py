@@ -99,7 +99,7 @@ def padded_sizes(inputs: dict, settings: Settings) -> Sizes:
     """Returns one of a few sizes to pad a document to.
 
     They are 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, ..., at most a quarter
-    more than needed.
+    more than needed. The number of tokens is then rounded up to whole blocks.
     """
     masks = [inputs["padding_mask"], inputs.get("overlap_padding_mask", inputs["padding_mask"])]
     longest = max(int(np.max(np.nonzero(mask)[1], initial=0)) + 1 for mask in masks)
@@ -131,7 +131,7 @@ def pad(inputs: dict, sizes: Sizes, settings: Settings, xp=np) -> dict:
         # At least the number of antecedents, because that many are always chosen.
         "top_span_mask": xp.maximum(tops, np.int32(max(settings.max_top_antecedents, 1))),
     }
-    # A softmax over nothing would be undefined.
+    # Rows of padding have a mask of 1, because a softmax over nothing would be undefined.
     values = {"ends": -1, "padding_mask": 1, "overlap_padding_mask": 1}
     longest = inputs["token_ids"].shape[1]
     padded = {}

@@ -8,7 +8,7 @@ from keras_spanbert.tasks.coreference.scoring import NUM_DISTANCES
 
 
 def head_entries(settings: dict) -> Iterator[Entry]:
-    """Yields everything except the encoder, for arguments of the resolver and the encoder."""
+    """Yields the tensors outside the encoder, for settings of the encoder and the resolver."""
     settings = {**settings, **settings[SETTINGS]}
     H, F, W = settings["hidden_size"], settings["feature_size"], settings["max_span_width"]
     uses = {name: bool(settings[f"use_{name}"]) for name in ("features", "metadata", "prior")}

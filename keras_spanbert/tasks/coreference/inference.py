@@ -100,7 +100,7 @@ def score_documents(
         number: int(tensors["text_len"].sum() * model.top_span_ratio)
         for number, tensors in documents.items()
     }
-    # The whole graph keeps at most `MAX_TOP_SPANS`.
+    # The graph for whole documents keeps at most `MAX_TOP_SPANS`.
     max_whole = min(max_spans_in_memory, MAX_TOP_SPANS)
     found, short = {}, []
     for number in sorted(documents, key=num_spans.__getitem__, reverse=True):
@@ -187,7 +187,7 @@ class Memory:
     The newest half is always kept. Among the older spans, those without a cluster
     are dropped first, then those with a later mention of their cluster in memory,
     the oldest first. A memory therefore keeps a mention of entities that have not
-    been mentioned for long.
+    been mentioned for a long time.
 
     Args:
         size: int, M.

@@ -65,7 +65,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         max_top_antecedents: int. Number of possible antecedents of a mention.
             Defaults to `50`.
         ffnn_size: int. Size of the hidden layers of scores. Defaults to `3000`.
-        ffnn_depth: int. Number of these. Defaults to `1`.
+        ffnn_depth: int. Number of hidden layers of scores. Defaults to `1`.
         feature_size: int. Size of the embeddings of features. Defaults to `20`.
         coref_depth: int. Number of times that pairs are scored. With 2, they are
             scored again after mentions were mixed with their likely antecedents.
@@ -89,8 +89,9 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
             OntoNotes has no such mentions. Defaults to `False`.
 
     Call shapes:
-        The arrays of `inputs`, to a dict of `candidate_mention_scores` float
-        `[B, N]`, `top_spans` int32 `[B, K]`, indices of candidates,
+        The arrays that `preprocess` returns, to a dict of
+        `candidate_mention_scores` float `[B, N]`, `top_spans` int32 `[B, K]`,
+        indices of candidates,
         `top_antecedents` int32 `[B, K, A]`, and `top_antecedent_scores` float
         `[B, K, 1 + A]`.
 
@@ -215,7 +216,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
                 `"auto"`, `TwoRateAdam` with learning rates 2e-5 for the encoder and
                 1e-4 for the heads. The gradients of each are clipped to norm 1.
             loss: `"auto"`. The loss is the negative marginal log-likelihood of the
-                right antecedents, summed over the spans of a document.
+                right antecedents, summed over the spans of a document. With
+                `singletons`, the loss of mention scores is added.
             **kwargs: see `keras.Model.compile`.
         """
         if loss not in ("auto", None):

@@ -172,7 +172,7 @@ def draw_clusters(text: str, clusters: Sequence) -> str:
     return (
         f'<div class="coref"><style>{STYLE}</style>\n'
         f"<p>{format_count(len(names), 'cluster')}, {format_count(len(mentions), 'mention')}"
-        + (": point at one, or tap it, to light its cluster" if mentions else "")
+        + (": point at one, or tap it, to highlight its cluster" if mentions else "")
         + f"</p>\n{scores if has_scores else ''}{_list(names, counts)}"
         f'<div class="text" dir="auto" style="--levels:{levels}">'
         f"{_to_html(text, pieces, names)}</div></div>"

@@ -29,8 +29,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             `"independent"`.
         max_num_speakers: int. Number of different speakers of a document,
             including the unknown speaker and separators. Defaults to `20`.
-        genres: strings. Prefixes of documents' keys. Defaults to those of
-            OntoNotes.
+        genres: strings of two letters, with which documents' keys begin.
+            Defaults to those of OntoNotes.
         **kwargs: see `keras.layers.Layer`.
 
     Raises:

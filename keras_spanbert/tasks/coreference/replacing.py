@@ -39,7 +39,8 @@ _AFTER_OBJECT |= frozenset(
     "be become believe come die do eat feel get give go goodbye know make say see sing sit speak "
     "stay take tell therefore think thrice thus twice understand want".split()
 )
-# More such words, at the end of a clause. Others are words in -ly and -ing, except these nouns.
+# Words that follow the object "her" at the end of a clause. So do words in -ly and -ing, except
+# `_NOUNS`.
 _AT_CLAUSE_END = frozenset(
     "afraid alive angry cold dead first free happy ill mad proud ready sad safe sick warm".split()
 )
@@ -55,7 +56,8 @@ _ALSO_VERBS = frozenset(
     "cry dance drink laugh leave look run sleep smile stand talk turn wait walk work".split()
 )
 _LET = re.compile(r"\b(?:lets?|letting|mak(?:es?|ing)|made|help(?:s|ed|ing)?)\s+\Z", re.IGNORECASE)
-_CAPITALISED = frozenset(  # Capitalized words that are not names at the start of a clause.
+# Capitalized words that follow the possessive "her". Others are names that begin a clause.
+_CAPITALISED = frozenset(
     "Christian Christmas English Excellency French German Grace Highness Italian Ladyship Latin "
     "Majesty Spanish Sunday".split()
 )

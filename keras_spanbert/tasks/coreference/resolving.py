@@ -27,7 +27,7 @@ class Text:
     Args:
         sentences: lists of words.
         places: int `[words, 2]`, start and end of each word, in characters. `None`
-            if the user passed words, which are then counted themselves.
+            if the user passed words. Positions of mentions then count words.
         string: the text, or `None` if the user passed words.
     """
 

@@ -4,8 +4,8 @@ B = documents, T = tokens of a document, N = candidate spans, K = spans that are
 kept, M = spans in memory, A = antecedents per span, D = size of a span's
 embedding, F = width of a feature.
 
-Pairs are scored between spans and those that come before them: the spans
-themselves, after those of a memory if there is one. Spans and memory are dicts:
+Each span is scored with the spans that come before it: those of a memory, if there
+is one, and the earlier ones of the same inputs. Spans and memory are dicts:
 
 - `embeddings`: float `[B, K, D]`. In a memory `[B, M, levels, D]`, first the
   original ones, then the refined ones.
@@ -15,8 +15,8 @@ themselves, after those of a memory if there is one. Spans and memory are dicts:
 - `mask`: int32 `[B, K]`, 1 for spans of the document. A memory has no mask: the
   index of an empty place is `NO_SPAN`.
 
-Layers that take scores cast the results of other dtypes themselves, because Keras
-would cast the scores too, and they must stay float32.
+Layers that take scores switch Keras's autocast off and cast their other inputs
+themselves, because the scores must stay float32.
 """
 
 import functools

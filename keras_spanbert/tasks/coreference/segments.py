@@ -30,7 +30,7 @@ class Segments(NamedTuple):
     """The tokens of a document, cut into segments."""
 
     sizes: np.ndarray  # int32 [S], the number of tokens of each segment.
-    # int32 [T], each token's index in the subtokens, followed by [CLS] and [SEP].
+    # int32 [T], each token's index in a list of all subtokens, then [CLS], then [SEP].
     index: np.ndarray
     sentence_of: np.ndarray  # int32 [T], the sentence of each token.
 
@@ -91,7 +91,7 @@ def _segment_limits(xp, subtokens, word_ends, sentence_ends, room):
         end = xp.where(last > begin, last, end)
 
     def follow(is_skipped, end):
-        """Reaches the segments after those that are reached, each time twice as far."""
+        """Marks what follows each reached segment as reached. `end` then points twice as far."""
         return [scatter_min(xp, is_skipped, end, is_skipped), take(xp, end, end)]
 
     is_skipped, _ = fixed_point(xp, follow, [int32(xp, begin > 0), end])

@@ -103,7 +103,7 @@ def _tensors(preprocessor, words, sentence_sizes):
     import tensorflow.experimental.numpy as tnp
 
     tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
-    # === Subtokens, each word's one or more ===
+    # === Subtokens, at least one for each word ===
     tokens = tokenize_with_offsets(tokenizer, words)
     sizes = tf.cast(tokens.sizes, tf.int64)
     found = tf.RaggedTensor.from_row_lengths(tokens.ids, sizes)

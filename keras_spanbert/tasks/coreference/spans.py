@@ -112,8 +112,8 @@ def select_spans(scores, starts, ends, top_span_mask, num_tokens, max_span_width
 
     Returns:
         int32 `[B, K]`, indices of candidates in ascending order. If fewer spans
-        are left than requested, or the mask is 0, the index is that of the
-        document's first span.
+        are kept than requested, or the mask is 0, the remaining places at the
+        end have the index of the first span that is kept, or 0 if none is.
 
     Reference:
         Blelloch, Fineman and Shun 2012, "Greedy sequential maximal independent

@@ -19,8 +19,8 @@ def segment_rows(
 ) -> dict:
     """Converts the tokens of a document to one row per segment.
 
-    With overlap, there are also windows over the joints of segments, one more than
-    there are segments. The first window contains the first half of the first segment.
+    With overlap, there are also windows across the boundaries of segments, one more
+    than there are segments. The first window contains the first half of the first segment.
     The others contain the second half of a segment and the first half of the next. The
     last contains the rest.
 

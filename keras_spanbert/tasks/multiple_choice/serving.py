@@ -4,13 +4,13 @@ from keras_spanbert.serving.row_batches import outputs_by_length
 
 
 def choice_serving_functions(model) -> dict:
-    """Serving functions of a SavedModel.
+    """Returns the functions that a SavedModel serves, by signature name.
 
     Args:
         model: `SpanBertMultipleChoice` with preprocessor.
 
     Returns:
-        Dict from signatures to functions and specifications. `serving_default` takes
+        Dict of `(function, input specs)` by signature name. `serving_default` takes
         `prompt`, strings `[B]`, and `choices`, strings `[B, C]`, padded with `""`.
         `contexts` also takes `context`, strings `[B]`, `""` for no context.
     """

@@ -110,7 +110,10 @@ def masked_strings(pretrainer, dataset, is_training: bool):
 
 
 class CountSteps(keras.callbacks.Callback):
-    """Counts the steps of all calls of `fit`. JAX's optimizer has no count within an epoch."""
+    """Counts the steps of all calls of `fit`.
+
+    On JAX, the optimizer's `iterations` have no value within an epoch.
+    """
 
     def set_model(self, model):
         super().set_model(model)
@@ -124,6 +127,6 @@ class CountSteps(keras.callbacks.Callback):
         self._batches = 0
 
     def on_train_batch_end(self, batch, logs=None):
-        # There are several steps per batch if the model has `steps_per_execution`.
+        # With `steps_per_execution`, Keras calls this once for several batches.
         self._trained._steps_so_far += batch + 1 - self._batches
         self._batches = batch + 1

@@ -94,7 +94,7 @@ def load_with_objectives(task, given: dict, preset: str, load_weights: bool, arg
             "has no weights for {}, which start from random weights",
             [n for n in new if n not in old],
         ),
-        ("has its {} left unused", [n for n in old if n not in new]),
+        ("has weights for {}, which are not used", [n for n in old if n not in new]),
     ]:
         notes += [rule.format(" and ".join(names))] if names else []
     _LOG.warning("%s %s", preset, "; ".join(notes))

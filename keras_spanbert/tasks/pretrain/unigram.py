@@ -17,7 +17,7 @@ def unigram_entropies(counts: np.ndarray, dataset) -> dict[str, float]:
     """Returns the cross-entropy of the targets under the corpus's unigram distribution.
 
     This is the result of a model that ignores the context, in nats per token. For
-    pairs, half of which are random, it is that of a coin, ln 2 per row.
+    `nsp`, it is ln 2 nats per row, because half of the pairs are random.
 
     Args:
         counts: int `[V]`. Counts of the tokens in the training documents.

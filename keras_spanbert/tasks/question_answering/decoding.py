@@ -52,9 +52,10 @@ def decode(
     `max_answer_length` tokens, and the window must be the one that shows the start
     with the most context. If a question has no candidate, its highest starts and
     ends inside the context are used. If these starts all come after these ends, the
-    question has no answer. Windows are merged by the sum of both logits, and the best
-    of equal texts is kept. A candidate's score is its softmax probability among the
-    `n_best` of its question. With a threshold, no answer is one of them.
+    question has no answer. Candidates of all windows are ranked by the sum of both
+    logits, and the best of equal texts is kept. A candidate's score is its softmax
+    probability among the `n_best` of its question. With a threshold, no answer is one
+    of them.
 
     Args:
         start_logits: float `[W, L]`.
@@ -188,9 +189,9 @@ def candidate_spans(xp, start_logits, end_logits, windows, num_questions, n_best
         max_length: int, in tokens.
 
     Returns:
-        `Candidates`. A question without tokens has no candidates: see `decode`.
+        `Candidates`. If the question or the context has no tokens, there are none.
     """
-    # The second segment begins after [CLS] question [SEP].
+    # Without question tokens, the second segment begins at index 2, after [CLS] [SEP].
     may = (windows["offsets"][:, :, 0] >= 0) & (windows["segment_ids"][:, 2:3] == 0)
     sizes = (n_best, max_length)
     found = _pairs(xp, start_logits, end_logits, windows["is_max_context"] & may, may, sizes)

@@ -211,7 +211,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         `null_threshold`, and uses it for the scores.
 
         Args:
-            examples: `keras_spanbert.data.examples.Examples`.
+            examples: the result of `keras_spanbert.data.squad.read` or `mrqa.read`.
             max_answer_length: int, in tokens. Defaults to `30`.
             batch_size: int. Number of windows per batch. Defaults to `32`.
 

@@ -84,8 +84,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             raise ValueError(
                 "`sequence_length` must allow the question, 3 special tokens and `doc_stride` "
                 f"tokens of the context. Received: sequence_length={sequence_length}, "
-                f"max_question_length={max_question_length}, doc_stride={doc_stride}. As in the "
-                f"presets of this length: {self.arguments_for_length(int(sequence_length))}"
+                f"max_question_length={max_question_length}, doc_stride={doc_stride}. Values "
+                f"that fit this length: {self.arguments_for_length(int(sequence_length))}"
             )
         self.tokenizer = tokenizer
         self.sequence_length = int(sequence_length)
@@ -100,7 +100,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
 
     @classmethod
     def arguments_for_length(cls, sequence_length: int) -> dict:
-        """Returns the released `doc_stride` and `max_question_length`, less for short windows."""
+        """Returns the released stride and question length, reduced for short windows."""
         return {
             "doc_stride": min(128, max(1, sequence_length // 2 - 3)),
             "max_question_length": min(64, max(1, 3 * sequence_length // 8)),

@@ -123,7 +123,7 @@ def _is_first(keys):
 
 
 def _rank_in_group(groups, format_count):
-    """Counts the `format_count` values before each one in its group, for sorted groups `[n]`."""
+    """Returns how many earlier values of its group a mask selects, for sorted groups `[n]`."""
     import tensorflow as tf
 
     before = tf.cumsum(tf.cast(format_count, tf.int64), exclusive=True)

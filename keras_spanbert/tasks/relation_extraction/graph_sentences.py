@@ -23,7 +23,7 @@ def words_in_graph(preprocessor, x: dict) -> Words:
 
     Args:
         preprocessor: `SpanBertRelationExtractorPreprocessor`.
-        x: dict of tensors. Its keys are checked.
+        x: dict of tensors. Its keys have been checked by `check_columns`.
     """
     import tensorflow as tf
 

@@ -17,7 +17,7 @@ TRUNCATIONS = ("window", "released")
 SETTINGS = "relation_extraction"
 MARKERS = ("SUBJ_START", "SUBJ_END", "OBJ_START", "OBJ_END")
 _ROLES = ("SUBJ", "OBJ")
-_MAX_SYMBOLS = 101  # The number in BERT's cased vocabulary.
+_MAX_SYMBOLS = 101  # The number of unused tokens in BERT's cased vocabulary.
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -171,8 +171,8 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         """Returns the types that have symbols, and the token ids of these.
 
         Args:
-            role: `"SUBJ"` or `"OBJ"`. Defaults to `""`, both, by the symbols'
-                names.
+            role: `"SUBJ"` or `"OBJ"`. Defaults to `""`: both, with the role as a
+                prefix, as in `"OBJ=CITY"`.
         """
         prefix = f"{role}=" if role else ""
         return {

@@ -188,7 +188,7 @@ def _rank_items(xp, items, mode, length):
     low, high = xp.minimum(*first), xp.maximum(*last)
     text_end = item_position(_SEP)
 
-    # === Of the text: spans, what is between them if there is room for it all, what is near ===
+    # === The text: first the spans, then what is between them if it fits, then what is near ===
     has_room = (high - low + 1) + (items.sizes - text_end + 1) <= length
     is_between = from_row(has_room) & (depth(low, high) >= 0)
     distance = xp.where(is_between, np.int64(0), -xp.maximum(in_subject, in_object))
@@ -197,7 +197,7 @@ def _rank_items(xp, items, mode, length):
     in_both = xp.where(in_object < 0, in_span, xp.minimum(in_span, in_object))
     rank = xp.where(xp.maximum(in_subject, in_object) >= 0, in_both, rank)
 
-    # === What follows it ===
+    # === What follows the text ===
     is_cut = high >= length
     if _has_more(mode):
         ends = [text_end, item_position(_SEP_2), item_position(_SEP_3)]

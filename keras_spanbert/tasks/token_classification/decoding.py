@@ -102,9 +102,10 @@ def best_labels(xp, scores, num_words, rules: Scheme):
     is_bound = rules.is_bound
     if not is_bound.any():
         return xp.argmax(scores, axis=1)
-    # === Pieces: within one, any word may get a bound label ===
-    # Replacing the bound labels of consecutive words up to their end with the best others keeps a
-    # path valid. It improves the path if the sum of these words' `gain` is negative.
+    # === Pieces: the first word of a piece gets no bound label, the others may ===
+    # Consider a run of words with bound labels. From any of them to the end of the run, the best
+    # unbound labels can replace theirs, and the path stays valid. This improves the path if the sum
+    # of the `gain` of these words is negative.
     unbound = xp.where(is_bound, -np.inf, scores)
     gain = xp.max(xp.where(is_bound, scores, -np.inf), axis=1) - xp.max(unbound, axis=1)
     is_first = _is_first(xp, num_words)

@@ -64,6 +64,11 @@ def test_incomplete_heads_are_refused(reference, tmp_path):
         ks.checkpoints.from_coreference(tmp_path)
 
 
+def test_folder_without_checkpoint_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="must have one TensorFlow checkpoint. Received: none"):
+        ks.checkpoints.from_coreference(tmp_path)
+
+
 @pytest.mark.once
 def test_command_converts_a_released_folder(reference, tmp_path, capsys):
     folder = reference.checkpoint("a")

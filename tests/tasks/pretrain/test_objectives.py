@@ -154,7 +154,7 @@ def test_other_objectives_initialize_missing_heads_and_log_it(tmp_path, caplog):
     assert other.objectives == ("mlm", "nsp") and other.untrained_heads()
     (message,) = caplog.messages
     rule = f"{tmp_path} has no weights for pooler and nsp_head, which start from random weights"
-    assert rule in message and "its sbo_head left unused" in message
+    assert rule in message and "has weights for sbo_head, which are not used" in message
     assert other.preprocessor.next_sentence and not other.preprocessor.span_boundary
     assert other.preprocessor.masking_config == model.preprocessor.masking_config
     x, _, _ = arrays(model)
