@@ -89,7 +89,7 @@ def test_only_other_in_gold_scores_0():
 @pytest.mark.parametrize(
     "labels, predictions, error",
     [
-        (["Other"], ["Cause-Effect"], r"with \(e1,e2\) or .*predictions\[0\]='Cause-Effect'"),
+        (["Other"], ["Cause-Effect"], r"by \(e1,e2\) or .*predictions\[0\]='Cause-Effect'"),
         (["Love-Hate(e1,e2)"], ["Other"], r"labels\[0\]='Love-Hate\(e1,e2\)'"),
         ([None], ["Other"], r"labels\[0\]=None"),
         ([], [], "one or more. Received: 0 and 0"),
