@@ -127,7 +127,7 @@ def test_documents_count_their_training_segments():
         tensors=masks,
         batch_size=1,
         seed=1,
-        sizes=Sizes(segments=2, length=5, tokens=10, spans=3),
+        sizes=Sizes(segments=2, length=5, tokens=10, spans=3, tops=4),
         cut=lambda number, epoch: {"input_mask": masks[number]},
     )
     assert DocumentStream(documents).num_tokens() == (12, 20)

@@ -6,6 +6,7 @@ spans, K = spans that are kept.
 
 import collections
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -14,23 +15,38 @@ from keras_spanbert.data.array_stream import BatchShard, RowStream, epoch_order
 from keras_spanbert.layers.array_functions import cumsum, int32, size, take, true_indices
 from keras_spanbert.models.length_batches import round_up
 from keras_spanbert.optional import require
+from keras_spanbert.tasks.coreference.segments import truncate
 from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_spans
-from keras_spanbert.tasks.coreference.tensors import truncate
+
+# The resolver's arguments that its inputs depend on.
+Settings = collections.namedtuple(
+    "Settings", ["max_span_width", "top_span_ratio", "max_top_antecedents"]
+)
 
 
-class Sizes(collections.namedtuple("Sizes", ["segments", "length", "tokens", "spans"])):
+class Sizes(NamedTuple):
     """The sizes that determine the shapes of all inputs."""
+
+    segments: int
+    length: int
+    tokens: int
+    spans: int
+    tops: int
 
     @classmethod
     def largest(cls, sizes: Iterable["Sizes"]) -> "Sizes":
         """Returns the elementwise maximum of sizes."""
         return cls(*map(max, zip(*sizes)))
 
-
-# The resolver's arguments that its inputs depend on.
-Settings = collections.namedtuple(
-    "Settings", ["max_span_width", "top_span_ratio", "max_top_antecedents"]
-)
+    @classmethod
+    def padded(cls, segments, length, tokens, spans, settings: Settings, xp=np) -> "Sizes":
+        """Returns the sizes for these numbers of segments, tokens and spans."""
+        # Whole blocks of the widest span, which the attention of spans uses.
+        tokens = -(-tokens // settings.max_span_width) * settings.max_span_width
+        tops = num_top_spans(tokens, settings.top_span_ratio, xp)
+        # At least the number of antecedents, because that many are always chosen.
+        tops = xp.maximum(tops, np.int32(settings.max_top_antecedents))
+        return cls(segments, length, tokens, spans, tops)
 
 
 def document_inputs(tensors: dict, settings: Settings, xp=np) -> dict:
@@ -75,17 +91,15 @@ def document_inputs(tensors: dict, settings: Settings, xp=np) -> dict:
 
 def gold_clusters(tensors: dict, inputs: dict) -> np.ndarray:
     """Returns the gold cluster of each candidate of `document_inputs`, 0 for none: int32 `[N]`."""
-    starts, ends, num_tokens = inputs["starts"], inputs["ends"], len(inputs["token_places"])
-    gold = [tensors[name].astype(np.int64) for name in ["gold_starts", "gold_ends"]]
-    is_inside = (gold[0] >= 0) & (gold[1] < num_tokens)
-    wanted = gold[0][is_inside] * num_tokens + gold[1][is_inside]
-    # Sorted, because candidates are.
-    keys = starts.astype(np.int64) * num_tokens + ends
+    num_tokens = len(inputs["token_places"])
+    starts, ends = (tensors[name].astype(np.int64) for name in ["gold_starts", "gold_ends"])
+    is_inside = (starts >= 0) & (ends < num_tokens)
+    wanted = (starts * num_tokens + ends)[is_inside]
+    keys = inputs["starts"].astype(np.int64) * num_tokens + inputs["ends"]
+    found = np.searchsorted(keys, wanted)  # Candidates are sorted.
+    is_candidate = np.append(keys, -1)[found] == wanted
     labels = np.zeros(len(keys), np.int32)
-    if len(keys):
-        found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        is_candidate = keys[found] == wanted
-        labels[found[is_candidate]] = tensors["cluster_ids"][is_inside][is_candidate]
+    labels[found[is_candidate]] = tensors["cluster_ids"][is_inside][is_candidate]
     return labels
 
 
@@ -103,23 +117,17 @@ def padded_sizes(inputs: dict, settings: Settings) -> Sizes:
     """
     masks = [inputs["padding_mask"], inputs.get("overlap_padding_mask", inputs["padding_mask"])]
     longest = max(int(np.max(np.nonzero(mask)[1], initial=0)) + 1 for mask in masks)
-    return Sizes(
-        segments=round_up(len(inputs["token_ids"])),
-        length=min(round_up(longest), inputs["token_ids"].shape[1]),
-        tokens=whole_blocks(max(round_up(len(inputs["token_places"])), 1), settings),
-        spans=round_up(len(inputs["starts"])),
+    return Sizes.padded(
+        round_up(len(inputs["token_ids"])),
+        min(round_up(longest), inputs["token_ids"].shape[1]),
+        round_up(len(inputs["token_places"])),
+        round_up(len(inputs["starts"])),
+        settings,
     )
 
 
-def whole_blocks(num_tokens, settings: Settings):
-    """Rounds up to whole blocks of the widest span, which the attention of spans uses."""
-    width = settings.max_span_width
-    return -(-num_tokens // width) * width
-
-
-def pad(inputs: dict, sizes: Sizes, settings: Settings, xp=np) -> dict:
+def pad(inputs: dict, sizes: Sizes, xp=np) -> dict:
     """Returns the padded inputs of one document, and `cluster_ids` if given, as a batch of one."""
-    tops = num_top_spans(sizes.tokens, settings.top_span_ratio, xp)
     lengths = {
         "token_ids": sizes.segments,
         "padding_mask": sizes.segments,
@@ -128,8 +136,7 @@ def pad(inputs: dict, sizes: Sizes, settings: Settings, xp=np) -> dict:
         "starts": sizes.spans,
         "ends": sizes.spans,
         "cluster_ids": sizes.spans,
-        # At least the number of antecedents, because that many are always chosen.
-        "top_span_mask": xp.maximum(tops, np.int32(max(settings.max_top_antecedents, 1))),
+        "top_span_mask": sizes.tops,
     }
     # Rows of padding have a mask of 1, because a softmax over nothing would be undefined.
     values = {"ends": -1, "padding_mask": 1, "overlap_padding_mask": 1}
@@ -190,59 +197,54 @@ class DocumentBatches(keras.utils.PyDataset):
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
-        self.sizes = Sizes.largest(self._largest(document) for document in tensors)
+        # Large enough for any run of segments.
+        self.sizes = Sizes.largest(
+            padded_sizes(document_inputs(self._run(document, first), settings), settings)
+            for document in tensors
+            for first in range(self._num_runs(document))
+        )
 
     def __len__(self):
         return -(-len(self.tensors) // self.batch_size)
 
     def __getitem__(self, index):
-        order = epoch_order(len(self.tensors), self.seed, self.epoch) if self.shuffle else None
-        numbers = range(len(self.tensors)) if order is None else order.tolist()
+        numbers = np.arange(len(self.tensors))
+        if self.shuffle:
+            numbers = epoch_order(len(self.tensors), self.seed, self.epoch)
         chosen = numbers[index * self.batch_size : (index + 1) * self.batch_size]
-        return self.batch([(number, self.epoch) for number in chosen])
+        return self.batch(chosen.tolist(), self.epoch)
 
     def on_epoch_end(self):
         self.epoch += 1
 
-    def batch(self, chosen: Iterable[tuple[int, int]]) -> tuple:
-        """Returns inputs, and labels if known, of documents given as (number, epoch)."""
-        rows = [self.document(number, epoch) for number, epoch in chosen]
-        inputs = {name: np.concatenate([x[name] for x, _ in rows]) for name in rows[0][0]}
-        if not self.has_labels:
-            return (inputs,)
-        return inputs, {"cluster_ids": np.concatenate([y["cluster_ids"] for _, y in rows])}
+    def batch(self, numbers: Iterable[int], epoch: int) -> tuple:
+        """Returns inputs, and labels if known, of documents in an epoch."""
+        rows = [self.document(number, epoch) for number in numbers]
+        batch = keras.tree.map_structure(lambda *arrays: np.concatenate(arrays), *rows)
+        return batch if self.has_labels else batch[:1]
 
     def document(self, number: int, epoch: int) -> tuple[dict, dict]:
         """Returns inputs and labels of a document in an epoch, as a batch of one."""
         tensors = self.cut(number, epoch)
         inputs = document_inputs(tensors, self.settings)
         inputs["cluster_ids"] = gold_clusters(tensors, inputs)
-        padded = pad(inputs, self.sizes, self.settings)
+        padded = pad(inputs, self.sizes)
         return padded, {"cluster_ids": padded.pop("cluster_ids")}
 
     def cut(self, number: int, epoch: int) -> dict:
         """Returns the arrays of the run of segments that is used of a document in an epoch."""
         tensors = self.tensors[number]
-        beyond = self._num_beyond(tensors)
-        if not beyond:
-            return tensors
         generator = np.random.default_rng([self.seed, epoch, number])
-        return truncate(tensors, int(generator.integers(beyond + 1)), self.max_segments)
+        return self._run(tensors, int(generator.integers(self._num_runs(tensors))))
 
-    def _num_beyond(self, tensors):
-        """Returns the number of segments that are cut off."""
-        if self.max_segments is None:
-            return 0
-        return max(len(tensors["input_ids"]) - self.max_segments, 0)
+    def _num_runs(self, tensors):
+        num_segments = len(tensors["input_ids"])
+        return max(num_segments - (self.max_segments or num_segments), 0) + 1
 
-    def _largest(self, tensors):
-        """Returns sizes that are large enough for any run of segments."""
-        runs = range(self._num_beyond(tensors) + 1)
-        cuts = [
-            truncate(tensors, run, self.max_segments) if len(runs) > 1 else tensors for run in runs
-        ]
-        inputs = (document_inputs(cut, self.settings) for cut in cuts)
-        return Sizes.largest(padded_sizes(x, self.settings) for x in inputs)
+    def _run(self, tensors, first):
+        if self._num_runs(tensors) == 1:
+            return tensors
+        return truncate(tensors, first, self.max_segments)
 
 
 class DocumentStream(RowStream):
@@ -275,7 +277,7 @@ class DocumentStream(RowStream):
         batch_shard = BatchShard(self.batch_size, part, num_parts)
 
         def batch(rows, weights, epoch):
-            x, y = self.documents.batch([(row, epoch) for row in rows[batch_shard.rows].tolist()])
+            x, y = self.documents.batch(rows[batch_shard.rows].tolist(), epoch)
             return (x, y, weights[batch_shard.rows]) if self.has_weights else (x, y)
 
         def batches():

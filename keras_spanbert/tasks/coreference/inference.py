@@ -13,17 +13,11 @@ import numpy as np
 
 from keras_spanbert import distribution
 from keras_spanbert.layers.array_functions import size, take
-from keras_spanbert.tasks.coreference.batches import (
-    Settings,
-    Sizes,
-    document_inputs,
-    pad,
-    padded_sizes,
-)
+from keras_spanbert.tasks.coreference.batches import Sizes, document_inputs, pad, padded_sizes
 from keras_spanbert.tasks.coreference.decoding import best_antecedents
 from keras_spanbert.tasks.coreference.scoring import NO_SPAN
+from keras_spanbert.tasks.coreference.segments import truncate
 from keras_spanbert.tasks.coreference.spans import MAX_TOP_SPANS
-from keras_spanbert.tasks.coreference.tensors import truncate
 
 # Maximum number of tokens of a chunk's segments, unless a single segment has more. Longer chunks
 # take more memory. Shorter chunks take more time, because the spans in memory are projected once
@@ -47,7 +41,7 @@ def run(model, inputs: list[dict], sizes: Sizes | None = None, memory: dict | No
     """
     settings = model.input_settings()
     sizes = sizes or Sizes.largest(padded_sizes(x, settings) for x in inputs)
-    rows = [pad(x, sizes, settings) for x in inputs]
+    rows = [pad(x, sizes) for x in inputs]
     batch = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     if memory is not None:
         batch = distribution.pad_to_batch_shards({**batch, "memory": memory}, len(inputs))
@@ -59,22 +53,18 @@ def run(model, inputs: list[dict], sizes: Sizes | None = None, memory: dict | No
 def without_padding(inputs: dict, row: int, outputs: dict, xp=np) -> dict:
     """Returns the outputs of a row of a batch: see `run`."""
     outputs = keras.tree.map_structure(lambda array: array[row], outputs)
+    mention_scores = outputs["candidate_mention_scores"]
+    # All other outputs have a row for each span that is kept.
     num_top = size(xp, inputs["top_span_mask"])
-    top = outputs["top_spans"][:num_top]
-    found = {
-        "candidate_mention_scores": outputs["candidate_mention_scores"][
-            : size(xp, inputs["starts"])
-        ],
-        "top_spans": top,
+    found = keras.tree.map_structure(lambda array: array[:num_top], outputs)
+    top = found["top_spans"]
+    return {
+        **found,
+        "candidate_mention_scores": mention_scores[: size(xp, inputs["starts"])],
         "top_span_starts": take(xp, inputs["starts"], top),
         "top_span_ends": take(xp, inputs["ends"], top),
-        "top_span_mention_scores": take(xp, outputs["candidate_mention_scores"], top),
-        "top_antecedents": outputs["top_antecedents"][:num_top],
-        "top_antecedent_scores": outputs["top_antecedent_scores"][:num_top],
+        "top_span_mention_scores": take(xp, mention_scores, top),
     }
-    if "spans" in outputs:
-        found["spans"] = {name: array[:num_top] for name, array in outputs["spans"].items()}
-    return found
 
 
 def score_documents(
@@ -102,16 +92,16 @@ def score_documents(
     }
     # The graph for whole documents keeps at most `MAX_TOP_SPANS`.
     max_whole = min(max_spans_in_memory, MAX_TOP_SPANS)
-    found, short = {}, []
-    for number in sorted(documents, key=num_spans.__getitem__, reverse=True):
-        if num_spans[number] > max_whole:
+    found, settings = {}, model.input_settings()
+    waiting = sorted(documents, key=num_spans.__getitem__, reverse=True)
+    while waiting:
+        most = num_spans[waiting[0]]
+        if most > max_whole:
+            number = waiting.pop(0)
             found[number] = score_in_chunks(model, documents[number], max_spans_in_memory)
-        else:
-            short.append(number)
-    settings = model.input_settings()
-    while short:
-        num_rows = max(min(batch_size, max_spans_in_memory // max(num_spans[short[0]], 1)), 1)
-        batch, short = short[:num_rows], short[num_rows:]
+            continue
+        num_rows = max(min(batch_size, max_spans_in_memory // max(most, 1)), 1)
+        batch, waiting = waiting[:num_rows], waiting[num_rows:]
         rows = run(model, [document_inputs(documents[number], settings) for number in batch])
         found.update((number, extract_spans(row)) for number, row in zip(batch, rows))
     return found
@@ -125,7 +115,14 @@ def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
     first_tokens = np.cumsum([0, *tensors["text_len"]])
 
     def inputs_at(begin):
-        return chunk_inputs(tensors, begin, begin + num_segments, settings)
+        inputs = document_inputs(truncate(tensors, begin, num_segments), settings)
+        inputs["segment_index"] = inputs["segment_index"] + begin
+        if "overlap_ids" in tensors:
+            # In training, windows do not reach beyond the run.
+            windows = slice(begin, begin + num_segments + 1)
+            inputs["overlap_token_ids"] = tensors["overlap_ids"][windows]
+            inputs["overlap_padding_mask"] = tensors["overlap_mask"][windows]
+        return inputs
 
     # All chunks have the same shape.
     sizes = Sizes.largest(padded_sizes(inputs_at(begin), settings) for begin in begins)
@@ -160,27 +157,6 @@ def extract_spans(row: dict, first_token: int = 0, index=None, xp=np) -> dict:
     }
 
 
-def chunk_inputs(tensors: dict, begin: int, end: int, settings: Settings) -> dict:
-    """Returns the inputs of a run of segments, with the context before and after it.
-
-    Args:
-        tensors: dict from the preprocessor's `tensors`, of the whole document.
-        begin, end: ints, segments.
-        settings: `Settings`.
-
-    Returns:
-        Dict of `document_inputs`. Spans are numbered within the chunk, segments
-        within the document.
-    """
-    inputs = document_inputs(truncate(tensors, begin, end - begin), settings)
-    inputs["segment_index"] = inputs["segment_index"] + begin
-    if "overlap_ids" in tensors:
-        # In training, windows do not reach beyond the run.
-        inputs["overlap_token_ids"] = tensors["overlap_ids"][begin : end + 1]
-        inputs["overlap_padding_mask"] = tensors["overlap_mask"][begin : end + 1]
-    return inputs
-
-
 class Memory:
     """The spans of a document that later ones may refer to, as inputs of a chunk's model.
 
@@ -198,23 +174,21 @@ class Memory:
         self.size = size
         self.num_added = 0
         self.cluster_of = {}
+        # In the order of `memory_inputs`, because Keras on PyTorch flattens dicts in their order.
         self.spans = {
             "mention_scores": np.zeros(0, np.float32),
-            "index": np.zeros(0, np.int32),
-            "speakers": np.zeros(0, np.int32),
-            "segments": np.zeros(0, np.int32),
+            **dict.fromkeys(["index", "speakers", "segments"], np.zeros(0, np.int32)),
             "embeddings": np.zeros((0, num_levels, embedding_dim), np.float32),
         }
 
     def inputs(self) -> dict:
         """Returns the inputs of `memory_inputs`, always of the same shape."""
-        padded = {}
-        for name, array in self.spans.items():
-            whole = np.full(
-                (self.size, *array.shape[1:]), NO_SPAN if name == "index" else 0, array.dtype
-            )
-            whole[: len(array)] = array
-            padded[name] = whole[None]
+        missing = [(0, self.size - len(self.spans["index"]))]
+        padded = {
+            name: np.pad(array, missing + [(0, 0)] * (array.ndim - 1))[None]
+            for name, array in self.spans.items()
+        }
+        padded["index"][0, len(self.spans["index"]) :] = NO_SPAN
         return {**padded, "next_index": np.array([self.num_added], np.int32)}
 
     def add(self, spans: dict, antecedents: np.ndarray) -> None:
@@ -237,14 +211,14 @@ class Memory:
 
 def _spans_to_keep(cluster_of, size):
     """Returns which spans a memory keeps, given each span's cluster in order, -1 for none."""
-    num_older = len(cluster_of) - size // 2
+    number = np.arange(len(cluster_of))
     if len(cluster_of) <= size:
-        return np.arange(len(cluster_of))
-    last_index = {cluster: i for i, cluster in enumerate(cluster_of)}
-    is_last = np.array([last_index[cluster] == i for i, cluster in enumerate(cluster_of)])
-    rank = np.where(cluster_of < 0, 0, 1 + is_last)[:num_older]
-    older = np.lexsort((np.arange(num_older), rank))[num_older - (size - size // 2) :]
-    return np.concatenate([np.sort(older), np.arange(num_older, len(cluster_of))])
+        return number
+    last_index = dict(zip(cluster_of.tolist(), number.tolist()))
+    is_last = np.array([last_index[cluster] for cluster in cluster_of.tolist()]) == number
+    rank = np.where(cluster_of < 0, 0, 1 + is_last)
+    rank[len(rank) - size // 2 :] = 3  # The newest.
+    return np.sort(np.argsort(rank, kind="stable")[-size:])
 
 
 def _chunk_model(model):

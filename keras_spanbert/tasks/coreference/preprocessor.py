@@ -8,8 +8,13 @@ import numpy as np
 from keras_spanbert.data.coreference_documents import check_document, has_subtokens
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 from keras_spanbert.tasks.coreference.arguments import check_minimums, check_model_type
-from keras_spanbert.tasks.coreference.segments import SEPARATOR_SPEAKER, cut_words, split_rows
-from keras_spanbert.tasks.coreference.tensors import segment_rows, speaker_numbers
+from keras_spanbert.tasks.coreference.segments import (
+    SEPARATOR_SPEAKER,
+    cut_words,
+    segment_rows,
+    speaker_numbers,
+    split_rows,
+)
 
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 # Key of the resolver's arguments in a checkpoint's settings. Some have the same names as BERT's.

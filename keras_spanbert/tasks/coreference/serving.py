@@ -6,13 +6,17 @@ segment, K = spans that are kept.
 """
 
 from keras_spanbert.models.graph_tokens import tokenize_with_offsets
-from keras_spanbert.tasks.coreference.batches import Sizes, document_inputs, pad, whole_blocks
+from keras_spanbert.tasks.coreference.batches import Sizes, document_inputs, pad
 from keras_spanbert.tasks.coreference.decoding import token_to_word_clusters
 from keras_spanbert.tasks.coreference.inference import extract_spans, without_padding
-from keras_spanbert.tasks.coreference.segments import cut_words
+from keras_spanbert.tasks.coreference.segments import (
+    SEPARATOR_NUMBER,
+    cut_words,
+    segment_rows,
+    speaker_numbers,
+)
 from keras_spanbert.tasks.coreference.spans import MAX_TOP_SPANS
 from keras_spanbert.tasks.coreference.splitting import split
-from keras_spanbert.tasks.coreference.tensors import SEPARATOR_NUMBER, segment_rows, speaker_numbers
 
 
 def clusters(model):
@@ -73,13 +77,10 @@ def _mentions(model, words, sentence_sizes):
     settings = model.input_settings()
     inputs = document_inputs(tensors, settings, tnp)
     mask = inputs["padding_mask"]
-    sizes = Sizes(
-        segments=tf.shape(mask)[0],
-        length=tf.reduce_max(tf.reduce_sum(mask, axis=1)),  # Windows are not longer.
-        tokens=whole_blocks(tf.size(word_of), settings),
-        spans=tf.size(inputs["starts"]),
-    )
-    outputs = model(pad(inputs, sizes, settings, tnp), training=False)
+    longest = tf.reduce_max(tf.reduce_sum(mask, axis=1))  # Windows are not longer.
+    num_spans = tf.size(inputs["starts"])
+    sizes = Sizes.padded(tf.shape(mask)[0], longest, tf.size(word_of), num_spans, settings, tnp)
+    outputs = model(pad(inputs, sizes, tnp), training=False)
     spans = extract_spans(without_padding(inputs, 0, outputs, tnp), xp=tnp)
     found = token_to_word_clusters(spans, word_of, model.singletons, tnp)
 

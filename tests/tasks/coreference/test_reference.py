@@ -18,7 +18,7 @@ from keras_spanbert.tasks.coreference.batches import (
 )
 from keras_spanbert.tasks.coreference.checkpoint_entries import head_entries
 from keras_spanbert.tasks.coreference.preprocessor import SETTINGS
-from keras_spanbert.tasks.coreference.tensors import truncate
+from keras_spanbert.tasks.coreference.segments import truncate
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
 pytestmark = pytest.mark.usefixtures("untraced")
@@ -61,7 +61,7 @@ def make_batch(model, tensors):
     settings = Settings(model.max_span_width, model.top_span_ratio, model.max_top_antecedents)
     inputs = document_inputs(tensors, settings)
     inputs["cluster_ids"] = gold_clusters(tensors, inputs)
-    x = pad(inputs, padded_sizes(inputs, settings), settings)
+    x = pad(inputs, padded_sizes(inputs, settings))
     y = {"cluster_ids": x.pop("cluster_ids")}
     return [{name: ops.convert_to_tensor(array) for name, array in part.items()} for part in (x, y)]
 
