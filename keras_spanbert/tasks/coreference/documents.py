@@ -21,8 +21,7 @@ class DocumentInputs:
 
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
         """Converts documents to one batch of arrays: see the class."""
-        batches = self.batches(x, batch_size=len(x))
-        return (*batches[0], None, None)[:3]
+        return (*self.batches(x, batch_size=len(x))[0], None, None)[:3]
 
     def preprocess_rows(
         self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
@@ -60,14 +59,10 @@ class DocumentInputs:
         """
         self.check_preprocessor()
         tensors = [self.preprocessor.tensors(document) for document in documents]
+        has_labels = all("clusters" in document for document in documents)
+        settings = self.input_settings()
         return DocumentBatches(
-            tensors,
-            self.input_settings(),
-            batch_size,
-            max_segments,
-            all("clusters" in document for document in documents),
-            shuffle,
-            seed,
+            tensors, settings, batch_size, max_segments, has_labels, shuffle, seed
         )
 
     def predict_clusters(
@@ -133,17 +128,13 @@ class DocumentInputs:
         predicted = self.predict_clusters(documents, batch_size, max_spans_in_memory)
         without = coreference(*map(_without_singletons, (gold, predicted)))
         scores = coreference(gold, predicted) if self.singletons else without
-        return {
-            "average_f1": scores["average_f1"],
-            **{
-                f"{measure}_{name}": value
-                for measure in _MEASURES
-                for name, value in scores[measure].items()
-            },
-            "average_f1_without_singletons": without["average_f1"],
-            **{f"{measure}_f1_without_singletons": without[measure]["f1"] for measure in _MEASURES},
-            "total": len(documents),
-        }
+        row = {"average_f1": scores["average_f1"]}
+        for measure in _MEASURES:
+            row.update({f"{measure}_{name}": value for name, value in scores[measure].items()})
+        row["average_f1_without_singletons"] = without["average_f1"]
+        for measure in _MEASURES:
+            row[f"{measure}_f1_without_singletons"] = without[measure]["f1"]
+        return {**row, "total": len(documents)}
 
     def resolve(
         self,
@@ -267,18 +258,18 @@ class DocumentInputs:
         clusters = cluster_mentions(extract_spans(scores), token_of, self.singletons)
         top_spans = scores.pop("top_spans")
         num_antecedents = min(self.max_top_antecedents, len(top_spans))
-        for name, num_columns in [("antecedents", 0), ("antecedent_scores", 1)]:
-            scores[f"top_{name}"] = scores[f"top_{name}"][:, : num_antecedents + num_columns]
         result = {
             "candidate_starts": inputs["starts"],
             "candidate_ends": inputs["ends"],
             **scores,
+            "top_antecedents": scores["top_antecedents"][:, :num_antecedents],
+            "top_antecedent_scores": scores["top_antecedent_scores"][:, : 1 + num_antecedents],
             "clusters": [list(cluster) for cluster in clusters],
         }
         if "clusters" in document:
             names = "top_antecedent_scores", "top_antecedents", "top_span_mention_scores"
-            arrays = [*(result[n] for n in names), gold_clusters(tensors, inputs)[top_spans]]
-            losses = self.span_losses(*map(ops.convert_to_tensor, arrays))
+            labels = gold_clusters(tensors, inputs)[top_spans]
+            losses = self.span_losses(*(result[n] for n in names), labels)
             result["loss"] = float(ops.convert_to_numpy(losses).sum())
         return result
 

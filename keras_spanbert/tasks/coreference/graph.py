@@ -21,43 +21,12 @@ from keras_spanbert.tasks.coreference.span_layers import (
 
 def model_inputs(model_type: str) -> dict:
     """Returns the model's inputs: see `document_inputs`."""
-    shapes = {
-        "token_ids": (None, None),
-        "padding_mask": (None, None),
-        "token_places": (None,),
-        "speaker_ids": (None,),
-        "segment_index": (None,),
-        "starts": (None,),
-        "ends": (None,),
-        "top_span_mask": (None,),
-        "genre": (),
-    }
+    rows = ["token_ids", "padding_mask"]
+    tokens = ["token_places", "speaker_ids", "segment_index", "starts", "ends", "top_span_mask"]
+    shapes = {**dict.fromkeys(rows, (None, None)), **dict.fromkeys(tokens, (None,)), "genre": ()}
     if model_type == "overlap":
-        shapes |= {
-            "overlap_token_ids": (None, None),
-            "overlap_padding_mask": (None, None),
-            "overlap_places": (None,),
-        }
+        shapes.update({f"overlap_{name}": (None, None) for name in rows}, overlap_places=(None,))
     return {name: keras.Input(shape, dtype="int32", name=name) for name, shape in shapes.items()}
-
-
-def memory_inputs(num_levels: int, embedding_dim: int) -> dict:
-    """Returns the inputs with the earlier spans of a document: see `scoring`.
-
-    `next_index` is the total number of earlier spans.
-    """
-    shapes = {
-        "mention_scores": ((None,), "float32"),
-        "index": ((None,), "int32"),
-        "speakers": ((None,), "int32"),
-        "segments": ((None,), "int32"),
-        "embeddings": ((None, num_levels, embedding_dim), "float32"),
-        "next_index": ((), "int32"),
-    }
-    return {
-        name: keras.Input(shape, dtype=dtype, name=f"memory_{name}")
-        for name, (shape, dtype) in shapes.items()
-    }
 
 
 class ResolverLayers:
@@ -69,28 +38,30 @@ class ResolverLayers:
     """
 
     def __init__(self, backbone, settings: dict):
-        hidden_dim, max_span_width = backbone.hidden_dim, settings["max_span_width"]
-        feature_size = settings["feature_size"] * settings["use_features"]
-        plain = {"initializer_range": backbone.initializer_range, "dtype": backbone.dtype_policy}
+        hidden_dim = backbone.hidden_dim
+        common = {
+            "settings": settings,
+            "initializer_range": backbone.initializer_range,
+            "dtype": backbone.dtype_policy,
+        }
         self.model_type = settings["model_type"]
-        self.embedding_dim = 2 * hidden_dim + feature_size + hidden_dim * settings["model_heads"]
+        own_size = settings["feature_size"] * settings["use_features"]
+        own_size += hidden_dim * settings["model_heads"]
+        self.embedding_dim = 2 * hidden_dim + own_size
         self.num_levels = settings["coref_depth"] if settings["fine_grained"] else 1
         self.backbone = backbone
         self.gate = self.widths = self.heads = self.fine = None
         if self.model_type == "overlap":
-            self.gate = Gate(hidden_dim, 0, name="token_gate", **plain)
+            self.gate = Gate(hidden_dim, 0, name="token_gate", **common)
         if settings["use_features"]:
-            dropout_rate = settings["dropout_rate"]
-            self.widths = SpanWidths(
-                max_span_width, feature_size, dropout_rate=dropout_rate, name="span_widths", **plain
-            )
+            self.widths = SpanWidths(name="span_widths", **common)
         if settings["model_heads"]:
-            self.heads = SpanHeads(hidden_dim, max_span_width, name="span_heads", **plain)
-        self.mention = MentionScorer(hidden_dim, settings, name="mention_scores", **plain)
-        self.top_spans = TopSpans(max_span_width, name="top_spans")
-        self.coarse = CoarseScorer(self.embedding_dim, settings, name="coarse_scores", **plain)
+            self.heads = SpanHeads(hidden_dim, name="span_heads", **common)
+        self.mention = MentionScorer(hidden_dim, name="mention_scores", **common)
+        self.top_spans = TopSpans(settings["max_span_width"], name="top_spans")
+        self.coarse = CoarseScorer(self.embedding_dim, name="coarse_scores", **common)
         if settings["fine_grained"]:
-            self.fine = FineScorer(self.embedding_dim, settings, name="fine_scores", **plain)
+            self.fine = FineScorer(self.embedding_dim, name="fine_scores", **common)
 
     def outputs(self, inputs: dict, memory: dict | None = None) -> dict:
         """Computes the model's outputs: see `SpanBertCoreferenceResolver`.
@@ -99,10 +70,10 @@ class ResolverLayers:
         indices into the M spans in memory followed by the K that are kept, and there
         is an additional output, `spans`, what a memory remembers of the spans.
         """
-        tokens = self._encode(inputs, "token_ids", "padding_mask", "token_places")
+        tokens = self._encode(inputs, "token_ids", "padding_mask", "token_places")  # [B, T, H]
         if self.gate is not None:
             names = "overlap_token_ids", "overlap_padding_mask", "overlap_places"
-            tokens = self.gate(tokens, self._encode(inputs, *names))  # [B, T, H]
+            tokens = self.gate(tokens, self._encode(inputs, *names))
         starts, ends = inputs["starts"], inputs["ends"]
         parts = {}
         if self.widths is not None:
@@ -133,9 +104,22 @@ class ResolverLayers:
         return outputs
 
     def chunk_model(self):
-        """Returns the model of a chunk of a document, with a memory of the earlier spans."""
+        """Returns the model of a chunk of a document, with a memory of the earlier spans.
+
+        The inputs of the memory are described in `scoring`. `next_index` is the total
+        number of earlier spans.
+        """
+        shapes = {
+            "mention_scores": ((None,), "float32"),
+            **dict.fromkeys(["index", "speakers", "segments"], ((None,), "int32")),
+            "embeddings": ((None, self.num_levels, self.embedding_dim), "float32"),
+            "next_index": ((), "int32"),
+        }
+        memory = {
+            name: keras.Input(shape, dtype=dtype, name=f"memory_{name}")
+            for name, (shape, dtype) in shapes.items()
+        }
         inputs = model_inputs(self.model_type)
-        memory = memory_inputs(self.num_levels, self.embedding_dim)
         return keras.Model({**inputs, "memory": memory}, self.outputs(inputs, memory))
 
     def _encode(self, inputs, token_ids, padding_mask, places):

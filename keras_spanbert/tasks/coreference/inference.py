@@ -174,7 +174,7 @@ class Memory:
         self.size = size
         self.num_added = 0
         self.cluster_of = {}
-        # In the order of `memory_inputs`, because Keras on PyTorch flattens dicts in their order.
+        # In the order of `chunk_model`, because Keras on PyTorch flattens dicts in their order.
         self.spans = {
             "mention_scores": np.zeros(0, np.float32),
             **dict.fromkeys(["index", "speakers", "segments"], np.zeros(0, np.int32)),
@@ -182,7 +182,7 @@ class Memory:
         }
 
     def inputs(self) -> dict:
-        """Returns the inputs of `memory_inputs`, always of the same shape."""
+        """Returns the inputs of `chunk_model`, always of the same shape."""
         missing = [(0, self.size - len(self.spans["index"]))]
         padded = {
             name: np.pad(array, missing + [(0, 0)] * (array.ndim - 1))[None]

@@ -1,8 +1,26 @@
-"""Sorts the mentions in results of `resolve` by their position in the text."""
+"""Sorts the mentions in results of `resolve`, and chooses the main mention of a cluster."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import NamedTuple
+
+POSSESSIVES = frozenset(
+    "my mine thy thine your yours his her hers its our ours their theirs".split()
+)  # "her" can also be an object.
+RELATIVES = frozenset("who whom whose which what that".split())
+REFLEXIVES = frozenset(
+    "myself thyself yourself himself herself itself oneself themself ourself ourselves yourselves "
+    "themselves hisself theirselves".split()
+)
+PRONOUNS = POSSESSIVES | RELATIVES | REFLEXIVES | frozenset(
+    "i me thou thee ye you he him she it we us they them 'em one this these those each other "
+    "another both all some any none".split()
+)  # fmt: skip
+_ARTICLES = frozenset("the a an".split())
+# Words that start or join a clause. A name ends before them.
+_JOINTS = frozenset('who whom whose which that where when , ; : ( ) -- — – - " “ ” ...'.split())
+
+NAME, NOUN, PRONOUN = range(3)
 
 
 class Mention(NamedTuple):
@@ -31,14 +49,28 @@ def sort_mentions(text: str, clusters: Sequence) -> list[Mention]:
         ValueError: if `clusters` are not lists of mentions, or a mention's text is not
             the slice of the text at its position.
     """
+
+    def check(is_right, given):
+        if not is_right:
+            raise ValueError(
+                '`clusters` must be lists of mentions, dicts with "text", "start" and "end" '
+                f'(integers), as resolve(text)["clusters"] returns them. Received: {given!r:.200}'
+            )
+
+    def is_list(given):
+        return isinstance(given, Iterable) and not isinstance(given, str | Mapping)
+
     mentions = []
-    for number, cluster in enumerate(_to_list(clusters)):
+    check(is_list(clusters), clusters)
+    for number, cluster in enumerate(clusters):
+        check(is_list(cluster), cluster)
         seen = set()
-        for mention in _to_list(cluster):
-            _check_mention(mention)
+        for mention in cluster:
+            has_all = isinstance(mention, Mapping) and {"text", "start", "end"} <= mention.keys()
+            check(has_all, mention)
             start, end = mention["start"], mention["end"]
-            is_slice = 0 <= start < end <= len(text) and text[start:end] == mention["text"]
-            if not is_slice:
+            check(isinstance(start, Integral) and isinstance(end, Integral), mention)
+            if not (0 <= start < end <= len(text) and text[start:end] == mention["text"]):
                 raise ValueError(
                     "A mention's text must be text[start:end]. Received: "
                     f"{dict(mention)!r:.200} of a text of {len(text)} characters"
@@ -49,21 +81,42 @@ def sort_mentions(text: str, clusters: Sequence) -> list[Mention]:
     return sorted(mentions, key=lambda m: (m.start, -m.end, m.cluster))
 
 
-def _to_list(given):
-    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        _raise_error(given)
-    return given
+def is_pronoun(words: Sequence[str]) -> bool:
+    """Returns whether all of a mention's words are pronouns, as in "he himself"."""
+    return bool(words) and all(word.lower() in PRONOUNS for word in words)
 
 
-def _check_mention(mention):
-    if not isinstance(mention, Mapping) or not {"text", "start", "end"} <= mention.keys():
-        _raise_error(mention)
-    if not all(isinstance(mention[name], Integral) for name in ("start", "end")):
-        _raise_error(mention)
+def mention_type(words: Sequence[str], begins_sentence: bool, lower_words: frozenset) -> int:
+    """Returns whether a mention is a name, another noun or a pronoun.
+
+    It is a pronoun if all its words are. It is a name if the first word after
+    articles is capitalized for another reason than starting a sentence.
+
+    Args:
+        words: the mention's words.
+        begins_sentence: bool. Whether it is the first of its sentence.
+        lower_words: the words of the text that occur in lower case.
+
+    Returns:
+        `NAME`, `NOUN` or `PRONOUN`.
+    """
+    if is_pronoun(words):
+        return PRONOUN
+    place = next((i for i, word in enumerate(words) if word.lower() not in _ARTICLES), 0)
+    word = words[place]
+    if not word[:1].isupper() or word.lower() in PRONOUNS:
+        return NOUN
+    is_first = begins_sentence and place == 0
+    return NOUN if is_first and word.lower() in lower_words else NAME
 
 
-def _raise_error(given):
-    raise ValueError(
-        '`clusters` must be lists of mentions, dicts with "text", "start" and "end" (integers), '
-        f'as resolve(text)["clusters"] returns them. Received: {given!r:.200}'
-    )
+def sort_key(words: Sequence[str], kind: int, start: int, count: int) -> tuple:
+    """Returns the sort key of a cluster's mentions. The best mention has the lowest key.
+
+    Names come before other nouns, and those before pronouns. Next come phrases
+    without a clause or a list. More frequent mentions come before less frequent
+    ones (`count` in the cluster), so that a long name that was linked by mistake
+    does not represent the cluster. Next come longer mentions, then earlier ones.
+    """
+    has_joint = any(word.lower() in _JOINTS for word in words)
+    return kind, has_joint, -count, -sum(map(len, words)), start

@@ -152,7 +152,15 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         values = locals()
         config = {name: values[name] for name in DEFAULTS}
         config["genres"] = tuple(genres)
-        check_arguments(config, backbone)
+        check_arguments(**config)
+        longest = backbone.max_sequence_length
+        if max_segment_len > longest:
+            raise ValueError(
+                f"`max_segment_len` must be at most the backbone's {longest}. "
+                f"Received: max_segment_len={max_segment_len}"
+            )
+        if use_metadata and not config["genres"]:
+            raise ValueError("`genres` must have at least one with `use_metadata`. Received: none")
         if preprocessor is not None:
             check_shared(config, preprocessor)
         # === Layers ===

@@ -4,13 +4,14 @@ The text of the HTML is exactly the original text. Its style adds the numbers an
 scores.
 """
 
+import collections
 import heapq
 import html
+import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from keras_spanbert.models.strings import replace_surrogates
-from keras_spanbert.tasks.coreference.mentions import Mention, sort_mentions
+from keras_spanbert.tasks.coreference.mentions import sort_mentions
 from keras_spanbert.wording import format_count
 
 # Boxes nested deeper than this are drawn at the same height.
@@ -162,20 +163,17 @@ def draw_clusters(text: str, clusters: Sequence) -> str:
     """
     mentions = sort_mentions(text, clusters)
     names = {m.cluster: _format_mention(text, m) for m in mentions if m.is_main}
-    counts = dict.fromkeys(names, 0)
-    for mention in mentions:
-        counts[mention.cluster] += 1
-    pieces = _split_crossing(mentions)
+    counts = collections.Counter(mention.cluster for mention in mentions)
+    drawn, levels = _draw_mentions(text, mentions, names)
     has_scores = any(mention.score is not None for mention in mentions)
     scores = '<label class="scores"><input type="checkbox"> Show scores</label>\n'
-    levels = min(_MAX_LEVELS, max((piece.level + 1 for piece in pieces), default=0))
     return (
         f'<div class="coref"><style>{STYLE}</style>\n'
         f"<p>{format_count(len(names), 'cluster')}, {format_count(len(mentions), 'mention')}"
         + (": point at one, or tap it, to highlight its cluster" if mentions else "")
         + f"</p>\n{scores if has_scores else ''}{_list(names, counts)}"
-        f'<div class="text" dir="auto" style="--levels:{levels}">'
-        f"{_to_html(text, pieces, names)}</div></div>"
+        f'<div class="text" dir="auto" style="--levels:{min(levels, _MAX_LEVELS)}">{drawn}</div>'
+        "</div>"
     )
 
 
@@ -200,13 +198,13 @@ def cluster_lines(text: str, clusters: Sequence) -> str:
     cluster_lines("Ann sold her book.", clusters)  # 1. Ann (0 to 3), 2 mentions: her (9 to 12)
     ```
     """
-    of_cluster = {}
-    for mention in sorted(sort_mentions(text, clusters), key=lambda m: not m.is_main):
-        shown = f"{_format_mention(text, mention)} ({mention.start} to {mention.end})"
-        of_cluster.setdefault(mention.cluster, []).append(shown)
+    mentions = sorted(sort_mentions(text, clusters), key=lambda m: (m.cluster, not m.is_main))
     lines = []
-    for number in sorted(of_cluster):
-        main, *others = of_cluster[number]
+    for number, of_cluster in itertools.groupby(mentions, key=lambda m: m.cluster):
+        main, *others = (
+            f"{_format_mention(text, mention)} ({mention.start} to {mention.end})"
+            for mention in of_cluster
+        )
         line = f"{number + 1}. {main}, {format_count(1 + len(others), 'mention')}"
         lines.append(line + (f": {', '.join(others)}" if others else ""))
     return "\n".join(lines) or "No clusters"
@@ -240,65 +238,49 @@ def _hue(number):
     return round(number * _GOLDEN_ANGLE) % 360
 
 
-class _Piece(NamedTuple):
-    """A part of a mention: the whole of it, unless it crosses another one."""
+def _draw_mentions(text, mentions, names):
+    """Returns a text with a box for each mention, and the number of levels of nested boxes.
 
-    start: int
-    end: int
-    mention: Mention
-    level: int  # Number of nested levels of boxes inside it.
-
-
-def _split_crossing(mentions):
-    """Returns pieces that do not cross, in the order in which they open."""
-    waiting = [(m.start, -m.end, order) for order, m in enumerate(mentions)]
-    pieces, parents, is_open = [], [], []
-    while waiting:
-        start, end, order = heapq.heappop(waiting)
-        end = -end
-        while is_open and pieces[is_open[-1]][1] <= start:
-            is_open.pop()
-        outer = is_open[-1] if is_open else None
-        if outer is not None and end > pieces[outer][1]:
-            heapq.heappush(waiting, (pieces[outer][1], -end, order))
-            end = pieces[outer][1]
-        is_open.append(len(pieces))
-        pieces.append((start, end, mentions[order]))
-        parents.append(outer)
-    levels = [0] * len(pieces)
-    for i in reversed(range(len(pieces))):
-        if parents[i] is not None:
-            levels[parents[i]] = max(levels[parents[i]], levels[i] + 1)
-    return [_Piece(*piece, level) for piece, level in zip(pieces, levels)]
-
-
-def _to_html(text, pieces, names):
-    written, ends, at = [], [], 0
+    The rest of a mention that crosses the end of another is a second box.
+    """
+    written, is_open, at, levels = [], [], 0, 0
+    waiting = [(m.start, -m.end, order) for order, m in enumerate(mentions)]  # A heap.
 
     def write_to(place):
-        nonlocal at
-        while ends and ends[-1] <= place:
-            written.append(_escape(text[at : ends[-1]]) + "</mark>")
-            at = ends.pop()
+        nonlocal at, levels
+        while is_open and is_open[-1][0] <= place:
+            end, mention, tag, level = is_open.pop()
+            written.append(_escape(text[at:end]) + "</mark>")
+            written[tag] = _open_tag(mention, end, level, names)
+            at, levels = end, max(levels, level + 1)
+            if is_open:
+                is_open[-1][3] = max(is_open[-1][3], level + 1)
         piece = _escape(text[at:place])
         # Browsers lay out short paragraphs quickly. A novel in one takes half a minute.
-        written.append(piece if ends else piece.replace("\n", "\n</div><div>"))
+        written.append(piece if is_open else piece.replace("\n", "\n</div><div>"))
         at = place
 
-    for start, end, mention, level in pieces:
+    while waiting:
+        start, end, order = heapq.heappop(waiting)
         write_to(start)
-        number = mention.cluster + 1
-        title = html.escape(f"{number}: {names[mention.cluster]}")
-        # Only the last piece of a mention shows the number.
-        is_cut = ' class="cut"' if end < mention.end else ""
-        score = "" if mention.score is None else f' data-score="{mention.score:.2f}"'
-        style = f"--hue:{_hue(mention.cluster)};--level:{min(level, _MAX_LEVELS - 1)}"
-        written.append(
-            f'<mark{is_cut} data-cluster="{number}"{score} style="{style}" title="{title}">'
-        )
-        ends.append(end)
+        end = -end
+        if is_open and end > is_open[-1][0]:
+            heapq.heappush(waiting, (is_open[-1][0], -end, order))
+            end = is_open[-1][0]
+        is_open.append([end, mentions[order], len(written), 0])
+        written.append("")  # The tag is known when the box is closed.
     write_to(len(text))
-    return f"<div>{''.join(written)}</div>"
+    return f"<div>{''.join(written)}</div>", levels
+
+
+def _open_tag(mention, end, level, names):
+    number = mention.cluster + 1
+    title = html.escape(f"{number}: {names[mention.cluster]}")
+    # Only the last piece of a mention shows the number.
+    is_cut = ' class="cut"' if end < mention.end else ""
+    score = "" if mention.score is None else f' data-score="{mention.score:.2f}"'
+    style = f"--hue:{_hue(mention.cluster)};--level:{min(level, _MAX_LEVELS - 1)}"
+    return f'<mark{is_cut} data-cluster="{number}"{score} style="{style}" title="{title}">'
 
 
 def _escape(text):

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_spanbert.data.coreference_documents import check_document, has_subtokens
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
-from keras_spanbert.tasks.coreference.arguments import check_minimums, check_model_type
+from keras_spanbert.tasks.coreference.arguments import SHARED, check_arguments
 from keras_spanbert.tasks.coreference.segments import (
     SEPARATOR_SPEAKER,
     cut_words,
@@ -65,10 +65,10 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_model_type(model_type)
-        check_minimums(
-            {"sequence_length": sequence_length, "max_num_speakers": max_num_speakers},
-            {"sequence_length": 4, "max_num_speakers": 2},
+        check_arguments(
+            model_type=model_type,
+            sequence_length=sequence_length,
+            max_num_speakers=max_num_speakers,
         )
         self.tokenizer = tokenizer
         self.sequence_length = int(sequence_length)
@@ -81,12 +81,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
         given = settings.get(SETTINGS, {})
-        names = [name for name in ["model_type", "max_num_speakers", "genres"] if name in given]
-        length = min(384, settings["max_position_embeddings"])
-        return {
-            "sequence_length": given.get("max_segment_len", length),
-            **{name: given[name] for name in names},
-        }
+        shared = {own: given[name] for name, own in SHARED.items() if name in given}
+        return {"sequence_length": min(384, settings["max_position_embeddings"]), **shared}
 
     def call(self, x, y=None, sample_weight=None):
         """Returns the arrays of one document: see `tensors`."""
@@ -207,7 +203,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             for start, end in cluster
         )
         starts, ends, cluster_ids = np.array(gold, np.int32).reshape(-1, 3).T
-        genre = document["doc_key"][:2]
+        genres = [genre for genre in self.genres if document["doc_key"].startswith(genre)]
         return {
             **segment_rows(
                 np.array([self._id_of.get(token, unknown) for token in tokens], np.int32),
@@ -216,7 +212,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
                 self.sequence_length,
                 self.added_separators(),
             ),
-            "genre": np.int32(self.genres.index(genre) if genre in self.genres else 0),
+            "genre": np.int32(self.genres.index(max(genres, key=len)) if genres else 0),
             "gold_starts": starts,
             "gold_ends": ends,
             "cluster_ids": cluster_ids,
@@ -242,16 +238,13 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         return [pieces[word] or [tokenizer.oov_token] for word in words]
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            {
-                "sequence_length": self.sequence_length,
-                "model_type": self.model_type,
-                "max_num_speakers": self.max_num_speakers,
-                "genres": list(self.genres),
-            }
-        )
-        return config
+        return {
+            **super().get_config(),
+            "sequence_length": self.sequence_length,
+            "model_type": self.model_type,
+            "max_num_speakers": self.max_num_speakers,
+            "genres": list(self.genres),
+        }
 
 
 def _merge_clusters(clusters) -> list[list[tuple[int, int]]]:

@@ -4,14 +4,15 @@ import bisect
 import re
 from collections.abc import Sequence
 
-from keras_spanbert.tasks.coreference.main_mention import (
+from keras_spanbert.tasks.coreference.mentions import (
     POSSESSIVES,
     PRONOUNS,
     REFLEXIVES,
     RELATIVES,
+    Mention,
     is_pronoun,
+    sort_mentions,
 )
-from keras_spanbert.tasks.coreference.mentions import Mention, sort_mentions
 
 # First words of a mention that are lower case within a sentence.
 _DETERMINERS = POSSESSIVES | frozenset(
@@ -23,24 +24,19 @@ _STAYING = RELATIVES | REFLEXIVES | frozenset(["each other", "one another"])
 _CONJUNCTIONS = frozenset("and but nor or".split())
 # Words that may follow the object "her" but seldom follow the possessive "her".
 _AFTER_OBJECT = _DETERMINERS | (PRONOUNS - {"other"}) | frozenset(
-    "about above across after again against ago ahead alone along already also although always "
-    "am among and anything anyway are around as aside at away back because been before behind "
-    "being below beside between beyond but by can could did do does down during either else "
-    "enough even ever everything except for forever from had has have here how if in inside "
-    "instead into is just later like may might much must near never nor not nothing now of off "
-    "often on once onto or out outside over past perhaps quickly quite rather shall should "
-    "since so something somewhere soon still than then there though through till to today "
-    "together tomorrow tonight too toward towards under unless until up upon very was well were "
-    "when whenever where wherever whether while why will with within without would yes yesterday "
-    "yet".split()
+    "about above across after again against ago ahead alone along already also although always am "
+    "among and anything anyway are around as aside at away back because been before behind being "
+    "below beside between beyond but by can could did do does down during either else enough even "
+    "ever everything except for forever from had has have here how if in inside instead into is "
+    "just later like may might much must near never nor not nothing now of off often on once onto "
+    "or out outside over past perhaps quickly quite rather shall should since so something "
+    "somewhere soon still than then there though through till to today together tomorrow tonight "
+    "too toward towards under unless until up upon very was well were when whenever where "
+    "wherever whether while why will with within without would yes yesterday yet be become "
+    "believe come die do eat feel get give go goodbye know make say see sing sit speak stay take "
+    "tell therefore think thrice thus twice understand want".split()
 )  # fmt: skip
-
-_AFTER_OBJECT |= frozenset(
-    "be become believe come die do eat feel get give go goodbye know make say see sing sit speak "
-    "stay take tell therefore think thrice thus twice understand want".split()
-)
-# Words that follow the object "her" at the end of a clause. So do words in -ly and -ing, except
-# `_NOUNS`.
+# More such words, at the end of a clause. Others are words in -ly and -ing, except these nouns.
 _AT_CLAUSE_END = frozenset(
     "afraid alive angry cold dead first free happy ill mad proud ready sad safe sick warm".split()
 )
@@ -247,9 +243,7 @@ class _Replacing:
             return word not in _CONJUNCTIONS
         if word in _AFTER_OBJECT:
             return False
-        if (
-            self._surface_form(mention) != "her"
-        ):  # It is capitalized, at the start of a sentence or title.
+        if self._surface_form(mention) != "her":  # Capitalized, as at the start of a sentence.
             return True
         if found.group(1)[0].isupper():
             return found.group(1) in _CAPITALISED

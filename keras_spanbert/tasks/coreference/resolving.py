@@ -1,17 +1,18 @@
 """Implements `resolve`: from texts to clusters of mentions with their positions."""
 
 import collections
-import dataclasses
-import numbers
+import itertools
+from numbers import Integral
+from typing import NamedTuple
 
 import numpy as np
 
 from keras_spanbert.data.coreference_documents import has_subtokens
 from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.models.strings import as_strings, replace_surrogates
-from keras_spanbert.tasks.coreference import main_mention
 from keras_spanbert.tasks.coreference.decoding import cluster_mentions
 from keras_spanbert.tasks.coreference.inference import score_documents
+from keras_spanbert.tasks.coreference.mentions import mention_type, sort_key
 from keras_spanbert.tasks.coreference.segments import split_rows
 from keras_spanbert.tasks.coreference.splitting import split
 
@@ -20,66 +21,49 @@ NO_SPEAKER = "-"
 _TEXTS = 256
 
 
-@dataclasses.dataclass
-class Text:
-    """A text in words.
+class Text(NamedTuple):
+    """A text in words."""
 
-    Args:
-        sentences: lists of words.
-        places: int `[words, 2]`, start and end of each word, in characters. `None`
-            if the user passed words. Positions of mentions then count words.
-        string: the text, or `None` if the user passed words.
-    """
-
-    sentences: list[list[str]]
-    places: np.ndarray | None = None
-    string: str | None = None
-
-    def __post_init__(self):
-        self.words = [word for sentence in self.sentences for word in sentence]
+    words: list[str]
+    sizes: list[int]  # Number of words of each sentence.
+    places: np.ndarray  # int [words, 2]: start and end in characters, or in words of no string.
+    string: str | None  # `None` if the user passed words.
 
     def mention(self, first: int, last: int) -> dict:
         """Returns the mention that starts and ends with the given words."""
-        if self.places is None:
-            words = self.words[first : last + 1]
-            return {"text": " ".join(words), "start": first, "end": last + 1}
         start, end = int(self.places[first, 0]), int(self.places[last, 1])
-        return {"text": self.string[start:end], "start": start, "end": end}
+        text = " ".join(self.words[start:end]) if self.string is None else self.string[start:end]
+        return {"text": text, "start": start, "end": end}
 
 
 def resolve(
     model, texts, speakers, genre, batch_size: int, max_spans_in_memory: int, scores: bool
 ) -> list:
     """Implements `SpanBertCoreferenceResolver.resolve`."""
-    texts = as_texts(texts)
+    texts = _as_texts(texts)
     speakers = _for_each("speakers", speakers, len(texts))
-    genres = _genre_numbers(genre, len(texts), model.genres)
+    genres = [genre] * len(texts) if isinstance(genre, str) else genre
+    genres = _for_each("genre", genres, len(texts))
+    allowed = list(model.genres)
+    for name in genres:
+        if name is not None and name not in allowed:
+            raise ValueError(
+                f"`genre` must be one of the resolver's, {allowed}. Received: {name!r:.80}"
+            )
     documents = [
         {
-            "sentences": [[replace_surrogates(word) for word in words] for words in text.sentences],
-            "speakers": _speakers(i, text, speakers[i]),
+            "doc_key": genres[i] or "",
+            "sentences": split_rows(map(replace_surrogates, text.words), text.sizes),
+            "speakers": split_rows(_speakers(i, text, speakers[i]), text.sizes),
         }
         for i, text in enumerate(texts)
     ]
-    found = find_clusters(model, documents, batch_size, max_spans_in_memory, genres)
+    found = find_clusters(model, documents, batch_size, max_spans_in_memory)
     return [{"clusters": _as_dicts(text, clusters, scores)} for text, clusters in zip(texts, found)]
 
 
-def find_clusters(
-    model, documents: list[dict], batch_size: int, max_spans_in_memory: int, genres=None
-) -> list:
-    """Finds the clusters of documents in words or subtokens.
-
-    Args:
-        model: `SpanBertCoreferenceResolver`.
-        documents: list of dicts, see the preprocessor's `segment`.
-        batch_size, max_spans_in_memory: ints, see `resolve`.
-        genres: list of ints, the number of each document's genre. Defaults to `None`:
-            by their keys.
-
-    Returns:
-        For each document the clusters of `cluster_mentions`, in its words or subtokens.
-    """
+def find_clusters(model, documents: list[dict], batch_size: int, max_spans_in_memory: int) -> list:
+    """Returns the clusters of `cluster_mentions` of documents, in their words or subtokens."""
     check_counts(batch_size=batch_size, max_spans_in_memory=max_spans_in_memory)
     model.check_preprocessor()
     model.warn_if_untrained()
@@ -89,9 +73,6 @@ def find_clusters(
         for i, document in enumerate(segmented)
         if document["sentences"]
     }
-    if genres is not None:
-        for i in tensors:
-            tensors[i]["genre"] = np.int32(genres[i])
     found = score_documents(model, tensors, batch_size, max_spans_in_memory)
     return [
         cluster_mentions(found[i], _word_of(model, *pair), model.singletons) if i in found else []
@@ -112,32 +93,32 @@ def _word_of(model, document, segmented):
     return word_of
 
 
-def as_texts(texts) -> list[Text]:
+def _as_texts(texts) -> list[Text]:
     """Converts strings, or lists of sentences of words, to texts. Splits strings into words."""
     if not isinstance(texts, (list, tuple)):
         texts = as_strings(texts=texts)
-    found = [
-        None if isinstance(text, str) else _text_from_words(i, text) for i, text in enumerate(texts)
-    ]
-    strings = [i for i, text in enumerate(found) if text is None]
+    found = {}
+    for i, text in enumerate(texts):
+        if isinstance(text, str):
+            continue
+        if not _are_lists_of_strings(text):
+            shown = " ".join(repr(text).split())
+            raise ValueError(
+                "`texts` must be a list of strings, or of lists of sentences, each a list of "
+                f"words. Received: texts[{i}]={shown:.80}, of type {type(text).__name__}"
+            )
+        words = [*itertools.chain(*text)]
+        places = np.arange(len(words))[:, None] + [0, 1]
+        found[i] = Text(words, [*map(len, text)], places, None)
+    strings = [i for i in range(len(texts)) if i not in found]
     for begin in range(0, len(strings), _TEXTS):
         numbers = strings[begin : begin + _TEXTS]
         result = split([replace_surrogates(texts[i]) for i in numbers])
         for i, *parts in zip(numbers, *(rows.to_list() for rows in result)):
             words, starts, ends, sizes = parts
-            sentences = split_rows((word.decode() for word in words), sizes)
-            found[i] = Text(sentences, np.array([starts, ends], np.int64).T, texts[i])
-    return found
-
-
-def _text_from_words(number, text):
-    if not _are_lists_of_strings(text):
-        shown = " ".join(repr(text).split())
-        raise ValueError(
-            "`texts` must be a list of strings, or of lists of sentences, each a list of words. "
-            f"Received: texts[{number}]={shown:.80}, of type {type(text).__name__}"
-        )
-    return Text([list(sentence) for sentence in text])
+            places = np.array([starts, ends], np.int64).T
+            found[i] = Text([word.decode() for word in words], sizes, places, texts[i])
+    return [found[i] for i in range(len(texts))]
 
 
 def _are_lists_of_strings(value):
@@ -159,55 +140,38 @@ def _for_each(name, values, num_texts):
     return values
 
 
-def _genre_numbers(genre, num_texts, genres):
-    names = [genre] * num_texts if isinstance(genre, str) else _for_each("genre", genre, num_texts)
-    for name in names:
-        if name is not None and name not in genres:
-            raise ValueError(
-                f"`genre` must be one of the resolver's, {list(genres)}. Received: {name!r:.80}"
-            )
-    return [0 if name is None else list(genres).index(name) for name in names]
-
-
-def _speakers(number, text, speakers):
-    """Returns a name for each word of each sentence."""
-    sizes = [len(sentence) for sentence in text.sentences]
-    if speakers is None:
-        return [[NO_SPEAKER] * size for size in sizes]
-    if text.places is None:
-        if not _are_lists_of_strings(speakers) or [len(names) for names in speakers] != sizes:
+def _speakers(number, text, given):
+    """Returns a name for each word."""
+    names = [NO_SPEAKER] * len(text.words)
+    if given is None:
+        return names
+    if text.string is None:
+        if not _are_lists_of_strings(given) or [*map(len, given)] != text.sizes:
             raise ValueError(
                 f"`speakers[{number}]` must be a list of names for each sentence, one for each "
-                f"word: {sizes}. Received: {speakers!r:.80}"
+                f"word: {text.sizes}. Received: {given!r:.80}"
             )
-        return [list(names) for names in speakers]
-    if not isinstance(speakers, (list, tuple)):
-        raise ValueError(
-            f"`speakers[{number}]` must be a list of (start, end, name). Received: {speakers!r:.80}"
-        )
-    names = [NO_SPEAKER] * sum(sizes)
-    starts = text.places[:, 0]
-    for item in speakers:
-        is_range = isinstance(item, (list, tuple)) and list(map(_type, item)) == [int, int, str]
-        if not is_range or not 0 <= item[0] <= item[1] <= len(text.string):
-            raise ValueError(
-                f"`speakers[{number}]` must be (start, end, name) in the {len(text.string)} "
-                f"characters of the text. Received: {item!r:.80}"
-            )
-        start, end, name = item
-        first, last = np.searchsorted(starts, [start, end])
-        names[first:last] = [name] * int(last - first)
-    return split_rows(names, sizes)
-
-
-def _type(value):
-    return int if isinstance(value, numbers.Integral) else type(value)
+        return [*itertools.chain(*given)]
+    size = len(text.string)
+    for item in given if isinstance(given, (list, tuple)) else [given]:
+        match item:
+            case [Integral() as start, Integral() as end, str() as name] if (
+                0 <= start <= end <= size
+            ):
+                first, last = np.searchsorted(text.places[:, 0], [start, end])
+                names[first:last] = [name] * int(last - first)
+            case _:
+                raise ValueError(
+                    f"`speakers[{number}]` must be a list of (start, end, name), in the {size} "
+                    f"characters of the text. Received: {item!r:.80}"
+                )
+    return names
 
 
 def _as_dicts(text, clusters, with_scores):
     """Returns the clusters of a text in the format of `resolve`."""
     words = text.words
-    begins = set(np.cumsum([0, *map(len, text.sentences)]).tolist())
+    begins = set(np.cumsum([0, *text.sizes]).tolist())
     lower_words = frozenset(word for word in words if word.islower())
 
     def words_of(places):
@@ -215,8 +179,8 @@ def _as_dicts(text, clusters, with_scores):
 
     def rank(places):
         of_mention = words_of(places)
-        kind = main_mention.mention_type(of_mention, places[0] in begins, lower_words)
-        return main_mention.sort_key(of_mention, kind, places[0], counts[of_mention])
+        kind = mention_type(of_mention, places[0] in begins, lower_words)
+        return sort_key(of_mention, kind, places[0], counts[of_mention])
 
     result = []
     for mention_scores in sorted(clusters, key=min):

@@ -57,8 +57,6 @@ class FeedForward(WeightedLayer):
     Args:
         sizes: list of ints, the sizes of the input's pieces. Pieces of size 0 are
             skipped.
-        ffnn_size: int. Size of the hidden layers.
-        ffnn_depth: int. Number of hidden layers.
         **kwargs: see `WeightedLayer`.
 
     Call arguments:
@@ -68,11 +66,10 @@ class FeedForward(WeightedLayer):
         float32 `[...]`.
     """
 
-    def __init__(self, sizes, ffnn_size: int, ffnn_depth: int, **kwargs):
+    def __init__(self, sizes, **kwargs):
         super().__init__(**kwargs)
         self.sizes = [size for size in sizes if size]
-        self.ffnn_size = ffnn_size
-        outputs = [ffnn_size] * ffnn_depth + [1]
+        outputs = [self.settings["ffnn_size"]] * self.settings["ffnn_depth"] + [1]
         self.pieces = [
             self.dense(f"input_{i}", outputs[0], use_bias=not i) for i in range(len(self.sizes))
         ]
@@ -82,7 +79,7 @@ class FeedForward(WeightedLayer):
         for layer, size in zip(self.pieces, self.sizes):
             layer.build((None, size))
         for layer in self.hidden:
-            layer.build((None, self.ffnn_size))
+            layer.build((None, self.settings["ffnn_size"]))
         self.built = True
 
     def project(self, piece: int, x):
@@ -101,50 +98,32 @@ def as_scores(x):
     return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
 
 
-class _Scorer(WeightedLayer):
-    """A layer that gives scores.
-
-    Args:
-        settings: dict of the resolver's arguments.
-        **kwargs: see `WeightedLayer`.
-    """
-
-    def __init__(self, settings: dict, **kwargs):
-        super().__init__(dropout_rate=settings["dropout_rate"], **kwargs)
-        self.settings = settings
-
-    def feed_forward(self, name, sizes):
-        network = {key: self.settings[key] for key in ["ffnn_size", "ffnn_depth", "dropout_rate"]}
-        return FeedForward(sizes, **network, **self.plain(), name=name)
-
-    def plain(self):
-        return {"initializer_range": self.initializer_range, "dtype": self.dtype_policy}
-
-
-class MentionScorer(_Scorer):
+class MentionScorer(WeightedLayer):
     """Computes the mention score of each candidate, `[B, N]`.
 
     Args:
         hidden_dim: int, H.
-        settings, **kwargs: see `_Scorer`.
+        **kwargs: see `WeightedLayer`.
 
     Call arguments:
         starts, ends: int32 `[B, N]`.
         tokens, widths, heads: see `TopSpans`.
     """
 
-    def __init__(self, hidden_dim: int, settings: dict, **kwargs):
-        super().__init__(settings, **kwargs)
-        self.max_span_width = settings["max_span_width"]
+    def __init__(self, hidden_dim: int, **kwargs):
+        super().__init__(**kwargs)
+        settings, kwargs = self.settings, self.arguments()
         feature_size = settings["feature_size"]
         own = feature_size * settings["use_features"] + hidden_dim * settings["model_heads"]
-        self.mention = self.feed_forward("mention", [hidden_dim, hidden_dim, own])
-        self.width = self.feed_forward("width", [feature_size]) if settings["use_prior"] else None
+        self.mention = FeedForward([hidden_dim, hidden_dim, own], name="mention", **kwargs)
+        self.width = None
+        if settings["use_prior"]:
+            self.width = FeedForward([feature_size], name="width", **kwargs)
 
     def build(self, *_):
         self.mention.build()
         if self.width is not None:
-            shape = self.max_span_width, self.settings["feature_size"]
+            shape = self.settings["max_span_width"], self.settings["feature_size"]
             self.widths = self.add_matrix("width_embeddings", *shape)
             self.width.build()
         self.built = True
@@ -158,7 +137,9 @@ class MentionScorer(_Scorer):
             projected = gather_rows(by_start, starts) + gather_rows(by_end, ends)
             own = [*widths]
             if heads is not None:
-                own.append(gather_rows(heads, starts * self.max_span_width + ends - starts))
+                own.append(
+                    gather_rows(heads, starts * self.settings["max_span_width"] + ends - starts)
+                )
             if own:
                 projected = projected + self.mention.project(2, ops.concatenate(own, axis=-1))
             return self.mention(projected, training=training)
@@ -176,12 +157,12 @@ class MentionScorer(_Scorer):
         return keras.KerasTensor(starts.shape, dtype="float32")
 
 
-class CoarseScorer(_Scorer):
+class CoarseScorer(WeightedLayer):
     """Selects the possible antecedents of each span with a cheap score of all pairs.
 
     Args:
         embedding_dim: int, D.
-        settings, **kwargs: see `_Scorer`.
+        **kwargs: see `WeightedLayer`.
 
     Call arguments:
         spans: dict, see the module. K is at least A.
@@ -193,12 +174,12 @@ class CoarseScorer(_Scorer):
         for missing antecedents.
     """
 
-    def __init__(self, embedding_dim: int, settings: dict, **kwargs):
-        super().__init__(settings, autocast=False, **kwargs)
+    def __init__(self, embedding_dim: int, **kwargs):
+        super().__init__(autocast=False, **kwargs)
         self.embedding_dim = embedding_dim
-        self.max_top_antecedents = settings["max_top_antecedents"]
+        self.max_top_antecedents = self.settings["max_top_antecedents"]
         self.projection = self.dense("source", embedding_dim)
-        self.distance = self.dense("distance", 1) if settings["use_prior"] else None
+        self.distance = self.dense("distance", 1) if self.settings["use_prior"] else None
 
     def build(self, *_):
         self.projection.build((None, self.embedding_dim))
@@ -249,7 +230,7 @@ def _embeddings_at_level(embeddings, memory, level):
     return ops.concatenate([remembered, embeddings], axis=1)
 
 
-class FineScorer(_Scorer):
+class FineScorer(WeightedLayer):
     """Scores pairs with a network of both spans and the features of the pair.
 
     With a depth of more than 1, a span's embedding is then mixed with those of
@@ -257,7 +238,7 @@ class FineScorer(_Scorer):
 
     Args:
         embedding_dim: int, D.
-        settings, **kwargs: see `_Scorer`.
+        **kwargs: see `WeightedLayer`.
 
     Call arguments:
         spans: dict, see the module.
@@ -271,29 +252,30 @@ class FineScorer(_Scorer):
         `[B, K, coref_depth, D]`, the embeddings used each time.
     """
 
-    def __init__(self, embedding_dim: int, settings: dict, **kwargs):
-        super().__init__(settings, autocast=False, **kwargs)
+    def __init__(self, embedding_dim: int, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        settings, kwargs = self.settings, self.arguments()
         self.coref_depth = settings["coref_depth"]
-        self.use_metadata, self.use_features = settings["use_metadata"], settings["use_features"]
-        # Different segment distances, 0 to ignore them.
-        self.num_segments = settings["max_training_sentences"] * settings["use_segment_distance"]
-        num_features = 2 * self.use_metadata + self.use_features + bool(self.num_segments)
-        of_pair = embedding_dim + num_features * settings["feature_size"]
-        self.pair = self.feed_forward("pair", [embedding_dim, embedding_dim, of_pair])
+        rows = {
+            "same_speaker": 2 * settings["use_metadata"],
+            "genre": len(settings["genres"]) * settings["use_metadata"],
+            "distance": NUM_DISTANCES * settings["use_features"],
+            "segment_distance": settings["max_training_sentences"]
+            * settings["use_segment_distance"],
+        }
+        self.num_rows = {name: number for name, number in rows.items() if number}
+        of_pair = embedding_dim + len(self.num_rows) * settings["feature_size"]
+        sizes = [embedding_dim, embedding_dim, of_pair]
+        self.pair = FeedForward(sizes, name="pair", **kwargs)
         if self.coref_depth > 1:
-            self.refinement = Gate(embedding_dim, 1, name="refinement", **self.plain())
+            self.refinement = Gate(embedding_dim, 1, name="refinement", **kwargs)
 
     def build(self, *_):
         size = self.settings["feature_size"]
-        if self.use_metadata:
-            num_genres = len(self.settings["genres"])
-            self.same_speaker = self.add_matrix("same_speaker_embeddings", 2, size)
-            self.genres = self.add_matrix("genre_embeddings", num_genres, size)
-        if self.use_features:
-            self.distances = self.add_matrix("distance_embeddings", NUM_DISTANCES, size)
-        if self.num_segments:
-            name = "segment_distance_embeddings"
-            self.segments = self.add_matrix(name, self.num_segments, size)
+        self.tables = {
+            name: self.add_matrix(f"{name}_embeddings", number, size)
+            for name, number in self.num_rows.items()
+        }
         self.pair.build()
         if self.coref_depth > 1:
             self.refinement.build()
@@ -308,14 +290,9 @@ class FineScorer(_Scorer):
             keys = _embeddings_at_level(embeddings, memory, depth - 1)
             # The released graph refines once more without effect.
             is_last = depth == self.coref_depth
+            projected = self.pair.project(1, keys)
             scored = functools.partial(
-                self._score_pairs,
-                keys,
-                self.pair.project(1, keys),
-                others,
-                genre,
-                is_last,
-                training,
+                self._score_pairs, keys, projected, others, genre, is_last, training
             )
             num_rows = max(_ROWS // antecedents.shape[2], 1)
             found = map_in_chunks(scored, [embeddings, *rows], num_rows, training)
@@ -330,9 +307,9 @@ class FineScorer(_Scorer):
         spans = dict(zip(_FEATURES, values))
         antecedent_embeddings = gather_rows(keys, antecedents)  # [B, K, A, D]
         own = [embeddings[:, :, None, :] * antecedent_embeddings]
-        features = self._features(spans, others, antecedents, genre)
-        if features is not None:
-            own.append(self.dropout(features, training=training))
+        if self.tables:
+            features = self._features(spans, others, antecedents, genre)
+            own.append(self.dropout(self.cast(features), training=training))
         projected = self.pair.project(2, ops.concatenate(own, axis=-1))
         projected = projected + gather_rows(projected_keys, antecedents)
         projected = projected + self.pair.project(0, embeddings)[:, :, None, :]
@@ -342,23 +319,25 @@ class FineScorer(_Scorer):
         return scores, self._refine_embeddings(embeddings, antecedent_embeddings, scores)
 
     def _features(self, spans, others, antecedents, genre):
-        """Returns the features `[B, K, A, features * F]`, or `None` if there are none."""
-        rows = []
-        if self.use_metadata:
-            same = gather_rows(others["speakers"], antecedents) == spans["speakers"][:, :, None]
-            rows.append(ops.take(self.same_speaker, ops.cast(same, "int32"), axis=0))
-            of_genre = ops.take(self.genres, genre, axis=0)[:, None, None, :]
-            rows.append(ops.broadcast_to(of_genre, (*ops.shape(antecedents), of_genre.shape[-1])))
-        if self.use_features:
-            distance = spans["index"][:, :, None] - gather_rows(others["index"], antecedents)
-            rows.append(ops.take(self.distances, distance_bucket(distance), axis=0))
-        if self.num_segments:
-            distance = spans["segments"][:, :, None] - gather_rows(others["segments"], antecedents)
-            distance = ops.clip(distance, 0, self.num_segments - 1)
-            rows.append(ops.take(self.segments, distance, axis=0))
-        if not rows:
-            return None
-        return self.cast(ops.concatenate(rows, axis=-1))
+        """Returns the features `[B, K, A, features * F]`."""
+
+        def difference(name):
+            return spans[name][:, :, None] - gather_rows(others[name], antecedents)
+
+        features = []
+        for name, table in self.tables.items():
+            if name == "same_speaker":
+                index = ops.cast(difference("speakers") == 0, "int32")
+            elif name == "genre":
+                index = genre[:, None, None]
+            elif name == "distance":
+                index = distance_bucket(difference("index"))
+            else:
+                index = ops.clip(difference("segments"), 0, self.num_rows[name] - 1)
+            of_pairs = ops.take(table, index, axis=0)
+            shape = (*ops.shape(antecedents), of_pairs.shape[-1])
+            features.append(ops.broadcast_to(of_pairs, shape))
+        return ops.concatenate(features, axis=-1)
 
     def _refine_embeddings(self, embeddings, others, scores):
         """Returns each span's embedding mixed with those of its antecedents and with itself."""

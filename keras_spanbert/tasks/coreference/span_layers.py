@@ -47,16 +47,24 @@ class WeightedLayer(keras.layers.Layer):
     """A layer with dropout and one initializer for its matrices.
 
     Args:
-        dropout_rate: float. Defaults to `0.0`.
+        settings: dict of the resolver's arguments.
         initializer_range: float. See `SpanBertBackbone`. Defaults to `0.02`.
         **kwargs: see `keras.layers.Layer`.
     """
 
-    def __init__(self, dropout_rate: float = 0.0, initializer_range: float = 0.02, **kwargs):
+    has_dropout = True
+
+    def __init__(self, settings: dict, initializer_range: float = 0.02, **kwargs):
         super().__init__(**kwargs)
-        self.dropout_rate = dropout_rate
+        self.settings = settings
         self.initializer_range = initializer_range
-        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
+        rate = settings["dropout_rate"] if self.has_dropout else 0.0
+        self.dropout = Dropout(rate, dtype=self.dtype_policy)
+
+    def arguments(self) -> dict:
+        """Returns the arguments of layers within this one."""
+        names = "settings", "initializer_range"
+        return {**{name: getattr(self, name) for name in names}, "dtype": self.dtype_policy}
 
     def add_matrix(self, name, *shape):
         initializer = kernel_initializer(self.initializer_range)
@@ -89,6 +97,8 @@ class Gate(WeightedLayer):
         x, y: float `[..., D]`.
     """
 
+    has_dropout = False
+
     def __init__(self, dim: int, toward: int, **kwargs):
         super().__init__(**kwargs)
         self.dim = dim
@@ -113,20 +123,11 @@ class SpanWidths(WeightedLayer):
 
     It is a separate layer because a candidate has the same dropout in its
     mention score and in its embedding.
-
-    Args:
-        max_span_width: int, W.
-        feature_size: int, F.
-        **kwargs: see `WeightedLayer`.
     """
 
-    def __init__(self, max_span_width: int, feature_size: int, **kwargs):
-        super().__init__(**kwargs)
-        self.max_span_width = max_span_width
-        self.feature_size = feature_size
-
     def build(self, *_):
-        self.table = self.add_matrix("embeddings", self.max_span_width, self.feature_size)
+        shape = self.settings["max_span_width"], self.settings["feature_size"]
+        self.table = self.add_matrix("embeddings", *shape)
         self.built = True
 
     def call(self, starts, ends, training=None):
@@ -134,7 +135,8 @@ class SpanWidths(WeightedLayer):
         return self.dropout(self.cast(rows), training=training)
 
     def compute_output_spec(self, starts, ends, training=None):
-        return keras.KerasTensor((*starts.shape, self.feature_size), dtype=self.compute_dtype)
+        shape = (*starts.shape, self.settings["feature_size"])
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
 
 class SpanHeads(WeightedLayer):
@@ -147,7 +149,6 @@ class SpanHeads(WeightedLayer):
 
     Args:
         hidden_dim: int, H.
-        max_span_width: int, W.
         **kwargs: see `WeightedLayer`.
 
     Call arguments:
@@ -157,10 +158,11 @@ class SpanHeads(WeightedLayer):
         float `[B, T * W, H]`. Row `start * W + width - 1` is the head of a span.
     """
 
-    def __init__(self, hidden_dim: int, max_span_width: int, **kwargs):
+    has_dropout = False
+
+    def __init__(self, hidden_dim: int, **kwargs):
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
-        self.max_span_width = max_span_width
         self.attention = self.dense("attention", 1)
 
     def build(self, *_):
@@ -168,7 +170,7 @@ class SpanHeads(WeightedLayer):
         self.built = True
 
     def call(self, tokens):
-        W, H = self.max_span_width, self.hidden_dim
+        W, H = self.settings["max_span_width"], self.hidden_dim
         num_documents, num_tokens = ops.shape(tokens)[:2]
         scores = self.attention(tokens)  # [B, T, 1]
         scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
@@ -247,8 +249,9 @@ class TopSpans(keras.layers.Layer):
         shape = inputs["top_span_mask"].shape
         parts = [tokens, tokens, *(x for x in [widths, heads] if x is not None)]
         size = sum(part.shape[-1] for part in parts)
-        names = ["mention_scores", "index", "speakers", "segments", "mask"]
-        spans = {name: keras.KerasTensor(shape, dtype="int32") for name in names}
-        spans["mention_scores"] = keras.KerasTensor(shape, dtype=mention_scores.dtype)
-        embeddings = keras.KerasTensor((*shape, size), dtype=tokens.dtype)
-        return keras.KerasTensor(shape, dtype="int32"), {"embeddings": embeddings, **spans}
+        integers = ["index", "speakers", "segments", "mask"]
+        return keras.KerasTensor(shape, dtype="int32"), {
+            "embeddings": keras.KerasTensor((*shape, size), dtype=tokens.dtype),
+            "mention_scores": keras.KerasTensor(shape, dtype=mention_scores.dtype),
+            **{name: keras.KerasTensor(shape, dtype="int32") for name in integers},
+        }

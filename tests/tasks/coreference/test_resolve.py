@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_spanbert.tasks.coreference import decoding, main_mention
+from keras_spanbert.tasks.coreference import decoding
+from keras_spanbert.tasks.coreference.mentions import NAME, NOUN, PRONOUN, mention_type, sort_key
 
 TEXT = "Ann wrote the letter. She was old.\n\nBob sold it to Ann — he  was old.\n"
 
@@ -106,7 +107,7 @@ def test_speakers_and_genre_change_scores(resolver, monkeypatch):
         ({"texts": ["Ann"], "genre": ["nw", "nw"]}, "each of the 1 texts. Received: 2"),
         ({"texts": ["Ann"], "speakers": []}, "each of the 1 texts. Received: 0"),
         ({"texts": ["Ann"], "speakers": [[(0, 4, "Ann")]]}, "in the 3 characters of the text"),
-        ({"texts": ["Ann"], "speakers": [["Ann"]]}, r"must be \(start, end, name\)"),
+        ({"texts": ["Ann"], "speakers": [["Ann"]]}, r"must be a list of \(start, end, name\)"),
         ({"texts": [[["Ann"]]], "speakers": [[["A", "B"]]]}, r"one for each word: \[1\]"),
         ({"texts": [[["Ann"]]], "speakers": [["A"]]}, "a list of names for each sentence"),
         ({"texts": ["Ann"], "max_spans_in_memory": 0}, "`max_spans_in_memory` must be at least 1"),
@@ -121,29 +122,29 @@ def test_invalid_argument_is_named(build, arguments, error):
 @pytest.mark.parametrize(
     "words, begins_sentence, kind",
     [
-        ("he himself", False, main_mention.PRONOUN),
-        ("Her", True, main_mention.PRONOUN),
-        ("Themself", False, main_mention.PRONOUN),
-        ("Emma", True, main_mention.NAME),
-        ("The Mr. Weston", True, main_mention.NAME),
-        ("the door of Emma", False, main_mention.NOUN),
-        ("Her letter", True, main_mention.NOUN),
-        ("Letters", True, main_mention.NOUN),
-        ("Letters", False, main_mention.NAME),
+        ("he himself", False, PRONOUN),
+        ("Her", True, PRONOUN),
+        ("Themself", False, PRONOUN),
+        ("Emma", True, NAME),
+        ("The Mr. Weston", True, NAME),
+        ("the door of Emma", False, NOUN),
+        ("Her letter", True, NOUN),
+        ("Letters", True, NOUN),
+        ("Letters", False, NAME),
     ],
 )
 def test_kinds_of_mentions(words, begins_sentence, kind):
-    found = main_mention.mention_type(words.split(), begins_sentence, frozenset(["letters", "the"]))
+    found = mention_type(words.split(), begins_sentence, frozenset(["letters", "the"]))
     assert found == kind
 
 
 def test_best_mention_is_a_long_name_without_a_clause():
     phrases = ["he", "the poor man", "Frank", "Mr. Frank Churchill", "Frank , who had come"]
-    kinds = [main_mention.mention_type(p.split(), False, frozenset()) for p in phrases]
+    kinds = [mention_type(p.split(), False, frozenset()) for p in phrases]
 
     def order(*counts):
         def key(i):
-            return main_mention.sort_key(phrases[i].split(), kinds[i], i, counts[i])
+            return sort_key(phrases[i].split(), kinds[i], i, counts[i])
 
         return sorted(range(5), key=key)
 

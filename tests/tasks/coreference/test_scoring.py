@@ -36,9 +36,9 @@ def test_scores_of_pairs_are_not_rounded_in_mixed_precision():
     memory = {**bfloat16_scores(M, 0), "embeddings": np.ones((1, M, 2, D), "float32")}
     mentions = spans["mention_scores"][0]
     of_keys = np.concatenate([memory["mention_scores"][0], mentions])
-    settings = {"dtype": "mixed_bfloat16", "initializer_range": 0.0}
     arguments = {**DEFAULTS, "max_top_antecedents": K, "feature_size": 2, "ffnn_size": 11}
-    coarse = CoarseScorer(D, arguments, **settings)
+    common = {"settings": arguments, "dtype": "mixed_bfloat16", "initializer_range": 0.0}
+    coarse = CoarseScorer(D, **common)
     antecedents, scores = coarse(spans, memory)
     antecedents = ops.convert_to_numpy(antecedents)[0]
     is_pair = np.isfinite(ops.convert_to_numpy(scores)[0])
@@ -46,7 +46,7 @@ def test_scores_of_pairs_are_not_rounded_in_mixed_precision():
     # With zero weights, the score is the sum of the mention scores.
     expected = np.where(is_pair, mentions[:, None] + of_keys[antecedents], -np.inf)
     np.testing.assert_array_equal(ops.convert_to_numpy(scores)[0], expected)
-    fine = FineScorer(D, arguments, **settings)
+    fine = FineScorer(D, **common)
     scores, embeddings = fine(spans, antecedents[None], scores, np.zeros(1, "int32"), memory)
     np.testing.assert_array_equal(ops.convert_to_numpy(scores)[0], expected)
     assert keras.backend.standardize_dtype(embeddings.dtype) == "bfloat16"
