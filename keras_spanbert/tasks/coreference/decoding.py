@@ -49,14 +49,7 @@ def marginal_loss(scores, antecedents, labels):
 def mention_loss(scores, labels):
     """Returns the binary cross-entropy of each span being a gold mention or not, in nats.
 
-    Computed from the mention scores of the spans that are kept.
-
-    Args:
-        scores: float `[..., K]`.
-        labels: int `[..., K]`, each span's gold cluster, 0 for none.
-
-    Returns:
-        float `[..., K]`.
+    Takes the scores `[..., K]` and gold clusters `[..., K]`, 0 for none.
 
     Reference:
         [Xu and Choi 2021](https://arxiv.org/abs/2109.00185), support of singletons.
@@ -64,28 +57,36 @@ def mention_loss(scores, labels):
     return ops.softplus(ops.where(labels > 0, -scores, scores))
 
 
-def best_antecedents(scores, antecedents, xp=np):
-    """Returns the best antecedent of each span, -1 for none.
+def extract_spans(row: dict, first_token: int = 0, index=None, xp=np) -> dict:
+    """Returns the spans of a result of `inference.run`, each with its best antecedent.
 
     Args:
-        scores: float `[K, 1 + A]`. The first is the score of no antecedent.
-        antecedents: int `[K, A]`.
+        row: dict.
+        first_token: int, the first token of the chunk. Defaults to `0`.
+        index: int `[M + K]`, the numbers of the spans in the document. Defaults to
+            `None`: a whole document.
         xp: `numpy` or `tensorflow.experimental.numpy`. Defaults to `numpy`.
+
+    Returns:
+        Dict of arrays `[K]`: `starts` and `ends`, tokens of the document,
+        `mention_scores`, and `best_antecedents`, -1 for none.
     """
-    best = xp.argmax(scores, axis=1)[:, None]
+    antecedents = row["top_antecedents"]
+    place = xp.argmax(row["top_antecedent_scores"], axis=1)[:, None]  # 0 for none.
     with_none = xp.concatenate([-xp.ones_like(antecedents[:, :1]), antecedents], axis=1)
-    return xp.take_along_axis(with_none, best, axis=1)[:, 0]
+    best = xp.take_along_axis(with_none, place, axis=1)[:, 0]
+    return {
+        "starts": row["top_span_starts"] + first_token,
+        "ends": row["top_span_ends"] + first_token,
+        "mention_scores": row["top_span_mention_scores"],
+        "best_antecedents": best if index is None else xp.where(best < 0, -1, index[best]),
+    }
 
 
 def cluster_mentions(spans: dict, word_of, singletons: bool) -> list[dict]:
-    """Returns the clusters of a document, with the score of each mention.
+    """Returns the clusters of a document: see `token_to_word_clusters`.
 
-    Args:
-        spans: dict from `extract_spans`.
-        word_of, singletons: see `token_to_word_clusters`.
-
-    Returns:
-        List of clusters, dicts from `(first, last)` word to the mention score.
+    A cluster is a dict from the `(first, last)` word of mentions to their scores.
     """
     found = token_to_word_clusters(spans, word_of, singletons)
     clusters = collections.defaultdict(dict)
@@ -110,7 +111,6 @@ def token_to_word_clusters(spans: dict, word_of, singletons: bool, xp=np) -> dic
             words, the number of each token.
         singletons: bool. Whether a span without a cluster that is more likely a mention
             than not is a cluster of one.
-        xp: `numpy` or `tensorflow.experimental.numpy`. Defaults to `numpy`.
 
     Returns:
         Dict of int32 `[K]`: `first`, `last`, the words of each span; `cluster`, a
@@ -130,11 +130,8 @@ def token_to_word_clusters(spans: dict, word_of, singletons: bool, xp=np) -> dic
     order = take(xp, first_link, root)
     is_alone = order == never
     order = xp.where(is_alone, num_spans + span, order)
-    is_mention = first <= last
-    if singletons:
-        is_mention = is_mention & ((spans["mention_scores"] > 0) | ~is_alone)
-    else:
-        is_mention = is_mention & ~is_alone
+    is_single = is_alone & (spans["mention_scores"] > 0) & singletons
+    is_mention = (first <= last) & (is_single | ~is_alone)
 
     # === The same words, in the first of their clusters ===
     places = [xp.asarray(x, dtype=np.int64) for x in (first, last)]

@@ -8,8 +8,8 @@ from keras import ops
 from keras_spanbert.data.coreference_documents import check_has_clusters
 from keras_spanbert.metrics import coreference
 from keras_spanbert.tasks.coreference.batches import DocumentBatches, document_inputs, gold_clusters
-from keras_spanbert.tasks.coreference.decoding import cluster_mentions
-from keras_spanbert.tasks.coreference.inference import extract_spans, run
+from keras_spanbert.tasks.coreference.decoding import cluster_mentions, extract_spans
+from keras_spanbert.tasks.coreference.inference import run
 from keras_spanbert.tasks.coreference.replacing import replace
 from keras_spanbert.tasks.coreference.resolving import find_clusters, resolve
 

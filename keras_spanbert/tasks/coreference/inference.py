@@ -14,7 +14,7 @@ import numpy as np
 from keras_spanbert import distribution
 from keras_spanbert.layers.array_functions import size, take
 from keras_spanbert.tasks.coreference.batches import Sizes, document_inputs, pad, padded_sizes
-from keras_spanbert.tasks.coreference.decoding import best_antecedents
+from keras_spanbert.tasks.coreference.decoding import extract_spans
 from keras_spanbert.tasks.coreference.scoring import NO_SPAN
 from keras_spanbert.tasks.coreference.segments import truncate
 from keras_spanbert.tasks.coreference.spans import MAX_TOP_SPANS
@@ -81,9 +81,7 @@ def score_documents(
         batch_size, max_spans_in_memory: ints.
 
     Returns:
-        By the same numbers, dicts of arrays `[K]` for the spans that are kept: `starts`
-        and `ends`, tokens of the document, `mention_scores`, and `best_antecedents`, -1
-        for none.
+        By the same numbers, the results of `extract_spans`.
     """
     num_spans = {
         # Not `num_top_spans`, which is limited to the maximum of the released graph.
@@ -136,25 +134,6 @@ def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
         found.append(extract_spans(row, first_tokens[begin], index))
         memory.add(row["spans"], found[-1]["best_antecedents"])
     return {name: np.concatenate([chunk[name] for chunk in found]) for name in found[0]}
-
-
-def extract_spans(row: dict, first_token: int = 0, index=None, xp=np) -> dict:
-    """Returns the spans of a result of `run`.
-
-    Args:
-        row: dict.
-        first_token: int, the first token of the chunk.
-        index: int `[M + K]`, the numbers of the spans in the document. Defaults to
-            `None`: a whole document.
-        xp: `numpy` or `tensorflow.experimental.numpy`. Defaults to `numpy`.
-    """
-    best = best_antecedents(row["top_antecedent_scores"], row["top_antecedents"], xp)
-    return {
-        "starts": row["top_span_starts"] + first_token,
-        "ends": row["top_span_ends"] + first_token,
-        "mention_scores": row["top_span_mention_scores"],
-        "best_antecedents": best if index is None else xp.where(best < 0, -1, index[best]),
-    }
 
 
 class Memory:

@@ -7,8 +7,8 @@ segment, K = spans that are kept.
 
 from keras_spanbert.models.graph_tokens import tokenize_with_offsets
 from keras_spanbert.tasks.coreference.batches import Sizes, document_inputs, pad
-from keras_spanbert.tasks.coreference.decoding import token_to_word_clusters
-from keras_spanbert.tasks.coreference.inference import extract_spans, without_padding
+from keras_spanbert.tasks.coreference.decoding import extract_spans, token_to_word_clusters
+from keras_spanbert.tasks.coreference.inference import without_padding
 from keras_spanbert.tasks.coreference.segments import (
     SEPARATOR_NUMBER,
     cut_words,
@@ -20,11 +20,7 @@ from keras_spanbert.tasks.coreference.splitting import split
 
 
 def clusters(model):
-    """Returns the function of `text`, strings `[B]`, that a SavedModel serves.
-
-    Args:
-        model: `SpanBertCoreferenceResolver` with preprocessor.
-    """
+    """Returns the function of `text`, strings `[B]`, that a SavedModel serves."""
     import tensorflow as tf
 
     def serve(text):
