@@ -26,58 +26,42 @@ _CELL = re.compile(r"[^ \t\r\n](?:[^\t\r\n]*[^ \t\r\n])?")
 def read_conll(path: str | os.PathLike) -> list[dict]:
     """Reads a file with CoNLL-2012's columns: see `keras_spanbert.data.coreference.read`."""
     documents = []
-    document = None
-    place = str(path)
-    for place, line in read_lines(path):
-        if line.startswith("#"):
-            begin = _BEGIN.fullmatch(line)
-            if begin and document is None:
-                document = _DocumentReader(*begin.groups(), place)
-            elif document is not None and _END.fullmatch(line):
-                documents.append(document.finish(place))
-                document = None
-            else:
-                raise ValueError(
-                    f"{place}: a line that starts with # must be `#begin document (id); part 000` "
-                    "between documents, or `#end document` at the end of one. "
-                    f"Received: {line!r:.80}"
-                )
-        elif not line.strip(" \t"):
-            if document is not None:
-                document.end_sentence()
-        elif document is None:
+    lines = read_lines(path)
+    for place, line in lines:
+        begin = _BEGIN.fullmatch(line)
+        if begin:
+            documents.append(_read_document(*begin.groups(), place, lines))
+        elif line.startswith("#"):
+            _refuse_mark(place, line)
+        elif line.strip(" \t"):
             raise ValueError(
                 f"{place}: words must be between `#begin document (id); part 000` and "
                 f"`#end document`. Received: {line!r:.80}"
             )
-        else:
-            document.add_word(line, place)
-    if document is not None:
-        raise ValueError(
-            f"{place}: a document must end with `#end document`. Received: the end of the file "
-            f"in the document that starts at {document.place}"
-        )
     return documents
 
 
-class _DocumentReader:
-    """Collects the lines of a document that starts at `place`."""
+def _refuse_mark(place, line):
+    raise ValueError(
+        f"{place}: a line with # must be `#begin document (id); part 000`, after the end of the "
+        f"last document, or `#end document`. Received: {line!r:.80}"
+    )
 
-    def __init__(self, name, part, place):
-        self.place = place
-        self._name = name
-        self._part = part
-        self._sentences = []
-        self._speakers = []
-        self._columns = None  # Number of columns of the current sentence.
-        self._size = 0
-        self._clusters = {}
-        self._open = collections.defaultdict(list)  # (word, place) of each open mention's start.
 
-    def end_sentence(self):
-        self._columns = None
-
-    def add_word(self, line, place):
+def _read_document(name, part, begin, lines):
+    """Returns the document that begins at the place `begin`. Takes its lines from an iterator."""
+    sentences, speakers, clusters, size = [], [], {}, 0
+    num_columns = None  # Of the current sentence.
+    is_open = collections.defaultdict(list)  # (word, place) of each open mention's start.
+    place = begin
+    for place, line in lines:
+        if _END.fullmatch(line):
+            break
+        if line.startswith("#"):
+            _refuse_mark(place, line)
+        if not line.strip(" \t"):
+            num_columns = None
+            continue
         # A cell between two tabs may be empty.
         cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
         cells = [cell.strip(" ") for cell in cells]
@@ -86,60 +70,63 @@ class _DocumentReader:
                 f"{place}: a line must have at least {_MIN_COLUMNS} columns, separated by tabs "
                 f"or spaces. Received: {len(cells)}, {line!r:.80}"
             )
-        if self._columns is None:
-            self._columns = len(cells)
-            self._sentences.append([])
-            self._speakers.append([])
-        if len(cells) != self._columns:
+        if num_columns is None:
+            num_columns = len(cells)
+            sentences.append([])
+            speakers.append([])
+        if len(cells) != num_columns:
             raise ValueError(
                 f"{place}: the lines of a sentence must have the same number of columns, "
-                f"{self._columns} here. Received: {len(cells)}, {line!r:.80}"
+                f"{num_columns} here. Received: {len(cells)}, {line!r:.80}"
             )
         if not cells[_WORD]:
             raise ValueError(f"{place}: a word must not be empty. Received: {line!r:.80}")
-        self._sentences[-1].append(cells[_WORD])
-        self._speakers[-1].append("-" if cells[_SPEAKER] in _NONE else cells[_SPEAKER])
+        sentences[-1].append(cells[_WORD])
+        speakers[-1].append("-" if cells[_SPEAKER] in _NONE else cells[_SPEAKER])
         if cells[-1] not in _NONE:
-            self._add_mentions(cells[-1], place)
-        self._size += 1
-
-    def _add_mentions(self, cell, place):
-        if not _BRACKETS.fullmatch(cell):
+            _add_mentions(cells[-1], size, place, clusters, is_open)
+        size += 1
+    else:
+        raise ValueError(
+            f"{place}: a document must end with `#end document`. Received: the end of the file "
+            f"in the document that starts at {begin}"
+        )
+    for cluster, starts in is_open.items():
+        if starts:
             raise ValueError(
-                f"{place}: the last column must be `-`, or brackets such as `(1`, `1)` or `(1)`, "
-                "separated by |. "
-                f"Received: {cell!r:.80}"
+                f"{place}: mentions must close before the document ends. Received: "
+                f"'({cluster}' of {starts[-1][1]}, without `{cluster})`"
             )
-        for bracket in sorted(cell.split("|"), key=_scorer_pass):
-            cluster = bracket.strip("()")
-            if bracket.startswith("("):
-                self._clusters.setdefault(cluster, [])
-                self._open[cluster].append((self._size, place))
-            if bracket.endswith(")"):
-                if not self._open[cluster]:
-                    raise ValueError(
-                        f"{place}: a mention must open before it closes. Received: {bracket!r} in "
-                        f"{cell!r:.80} without `({cluster}`"
-                    )
-                # Closes the last open mention, because mentions of a cluster may be nested.
-                start, _ = self._open[cluster].pop()
-                self._clusters[cluster].append([start, self._size])
+    return {
+        "doc_key": name if part is None else f"{name}_{int(part)}",
+        **({} if part is None else {"part": part}),
+        "sentences": sentences,
+        "speakers": speakers,
+        "clusters": [sorted(mentions) for mentions in clusters.values()],
+    }
 
-    def finish(self, place):
-        for cluster, starts in self._open.items():
-            if starts:
+
+def _add_mentions(cell, word, place, clusters, is_open):
+    """Adds the mentions that end at a word to their clusters, and opens those that start there."""
+    if not _BRACKETS.fullmatch(cell):
+        raise ValueError(
+            f"{place}: the last column must be `-`, or `(1`, `1)` and `(1)` separated by |. "
+            f"Received: {cell!r:.80}"
+        )
+    for bracket in sorted(cell.split("|"), key=_scorer_pass):
+        cluster = bracket.strip("()")
+        if bracket.startswith("("):
+            clusters.setdefault(cluster, [])
+            is_open[cluster].append((word, place))
+        if bracket.endswith(")"):
+            if not is_open[cluster]:
                 raise ValueError(
-                    f"{place}: mentions must close before the document ends. Received: "
-                    f"'({cluster}' at {starts[-1][1]}, without `{cluster})`"
+                    f"{place}: a mention must open before it closes. Received: {bracket!r} in "
+                    f"{cell!r:.80} without `({cluster}`"
                 )
-        part = {} if self._part is None else {"part": self._part}
-        return {
-            "doc_key": self._name + "".join(f"_{int(number)}" for number in part.values()),
-            **part,
-            "sentences": self._sentences,
-            "speakers": self._speakers,
-            "clusters": [sorted(mentions) for mentions in self._clusters.values()],
-        }
+            # Closes the last open mention, because mentions of a cluster may be nested.
+            start, _ = is_open[cluster].pop()
+            clusters[cluster].append([start, word])
 
 
 def _scorer_pass(bracket):
@@ -242,24 +229,18 @@ def _name_and_part(document):
 
 def _coreference_column(clusters, size, place):
     """Returns the cells of the last column: closing brackets, single words, opening brackets."""
-    closing, single, opening = ([[] for _ in range(size)] for _ in range(3))
+    brackets = [[] for _ in range(size)]  # (kind, order, bracket) at each word.
     for c, mentions in enumerate(clusters):
         _check_nested(mentions, f"{place}, cluster {c}")
         for start, end in mentions:
             if start == end:
-                single[start].append(f"({c})")
+                brackets[start].append((1, 0, f"({c})"))
             else:
-                opening[start].append((end, f"({c}"))
-                closing[end].append((start, f"{c})"))
-    cells = []
-    for closed, of_one, opened in zip(closing, single, opening):
-        # The mention that started last closes first, and the longest opens first.
-        closed, opened = (
-            [bracket for _, bracket in sorted(some, key=lambda item: -item[0])]
-            for some in [closed, opened]
-        )
-        cells.append("|".join([*closed, *of_one, *opened]) or "-")
-    return cells
+                # The mention that started last closes first, and the longest opens first.
+                brackets[start].append((2, -end, f"({c}"))
+                brackets[end].append((0, -start, f"{c})"))
+    ordered = (sorted(some, key=lambda item: item[:2]) for some in brackets)
+    return ["|".join(bracket for *_, bracket in some) or "-" for some in ordered]
 
 
 def _split_nested(mentions):
@@ -282,10 +263,9 @@ def _check_nested(mentions, place):
     for first_start, first_end, start, end in _split_nested(mentions)[1]:
         raise ValueError(
             f"{place}: two mentions of a cluster must not cross, and one must not end at the word "
-            "where the other begins, because in CoNLL columns a closing bracket ends the last "
-            "open mention of its cluster. Write .jsonlines to keep such mentions, or leave some "
-            "out with `nested_clusters`. Received: "
-            f"[{first_start}, {first_end}] and [{start}, {end}]"
+            "where the other begins, because in CoNLL columns a bracket closes the last open one. "
+            "Write .jsonlines to keep such mentions, or leave some out with `nested_clusters`. "
+            "Received: [{}, {}] and [{}, {}]".format(*pair)
         )
 
 

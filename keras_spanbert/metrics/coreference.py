@@ -5,11 +5,6 @@ import operator
 
 import numpy as np
 
-# Numerators and denominators, summed over documents.
-_Counts = collections.namedtuple(
-    "_Counts", ["recall_part", "recall_whole", "precision_part", "precision_whole"]
-)
-
 
 def coreference(gold, predicted) -> dict:
     """Scores clusters of mentions like the official scorer of CoNLL-2012, v8.01.
@@ -50,7 +45,7 @@ def coreference(gold, predicted) -> dict:
         [Moosavi and Strube 2016](https://aclanthology.org/P16-1060/) for LEA,
         where a singleton is linked to itself.
     """
-    gold, predicted = _documents(gold=gold), _documents(predicted=predicted)
+    gold, predicted = _documents("gold", gold), _documents("predicted", predicted)
     if not gold:
         raise ValueError("`gold` must contain documents. Received: none")
     if len(gold) != len(predicted):
@@ -60,37 +55,26 @@ def coreference(gold, predicted) -> dict:
         )
     documents = [_Document(*pair) for pair in zip(gold, predicted)]
     scores = {
-        name: _percentages(np.sum([count(document) for document in documents], axis=0))
-        for name, count in [
-            ("muc", _muc),
-            ("b_cubed", _b_cubed),
-            ("ceaf_e", _ceaf_e),
-            ("lea", _lea),
-            ("mentions", _mentions),
-        ]
+        name: _percentages(*np.sum([count(document) for document in documents], axis=0).tolist())
+        for name, count in _MEASURES.items()
     }
     average = sum(scores[name]["f1"] for name in ["muc", "b_cubed", "ceaf_e"]) / 3
     return {**scores, "average_f1": average}
 
 
-def _documents(**argument):
+def _documents(name, documents):
     """Returns documents as lists of clusters of tuples, in the order of the text."""
-    ((name, documents),) = argument.items()
     checked = []
     for d, document in enumerate(_sequence(documents, "documents", name)):
         clusters = []
         for c, cluster in enumerate(_sequence(document, "clusters", f"{name}[{d}]")):
             place = f"{name}[{d}][{c}]"
-            mentions = [
-                _mention(mention, f"{place}[{m}]")
-                for m, mention in enumerate(_sequence(cluster, "mentions", place))
-            ]
-            if mentions:
-                clusters.append(mentions)
+            mentions = enumerate(_sequence(cluster, "mentions", place))
+            clusters.append([_mention(mention, f"{place}[{m}]") for m, mention in mentions])
         # The order in which the official scorer reads them from a file: at each word, mentions of a
         # single word come first, then the mentions that start there, the longest first.
-        clusters.sort(key=lambda mentions: min((s, s != e, -e) for s, e in mentions))
-        checked.append(clusters)
+        clusters = filter(None, clusters)
+        checked.append(sorted(clusters, key=lambda c: min((s, s != e, -e) for s, e in c)))
     return checked
 
 
@@ -119,31 +103,33 @@ def _mention(mention, place):
 class _Document:
     """The gold and predicted clusters of a document, and the clusters of each mention.
 
-    `gold_of` and `predicted_of` map a mention to the last cluster with it.
+    `gold_of` and `predicted_of` map a mention to the last cluster with it. `predicted`
+    has no gold mentions that occurred before.
     """
 
     def __init__(self, gold, predicted):
         self.gold = gold
         self.gold_of = _cluster_of(gold)
         self.matched = set()
-        self.predicted = list(filter(None, map(self._first_matches, predicted)))
+        self.predicted = []
+        for cluster in predicted:
+            kept = []
+            for mention in cluster:
+                if mention not in self.matched:
+                    kept.append(mention)
+                    if mention in self.gold_of:
+                        self.matched.add(mention)
+            if kept:
+                self.predicted.append(kept)
         self.predicted_of = _cluster_of(self.predicted)
-
-    def _first_matches(self, cluster):
-        """Returns the cluster without gold mentions that occurred before."""
-        kept = []
-        for mention in cluster:
-            if mention not in self.matched:
-                kept.append(mention)
-                if mention in self.gold_of:
-                    self.matched.add(mention)
-        return kept
 
 
 def _cluster_of(clusters):
     return {mention: i for i, cluster in enumerate(clusters) for mention in cluster}
 
 
+# A measure returns numerator and denominator of recall, then of precision. They are summed over
+# documents.
 def _muc(document):
     links = 0
     for cluster in document.predicted:
@@ -153,7 +139,7 @@ def _muc(document):
         sum(len(cluster) - 1 for cluster in clusters)
         for clusters in [document.gold, document.predicted]
     )
-    return _Counts(links, golds, links, predictions)
+    return links, golds, links, predictions
 
 
 def _b_cubed(document):
@@ -170,7 +156,7 @@ def _b_cubed(document):
                 recall += common[g] / len(document.gold[g])
                 precision += common[g] / len(cluster)
     golds, predictions = (sum(map(len, c)) for c in [document.gold, document.predicted])
-    return _Counts(recall, golds, precision, predictions)
+    return recall, golds, precision, predictions
 
 
 def _ceaf_e(document):
@@ -185,7 +171,7 @@ def _ceaf_e(document):
         for (g, p), number in common.items()
     }
     best = _best_assignment(similarities)
-    return _Counts(best, len(document.gold), best, len(document.predicted))
+    return best, len(document.gold), best, len(document.predicted)
 
 
 def _best_assignment(similarities):
@@ -217,7 +203,7 @@ def _best_assignment(similarities):
 def _lea(document):
     recall = _count_links(document.gold, document.predicted_of, document.predicted)
     precision = _count_links(document.predicted, document.gold_of, document.gold)
-    return _Counts(*recall, *precision)
+    return *recall, *precision
 
 
 def _count_links(clusters, other_of, others):
@@ -235,12 +221,16 @@ def _count_links(clusters, other_of, others):
 
 def _mentions(document):
     matched = len(document.matched)
-    return _Counts(matched, len(document.gold_of), matched, len(document.predicted_of))
+    return matched, len(document.gold_of), matched, len(document.predicted_of)
 
 
-def _percentages(counts):
-    counts = _Counts(*map(float, counts))
-    recall = counts.recall_part / counts.recall_whole if counts.recall_whole else 0.0
-    precision = counts.precision_part / counts.precision_whole if counts.precision_whole else 0.0
+_MEASURES = {
+    "muc": _muc, "b_cubed": _b_cubed, "ceaf_e": _ceaf_e, "lea": _lea, "mentions": _mentions
+}  # fmt: skip
+
+
+def _percentages(recall_part, recall_whole, precision_part, precision_whole):
+    recall = recall_part / recall_whole if recall_whole else 0.0
+    precision = precision_part / precision_whole if precision_whole else 0.0
     f1 = 2.0 * precision * recall / (precision + recall) if precision + recall else 0.0
     return {"precision": 100.0 * precision, "recall": 100.0 * recall, "f1": 100.0 * f1}

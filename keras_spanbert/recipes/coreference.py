@@ -17,8 +17,7 @@ _EPOCHS = 20
 _LEARNING_RATE = 2e-5
 
 string, integer, number, boolean, strings, choice = group(
-    "Coreference",
-    "only for --task=coreference. A trained preset keeps the settings of its model.",
+    "Coreference", "only for --task=coreference. A trained preset keeps the settings of its model."
 )
 choice(
     "coref_model_type",
@@ -77,9 +76,7 @@ string(
 )
 former_name("genre", "document_genre")
 boolean(
-    "singletons",
-    None,
-    "Also learn and predict clusters with a single mention. Default: false.",
+    "singletons", None, "Also learn and predict clusters with a single mention. Default: false."
 )
 number(
     "head_learning_rate",
@@ -106,15 +103,14 @@ string(
 _ARGUMENTS = {
     "sequence_length": "max_segment_len",
     "coref_model_type": "model_type",
-    "max_training_sentences": "max_training_sentences",
-    "max_span_width": "max_span_width",
-    "top_span_ratio": "top_span_ratio",
-    "max_top_antecedents": "max_top_antecedents",
-    "ffnn_size": "ffnn_size",
-    "coref_depth": "coref_depth",
-    "genres": "genres",
-    "singletons": "singletons",
-}
+    **{
+        name: name
+        for name in [
+            "max_training_sentences", "max_span_width", "top_span_ratio", "max_top_antecedents",
+            "ffnn_size", "coref_depth", "genres", "singletons",
+        ]
+    },
+}  # fmt: skip
 
 
 def check() -> None:

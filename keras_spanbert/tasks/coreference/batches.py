@@ -1,7 +1,7 @@
 """Pads the arrays of documents to inputs of the model with few different shapes.
 
 S = segments, L = tokens of a segment, T = tokens of a document, N = candidate
-spans, K = spans that are kept.
+spans, K = spans that are kept. `xp` is `numpy` or `tensorflow.experimental.numpy`.
 """
 
 import collections
@@ -55,7 +55,6 @@ def document_inputs(tensors: dict, settings: Settings, xp=np) -> dict:
     Args:
         tensors: dict from the preprocessor's `tensors`.
         settings: `Settings`.
-        xp: `numpy` or `tensorflow.experimental.numpy`. Defaults to `numpy`.
 
     Returns:
         Dict of int32 arrays: `token_ids`, `padding_mask` `[S, L]`, `token_places`,

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 
 from keras_spanbert.models.checkpoint_entries import Entry
 from keras_spanbert.tasks.coreference.preprocessor import SETTINGS
-from keras_spanbert.tasks.coreference.scoring import NUM_DISTANCES
+from keras_spanbert.tasks.coreference.scoring import NUM_DISTANCES, feature_rows
+
+# Released tables of the features of a pair.
+_FEATURES = {
+    "same_speaker": "coref_layer.same_speaker_emb",
+    "genre": "genre_embeddings.weight",
+    "distance": "coref_layer.antecedent_distance_emb",
+    "segment_distance": "coref_layer.segment_distance.segment_distance_embeddings.weight",
+}
 
 
 def head_entries(settings: dict) -> Iterator[Entry]:
@@ -12,9 +20,8 @@ def head_entries(settings: dict) -> Iterator[Entry]:
     settings = {**settings, **settings[SETTINGS]}
     H, F, W = settings["hidden_size"], settings["feature_size"], settings["max_span_width"]
     uses = {name: bool(settings[f"use_{name}"]) for name in ("features", "metadata", "prior")}
-    heads, segments = bool(settings["model_heads"]), bool(settings["use_segment_distance"])
+    heads = bool(settings["model_heads"])
     D = 2 * H + F * uses["features"] + H * heads  # Size of a span's embedding.
-    is_fine, is_refined = settings["fine_grained"], settings["coref_depth"] > 1
 
     def feed_forward(name, path, pieces):
         pieces = [size for size in pieces if size]
@@ -24,11 +31,9 @@ def head_entries(settings: dict) -> Iterator[Entry]:
             rows, columns = size if i else sum(pieces), 1 if is_last else size
             layers = [f"hidden_{i}"] if i else [f"input_{j}" for j in range(len(pieces))]
             kernels = tuple(f"{path}/{layer}/kernel" for layer in layers)
-            weights, bias = (
-                ("output_weights", "bias")
-                if is_last
-                else (f"hidden_weights_{i}", f"hidden_bias_{i}")
-            )
+            weights, bias = f"hidden_weights_{i}", f"hidden_bias_{i}"
+            if is_last:
+                weights, bias = "output_weights", "bias"
             yield Entry(f"{name}.{weights}", kernels, (rows, columns))
             yield Entry(f"{name}.{bias}", f"{path}/{layers[0]}/bias", (columns,))
 
@@ -36,43 +41,31 @@ def head_entries(settings: dict) -> Iterator[Entry]:
         yield Entry(f"{name}.output_weights", f"{path}/kernel", (rows, columns))
         yield Entry(f"{name}.bias", f"{path}/bias", (columns,))
 
-    def table(name, path, rows):
-        yield Entry(name, path, (rows, F))
-
     if settings["model_type"] == "overlap":
         yield from dense("combo", "token_gate/gate", 2 * H, H)
     if uses["features"]:
-        yield from table("span_width_embeddings.weight", "span_widths/embeddings", W)
+        yield Entry("span_width_embeddings.weight", "span_widths/embeddings", (W, F))
     if heads:
         yield from dense("mention_word_attn", "span_heads/attention", H, 1)
     yield from feed_forward("mention_scores", "mention_scores/mention", [H, H, D - 2 * H])
     if uses["prior"]:
         path = "mention_scores/width_embeddings"
-        yield from table("span_width_prior_embeddings.weight", path, W)
+        yield Entry("span_width_prior_embeddings.weight", path, (W, F))
         yield from feed_forward("width_scores", "mention_scores/width", [F])
     yield from dense("src_projection", "coarse_scores/source", D, D)
     if uses["prior"]:
         path = "coarse_scores/distance_embeddings"
-        yield from table("antecedent_distance_emb", path, NUM_DISTANCES)
+        yield Entry("antecedent_distance_emb", path, (NUM_DISTANCES, F))
         yield Entry("output_weights", "coarse_scores/distance/kernel", (F, 1))
         yield Entry("output_bias", "coarse_scores/distance/bias", (1,))
-    if not is_fine:
+    if not settings["fine_grained"]:
         return
-    if uses["metadata"]:
-        yield from table("coref_layer.same_speaker_emb", "fine_scores/same_speaker_embeddings", 2)
-        path = "fine_scores/genre_embeddings"
-        yield from table("genre_embeddings.weight", path, len(settings["genres"]))
-    if uses["features"]:
-        path = "fine_scores/distance_embeddings"
-        yield from table("coref_layer.antecedent_distance_emb", path, NUM_DISTANCES)
-    if segments:
-        name = "coref_layer.segment_distance.segment_distance_embeddings.weight"
-        path = "fine_scores/segment_distance_embeddings"
-        yield from table(name, path, settings["max_training_sentences"])
-    num_features = 2 * uses["metadata"] + uses["features"] + segments
+    features = feature_rows(settings)
+    for feature, rows in features.items():
+        yield Entry(_FEATURES[feature], f"fine_scores/{feature}_embeddings", (rows, F))
     name = "coref_layer.slow_antecedent_scores"
-    yield from feed_forward(name, "fine_scores/pair", [D, D, D + num_features * F])
-    if is_refined:
+    yield from feed_forward(name, "fine_scores/pair", [D, D, D + len(features) * F])
+    if settings["coref_depth"] > 1:
         yield from dense("coref_layer.f", "fine_scores/refinement/gate", 2 * D, D)
 
 
@@ -89,7 +82,7 @@ def infer_arguments(tensors: dict) -> dict:
     hidden = [name for name in tensors if name.startswith("mention_scores.hidden_weights_")]
     arguments = {
         "use_features": "span_width_embeddings.weight" in tensors,
-        "use_metadata": "coref_layer.same_speaker_emb" in tensors,
+        "use_metadata": _FEATURES["same_speaker"] in tensors,
         "use_prior": "span_width_prior_embeddings.weight" in tensors,
         "model_heads": "mention_word_attn.output_weights" in tensors,
         "fine_grained": "coref_layer.slow_antecedent_scores.output_weights" in tensors,
@@ -100,7 +93,7 @@ def infer_arguments(tensors: dict) -> dict:
     widths = shape("span_width_embeddings.weight") or shape("span_width_prior_embeddings.weight")
     if widths:
         arguments["max_span_width"], arguments["feature_size"] = widths
-    distances = shape("coref_layer.segment_distance.segment_distance_embeddings.weight")
+    distances = shape(_FEATURES["segment_distance"])
     arguments["use_segment_distance"] = bool(distances)
     if distances:
         arguments["max_training_sentences"], arguments["feature_size"] = distances

@@ -1,4 +1,7 @@
-"""Builds clusters from antecedents, and computes the losses."""
+"""Builds clusters from antecedents, and computes the losses.
+
+`xp` is `numpy` or `tensorflow.experimental.numpy`.
+"""
 
 import collections
 
@@ -65,7 +68,6 @@ def extract_spans(row: dict, first_token: int = 0, index=None, xp=np) -> dict:
         first_token: int, the first token of the chunk. Defaults to `0`.
         index: int `[M + K]`, the numbers of the spans in the document. Defaults to
             `None`: a whole document.
-        xp: `numpy` or `tensorflow.experimental.numpy`. Defaults to `numpy`.
 
     Returns:
         Dict of arrays `[K]`: `starts` and `ends`, tokens of the document,

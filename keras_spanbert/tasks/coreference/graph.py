@@ -6,6 +6,7 @@ of a span's embedding.
 """
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_spanbert.tasks.coreference.scoring import CoarseScorer, FineScorer, MentionScorer
@@ -44,14 +45,14 @@ class ResolverLayers:
             "initializer_range": backbone.initializer_range,
             "dtype": backbone.dtype_policy,
         }
-        self.model_type = settings["model_type"]
+        self.settings = settings
         own_size = settings["feature_size"] * settings["use_features"]
         own_size += hidden_dim * settings["model_heads"]
         self.embedding_dim = 2 * hidden_dim + own_size
         self.num_levels = settings["coref_depth"] if settings["fine_grained"] else 1
         self.backbone = backbone
         self.gate = self.widths = self.heads = self.fine = None
-        if self.model_type == "overlap":
+        if settings["model_type"] == "overlap":
             self.gate = Gate(hidden_dim, 0, name="token_gate", **common)
         if settings["use_features"]:
             self.widths = SpanWidths(name="span_widths", **common)
@@ -119,7 +120,7 @@ class ResolverLayers:
             name: keras.Input(shape, dtype=dtype, name=f"memory_{name}")
             for name, (shape, dtype) in shapes.items()
         }
-        inputs = model_inputs(self.model_type)
+        inputs = model_inputs(self.settings["model_type"])
         return keras.Model({**inputs, "memory": memory}, self.outputs(inputs, memory))
 
     def _encode(self, inputs, token_ids, padding_mask, places):
@@ -134,3 +135,31 @@ class ResolverLayers:
         )
         tokens = DocumentTokens(dtype=self.backbone.dtype_policy, name=f"{places}_tokens")
         return tokens(encoded, inputs[places])
+
+    def flops(self) -> float:
+        """Returns the FLOPs of the heads' matrix products for one segment in the forward pass.
+
+        Counts a segment's share of a document of `max_training_sentences` segments.
+        """
+        settings, size = self.settings, self.embedding_dim
+        tokens = settings["max_segment_len"]
+        candidates, kept = tokens * settings["max_span_width"], tokens * settings["top_span_ratio"]
+        pairs = kept * min(kept, settings["max_top_antecedents"])
+
+        def network(layer, num_shared, num_rows):
+            """Counts a network whose first two pieces are multiplied once for each span."""
+            first, second, *own = [*layer.pieces, *layer.hidden]
+            products = num_shared * sum(int(np.prod(x.kernel.shape)) for x in (first, second))
+            return products + num_rows * sum(int(np.prod(x.kernel.shape)) for x in own)
+
+        products = network(self.mention.mention, tokens, candidates)
+        if self.heads is not None:
+            hidden_dim = self.backbone.hidden_dim
+            products += (
+                tokens * hidden_dim + candidates * 2 * settings["max_span_width"] * hidden_dim
+            )
+        products += kept * size * size + kept * kept * settings["max_training_sentences"] * size
+        if self.fine is not None:
+            products += self.num_levels * network(self.fine.pair, kept, pairs)
+            products += (self.num_levels - 1) * (pairs * size + kept * 2 * size * size)
+        return 2.0 * products

@@ -78,7 +78,7 @@ def score_documents(
     Args:
         model: `SpanBertCoreferenceResolver`.
         documents: dicts from the preprocessor's `tensors`, by number.
-        batch_size, max_spans_in_memory: ints.
+        batch_size, max_spans_in_memory: ints, see `resolve`.
 
     Returns:
         By the same numbers, the results of `extract_spans`.
@@ -209,8 +209,3 @@ def _chunk_model(model):
         # Hidden from Keras and PyTorch, which would count its layers twice.
         object.__setattr__(model, "_chunk_model", found)
     return found
-
-
-def reset_chunk_model(model) -> None:
-    """Makes the next use create the model of a chunk again."""
-    object.__setattr__(model, "_chunk_model", None)

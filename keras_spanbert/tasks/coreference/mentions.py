@@ -26,6 +26,7 @@ NAME, NOUN, PRONOUN = range(3)
 class Mention(NamedTuple):
     """A mention of a text."""
 
+    text: str
     start: int
     end: int  # The index after its last character.
     cluster: int  # The number of its cluster, from 0.
@@ -68,15 +69,16 @@ def sort_mentions(text: str, clusters: Sequence) -> list[Mention]:
         for mention in cluster:
             has_all = isinstance(mention, Mapping) and {"text", "start", "end"} <= mention.keys()
             check(has_all, mention)
-            start, end = mention["start"], mention["end"]
+            start, end, own = mention["start"], mention["end"], mention["text"]
             check(isinstance(start, Integral) and isinstance(end, Integral), mention)
-            if not (0 <= start < end <= len(text) and text[start:end] == mention["text"]):
+            if not (0 <= start < end <= len(text) and text[start:end] == own):
                 raise ValueError(
                     "A mention's text must be text[start:end]. Received: "
                     f"{dict(mention)!r:.200} of a text of {len(text)} characters"
                 )
             if (start, end) not in seen:
-                mentions.append(Mention(start, end, number, not seen, mention.get("score")))
+                score = mention.get("score")
+                mentions.append(Mention(own, start, end, number, not seen, score))
                 seen.add((start, end))
     return sorted(mentions, key=lambda m: (m.start, -m.end, m.cluster))
 

@@ -20,9 +20,7 @@ from keras_spanbert.tasks.coreference.batches import Settings
 from keras_spanbert.tasks.coreference.checkpoint_entries import head_entries, infer_arguments
 from keras_spanbert.tasks.coreference.decoding import marginal_loss, mention_loss
 from keras_spanbert.tasks.coreference.documents import DocumentInputs
-from keras_spanbert.tasks.coreference.flops import head_flops
 from keras_spanbert.tasks.coreference.graph import ResolverLayers, model_inputs
-from keras_spanbert.tasks.coreference.inference import reset_chunk_model
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
     SETTINGS,
@@ -209,7 +207,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         return settings.get(SETTINGS, {})
 
     def head_flops(self, num_predictions: int = 0) -> float:
-        return head_flops(self)
+        return self.resolver_layers.flops()
 
     def serving_function(self):
         """Returns the function from texts to mentions for a SavedModel, and its input specs."""
@@ -271,7 +269,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
 
     def quantize(self, mode=None, **kwargs) -> None:
         super().quantize(mode, **kwargs)
-        reset_chunk_model(self)  # It was compiled with the old weights.
+        object.__setattr__(self, "_chunk_model", None)  # It was compiled with the old weights.
 
     def get_config(self):
         config = super().get_config()

@@ -162,7 +162,7 @@ def draw_clusters(text: str, clusters: Sequence) -> str:
             the slice of the text at its position.
     """
     mentions = sort_mentions(text, clusters)
-    names = {m.cluster: _format_mention(text, m) for m in mentions if m.is_main}
+    names = {m.cluster: _format_mention(m) for m in mentions if m.is_main}
     counts = collections.Counter(mention.cluster for mention in mentions)
     drawn, levels = _draw_mentions(text, mentions, names)
     has_scores = any(mention.score is not None for mention in mentions)
@@ -202,7 +202,7 @@ def cluster_lines(text: str, clusters: Sequence) -> str:
     lines = []
     for number, of_cluster in itertools.groupby(mentions, key=lambda m: m.cluster):
         main, *others = (
-            f"{_format_mention(text, mention)} ({mention.start} to {mention.end})"
+            f"{_format_mention(mention)} ({mention.start} to {mention.end})"
             for mention in of_cluster
         )
         line = f"{number + 1}. {main}, {format_count(1 + len(others), 'mention')}"
@@ -210,13 +210,11 @@ def cluster_lines(text: str, clusters: Sequence) -> str:
     return "\n".join(lines) or "No clusters"
 
 
-def _format_mention(text, mention):
+def _format_mention(mention):
     """Returns a mention in one line, shortened if it is long."""
-    end = min(mention.end, mention.start + _MAX_SHOWN)
-    shown = "".join(
-        c if c.isprintable() else "\ufffd" for c in " ".join(text[mention.start : end].split())
-    )
-    return shown + "…" if end < mention.end else shown
+    line = " ".join(mention.text[:_MAX_SHOWN].split())
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in line)
+    return shown + "…" if len(mention.text) > _MAX_SHOWN else shown
 
 
 def _list(names, counts):

@@ -122,7 +122,8 @@ def replace(text: str, clusters: Sequence) -> str:
     replace(text, [ann])  # "Ann sold Ann's book."
     ```
     """
-    return _Replacing(text, sort_mentions(text, clusters)).replaced_text()
+    replacing = _Replacing(text, sort_mentions(text, clusters))
+    return replacing.replaced_text(0, len(text), [], replacing.full_name)
 
 
 class _Replacing:
@@ -134,10 +135,7 @@ class _Replacing:
         self.clusters_of_main = {}
         self.apostrophe = "’" if "’" in text and "'" not in text else "'"
 
-    def replaced_text(self) -> str:
-        return self._replaced_text(0, len(self.text), [], self._full_name)
-
-    def _replaced_text(self, start, end, enclosing, name_of):
+    def replaced_text(self, start, end, enclosing, name_of):
         """Returns a part of the text with each mention replaced with its cluster's name.
 
         Args:
@@ -153,10 +151,8 @@ class _Replacing:
             crosses = enclosing and mention.end > enclosing[-1][0]
             if mention.start < at or crosses:
                 continue
-            around = {cluster for _, cluster in enclosing}
-            if around & self._clusters_in_main_mention(mention.cluster) or self._is_kept(
-                mention, i
-            ):
+            repeats = self._clusters_in_main_mention(mention.cluster)
+            if any(cluster in repeats for _, cluster in enclosing) or self._is_kept(i):
                 enclosing.append((mention.end, mention.cluster))
                 continue
             pieces += [self.text[at : mention.start], self._inflect(name_of(mention.cluster), i)]
@@ -180,10 +176,9 @@ class _Replacing:
             self.clusters_of_main[cluster] = {mention.cluster for _, mention in within}
         return self.clusters_of_main[cluster]
 
-    def _is_kept(self, mention, i):
-        main = self.main[mention.cluster]
-        own = self._surface_form(mention).lower()
-        name = _strip_clitic(self._surface_form(main)).lower()
+    def _is_kept(self, i):
+        mention, main = self.mentions[i], self.main[self.mentions[i].cluster]
+        own, name = mention.text.lower(), _strip_clitic(main.text).lower()
         if mention.is_main or is_pronoun(name.split()) or _strip_clitic(own) in _STAYING:
             return True
         if _VERB_WITHIN.search(own):
@@ -192,22 +187,19 @@ class _Replacing:
             return True
         return _strip_clitic(own) == name and not self._is_possessive_pronoun(i)
 
-    def _surface_form(self, mention):
-        return self.text[mention.start : mention.end]
-
-    def _full_name(self, cluster):
+    def full_name(self, cluster):
         """Returns the main mention, with the main mentions of those in it in their places."""
         if cluster not in self.full_names:
             main = self.main[cluster]
             enclosing = [(main.end, cluster)]
             self.full_names[cluster] = self._without_capital(
-                main, self._replaced_text(main.start, main.end, enclosing, self._name)
+                main, self.replaced_text(main.start, main.end, enclosing, self._name)
             )
         return self.full_names[cluster]
 
     def _name(self, cluster):
         main = self.main[cluster]
-        return self._without_capital(main, self._surface_form(main))
+        return self._without_capital(main, main.text)
 
     def _without_capital(self, main, name):
         name = _strip_clitic(name)
@@ -221,7 +213,7 @@ class _Replacing:
     def _inflect(self, name, i):
         """Returns a main mention's name in the form that fits mention number `i`."""
         mention = self.mentions[i]
-        own = self._surface_form(mention)
+        own = mention.text
         if _MARK_OF_POSSESSION.search(own) or self._is_possessive_pronoun(i):
             ends_in_s = name[-1] in "sS" and name[-2:].lower() != "ss"
             name += self.apostrophe + ("" if ends_in_s else "s")
@@ -231,7 +223,7 @@ class _Replacing:
 
     def _is_possessive_pronoun(self, i):
         mention = self.mentions[i]
-        own = self._surface_form(mention).lower()
+        own = mention.text.lower()
         if own != "her":
             return own in POSSESSIVES
         found = _NEXT_WORD.match(self.text, mention.end)
@@ -243,7 +235,7 @@ class _Replacing:
             return word not in _CONJUNCTIONS
         if word in _AFTER_OBJECT:
             return False
-        if self._surface_form(mention) != "her":  # Capitalized, as at the start of a sentence.
+        if mention.text != "her":  # Capitalized, as at the start of a sentence.
             return True
         if found.group(1)[0].isupper():
             return found.group(1) in _CAPITALISED

@@ -46,6 +46,17 @@ def distance_bucket(distance):
     return bucket
 
 
+def feature_rows(settings: dict) -> dict[str, int]:
+    """Returns the number of embeddings of each feature of a pair that the settings use."""
+    rows = {
+        "same_speaker": 2 * settings["use_metadata"],
+        "genre": len(settings["genres"]) * settings["use_metadata"],
+        "distance": NUM_DISTANCES * settings["use_features"],
+        "segment_distance": settings["max_training_sentences"] * settings["use_segment_distance"],
+    }
+    return {name: number for name, number in rows.items() if number}
+
+
 class FeedForward(WeightedLayer):
     """A feed-forward network with one output, whose input is passed in pieces.
 
@@ -256,14 +267,7 @@ class FineScorer(WeightedLayer):
         super().__init__(autocast=False, **kwargs)
         settings, kwargs = self.settings, self.arguments()
         self.coref_depth = settings["coref_depth"]
-        rows = {
-            "same_speaker": 2 * settings["use_metadata"],
-            "genre": len(settings["genres"]) * settings["use_metadata"],
-            "distance": NUM_DISTANCES * settings["use_features"],
-            "segment_distance": settings["max_training_sentences"]
-            * settings["use_segment_distance"],
-        }
-        self.num_rows = {name: number for name, number in rows.items() if number}
+        self.num_rows = feature_rows(settings)
         of_pair = embedding_dim + len(self.num_rows) * settings["feature_size"]
         sizes = [embedding_dim, embedding_dim, of_pair]
         self.pair = FeedForward(sizes, name="pair", **kwargs)

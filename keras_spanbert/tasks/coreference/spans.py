@@ -20,11 +20,10 @@ def candidate_spans(sentence_map, max_span_width: int, xp=np) -> tuple:
     Args:
         sentence_map: int `[T]`. The number of each token's sentence.
         max_span_width: int.
-        xp: `numpy` or `tensorflow.experimental.numpy`. Defaults to `numpy`.
+        xp: `numpy` or `tensorflow.experimental.numpy`.
 
     Returns:
-        `(starts, ends)`, int32 `[N]` each, ends included, sorted by start, then
-        by end.
+        `(starts, ends)`, int32 `[N]`, ends included, sorted by start, then by end.
     """
     num_tokens = size(xp, sentence_map)
     ends = range_like(xp, sentence_map)[:, None] + np.arange(max_span_width, dtype=np.int32)
@@ -63,9 +62,6 @@ def map_in_chunks(function, arrays: list, chunk_size: int, training):
         arrays: arrays `[B, N, ...]`.
         chunk_size: int. Maximum number n of rows.
         training: bool or `None`.
-
-    Returns:
-        The function's result for all rows `[B, N, ...]`.
     """
     num_documents, num_rows = ops.shape(arrays[0])[:2]
     if training or (isinstance(num_rows, int) and num_rows <= chunk_size):

@@ -119,10 +119,7 @@ def split(texts) -> Sentences:
         for places in (sentence_starts, paragraph_starts)
     ]
     is_first = tf.concat(
-        [
-            tf.ones_like(begins[:1], tf.bool),
-            tf.reduce_any([x[1:] != x[:-1] for x in part], axis=0),
-        ],
+        [tf.ones_like(begins[:1], tf.bool), tf.reduce_any([x[1:] != x[:-1] for x in part], axis=0)],
         axis=0,
     )
     first_words = tf.where(is_first)[:, 0]  # [S]
