@@ -33,37 +33,27 @@ class DocumentInputs:
                 f"Received: y of type {type(y).__name__}, sample_weight of type "
                 f"{type(sample_weight).__name__}"
             )
-        max_segments = self.max_training_sentences if is_training else None
-        is_shuffled = is_training and shuffle is not False
-        seed = random.randint(1, 10**9)
-        return self.batches(x, batch_size or 1, max_segments, is_shuffled, seed), None, None
+        found = self.batches(
+            x,
+            batch_size or 1,
+            max_segments=self.max_training_sentences if is_training else None,
+            shuffle=is_training and shuffle is not False,
+            seed=random.randint(1, 10**9),
+        )
+        return found, None, None
 
-    def batches(
-        self,
-        documents: list[dict],
-        batch_size: int = 1,
-        max_segments: int | None = None,
-        shuffle: bool = False,
-        seed: int = 0,
-    ) -> DocumentBatches:
-        """Converts documents to batches of arrays: see `DocumentBatches`.
+    def batches(self, documents: list[dict], batch_size: int = 1, **kwargs) -> DocumentBatches:
+        """Converts documents to batches of arrays.
 
         Args:
             documents: list of dicts, see the preprocessor's `segment`.
-            batch_size: int. Number of documents per batch. Defaults to `1`.
-            max_segments: int. Maximum number of segments of a document. Defaults to
-                `None`.
-            shuffle: bool. Whether to draw a new order in each epoch.
-                Defaults to `False`.
-            seed: int. Defaults to `0`.
+            batch_size, **kwargs: see `DocumentBatches`.
         """
         self.check_preprocessor()
         tensors = [self.preprocessor.tensors(document) for document in documents]
         has_labels = all("clusters" in document for document in documents)
         settings = self.input_settings()
-        return DocumentBatches(
-            tensors, settings, batch_size, max_segments, has_labels, shuffle, seed
-        )
+        return DocumentBatches(tensors, settings, batch_size, has_labels=has_labels, **kwargs)
 
     def predict_clusters(
         self, documents: list[dict], batch_size: int = 8, max_spans_in_memory: int = 2000

@@ -25,7 +25,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_spanbert.tasks.coreference.span_layers import Gate, WeightedLayer
+from keras_spanbert.tasks.coreference.span_layers import Gate, WeightedLayer, as_scores
 from keras_spanbert.tasks.coreference.spans import gather_rows, map_in_chunks
 
 # Distances 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+.
@@ -102,11 +102,6 @@ class FeedForward(WeightedLayer):
         for layer in self.hidden:
             x = layer(self.dropout(ops.relu(x), training=training))
         return as_scores(ops.squeeze(x, axis=-1))
-
-
-def as_scores(x):
-    """Casts scores to float32 or wider, because sums of scores determine the order of spans."""
-    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
 
 
 class MentionScorer(WeightedLayer):

@@ -63,8 +63,8 @@ class WeightedLayer(keras.layers.Layer):
 
     def arguments(self) -> dict:
         """Returns the arguments of layers within this one."""
-        names = "settings", "initializer_range"
-        return {**{name: getattr(self, name) for name in names}, "dtype": self.dtype_policy}
+        own = {"settings": self.settings, "initializer_range": self.initializer_range}
+        return {**own, "dtype": self.dtype_policy}
 
     def add_matrix(self, name, *shape):
         initializer = kernel_initializer(self.initializer_range)
@@ -82,6 +82,11 @@ class WeightedLayer(keras.layers.Layer):
 
     def cast(self, x):
         return ops.cast(x, self.compute_dtype)
+
+
+def as_scores(x):
+    """Casts scores to float32 or wider, because sums of scores determine the order of spans."""
+    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
 
 
 class Gate(WeightedLayer):
@@ -172,8 +177,7 @@ class SpanHeads(WeightedLayer):
     def call(self, tokens):
         W, H = self.settings["max_span_width"], self.hidden_dim
         num_documents, num_tokens = ops.shape(tokens)[:2]
-        scores = self.attention(tokens)  # [B, T, 1]
-        scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+        scores = as_scores(self.attention(tokens))  # [B, T, 1]
         scores = _two_blocks(ops.reshape(scores, (num_documents, -1, W)))  # [B, T / W, 2 W]
         place, width = np.arange(W)[:, None, None], np.arange(W)[:, None]
         inside = (np.arange(2 * W) >= place) & (np.arange(2 * W) <= place + width)
