@@ -79,7 +79,9 @@ def read(paths) -> list[dict]:
     documents = []
     for path in as_list(paths):
         if os.fspath(path).endswith(_JSONLINES):
-            documents.extend(_read_jsonlines(path))
+            for place, document in read_json_lines(path):
+                check_document(document, place)
+                documents.append(document)
         elif os.fspath(path).endswith(_CONLL):
             documents.extend(read_conll(path))
         else:
@@ -88,12 +90,6 @@ def read(paths) -> list[dict]:
                 f"Received: {path}"
             )
     return check_not_empty(documents, paths, "documents")
-
-
-def _read_jsonlines(path):
-    for place, document in read_json_lines(path):
-        check_document(document, place)
-        yield document
 
 
 def write_jsonlines(path: str | os.PathLike, documents, predicted_clusters=None) -> None:

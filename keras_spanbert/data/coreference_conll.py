@@ -51,7 +51,7 @@ def _refuse_mark(place, line):
 def _read_document(name, part, begin, lines):
     """Returns the document that begins at the place `begin`. Takes its lines from an iterator."""
     sentences, speakers, clusters, size = [], [], {}, 0
-    num_columns = None  # Of the current sentence.
+    num_columns = None  # The number of columns of the current sentence.
     is_open = collections.defaultdict(list)  # (word, place) of each open mention's start.
     place = begin
     for place, line in lines:
@@ -231,7 +231,13 @@ def _coreference_column(clusters, size, place):
     """Returns the cells of the last column: closing brackets, single words, opening brackets."""
     brackets = [[] for _ in range(size)]  # (kind, order, bracket) at each word.
     for c, mentions in enumerate(clusters):
-        _check_nested(mentions, f"{place}, cluster {c}")
+        for start, end, other_start, other_end in _split_nested(mentions)[1]:
+            raise ValueError(
+                f"{place}, cluster {c}: two mentions of a cluster must not cross, and one must not "
+                "end at the word where the other begins, because in CoNLL columns a bracket closes "
+                "the last open one. Write .jsonlines to keep such mentions, or leave some out with "
+                f"`nested_clusters`. Received: [{start}, {end}] and [{other_start}, {other_end}]"
+            )
         for start, end in mentions:
             if start == end:
                 brackets[start].append((1, 0, f"({c})"))
@@ -257,16 +263,6 @@ def _split_nested(mentions):
             outer.append((start, end))
             held.append([start, end])
     return held, pairs
-
-
-def _check_nested(mentions, place):
-    for first_start, first_end, start, end in _split_nested(mentions)[1]:
-        raise ValueError(
-            f"{place}: two mentions of a cluster must not cross, and one must not end at the word "
-            "where the other begins, because in CoNLL columns a bracket closes the last open one. "
-            "Write .jsonlines to keep such mentions, or leave some out with `nested_clusters`. "
-            "Received: [{}, {}] and [{}, {}]".format(*pair)
-        )
 
 
 def nested_clusters(clusters: list) -> list:

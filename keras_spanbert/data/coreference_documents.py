@@ -115,13 +115,17 @@ def pair_with_clusters(documents, predicted_clusters) -> list[tuple[dict, list]]
     return list(zip(documents, predicted_clusters))
 
 
+def _check(is_right, place, rule, name, value):
+    if not is_right:
+        raise ValueError(f"{place}: {rule}. Received: {name}={value!r:.80}")
+
+
 def _lists_of_strings(document, name, place):
     lists = field(document, name, place, list)
+    rule = f"`{name}` must be lists of strings"
     for i, strings in enumerate(lists):
-        if not isinstance(strings, list) or not all(isinstance(item, str) for item in strings):
-            raise ValueError(
-                f"{place}: `{name}` must be lists of strings. Received: {name}[{i}]={strings!r:.80}"
-            )
+        are_strings = isinstance(strings, list) and all(isinstance(item, str) for item in strings)
+        _check(are_strings, place, rule, f"{name}[{i}]", strings)
         check_text(place, **{name: strings})
     return lists
 
@@ -138,21 +142,14 @@ def _is_integer(value):
 
 
 def _check_clusters(clusters, name, size, place):
+    within = f"a mention must not end before it starts, and be within the {size} tokens of the text"
     for c, cluster in enumerate(clusters):
-        if not isinstance(cluster, (list, tuple)):
-            raise ValueError(
-                f"{place}: a cluster must be a list of mentions. Received: {name}[{c}]="
-                f"{cluster!r:.80}"
-            )
+        is_list = isinstance(cluster, (list, tuple))
+        _check(is_list, place, "a cluster must be a list of mentions", f"{name}[{c}]", cluster)
         for m, mention in enumerate(cluster):
+            shown = f"{name}[{c}][{m}]"
             is_pair = isinstance(mention, (list, tuple)) and len(mention) == 2
-            if not (is_pair and all(map(_is_integer, mention))):
-                raise ValueError(
-                    f"{place}: a mention must be two integers. Received: {name}[{c}][{m}]="
-                    f"{mention!r:.80}"
-                )
-            if not 0 <= mention[0] <= mention[1] < size:
-                raise ValueError(
-                    f"{place}: a mention must not end before it starts, and must be within the "
-                    f"{size} tokens of the text. Received: {name}[{c}][{m}]={mention!r:.80}"
-                )
+            is_pair = is_pair and all(map(_is_integer, mention))
+            _check(is_pair, place, "a mention must be two integers", shown, mention)
+            is_inside = 0 <= mention[0] <= mention[1] < size
+            _check(is_inside, place, within, shown, mention)

@@ -78,20 +78,17 @@ def refers_to(example: dict, clusters) -> tuple[bool, bool]:
     ```
     """
     pronoun = _span(example, "pronoun")
-    mentions = [
-        (mention["start"], mention["end"])
-        for cluster in clusters
-        if pronoun in [(mention["start"], mention["end"]) for mention in cluster]
-        for mention in cluster
-    ]
-    a, b = (
-        any(
-            start <= name[0] and name[1] <= end or name[0] <= start and end <= name[1]
+    places = [[(mention["start"], mention["end"]) for mention in cluster] for cluster in clusters]
+    mentions = [place for cluster in places if pronoun in cluster for place in cluster]
+
+    def is_in_cluster(name):
+        first, last = _span(example, name)
+        return any(
+            start <= first and last <= end or first <= start and end <= last
             for start, end in mentions
         )
-        for name in [_span(example, "a"), _span(example, "b")]
-    )
-    return a, b
+
+    return is_in_cluster("a"), is_in_cluster("b")
 
 
 def write_predictions(path: str | os.PathLike, predictions: dict) -> None:

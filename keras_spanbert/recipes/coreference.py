@@ -28,39 +28,28 @@ choice(
     "Default: independent.",
 )
 former_name("model_type", "coref_model_type")
-integer(
-    "max_training_sentences",
-    None,
-    "Largest number of segments (not sentences) per training document. In each epoch, a longer "
-    "document is cropped to this many at a random position. Default: 3.",
-    lower_bound=1,
-)
-integer("max_span_width", None, "Largest number of tokens per mention. Default: 30.", lower_bound=1)
+for name, text in [
+    (
+        "max_training_sentences",
+        "Largest number of segments (not sentences) per training document. In each epoch, a longer "
+        "document is cropped to this many at a random position. Default: 3.",
+    ),
+    ("max_span_width", "Largest number of tokens per mention. Default: 30."),
+    ("max_top_antecedents", "Number of candidate antecedents per mention. Default: 50."),
+    ("ffnn_size", "Number of units in each hidden layer of the scoring networks. Default: 3000."),
+    (
+        "coref_depth",
+        "Number of rounds in which pairs of mentions are scored. Between rounds, each mention is "
+        "updated from its likely antecedents. Default: 2.",
+    ),
+]:
+    integer(name, None, text, lower_bound=1)
 number(
     "top_span_ratio",
     None,
     "Number of candidate mentions to keep per token of the document. Default: 0.4.",
     lower_bound=0.0,
     upper_bound=1.0,
-)
-integer(
-    "max_top_antecedents",
-    None,
-    "Number of candidate antecedents per mention. Default: 50.",
-    lower_bound=1,
-)
-integer(
-    "ffnn_size",
-    None,
-    "Number of units in each hidden layer of the scoring networks. Default: 3000.",
-    lower_bound=1,
-)
-integer(
-    "coref_depth",
-    None,
-    "Number of rounds in which pairs of mentions are scored. Between rounds, each mention is "
-    "updated from its likely antecedents. Default: 2.",
-    lower_bound=1,
 )
 strings(
     "genres",

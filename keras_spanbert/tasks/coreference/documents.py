@@ -11,7 +11,7 @@ from keras_spanbert.tasks.coreference.batches import DocumentBatches, document_i
 from keras_spanbert.tasks.coreference.decoding import cluster_mentions, extract_spans
 from keras_spanbert.tasks.coreference.inference import run
 from keras_spanbert.tasks.coreference.replacing import replace
-from keras_spanbert.tasks.coreference.resolving import find_clusters, resolve
+from keras_spanbert.tasks.coreference.resolving import as_dicts, as_documents, find_clusters
 
 _MEASURES = ("muc", "b_cubed", "ceaf_e", "lea", "mentions")
 
@@ -183,7 +183,9 @@ class DocumentInputs:
         if isinstance(texts, str):
             each = [None if value is None else [value] for value in (speakers, genre)]
             return self.resolve([texts], *each, batch_size, max_spans_in_memory, scores)[0]
-        return resolve(self, texts, speakers, genre, batch_size, max_spans_in_memory, scores)
+        texts, documents = as_documents(texts, speakers, genre, self.genres)
+        found = find_clusters(self, documents, batch_size, max_spans_in_memory)
+        return [{"clusters": as_dicts(*pair, scores)} for pair in zip(texts, found)]
 
     def replace(self, text: str, **kwargs) -> str:
         """Replaces each mention in a text with the main mention of its cluster.

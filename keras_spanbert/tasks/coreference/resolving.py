@@ -36,19 +36,16 @@ class Text(NamedTuple):
         return {"text": text, "start": start, "end": end}
 
 
-def resolve(
-    model, texts, speakers, genre, batch_size: int, max_spans_in_memory: int, scores: bool
-) -> list:
-    """Implements `SpanBertCoreferenceResolver.resolve`."""
+def as_documents(texts, speakers, genre, allowed: tuple[str, ...]) -> tuple[list[Text], list[dict]]:
+    """Converts the arguments of `resolve` to texts and documents. `allowed` are the genres."""
     texts = _as_texts(texts)
     speakers = _for_each("speakers", speakers, len(texts))
     genres = [genre] * len(texts) if isinstance(genre, str) else genre
     genres = _for_each("genre", genres, len(texts))
-    allowed = list(model.genres)
     for name in genres:
         if name is not None and name not in allowed:
             raise ValueError(
-                f"`genre` must be one of the resolver's, {allowed}. Received: {name!r:.80}"
+                f"`genre` must be one of the resolver's, {list(allowed)}. Received: {name!r:.80}"
             )
     documents = [
         {
@@ -58,8 +55,7 @@ def resolve(
         }
         for i, text in enumerate(texts)
     ]
-    found = find_clusters(model, documents, batch_size, max_spans_in_memory)
-    return [{"clusters": _as_dicts(text, clusters, scores)} for text, clusters in zip(texts, found)]
+    return texts, documents
 
 
 def find_clusters(model, documents: list[dict], batch_size: int, max_spans_in_memory: int) -> list:
@@ -168,7 +164,7 @@ def _speakers(number, text, given):
     return names
 
 
-def _as_dicts(text, clusters, with_scores):
+def as_dicts(text, clusters, with_scores):
     """Returns the clusters of a text in the format of `resolve`."""
     words = text.words
     begins = set(np.cumsum([0, *text.sizes]).tolist())

@@ -262,8 +262,8 @@ class FineScorer(WeightedLayer):
         super().__init__(autocast=False, **kwargs)
         settings, kwargs = self.settings, self.arguments()
         self.coref_depth = settings["coref_depth"]
-        self.num_rows = feature_rows(settings)
-        of_pair = embedding_dim + len(self.num_rows) * settings["feature_size"]
+        self.feature_rows = feature_rows(settings)
+        of_pair = embedding_dim + len(self.feature_rows) * settings["feature_size"]
         sizes = [embedding_dim, embedding_dim, of_pair]
         self.pair = FeedForward(sizes, name="pair", **kwargs)
         if self.coref_depth > 1:
@@ -273,7 +273,7 @@ class FineScorer(WeightedLayer):
         size = self.settings["feature_size"]
         self.tables = {
             name: self.add_matrix(f"{name}_embeddings", number, size)
-            for name, number in self.num_rows.items()
+            for name, number in self.feature_rows.items()
         }
         self.pair.build()
         if self.coref_depth > 1:
@@ -332,10 +332,12 @@ class FineScorer(WeightedLayer):
             elif name == "distance":
                 index = distance_bucket(difference("index"))
             else:
-                index = ops.clip(difference("segments"), 0, self.num_rows[name] - 1)
+                index = ops.clip(difference("segments"), 0, self.feature_rows[name] - 1)
             of_pairs = ops.take(table, index, axis=0)
-            shape = (*ops.shape(antecedents), of_pairs.shape[-1])
-            features.append(ops.broadcast_to(of_pairs, shape))
+            if name == "genre":  # All pairs of a document have the same.
+                shape = (*ops.shape(antecedents), of_pairs.shape[-1])
+                of_pairs = ops.broadcast_to(of_pairs, shape)
+            features.append(of_pairs)
         return ops.concatenate(features, axis=-1)
 
     def _refine_embeddings(self, embeddings, others, scores):
