@@ -249,10 +249,7 @@ class DocumentBatches(keras.utils.PyDataset):
 class DocumentStream(RowStream):
     """Endless shuffled batches of documents, which can start at any step.
 
-    Epochs are whole: see `RowStream`.
-
-    Args:
-        documents: `DocumentBatches`. Their batch size and seed are used.
+    Epochs are whole: see `RowStream`. The batch size and seed are those of `documents`.
     """
 
     def __init__(self, documents: DocumentBatches):

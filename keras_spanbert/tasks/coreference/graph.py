@@ -31,12 +31,7 @@ def model_inputs(model_type: str) -> dict:
 
 
 class ResolverLayers:
-    """The layers of a resolver.
-
-    Args:
-        backbone: `SpanBertBackbone`.
-        settings: dict of the resolver's arguments.
-    """
+    """The layers of a resolver. `settings` are its arguments."""
 
     def __init__(self, backbone, settings: dict):
         hidden_dim = backbone.hidden_dim

@@ -74,14 +74,8 @@ def score_documents(
 
     Documents with at most `max_spans_in_memory` spans are scored whole, in batches of
     similar size with at most that many spans. Longer ones are scored in chunks.
-
-    Args:
-        model: `SpanBertCoreferenceResolver`.
-        documents: dicts from the preprocessor's `tensors`, by number.
-        batch_size, max_spans_in_memory: ints, see `resolve`.
-
-    Returns:
-        By the same numbers, the results of `extract_spans`.
+    `documents` are dicts from the preprocessor's `tensors`, by number. Returns the
+    results of `extract_spans` by the same numbers.
     """
     num_spans = {
         # Not `num_top_spans`, which is limited to the maximum of the released graph.
@@ -173,10 +167,8 @@ class Memory:
     def add(self, spans: dict, antecedents: np.ndarray) -> None:
         """Adds the spans of a chunk, and drops others.
 
-        Args:
-            spans: dict of arrays, as in `scoring` for one document.
-            antecedents: int `[K]`, the number in the document of each span's
-                antecedent, -1 for none.
+        `antecedents`, int `[K]`, are the numbers of the spans' antecedents in the
+        document, -1 for none.
         """
         for span, antecedent in zip(spans["index"].tolist(), antecedents.tolist()):
             if antecedent >= 0:  # A cluster has the number of its first span.

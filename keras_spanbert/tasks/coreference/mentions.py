@@ -37,14 +37,9 @@ class Mention(NamedTuple):
 def sort_mentions(text: str, clusters: Sequence) -> list[Mention]:
     """Returns the mentions of clusters in text order, an outer one before those inside it.
 
-    Args:
-        text: string.
-        clusters: list of clusters from `resolve`, lists of dicts with `text`, `start`
-            and `end`, and optionally `score`, a float. The main mention comes
-            first.
-
-    Returns:
-        List of `Mention`. A cluster's mentions at the same position are listed once.
+    A cluster's mentions at the same position are listed once. `clusters` are from
+    `resolve`: lists of dicts with `text`, `start` and `end`, and optionally `score`,
+    the main mention first.
 
     Raises:
         ValueError: if `clusters` are not lists of mentions, or a mention's text is not
@@ -93,14 +88,7 @@ def mention_type(words: Sequence[str], begins_sentence: bool, lower_words: froze
 
     It is a pronoun if all its words are. It is a name if the first word after
     articles is capitalized for another reason than starting a sentence.
-
-    Args:
-        words: the mention's words.
-        begins_sentence: bool. Whether it is the first of its sentence.
-        lower_words: the words of the text that occur in lower case.
-
-    Returns:
-        `NAME`, `NOUN` or `PRONOUN`.
+    `lower_words` are the words of the text that occur in lower case.
     """
     if is_pronoun(words):
         return PRONOUN

@@ -153,12 +153,9 @@ def segment_rows(
 
 
 def truncate(tensors: dict, offset: int, max_segments: int) -> dict:
-    """Returns the arrays of a run of segments, cut as by the released scripts in training.
+    """Returns the preprocessor's `tensors` of a run of segments that begins at `offset`.
 
-    Args:
-        tensors: dict from the preprocessor's `tensors`.
-        offset: int. The first segment of the run.
-        max_segments: int. Number of segments of the run.
+    The released scripts cut documents like this in training.
     """
     kept = slice(offset, offset + max_segments)
     cut = {n: tensors[n][kept] for n in ["input_ids", "input_mask", "speaker_ids", "text_len"]}

@@ -55,13 +55,8 @@ def map_in_chunks(function, arrays: list, chunk_size: int, training):
     """Applies a function to chunks of rows, so that it needs only the memory of a chunk.
 
     In training all rows are computed at once, because gradients need the
-    intermediate results.
-
-    Args:
-        function: maps a list of arrays `[B, n, ...]` to such an array, or a tuple.
-        arrays: arrays `[B, N, ...]`.
-        chunk_size: int. Maximum number n of rows.
-        training: bool or `None`.
+    intermediate results. `function` maps a list of arrays `[B, n, ...]` with up to
+    `chunk_size` rows to such an array, or a tuple.
     """
     num_documents, num_rows = ops.shape(arrays[0])[:2]
     if training or (isinstance(num_rows, int) and num_rows <= chunk_size):
