@@ -94,12 +94,17 @@ def split(texts) -> Sentences:
     tf = require("tensorflow", "Splitting texts into words")
     import tensorflow_text as tf_text
 
+    def mask_with(masks, texts):
+        for pattern, mask in masks:
+            texts = tf.strings.regex_replace(texts, pattern, mask)
+        return texts
+
     texts = tf.convert_to_tensor(texts, tf.string)
-    masked = _mask(texts, _IN_WORDS)
+    masked = mask_with(_IN_WORDS, texts)
     spaces_or_words = f"{_SPACES}|{_WORDS}"
     _, starts, ends = tf_text.regex_split_with_offsets(masked, spaces_or_words, _WORDS)
     breaker = tf_text.StateBasedSentenceBreaker()
-    _, sentence_starts, _ = breaker.break_sentences_with_offsets(_mask(masked, _IN_SENTENCES))
+    _, sentence_starts, _ = breaker.break_sentences_with_offsets(mask_with(_IN_SENTENCES, masked))
     _, paragraph_starts, _ = tf_text.regex_split_with_offsets(masked, _BLANK_LINE)
 
     # === All texts in a row ===
@@ -150,11 +155,3 @@ def split(texts) -> Sentences:
         starts.with_values(tf.cast(last - shift, tf.int32)),
         sizes,
     )
-
-
-def _mask(texts, masks):
-    import tensorflow as tf
-
-    for pattern, mask in masks:
-        texts = tf.strings.regex_replace(texts, pattern, mask)
-    return texts
