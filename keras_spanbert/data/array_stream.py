@@ -58,12 +58,6 @@ class BatchShard:
         """Slice of the batch with the rows of the shard."""
         return slice(self.part * self.size, (self.part + 1) * self.size)
 
-    def signature(self) -> tuple:
-        """Returns the `tf.TensorSpec`s of the rows' indices and weights."""
-        import tensorflow as tf
-
-        return tf.TensorSpec([self.size], tf.int64), tf.TensorSpec([self.size], tf.float32)
-
 
 class RowStream:
     """Endless batches of row numbers, which can start at any step.
@@ -206,20 +200,32 @@ class ArrayStream(RowStream):
         tf = require("tensorflow", "A stream")
 
         shard = BatchShard(self.batch_size, part, num_parts)
-        rows = tf.data.Dataset.from_generator(
-            lambda: ((r[shard.rows], w[shard.rows]) for r, w in self._rows(self.first_step)),
-            output_signature=shard.signature(),
-        )
+
+        def batches():
+            for rows, weights in self._rows(self.first_step):
+                # All processes cut their rows of a batch to the same length.
+                yield rows[shard.rows], weights[shard.rows], self._length(rows)
+
+        rows, weights = (tf.TensorSpec([shard.size], kind) for kind in (tf.int64, tf.float32))
+        signature = rows, weights, tf.TensorSpec([], tf.int32)
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
         tensors = tf.nest.map_structure(tf.constant, self.arrays)
 
-        def gather(rows, weights):
+        def gather(rows, weights, length):
             batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
-            return apply_weights(batch, weights) if self.has_weights else batch
+            return self._trim(_apply_weights(batch, weights) if self.has_weights else batch, length)
 
-        return rows.map(gather).prefetch(tf.data.AUTOTUNE)
+        return dataset.map(gather).prefetch(tf.data.AUTOTUNE)
+
+    def _length(self, rows):
+        """Returns the length to which `_trim` cuts a batch of these rows, 0 if it does not."""
+        return 0
+
+    def _trim(self, batch, length):
+        return batch
 
 
-def apply_weights(batch: tuple, weights) -> tuple:
+def _apply_weights(batch, weights):
     """Multiplies a batch's sample weights by `weights` `[B]`. Returns `(x, y, sample_weight)`."""
     import tensorflow as tf
 

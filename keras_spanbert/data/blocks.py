@@ -16,12 +16,7 @@ _TOKENIZE_CHARACTERS = 1 << 18
 
 
 def chunk_pieces(pieces: Iterable[tuple[str, bool, int]], cross_documents: bool) -> Iterator[tuple]:
-    """Groups pieces of documents into chunks for the tokenizer.
-
-    Args:
-        pieces: iterable of `(text, ends_document, range)`: see `Corpus.ranges`.
-        cross_documents: bool. Whether blocks continue from one document of a range
-            to the next.
+    """Groups pieces `(text, ends_document, range)` of documents into chunks for the tokenizer.
 
     Yields:
         `(texts, ends, continues)`, three lists: the texts, whether blocks end after
@@ -45,13 +40,7 @@ def chunk_pieces(pieces: Iterable[tuple[str, bool, int]], cross_documents: bool)
 
 
 class BlockBuilder:
-    """Tokenizes chunks of text and cuts them into blocks.
-
-    Args:
-        tokenizer: `SpanBertTokenizer`.
-        sequence_length: int. See `Corpus.blocks`.
-        min_tokens: int. See `Corpus.blocks`.
-    """
+    """Tokenizes chunks of text and cuts them into blocks: see `Corpus.blocks`."""
 
     def __init__(self, tokenizer, sequence_length: int, min_tokens: int):
         self.tokenizer = tokenizer
@@ -102,31 +91,6 @@ def extract_span_marks(blocks, kind: str):
     return blocks // 2 ** (_ID_BITS + 2 * SPAN_KINDS.index(kind)) % 4
 
 
-class TokenCounts:
-    """Counts the tokens of blocks.
-
-    Args:
-        tokenizer: `SpanBertTokenizer`.
-    """
-
-    def __init__(self, tokenizer):
-        self._special = tokenizer.special_token_ids
-        self._counts = np.zeros(tokenizer.vocabulary_size(), np.int64)
-        self._num_blocks = 0
-
-    def add(self, blocks: np.ndarray) -> None:
-        """Counts the tokens of int `[blocks, L]`, with or without marks."""
-        blocks = remove_span_marks(blocks)
-        self._counts += np.bincount(blocks.ravel(), minlength=len(self._counts))
-        self._num_blocks += len(blocks)
-
-    def result(self) -> tuple[np.ndarray, int]:
-        """Returns counts of tokens, int64 `[V]`, 0 for special ones, and the number of blocks."""
-        counts = self._counts.copy()
-        counts[self._special] = 0
-        return counts, self._num_blocks
-
-
 def cut_into_blocks(
     values: np.ndarray, lengths: np.ndarray, ends, block_length: int, min_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -134,10 +98,8 @@ def cut_into_blocks(
 
     Args:
         values: int32 `[tokens]` of all pieces.
-        lengths: int `[pieces]`.
-        ends: bool `[pieces]`. Whether the piece ends its document.
-        block_length: int.
-        min_tokens: int.
+        lengths, ends: `[pieces]`. Their numbers of tokens, and whether they end their documents.
+        block_length, min_tokens: ints.
 
     Returns:
         Blocks `[blocks, block_length]`, padded with -1, and the remaining tokens

@@ -161,19 +161,11 @@ def choice_example(
     Args:
         place: string. Prefix of error messages.
         name: string. The id.
-        prompt: string, or pair of strings: the context and the beginning of each
-            choice.
-        choices: list of strings.
+        prompt, choices: see `ChoiceBenchmark.read`.
         label: the right choice as written in the file. Empty or `None` for none.
         needs_labels: bool. Whether there must be a label.
-        numbered: bool. Whether the label may be a number from 0. Defaults to
-            `True`.
-        lettered: bool. Whether the label may be a letter from A. Defaults to
-            `True`.
-        allow_empty: bool. Whether a choice may be blank. Defaults to `False`.
-
-    Returns:
-        Dict: see `ChoiceBenchmark.read`.
+        numbered, lettered: bools. Whether the label may be a number from 0, and a letter from A.
+        allow_empty: bool. Whether a choice may be blank.
 
     Raises:
         ValueError: if there are fewer than two choices, the prompt or a choice is

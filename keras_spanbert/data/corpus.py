@@ -5,6 +5,7 @@ block does not cross the end of a document (Joshi et al. 2020, section 4.2: "sin
 contiguous segments").
 """
 
+import collections
 import hashlib
 import json
 import os
@@ -21,7 +22,7 @@ from keras_spanbert.data.masked_batches import check_corpus
 from keras_spanbert.data.prepared import PreparedCorpus, prepare
 from keras_spanbert.data.text_files import DOCUMENT_BOUNDARIES, find_files, read_documents
 from keras_spanbert.data.training_stream import BlockDatasets
-from keras_spanbert.data.vocabulary import WordCounts, train_vocabulary
+from keras_spanbert.data.vocabulary import add_words, train_vocabulary
 
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
 # the old blocks.
@@ -101,7 +102,7 @@ class Corpus(BlockDatasets):
         self.lacks_spans = {kind: [] for kind in SPAN_KINDS}
         self.ranges = []
         self._held_out_every = max(2, round(1 / held_out)) if held_out else None
-        self._words = WordCounts(self._held_out_every) if count_words else None
+        self._words = collections.Counter() if count_words else None
         for i, path in enumerate(self.files):
             first_document = self.num_documents
             checksum = hashlib.sha256()
@@ -110,8 +111,8 @@ class Corpus(BlockDatasets):
             for within in find_ranges(path, boundary, count_lines=is_lines):
                 place = FileRange(i, self.num_documents, within)
                 for text, ends_document in self._read(path, within):
-                    if count_words:
-                        self._words.add(text, self.num_documents)
+                    if count_words and not self._is_held_out(self.num_documents):
+                        add_words(self._words, text)
                     self._record_missing_spans(text, path)
                     self.num_documents += ends_document
                     spans = getattr(text, "spans", {})
@@ -135,9 +136,8 @@ class Corpus(BlockDatasets):
                 f"document_boundary={document_boundary!r}"
             )
         if held_out and self.num_documents < self._held_out_every:
-            self._held_out_every = self.num_documents
-            if count_words:
-                self._words.hold_out_last()
+            # The last document is held out, so the words are counted again.
+            self._held_out_every, self._words = self.num_documents, None
 
     def documents(self, split: str = "train", order=None) -> Iterator[tuple[str, bool]]:
         """Yields `(text, ends_document)`. Long documents come in pieces.
@@ -176,9 +176,9 @@ class Corpus(BlockDatasets):
             ValueError: if `vocabulary_size` leaves no room for letters.
         """
         if self._words is None:
-            self._words = WordCounts()
+            self._words = collections.Counter()
             for text, _ in self.documents():
-                self._words.add(text)
+                add_words(self._words, text)
         words, self._words = self._words, None  # Frees a lot of memory.
         return train_vocabulary(words, vocabulary_size, lowercase)
 

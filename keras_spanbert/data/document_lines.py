@@ -28,12 +28,6 @@ def read_document_lines(
     "noun_phrase": [...]}`. `spans` is optional. If spans overlap, the longest is
     kept.
 
-    Args:
-        path: string.
-        encoding_errors: "strict", or "replace" to continue after bytes that are
-            not UTF-8.
-        within: `ByteRange` to read. Defaults to the whole file.
-
     Raises:
         ValueError: if a line has another format. The message names the path and line.
     """

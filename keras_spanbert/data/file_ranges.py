@@ -53,11 +53,7 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
     after a line with text. A file of at most 64 MB, a gzip file, or a file that is
     one document is a single range.
 
-    Args:
-        path: string.
-        boundary: "file", "blank_line" or "line".
-        count_lines: bool. Whether to count lines, for `first_line`. This reads
-            all of a large file. Defaults to `False`.
+    With `count_lines`, the first line of each range is counted, which reads all of a large file.
     """
     size = stores.size(path)
     start, line = 0, 1

@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from keras_spanbert.data.array_stream import BatchShard, RowStream, apply_weights
+from keras_spanbert.data.array_stream import ArrayStream
 from keras_spanbert.models.length_batches import epoch_batches, row_lengths, trim, trim_length
-from keras_spanbert.optional import require
 
 
-class LengthGroupedStream(RowStream):
-    """Batches of rows of similar length, each cut to one of a few lengths to reduce padding.
+class LengthGroupedStream(ArrayStream):
+    """Batches of rows of similar length, cut to a few lengths to reduce padding.
 
     Each epoch contains every row once: see `RowStream` and `epoch_batches`.
 
@@ -30,9 +29,9 @@ class LengthGroupedStream(RowStream):
     """
 
     def __init__(self, arrays: tuple, batch_size: int, seed):
-        self.arrays = tuple(array for array in arrays if array is not None)
-        self.sizes = row_lengths(self.arrays[0])
-        super().__init__(len(self.sizes), batch_size, seed, whole_epochs=True)
+        arrays = tuple(array for array in arrays if array is not None)
+        super().__init__(arrays, batch_size, seed, whole_epochs=True)
+        self.sizes = row_lengths(arrays[0])
 
     def _epoch(self, epoch):
         return epoch_batches(self.sizes, self.batch_size, self.seed, epoch)
@@ -40,6 +39,9 @@ class LengthGroupedStream(RowStream):
     def _length(self, rows):
         length = self.arrays[0]["token_ids"].shape[-1]
         return trim_length(self.sizes[rows].max(), length)
+
+    def _trim(self, batch, length):
+        return trim(batch, length)
 
     def num_tokens(self) -> tuple[int, int]:
         """See `RowStream`. The counts are those of the first epoch."""
@@ -52,23 +54,3 @@ class LengthGroupedStream(RowStream):
         """Returns the share of padding among the tokens of an epoch."""
         tokens, positions = self.num_tokens()
         return 1.0 - tokens / positions
-
-    def dataset(self, part: int = 0, num_parts: int = 1):
-        """See `ArrayStream.dataset`."""
-        tf = require("tensorflow", "A stream")
-
-        batch_shard = BatchShard(self.batch_size, part, num_parts)
-
-        def batches():
-            for rows, weights in self._rows(self.first_step):
-                yield rows[batch_shard.rows], weights[batch_shard.rows], self._length(rows)
-
-        signature = (*batch_shard.signature(), tf.TensorSpec([], tf.int32))
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-        tensors = tf.nest.map_structure(tf.constant, self.arrays)
-
-        def gather(rows, weights, length):
-            batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
-            return trim(apply_weights(batch, weights) if self.has_weights else batch, length)
-
-        return dataset.map(gather).prefetch(tf.data.AUTOTUNE)

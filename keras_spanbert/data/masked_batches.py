@@ -1,7 +1,5 @@
 """Converts blocks of tokens to masked batches, and determines the seeds of the masks."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from keras_spanbert.data.array_stream import BatchShard
@@ -11,15 +9,6 @@ from keras_spanbert.optional import require
 
 # All runs use the same masks for evaluation. Seeds of runs are smaller than this.
 EVALUATION_SEED = 2**62
-
-
-def needs_whole_batches(preprocessor, unigram_counts) -> bool:
-    """Returns whether masking a row needs the other rows of its batch.
-
-    Sentence pairs are made from several rows. Without `unigram_counts`, random tokens are
-    drawn from the whole batch.
-    """
-    return preprocessor.next_sentence or unigram_counts is None
 
 
 def check_corpus(corpus, preprocessor) -> None:
@@ -45,62 +34,6 @@ def check_corpus(corpus, preprocessor) -> None:
     )
 
 
-def evaluation_batches(blocks: Callable, preprocessor, batch_size: int, steps: int | None = None):
-    """Returns batches for `evaluation_dataset`. `blocks()` returns an iterator of blocks."""
-    tf = require("tensorflow", "A corpus")
-
-    def pad_batch(batch):
-        missing = batch_size - tf.shape(batch)[0]
-        pad_id = preprocessor.tokenizer.pad_token_id
-        batch = tf.pad(batch, [[0, missing], [0, 0]], constant_values=pad_id)
-        return tf.ensure_shape(batch, [batch_size, preprocessor.sequence_length])
-
-    spec = tf.TensorSpec([None, preprocessor.sequence_length], tf.int32)
-    dataset = tf.data.Dataset.from_generator(blocks, output_signature=spec)
-    dataset = (
-        dataset.unbatch().batch(batch_size).map(pad_batch).take(-1 if steps is None else steps)
-    )
-    dataset = mask_batches(dataset, preprocessor, EVALUATION_SEED).cache()
-    # Counting also fills the cache. Without a known number of batches, Keras on TensorFlow would
-    # count one batch too many in the mean of a loss.
-    num_batches = sum(1 for _ in dataset)
-    return dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
-
-
-def rows_to_read(stream, batch_shard: BatchShard) -> BatchShard:
-    """Returns the rows of each batch that a process must read to mask its own rows."""
-    is_whole = needs_whole_batches(stream.preprocessor, stream.unigram_counts)
-    return BatchShard(batch_shard.batch_size) if is_whole else batch_shard
-
-
-def masked_stream(blocks: Callable, stream, batch_shard: BatchShard, min_tokens: int):
-    """Returns the masked batches of a stream, from its next step.
-
-    Args:
-        blocks: function that returns an iterator of arrays `[batches, rows to read, L]`.
-        stream: `TrainingStream`.
-        batch_shard: `BatchShard`, the rows of each batch to return.
-        min_tokens: int. The smallest number of tokens in a block.
-
-    Returns:
-        `tf.data.Dataset` of `(x, y, sample_weight)`.
-    """
-    tf = require("tensorflow", "A stream")
-
-    length = stream.preprocessor.sequence_length
-    spec = tf.TensorSpec([None, rows_to_read(stream, batch_shard).size, length], tf.int32)
-    batches = mask_batches(
-        tf.data.Dataset.from_generator(blocks, output_signature=spec).prefetch(1).unbatch(),
-        stream.preprocessor,
-        stream.seed,
-        stream.first_step,
-        are_full=min_tokens >= length - 2,
-        unigram_counts=stream.unigram_counts,
-        batch_shard=batch_shard,
-    )
-    return batches.prefetch(tf.data.AUTOTUNE)
-
-
 def mask_batches(
     batches,
     preprocessor,
@@ -108,7 +41,7 @@ def mask_batches(
     first_step=0,
     are_full: bool = False,
     unigram_counts=None,
-    batch_shard: BatchShard | None = None,
+    shard: BatchShard | None = None,
 ):
     """Masks batches of blocks with the preprocessor.
 
@@ -118,15 +51,15 @@ def mask_batches(
 
     Args:
         batches: `tf.data.Dataset` of int `[B, L]`, ids with or without marks of linguistic
-            spans. Contains only the rows of `batch_shard` unless `needs_whole_batches`.
+            spans.
         preprocessor: `SpanBertPretrainerPreprocessor`.
         seed: int.
         first_step: int or scalar tensor, the number of the first batch.
             Defaults to `0`.
         are_full: bool. Whether no block has padding. The result then has no
             `padding_mask`, unless the preprocessor pads. Defaults to `False`.
-        unigram_counts: see `SpanMasking`. Requires `batch_shard`.
-        batch_shard: `BatchShard`, the rows of each batch to return. Defaults to `None`: all rows.
+        unigram_counts: see `SpanMasking`.
+        shard: `BatchShard`, the rows that `batches` have. Needed with `unigram_counts`.
 
     Returns:
         `tf.data.Dataset` of `(x, y, sample_weight)`.
@@ -134,7 +67,6 @@ def mask_batches(
     tf = require("tensorflow", "A corpus")
 
     scheme = preprocessor.masking.scheme
-    are_whole = needs_whole_batches(preprocessor, unigram_counts)
 
     def mask(i, batch):
         marks = {}
@@ -144,13 +76,11 @@ def mask_batches(
         if unigram_counts is None:
             draws = {"seed": tf.stack([np.int64(seed), i])}
         else:
-            first_row = i * batch_shard.batch_size + (0 if are_whole else batch_shard.rows.start)
+            first_row = i * shard.batch_size + shard.rows.start
             draws = {"seed": seed, "first_row": first_row, "unigram_counts": unigram_counts}
         x, *rest = preprocessor.mask(batch, **draws, **marks)
         if are_full and not preprocessor.has_padding:
             del x["padding_mask"]
-        if batch_shard is not None and are_whole:
-            return tf.nest.map_structure(lambda array: array[batch_shard.rows], (x, *rest))
         return x, *rest
 
     return batches.enumerate(first_step).map(

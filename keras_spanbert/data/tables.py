@@ -23,14 +23,10 @@ _SEVERAL = " (for several labels per row, set `label_separator` or --multi_label
 def read_rows(
     path: str | os.PathLike, delimiter: str = "\t", quoted: bool = False
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields `(place, cells)` for the rows of a file. Empty lines are skipped.
+    """Yields `(place, cells)` for the rows of a text file, plain or gzip. Skips empty lines.
 
-    Args:
-        path: string. A text file, plain or gzip, in UTF-8.
-        delimiter: string. Separator of cells. Defaults to a tab.
-        quoted: bool. Whether cells may be quoted with `"`. A quoted cell may contain
-            delimiters, line ends and doubled `"`. If `False`, `"` is an ordinary
-            character. Defaults to `False`.
+    If `quoted`, cells may be in `"`, with delimiters, line ends and doubled `"` inside.
+    Otherwise `"` is an ordinary character.
 
     Raises:
         ValueError: if a line is not UTF-8, the file is a damaged gzip file, or a
@@ -87,15 +83,13 @@ def read_table(
     """Yields `(place, row)` for the rows of a table. `row` is a dict from column to cell.
 
     Args:
-        path: string.
-        columns: names that the header must contain.
-        optional: names that the header may contain.
-        delimiter, quoted: see `read_rows`.
+        path, delimiter, quoted: see `read_rows`.
+        columns, optional: names that the header must contain, and that it may contain.
         header: list of strings. The columns of a file without a header. Defaults to
             `None`: the first row is the header.
         short: list. If it is given, rows with fewer cells than the header are skipped
             and their places are added to it. Defaults to `None`: they are errors.
-        hint: string, added to the message about a missing column. Defaults to `""`.
+        hint: string, added to the message about a missing column.
 
     Raises:
         ValueError: see `read_rows`. Also if the header lacks or repeats a column,
@@ -136,8 +130,7 @@ def read_examples(
         paths: string or list of strings.
         example: function of a `Row` that returns a dict.
         columns: list of names, `None` for a column that is not used.
-        label: string. The column of labels.
-        needs_labels: bool. Whether files must have labels.
+        label: string. The column of labels, which must exist if `needs_labels`.
         quoted: see `read_rows`. Defaults to `None`: `True` for `.csv`, else `False`.
 
     Raises:

@@ -130,16 +130,9 @@ def write_predictions(path: str | os.PathLike, examples, predictions) -> None:
 def relation_example(
     value: dict, place: str, needs_labels: bool, relations: Sequence[str] | None = None
 ) -> dict:
-    """Checks a JSON object with TACRED's fields and returns it as an example.
+    """Checks a JSON object with TACRED's fields and returns it as an example: see `read`.
 
-    Args:
-        value: dict.
-        place: string. Prefix of error messages.
-        needs_labels: bool. Whether `relation` is required.
-        relations: list of strings. The allowed relations. Defaults to `None`, all.
-
-    Returns:
-        Dict: see `read`.
+    Error messages begin with `place`.
 
     Raises:
         ValueError: if a field is missing or has the wrong type, a span is not in

@@ -58,11 +58,10 @@ def read_documents(
     file, because reads end at the same places.
 
     Args:
-        path: string.
+        path, within: the file, and its `ByteRange` to read.
         boundary: "file", "blank_line" or "line".
         encoding_errors: "strict", or "replace" to continue after bytes that are
             not UTF-8.
-        within: `ByteRange` to read. Defaults to the whole file.
 
     Raises:
         ValueError: if the file is binary, not UTF-8, or a damaged gzip file.
@@ -177,9 +176,6 @@ def read_lines(
     path: str | os.PathLike, encoding_errors: str = "strict", within: ByteRange = WHOLE_FILE
 ) -> Iterator[tuple[str, str]]:
     """Yields `(place, line)` of a text file, plain or gzip. `place` is path and line.
-
-    Args:
-        path, encoding_errors, within: see `read_documents`.
 
     Raises:
         ValueError: if a line is not UTF-8, unless `encoding_errors` is

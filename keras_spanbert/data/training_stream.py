@@ -6,12 +6,8 @@ import hashlib
 import numpy as np
 
 from keras_spanbert.data.array_stream import BatchShard, RowStream
-from keras_spanbert.data.masked_batches import (
-    EVALUATION_SEED,
-    evaluation_batches,
-    masked_stream,
-    rows_to_read,
-)
+from keras_spanbert.data.masked_batches import EVALUATION_SEED, mask_batches
+from keras_spanbert.optional import require
 
 # Number of rows per read, because each call has a high fixed cost.
 _READ_ROWS = 4096
@@ -76,10 +72,31 @@ class TrainingStream(RowStream):
         Args:
             part, num_parts: see `BatchShard`. Default to `0`, `1`: all rows.
         """
-        batch_shard = BatchShard(self.batch_size, part, num_parts)
-        read = rows_to_read(self, batch_shard)
-        blocks = functools.partial(self._blocks, self.first_step, read)
-        return masked_stream(blocks, self, batch_shard, self.corpus.min_tokens)
+        tf = require("tensorflow", "A stream")
+
+        shard = read = BatchShard(self.batch_size, part, num_parts)
+        if self.preprocessor.next_sentence or self.unigram_counts is None:
+            # Masking a row needs the other rows of its batch.
+            read = BatchShard(self.batch_size)
+        length = self.preprocessor.sequence_length
+        blocks = tf.data.Dataset.from_generator(
+            functools.partial(self._blocks, self.first_step, read),
+            output_signature=tf.TensorSpec([None, read.size, length], tf.int32),
+        )
+        batches = mask_batches(
+            blocks.prefetch(1).unbatch(),
+            self.preprocessor,
+            self.seed,
+            self.first_step,
+            are_full=self.corpus.min_tokens >= length - 2,
+            unigram_counts=self.unigram_counts,
+            shard=read,
+        )
+        if read.size != shard.size:
+            batches = batches.map(
+                lambda *batch: tf.nest.map_structure(lambda array: array[shard.rows], batch)
+            )
+        return batches.prefetch(tf.data.AUTOTUNE)
 
     def _blocks(self, step, part):
         """Yields arrays `[batches, rows of the part, L]`."""
@@ -129,11 +146,28 @@ class BlockDatasets:
         Returns:
             `tf.data.Dataset` of `(x, y, sample_weight)`, kept in memory.
         """
+        tf = require("tensorflow", "A corpus")
+
         corpus = self.prepared(preprocessor, min_tokens)
+        length, pad_id = preprocessor.sequence_length, preprocessor.tokenizer.pad_token_id
 
         def blocks():
             order = np.random.default_rng(EVALUATION_SEED).permutation(corpus.num_blocks(split))
             for start in range(0, len(order), _READ_ROWS):
                 yield corpus.read(order[start : start + _READ_ROWS], split, with_marks=True)
 
-        return evaluation_batches(blocks, preprocessor, batch_size, steps)
+        def pad_batch(batch):
+            missing = batch_size - tf.shape(batch)[0]
+            batch = tf.pad(batch, [[0, missing], [0, 0]], constant_values=pad_id)
+            return tf.ensure_shape(batch, [batch_size, length])
+
+        dataset = tf.data.Dataset.from_generator(
+            blocks, output_signature=tf.TensorSpec([None, length], tf.int32)
+        )
+        batches = dataset.unbatch().batch(batch_size).map(pad_batch)
+        batches = batches.take(-1 if steps is None else steps)
+        batches = mask_batches(batches, preprocessor, EVALUATION_SEED).cache()
+        # Counting also fills the cache. Without a known number of batches, Keras on TensorFlow
+        # would count one batch too many in the mean of a loss.
+        num_batches = sum(1 for _ in batches)
+        return batches.apply(tf.data.experimental.assert_cardinality(num_batches))

@@ -19,13 +19,12 @@ def open_fairseq(
     """Opens a fairseq checkpoint as a `Checkpoint`. Sizes are derived from its tensors.
 
     Args:
-        path: string.
+        path, source: strings. The file, and its name in messages, by default the same.
         num_heads: int. Number of attention heads, which the tensors do not
             show. Defaults to `None`: one per 64 units of the hidden size.
         vocabulary: string. A vocabulary file. Defaults to `None`: the
             `vocab.txt` or `tokenizer.json` next to the checkpoint, if there is
             one.
-        source: string. The name in messages. Defaults to `None`: `path`.
 
     Raises:
         ValueError: if the file is not a fairseq checkpoint, a tensor is missing

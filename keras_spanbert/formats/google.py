@@ -23,13 +23,7 @@ def open_google(
 ) -> Checkpoint:
     """Opens a folder of `bert_config.json`, `bert_model.ckpt.*`, `vocab.txt` as a `Checkpoint`.
 
-    Args:
-        folder: string.
-        vocabulary: string. A vocabulary file. Defaults to `None`: that of the folder.
-        source: string. The name in messages. Defaults to `None`: `folder`.
-
-    Raises:
-        ValueError: if there are several checkpoints or none. Also see `Checkpoint`.
+    Raises `ValueError` if there are several checkpoints. Messages name the folder by `source`.
     """
     source = source or folder
     prefixes = find_prefixes(folder)

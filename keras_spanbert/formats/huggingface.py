@@ -30,16 +30,7 @@ _ENCODER = ("embeddings.", "encoder.", "pooler.")
 def open_huggingface(
     folder: str, vocabulary: str | None = None, source: str | None = None
 ) -> Checkpoint:
-    """Opens a Hugging Face folder as a `Checkpoint`.
-
-    Args:
-        folder: string.
-        vocabulary: string. A vocabulary file. Defaults to `None`: that of the folder.
-        source: string. The name in messages. Defaults to `None`: `folder`.
-
-    Raises:
-        ValueError: see `Checkpoint`.
-    """
+    """Opens a Hugging Face folder as a `Checkpoint`. Its name in messages is `source`."""
     source = source or folder
     tensors = open_tensors(find_tensor_files(folder))
     if os.path.isfile(os.path.join(folder, SBO_FILE)):
@@ -67,13 +58,10 @@ def hidden_act(activation: str) -> str:
 def write_huggingface(
     folder: str, config: dict, tensors: dict[str, np.ndarray], is_encoder: bool
 ) -> None:
-    """Writes settings and weights into an existing folder.
+    """Writes the settings of `transformers.BertConfig` and weights into an existing folder.
 
-    Args:
-        folder: string.
-        config: dict, the settings of `transformers.BertConfig`.
-        tensors: dict of name, without the prefix `bert.`, to array.
-        is_encoder: bool. Whether the model is only an encoder.
+    The names of the tensors have no prefix `bert.`. `is_encoder` says whether the model is only an
+    encoder.
     """
     from safetensors.numpy import save_file
 
@@ -93,12 +81,8 @@ def write_tokenizer(
 ) -> None:
     """Writes `vocab.txt` and `tokenizer_config.json` into an existing folder.
 
-    Args:
-        folder: string.
-        vocabulary: list of tokens.
-        lowercase: bool. Whether the tokenizer converts text to lower case without accents.
-        max_length: int. Largest number of tokens per input.
-        special_tokens: dict of names, such as `unk_token`, to tokens.
+    `max_length` is the largest number of tokens per input. `special_tokens` maps names, such as
+    `unk_token`, to tokens.
     """
     with open(os.path.join(folder, "vocab.txt"), "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{token}\n" for token in vocabulary)

@@ -98,10 +98,8 @@ def _open_safetensors(path):
 def open_torch(path: str, is_fairseq: bool = False) -> dict[str, Tensor]:
     """Opens a file that `torch.save` wrote.
 
-    Args:
-        path: string.
-        is_fairseq: bool. Whether the file may also contain fairseq's settings
-            and meters, which are plain values, not code. Defaults to `False`.
+    If `is_fairseq`, the file may also contain fairseq's settings and meters, which are
+    plain values, not code.
 
     Returns:
         Dict of name to `Tensor`, for the entries under `model` if it exists.

@@ -11,11 +11,7 @@ _SPECIAL = re.compile(r"\[.*\]")
 def read_vocabulary(path: str) -> list[str] | None:
     """Returns the tokens of a `vocab.txt` or a `tokenizer.json`, in the order of their IDs.
 
-    Args:
-        path: string. A file, or a folder that may hold one.
-
-    Returns:
-        List of strings. `None` if the folder has neither.
+    `path` is a file, or a folder that may hold one. If it has neither, returns `None`.
 
     Raises:
         ValueError: if the file is not UTF-8 or not a WordPiece vocabulary.
@@ -47,11 +43,7 @@ def _tokens_by_id(path, settings):
 
 
 def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
-    """Decides whether text must be converted to lower case for the tokens.
-
-    Args:
-        folder: string. It may have `tokenizer_config.json` or `tokenizer.json`.
-        tokens: list of strings.
+    """Decides whether text must be converted to lower case for the tokens of a folder.
 
     Returns:
         `(lowercase, notes)`: a bool, and a list of sentences for the user that give the reason.

@@ -94,9 +94,7 @@ class _ObjectReader(io.RawIOBase):
 def check_unchanged(path: str | os.PathLike, seen: dict) -> None:
     """Raises `OSError` if a file, local or in a store, is not the version recorded in `seen`.
 
-    Args:
-        path: string.
-        seen: dict. New files are recorded in it.
+    New files are recorded in it.
     """
     now = version(path)
     if seen.setdefault(path, now) != now:
@@ -303,12 +301,9 @@ def temporary_copy(folder: str) -> Iterator[str]:
 
 
 def fetch(folder: str, local: str, found: dict[str, tuple]) -> None:
-    """Copies objects of a store's folder into a local one. Raises an error if one is incomplete.
+    """Copies objects of a store's folder, as returned by `names`, into a local one.
 
-    Args:
-        folder: string. A folder in a store.
-        local: string.
-        found: dict of the objects to copy, as returned by `names`.
+    Raises an error if one is incomplete.
     """
     for name, tag in found.items():
         target = os.path.join(local, *name.split("/"))

@@ -7,7 +7,7 @@ import numpy as np
 from array_record.python import array_record_module
 
 from keras_spanbert import files, stores
-from keras_spanbert.data.blocks import TokenCounts
+from keras_spanbert.data.blocks import remove_span_marks
 
 SPLITS = ("train", "held_out")
 SUFFIX = ".array_record"  # Ending of the shards' file names.
@@ -29,7 +29,8 @@ def span_kinds(corpus) -> list[str]:
 def write_shard(
     job: dict, tokenizer, is_cancelled: Callable[[], bool] = lambda: False
 ) -> tuple[str, dict, np.ndarray]:
-    """Writes a shard. Returns its split, its entry in the manifest, and counts of tokens."""
+    """Writes a shard. Returns its split, its entry in the manifest, and counts
+    of tokens, int64 `[V]`, 0 for special ones."""
     try:
         with files.atomic_write(job["path"], "wb") as file:
             shard, counts = _write_blocks(file.name, job, tokenizer, is_cancelled)
@@ -43,7 +44,7 @@ def write_shard(
 def _write_blocks(path, job, tokenizer, is_cancelled):
     has_marks = bool(span_kinds(job["corpus"]))
     id_dtype = dtype(tokenizer.vocabulary_size(), has_marks)
-    counts = TokenCounts(tokenizer)
+    counts, num_blocks = np.zeros(tokenizer.vocabulary_size(), np.int64), 0
     writer = array_record_module.ArrayRecordWriter(path, _WRITER_OPTIONS)
     try:
         for blocks in job["corpus"].blocks(
@@ -55,12 +56,14 @@ def _write_blocks(path, job, tokenizer, is_cancelled):
         ):
             if is_cancelled():
                 break
-            counts.add(blocks)
+            ids = remove_span_marks(blocks)
+            counts += np.bincount(ids.ravel(), minlength=len(counts))
+            num_blocks += len(blocks)
             for record in blocks.astype(id_dtype):
                 writer.write(record.tobytes())
     finally:
         writer.close()
-    counts, num_blocks = counts.result()
+    counts[tokenizer.special_token_ids] = 0
     shard = {
         "name": os.path.basename(job["path"]),
         "num_blocks": num_blocks,
