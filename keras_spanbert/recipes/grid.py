@@ -11,7 +11,7 @@ from keras_spanbert.recipes.names import recipe
 # Appendix B of the paper, https://arxiv.org/abs/1907.10529, for tasks without a
 # `PAPER_GRID` of their own. CoLA has fewer epochs, because it overfits with more.
 _PAPER = "learning_rate=5e-6,1e-5,2e-5,3e-5,5e-5 batch_size=16,32 epochs=10"
-_COLA_EPOCHS = "4"
+_PAPER_COLA = _PAPER.replace("epochs=10", "epochs=4")
 # Numeric flags that do not change training, or that have a flag of their own for several values.
 _EXCLUDED_FLAGS = ["seed", "num_seeds", "checkpoint_every", "keep_checkpoints", "profile_steps"]
 _RULE = "flags with their values, such as learning_rate=1e-5,2e-5"
@@ -26,23 +26,26 @@ def combinations() -> list[dict[str, str]]:
     """
     if not FLAGS.grid:
         return [{}]
-    if FLAGS.grid == "paper":
-        values = _parse(getattr(recipe(FLAGS.task), "PAPER_GRID", _PAPER))
-        if "benchmark" in FLAGS and FLAGS["benchmark"].value == "cola":
-            values["epochs"] = [_COLA_EPOCHS]
-        # Flags given on their own replace the paper's values.
-        values = {name: texts for name, texts in values.items() if not FLAGS[name].present}
-    else:
-        values = _parse(FLAGS.grid)
-    for name, texts in values.items():
+    grid, is_paper = FLAGS.grid, FLAGS.grid == "paper"
+    if is_paper:
+        is_cola = "benchmark" in FLAGS and FLAGS["benchmark"].value == "cola"
+        grid = getattr(recipe(FLAGS.task), "PAPER_GRID", _PAPER_COLA if is_cola else _PAPER)
+    values = {}
+    for item in grid.split() or [""]:
+        match = _ITEM.fullmatch(item)
+        _check(match, _RULE, item or repr(grid))
+        name, texts = match[1], match[2].split(",")
+        _check(name not in values, "each flag once", item)
+        if is_paper and name in FLAGS and FLAGS[name].present:
+            continue  # A flag given on its own replaces the paper's values.
         _check_flag(name)
         known = {}
         for text in texts:
             value = number(name, text)
-            if value in known:
-                same = f"{known[value]} and {text}, the same number"
-                _raise_error(f"each value of --{name} once", same)
+            same = f"{known.get(value)} and {text}, the same number"
+            _check(value not in known, f"each value of --{name} once", same)
             known[value] = text
+        values[name] = texts
     return [dict(zip(values, chosen)) for chosen in itertools.product(*values.values())]
 
 
@@ -59,33 +62,17 @@ def using(values: dict[str, str]) -> Iterator[None]:
             FLAGS[name].value, FLAGS[name].present = value, present
 
 
-def _parse(text):
-    values = {}
-    for item in text.split():
-        match = _ITEM.fullmatch(item)
-        if not match:
-            _raise_error(_RULE, item)
-        if match[1] in values:
-            _raise_error("each flag once", item)
-        values[match[1]] = match[2].split(",")
-    if not values:
-        _raise_error(_RULE, repr(text))
-    return values
-
-
 def _check_flag(name):
     """Checks that a flag is a number that changes training."""
     groups = ["Training", "Model", FLAGS.task.replace("_", " ").capitalize()]
-    numeric = [
-        flag.name
+    is_numeric = name not in _EXCLUDED_FLAGS and any(
+        flag.name == name
+        and flag.flag_type() in ("int", "float")
+        and FLAGS.find_module_defining_flag(name) in groups
         for flag in own_flags()
-        if flag.flag_type() in ("int", "float")
-        and flag.name not in _EXCLUDED_FLAGS
-        and FLAGS.find_module_defining_flag(flag.name) in groups
-    ]
-    if name not in numeric:
-        hint = "; use --num_seeds for several seeds" if name in ("seed", "num_seeds") else ""
-        _raise_error(f"numeric flags of training with --task={FLAGS.task}{hint}", name)
+    )
+    hint = "; use --num_seeds for several seeds" if name in ("seed", "num_seeds") else ""
+    _check(is_numeric, f"numeric flags of training with --task={FLAGS.task}{hint}", name)
     if FLAGS[name].present:
         given = f"{FLAGS.grid} and --{name}={FLAGS[name].value}"
         raise ValueError(
@@ -101,5 +88,8 @@ def number(name: str, text: str) -> int | float:
         raise ValueError(f"`--grid` has --{name}={text}: {error}") from None
 
 
-def _raise_error(rule, received):
-    raise ValueError(f"`--grid` must have {rule}. Received: --grid={FLAGS.grid}, with {received}")
+def _check(is_right, rule, received):
+    if not is_right:
+        raise ValueError(
+            f"`--grid` must have {rule}. Received: --grid={FLAGS.grid}, with {received}"
+        )

@@ -53,6 +53,11 @@ class Member:
         return os.path.join(self.combination, f"seed-{self.seed}")
 
     @property
+    def numbers(self) -> dict[str, int | float]:
+        """The values from --grid as numbers."""
+        return {name: grid.number(name, text) for name, text in self.values.items()}
+
+    @property
     def flags(self) -> list[str]:
         """Flags of this run that differ from those of other runs."""
         return [f"--{name}={text}" for name, text in self.values.items()] + [f"--seed={self.seed}"]
@@ -70,10 +75,9 @@ def members() -> list[Member]:
 
 
 def check(check_task) -> None:
-    """Checks the flags of the sweep and of each run. Raises `ValueError` if one is wrong.
+    """Checks the flags of the sweep, and with `check_task` those of each run.
 
-    Args:
-        check_task: function that checks the flags of one run of the task.
+    Raises `ValueError` if one is wrong.
     """
     if not is_requested():
         return
@@ -190,9 +194,6 @@ def _exit_before_first_run(output, code):
 
 def start_run(arguments: list[str]) -> tuple[int, int | None]:
     """Runs train.py in another process, and forwards Ctrl-C, SIGTERM and SIGHUP to it.
-
-    Args:
-        arguments: list of strings. The flags of the run.
 
     Returns:
         The exit code, and the number of the signal that was received or `None`.

@@ -1,16 +1,15 @@
-"""Results of the runs of `--num_seeds` and `--grid`: tables, statistics, plots."""
+"""Results of the runs of `--num_seeds` and `--grid`: statistics, a table and a plot."""
 
 import os
 
 from keras_spanbert import files
 from keras_spanbert.optional import missing
-from keras_spanbert.recipes import grid
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.runs import plots
 from keras_spanbert.runs.statistics import summary
 
-_FILES = ["metrics.json", "seeds.csv", "seeds.png", "grid.csv", "grid.png", "run.json"]
+_FILES = ["metrics.json", "runs.csv", "runs.png", "run.json"]
 
 
 def read_metrics(output: str, name: str) -> dict | None:
@@ -28,7 +27,7 @@ def read_metrics(output: str, name: str) -> dict | None:
 
 
 def write(output: str, members: list) -> dict:
-    """Writes the tables and statistics of the finished runs.
+    """Writes the table and the statistics of the finished runs.
 
     Returns:
         The contents of `metrics.json`, an empty dict if no run is finished.
@@ -38,26 +37,22 @@ def write(output: str, members: list) -> dict:
     if not runs:
         return {}
     score = runs[0][1]["best_score"]
-    by_combination = {}
+    groups = {}  # The runs of each combination.
     for member, metrics in runs:
-        by_combination.setdefault(member.combination, []).append((member, metrics))
+        groups.setdefault(member.combination, []).append((member, metrics))
     combinations = [
-        {
-            "flags": _numbers(group[0][0]),
-            "folder": folder,
-            "scores": _statistics(group),
-        }
-        for folder, group in by_combination.items()
+        {"flags": group[0][0].numbers, "folder": folder, "scores": _statistics(group)}
+        for folder, group in groups.items()
     ]
     # Equal means keep the order of --grid.
     combinations.sort(key=lambda row: -_mean(row, score))
-    best, metrics = max(by_combination[combinations[0]["folder"]], key=lambda run: run[1][score])
+    best, metrics = max(groups[combinations[0]["folder"]], key=lambda run: run[1][score])
     found = {
         "runs": len(members),
         "finished": len(runs),
         "best_score": score,
         "best": {
-            "flags": _numbers(best),
+            "flags": best.numbers,
             "seed": best.seed,
             "folder": best.name,
             score: metrics[score],
@@ -65,24 +60,36 @@ def write(output: str, members: list) -> dict:
     }
     if FLAGS.grid:
         found["combinations"] = combinations
-        name, rows = "grid.csv", [_combination_row(row) for row in combinations]
     else:
         found["scores"] = combinations[0]["scores"]
-        name, rows = "seeds.csv", [_run_row(*run) for run in runs]
+    rows = [
+        {
+            **member.numbers,
+            "seed": member.seed,
+            "folder": member.name,
+            **{name: metrics[name] for name in ["steps", "seconds"]},
+            **_scores(metrics),
+        }
+        for member, metrics in runs
+    ]
     with exit_on_user_error(OSError):
         files.write_json(os.path.join(output, "metrics.json"), found)
-        files.write_csv(os.path.join(output, name), rows)
+        files.write_csv(os.path.join(output, "runs.csv"), rows)
     return found
 
 
 def show(output: str, found: dict) -> None:
-    """Draws the plot, and logs the table, ties and the best run."""
+    """Draws the plot, and logs the statistics, ties and the best run."""
     score, best = found["best_score"], found["best"]
+    rows = found.get("combinations") or [{"flags": {}, "scores": found["scores"]}]
     if message := missing("matplotlib", "drawing them"):
         log(f"No plots: {message}")
     else:
+        labels = [", ".join(f"{n} {v:g}" for n, v in row["flags"].items()) for row in rows]
+        figures = [row["scores"][score] for row in rows]
+        task = FLAGS.task.replace("_", " ").capitalize()
         with exit_on_user_error(OSError):
-            _plot(output, found)
+            plots.plot_runs(os.path.join(output, "runs.png"), labels, figures, task, score)
     log(f"{found['finished']} of {found['runs']} runs, on {','.join(FLAGS.eval_data)}")
     place = os.path.join(output, best["folder"])
     preset = f"seed {best['seed']}, {score} {best[score]:.2f}, {place}"
@@ -92,7 +99,6 @@ def show(output: str, found: dict) -> None:
         log(f"{score} of each seed: {', '.join(f'{value:.2f}' for value in values)}")
         log(f"Best on --eval_data: {preset}")
         return
-    rows = found["combinations"]
     _log_table([(_join_flags(row), row["scores"][score]) for row in rows])
     mean = _mean(rows[0], score)
     tied = [_join_flags(row) for row in rows if _mean(row, score) == mean]
@@ -111,7 +117,7 @@ def describe_files(output: str) -> str:
     return f"{', '.join(names)} and a folder for each run"
 
 
-def extract_scores(metrics: dict) -> dict[str, float]:
+def _scores(metrics):
     """Returns the scores of a run, the best score first, without counts and tables."""
     best_score = metrics["best_score"]
     others = {name: value for name, value in metrics.items() if isinstance(value, float)}
@@ -119,15 +125,11 @@ def extract_scores(metrics: dict) -> dict[str, float]:
     return {best_score: float(metrics[best_score]), **others}
 
 
-def _numbers(member):
-    return {name: grid.number(name, text) for name, text in member.values.items()}
-
-
 def _statistics(runs):
     """Returns the statistics of each score of runs that differ only by their seed."""
     values = {}
     for member, metrics in runs:
-        for name, value in extract_scores(metrics).items():
+        for name, value in _scores(metrics).items():
             values.setdefault(name, {})[str(member.seed)] = value
     return {
         name: {**summary(list(by_seed.values()), FLAGS.seed), "values": by_seed}
@@ -144,23 +146,6 @@ def _join_flags(row):
     return " ".join(f"--{name}={value}" for name, value in row["flags"].items())
 
 
-def _run_row(member, metrics):
-    figures = {name: metrics[name] for name in ["steps", "seconds"]}
-    return {"seed": member.seed, "folder": member.name, **figures, **extract_scores(metrics)}
-
-
-def _combination_row(row):
-    """Returns a combination with the statistics of its scores, the best score first."""
-    columns = dict(row["flags"])
-    for i, (name, found) in enumerate(row["scores"].items()):
-        columns[name] = found["mean"]
-        if i == 0:
-            columns["runs"] = len(found["values"])
-        columns[f"{name}_standard_deviation"] = found["standard_deviation"]
-        columns[f"{name}_low"], columns[f"{name}_high"] = found["interval"] or (None, None)
-    return {**columns, "folder": row["folder"]}
-
-
 def _log_table(rows):
     """Logs rows, each a label and the statistics of a score."""
     width = max(len(label) for label, _ in rows)
@@ -171,22 +156,3 @@ def _log_table(rows):
             low, high = figures["interval"]
             line += f"  {figures['standard_deviation']:5.2f}  {low:.2f} to {high:.2f}"
         log(line)
-
-
-def _plot(output, found):
-    score = found["best_score"]
-    task = FLAGS.task.replace("_", " ").capitalize()
-    if FLAGS.grid:
-        rows = found["combinations"]
-        labels = [
-            ", ".join(f"{name} {value:g}" for name, value in row["flags"].items()) for row in rows
-        ]
-        figures = [row["scores"][score] for row in rows]
-        plots.plot_grid(os.path.join(output, "grid.png"), labels, figures, task, score)
-        return
-    figures = found["scores"][score]
-    curves = {}
-    for seed in figures["values"]:
-        rows = files.read_csv(os.path.join(output, f"seed-{seed}", "history.csv"))
-        curves[seed] = [(int(row["step"]), float(row[score])) for row in rows if row.get(score)]
-    plots.plot_seeds(os.path.join(output, "seeds.png"), curves, figures, task, score)

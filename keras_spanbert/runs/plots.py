@@ -6,17 +6,11 @@ import numpy as np
 
 from keras_spanbert.files import atomic_write
 
-_NUM_COLORS = 10  # The number of colors in Matplotlib's cycle.
-
 
 def plot_losses(path: str, rows: list[dict], unigram: dict[str, float]) -> None:
-    """Plots the training and held-out cross-entropy over the steps, as PNG.
+    """Plots the training and held-out cross-entropy of the history's rows, as PNG.
 
-    Args:
-        path: string.
-        rows: list of dicts, the rows of the history.
-        unigram: dict of each objective to the cross-entropy of a model that ignores the
-            context.
+    `unigram` has each objective's cross-entropy of a model that ignores the context.
     """
     figure, (axes,) = _figure()
     steps = [row["step"] for row in rows]
@@ -36,15 +30,10 @@ def plot_losses(path: str, rows: list[dict], unigram: dict[str, float]) -> None:
 def plot_scores(
     path: str, rows: list[dict], title: str, scores: dict[str, str], loss_unit: str
 ) -> None:
-    """Plots the training loss and, below it, the scores on held-out data, as PNG.
+    """Plots the history's training loss and, below it, the scores on held-out data, as PNG.
 
-    Args:
-        path: string.
-        rows: list of dicts, the rows of the history.
-        title: string.
-        scores: dict of the name of a score in percent to its label. Scores that
-            the rows do not have are left out.
-        loss_unit: string, the unit of the loss.
+    `scores` maps the names of scores in percent to labels. Those that the rows do not have are
+    left out.
     """
     found = [name for name in scores if name in rows[0]]
     figure, axes = _figure(panels=2 if found else 1)
@@ -64,13 +53,7 @@ def plot_scores(
 
 
 def plot_span_lengths(path: str, lengths: np.ndarray, probabilities: np.ndarray) -> None:
-    """Plots drawn span lengths against their distribution, as PNG.
-
-    Args:
-        path: string.
-        lengths: int array. Drawn lengths, in words.
-        probabilities: `[max words]`. Probabilities of the lengths 1, 2, ...
-    """
+    """Plots drawn span lengths in words against the probabilities of 1, 2, ..., as PNG."""
     figure, (axes,) = _figure()
     words = np.arange(1, len(probabilities) + 1)
     counts = np.bincount(np.ravel(lengths), minlength=len(words) + 1)[1:]
@@ -84,45 +67,11 @@ def plot_span_lengths(path: str, lengths: np.ndarray, probabilities: np.ndarray)
     _save(figure, path)
 
 
-def plot_seeds(path: str, curves: dict, figures: dict, title: str, score: str) -> None:
-    """Plots a score over the steps for each seed's run, with the mean of the best values, as PNG.
-
-    Args:
-        path: string.
-        curves: dict of seed to a list of `(step, value)`.
-        figures: dict. The result of `keras_spanbert.runs.statistics.summary` for the best values.
-        title: string.
-        score: string, the name of a score in percent.
-    """
-    figure, (axes,) = _figure()
-    for i, (seed, points) in enumerate(curves.items()):
-        steps, values = zip(*points)
-        color = f"C{i % _NUM_COLORS}"
-        label = f"seed {seed}" if len(curves) <= _NUM_COLORS else None
-        axes.plot(steps, values, color, marker=".", alpha=0.5, label=label)
-        best = int(np.argmax(values))
-        axes.plot(steps[best], values[best], "o", color=color)
-    axes.axhline(figures["mean"], color="black", lw=1, label=f"mean {figures['mean']:.2f}")
-    if figures["interval"]:
-        low, high = figures["interval"]
-        label = f"95% interval {low:.2f} to {high:.2f}"
-        axes.axhspan(low, high, color="black", alpha=0.12, label=label)
-    title = f"{title}: the best evaluation of each of {len(curves)} runs"
-    axes.set(title=title, xlabel="steps", ylabel=f"held-out {score} (percent)")
-    axes.legend()
-    _save(figure, path)
-
-
-def plot_grid(path: str, labels: list[str], figures: list[dict], title: str, score: str) -> None:
+def plot_runs(path: str, labels: list[str], figures: list[dict], title: str, score: str) -> None:
     """Plots the runs, mean and interval of each combination of flags, as PNG.
 
-    Args:
-        path: string.
-        labels: list of strings. The names of the combinations, the best first.
-        figures: list of dicts. The results of `keras_spanbert.runs.statistics.summary`,
-            each with `values`, a dict of seed to value.
-        title: string.
-        score: string, the name of a score in percent.
+    `figures` are results of `statistics.summary` for a score in percent, the best first, each
+    with `values`, a dict of seed to value.
     """
     figure, (axes,) = _figure(height=max(5.0, 1.0 + 0.3 * len(labels)))
     for place, found in enumerate(figures):

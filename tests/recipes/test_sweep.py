@@ -72,18 +72,18 @@ def test_seeds_are_summarized(runs, capsys):
     assert found["scores"]["exact"]["mean"] == pytest.approx(31.75)
     assert set(found["scores"]) == {"f1", "exact"}  # Counts are not scores.
     assert found["best"] == {"flags": {}, "seed": 1, "folder": "seed-1", "f1": 65.0}
-    rows = files.read_csv("out/seeds.csv")
+    rows = files.read_csv("out/runs.csv")
     assert [(row["seed"], row["folder"], row["f1"]) for row in rows] == [
         ("0", "seed-0", "62.0"), ("1", "seed-1", "65.0"), ("2", "seed-2", "63.5"),
     ]  # fmt: skip
-    assert os.path.getsize("out/seeds.png") > 8_000
+    assert os.path.getsize("out/runs.png") > 8_000
     lines = capsys.readouterr().out.splitlines()
     table = [line.split() for line in lines]
     assert ["mean", "sd", "95%", "interval"] in table
     assert ["f1", "63.50", "1.50", "62.00", "to", "65.00"] in table
     assert "f1 of each seed: 62.00, 65.00, 63.50" in lines
     assert lines[-2] == "Best on --eval_data: seed 1, f1 65.00, out/seed-1"
-    assert lines[-1].startswith("Wrote metrics.json, seeds.csv, seeds.png, run.json")
+    assert lines[-1].startswith("Wrote metrics.json, runs.csv, runs.png, run.json")
 
 
 def test_grid_is_sorted_by_the_mean_of_its_seeds(runs, capsys):
@@ -91,18 +91,21 @@ def test_grid_is_sorted_by_the_mean_of_its_seeds(runs, capsys):
     run_in_process(*FLAGS_OF_ALL, values, "--num_seeds=2", "--seed=1")
     found = [(call["learning_rate"], call["epochs"], call["seed"]) for call in runs]
     assert found == list(itertools.product(["1e-5", "3e-5"], ["3", "10"], ["1", "2"]))
-    rows = files.read_csv("out/grid.csv")
-    assert [(row["learning_rate"], row["epochs"]) for row in rows] == [
-        ("3e-05", "3"), ("3e-05", "10"), ("1e-05", "3"), ("1e-05", "10"),
-    ]  # fmt: skip
+    rows = files.read_csv("out/runs.csv")
+    found = [(row["learning_rate"], row["epochs"], row["seed"]) for row in rows]
+    assert found == list(itertools.product(["1e-05", "3e-05"], ["3", "10"], ["1", "2"]))
     # Seeds 1 and 2 add 3 and 1.5.
-    assert float(rows[0]["f1"]) == pytest.approx(65.25) and rows[0]["runs"] == "2"
-    assert float(rows[0]["f1_low"]) == pytest.approx(64.5)
-    assert float(rows[2]["f1"]) == pytest.approx(63.25)
-    assert os.path.getsize("out/grid.png") > 8_000 and not os.path.exists("out/seeds.csv")
-    found = files.read_json("out/metrics.json")
-    rates = [row["flags"]["learning_rate"] for row in found["combinations"]]
-    assert rates == [3e-5, 3e-5, 1e-5, 1e-5]
+    assert [float(row["f1"]) for row in rows[-2:]] == pytest.approx([66.0, 64.5])
+    assert rows[0]["folder"] == "learning_rate-1e-5_epochs-3/seed-1"
+    assert os.path.getsize("out/runs.png") > 8_000
+    found = files.read_json("out/metrics.json")["combinations"]
+    assert [(row["flags"]["learning_rate"], row["flags"]["epochs"]) for row in found] == [
+        (3e-5, 3), (3e-5, 10), (1e-5, 3), (1e-5, 10),
+    ]  # fmt: skip
+    scores = [row["scores"]["f1"] for row in found]
+    assert scores[0]["mean"] == pytest.approx(65.25) and len(scores[0]["values"]) == 2
+    assert scores[0]["interval"][0] == pytest.approx(64.5)
+    assert scores[2]["mean"] == pytest.approx(63.25)
     out = capsys.readouterr().out
     assert "Best on --eval_data: --learning_rate=3e-05 --epochs=3, mean f1 65.25" in out
     assert "seed 1, f1 66.00, out/learning_rate-3e-5_epochs-3/seed-1" in out

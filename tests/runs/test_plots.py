@@ -83,23 +83,22 @@ def test_only_the_loss_is_plotted_without_scores(tmp_path, drawn):
     assert axis_labels(drawn[0]) == ["steps", "training loss (squared error)"]
 
 
-def test_seeds_plot_with_and_without_interval(tmp_path, drawn):
-    curves = {str(seed): [(5, 10.0 + seed), (10, 20.0 - seed)] for seed in range(12)}
-    for i, interval in enumerate([None, [18.0, 19.0]]):
-        figures = {"mean": 18.5, "interval": interval}
-        plots.plot_seeds(tmp_path / f"{i}.png", curves, figures, "Question answering", "f1")
-    sizes = [png_size(tmp_path / f"{i}.png") for i in range(2)]
-    assert sizes[0][0] == sizes[1][0] == (960, 600) and sizes[0][1] != sizes[1][1]
-    assert axis_labels(drawn[0]) == ["steps", "held-out f1 (percent)"]
+def test_runs_plot_with_and_without_interval(tmp_path, drawn):
+    for interval in [None, [18.0, 19.0]]:
+        figures = [{"mean": 18.5, "interval": interval, "values": {"0": 18.0, "1": 19.0}}]
+        plots.plot_runs(tmp_path / "runs.png", [""], figures, "Question answering", "f1")
+    without, with_interval = ([line.get_label() for line in f.axes[0].lines] for f in drawn)
+    assert without == ["a run", "mean"]
+    assert with_interval == ["a run", "95% interval of the mean", "mean"]
 
 
 @pytest.mark.parametrize("count, height", [(2, 600), (30, 1200)])
-def test_height_of_grid_plot_depends_on_rows(tmp_path, drawn, count, height):
+def test_height_of_runs_plot_depends_on_rows(tmp_path, drawn, count, height):
     figures = [
         {"mean": 60.0 - i, "interval": [59.0 - i, 61.0 - i], "values": {"0": 59.0, "1": 61.0}}
         for i in range(count)
     ]
     labels = [f"learning_rate {i}" for i in range(count)]
-    plots.plot_grid(tmp_path / "grid.png", labels, figures, "Question answering", "f1")
-    assert png_size(tmp_path / "grid.png")[0] == (960, height)
+    plots.plot_runs(tmp_path / "runs.png", labels, figures, "Question answering", "f1")
+    assert png_size(tmp_path / "runs.png")[0] == (960, height)
     assert drawn[0].axes[0].get_xlabel() == "held-out f1 (percent)"
