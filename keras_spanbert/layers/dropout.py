@@ -107,9 +107,7 @@ class Dropout(keras.layers.Dropout):
         return min(round(self.rate * _NUM_LEVELS), _NUM_LEVELS - 1)
 
     def get_config(self):
-        config = super().get_config()
-        config.update({"model_axis": self.model_axis})
-        return config
+        return {**super().get_config(), "model_axis": self.model_axis}
 
 
 def _select(keep, x):
@@ -132,7 +130,7 @@ def _random_bits(seed, shape, model_axis):
     """Returns uint16 random bits of a shape. Each device draws only its own part."""
     import jax
 
-    mesh, axes = _shards(shape, model_axis)
+    mesh, axes = shard_axes(shape, model_axis)
     names = tuple(name for name in axes if name is not None)
     sizes = [1 if name is None else mesh.shape[name] for name in axes]
     shard = [size // parts for size, parts in zip(shape, sizes)]
@@ -148,8 +146,11 @@ def _random_bits(seed, shape, model_axis):
     return jax.shard_map(draw, mesh=mesh, in_specs=specs(), out_specs=specs(*axes))(seed)
 
 
-def _shards(shape, model_axis):
-    """Returns the device mesh, and for each axis of a tensor the mesh axis that shards it."""
+def shard_axes(shape, model_axis: int | None):
+    """Returns the device mesh, and for each axis of a tensor the mesh axis that shards it.
+
+    Without `keras.distribution`, the mesh is `None`.
+    """
     engine = keras.distribution.distribution()
     axes = [None] * len(shape)
     if engine is None or not shape:
@@ -157,7 +158,9 @@ def _shards(shape, model_axis):
     mesh = engine.device_mesh.backend_mesh
     axes[0] = engine.batch_dim_name
     if model_axis is not None and isinstance(engine, keras.distribution.ModelParallel):
-        axes[model_axis] = "model" if "model" in mesh.shape else None
+        axes[model_axis] = "model"
     # Shards must have equal sizes. If an axis cannot be divided evenly, it is not sharded.
-    parts = [1 if name is None else mesh.shape[name] for name in axes]
-    return mesh, [name if size % n == 0 else None for name, size, n in zip(axes, shape, parts)]
+    is_even = [
+        name in mesh.shape and size % mesh.shape[name] == 0 for name, size in zip(axes, shape)
+    ]
+    return mesh, [name if even else None for name, even in zip(axes, is_even)]

@@ -11,6 +11,8 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 from jax.sharding import PartitionSpec
 
+from keras_spanbert.layers.dropout import shard_axes
+
 # B = batch, L = length, N = heads, D = size of a head.
 
 
@@ -49,24 +51,14 @@ def _splash_supports(query):
 def splash(query, key, value, padding_mask, interpret=False):
     """Computes splash attention, on each device for its own rows and heads.
 
-    Args:
-        query, key, value, padding_mask: see `attend_fused`.
-        interpret: bool. Whether to run the kernel as JAX operations, which
-            work on any platform. Defaults to `False`.
+    With `interpret`, the kernel runs as JAX operations, which work on any platform.
     """
     compute = functools.partial(_splash, interpret=interpret)
-    engine = keras.distribution.distribution()
-    if engine is None:
+    mesh, axes = shard_axes(query.shape, model_axis=2)
+    if mesh is None:
         return compute(query, key, value, padding_mask)
     # The partitioner cannot shard a kernel.
-    mesh = engine.device_mesh.backend_mesh
-    heads_axis = "model" if isinstance(engine, keras.distribution.ModelParallel) else None
-    batch, heads = (
-        # An axis that cannot be divided evenly is not sharded.
-        axis if axis in mesh.shape and size % mesh.shape[axis] == 0 else None
-        for axis, size in [(engine.batch_dim_name, query.shape[0]), (heads_axis, query.shape[2])]
-    )
-    tokens, heads = PartitionSpec(batch), PartitionSpec(batch, None, heads)
+    tokens, heads = PartitionSpec(axes[0]), PartitionSpec(*axes[:3])
     return jax.shard_map(
         compute,
         mesh=mesh,
@@ -104,11 +96,7 @@ def _splash(query, key, value, padding_mask, interpret):
 
 
 def cudnn(query, key, value, padding_mask):
-    """Computes attention with cuDNN, which takes row lengths instead of a padding mask.
-
-    Args:
-        query, key, value, padding_mask: see `attend_fused`.
-    """
+    """Computes attention with cuDNN, which represents padding as the length of a row."""
     lengths = None
     if padding_mask is not None:
         # Attention does not depend on the order of the keys, so padding can move to the end.

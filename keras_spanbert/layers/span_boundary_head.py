@@ -131,12 +131,9 @@ class SpanBoundaryHead(TiedHead):
         return (*span_left_shape, self.vocabulary_size)
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            {
-                "max_span_tokens": self.max_span_tokens,
-                "position_dim": self.position_dim,
-                "fusion": self.fusion,
-            }
-        )
-        return config
+        return {
+            **super().get_config(),
+            "max_span_tokens": self.max_span_tokens,
+            "position_dim": self.position_dim,
+            "fusion": self.fusion,
+        }

@@ -63,13 +63,6 @@ def span_length_distribution(geometric_p: float, max_span_words: int) -> np.ndar
 
     The geometric distribution `p * (1 - p)^(n - 1)`, truncated and renormalized
     (Joshi et al. 2020, section 3.1).
-
-    Args:
-        geometric_p: float in (0, 1]. Parameter of the geometric distribution.
-        max_span_words: int. Length of the longest span, in words.
-
-    Returns:
-        float64 array of shape `(max_span_words,)` that sums to 1.
     """
     probabilities = geometric_p * (1.0 - geometric_p) ** np.arange(max_span_words)
     return probabilities / probabilities.sum()
