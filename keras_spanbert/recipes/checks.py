@@ -107,13 +107,7 @@ def num_steps(steps_per_epoch: int | Fraction, steps: int | None = None) -> int:
 
 
 def check_steps(steps: int, eval_every: int | None = None) -> None:
-    """Checks the flags that depend on the number of steps. Raises `ValueError` if one is wrong.
-
-    Args:
-        steps: int.
-        eval_every: int. Number of steps between evaluations. Defaults to `None`:
-            the value of --eval_every, if it is given.
-    """
+    """Checks the flags that depend on the number of steps. Raises `ValueError` if one is wrong."""
     eval_every = min(steps, eval_every or FLAGS.eval_every or steps)
     for name in ["warmup_steps", "gradient_accumulation"]:
         if FLAGS[name].value is not None:

@@ -6,7 +6,6 @@ import os
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import check_value, format_flags
 from keras_spanbert.recipes.flags import FLAGS, group
-from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
@@ -14,8 +13,8 @@ DEFAULTS = {"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon"
 GROUPS = ("Labelled data",)
 BENCHMARKS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 _BY_BENCHMARK = "left out with --benchmark, which sets it"
-_EPOCHS = 3
-_LEARNING_RATE = 2e-5
+EPOCHS = 3
+LEARNING_RATE = 2e-5
 
 string, integer, number, boolean, strings, choice = group(
     "Classification", "only for --task=classification, without --benchmark."
@@ -86,22 +85,7 @@ def prediction_extensions() -> tuple[str, ...]:
     return (".tsv",) if FLAGS.benchmark else columns.EXTENSIONS
 
 
-def run(run: Run) -> None:
-    """Trains, evaluates, predicts and exports, as the flags ask."""
-    fine_tuning.fine_tune(
-        run,
-        _build,
-        _read,
-        fine_tuning.length_grouped_stream,
-        _evaluate,
-        _predict,
-        learning_rate=_LEARNING_RATE,
-        epochs=_EPOCHS,
-        arguments=_classes,
-    )
-
-
-def _classes(examples):
+def model_arguments(examples):
     """Returns the classes of the training examples, as arguments of the model."""
     from keras_spanbert.metrics.glue import CLASSES
 
@@ -124,10 +108,9 @@ def _natural_sort_key(name):
     return (0, int(name), name) if is_number else (1, 0, name)
 
 
-def _build(**arguments):
-    import keras_spanbert as ks
-
-    model = fine_tuning.build_model(ks.SpanBertTextClassifier, **arguments)
+def build(**arguments):
+    """Builds the model, and checks the flags that depend on it."""
+    model = fine_tuning.build_model(**arguments)
     if FLAGS.regression and not model.is_regression:
         raise ValueError(
             "`--regression` needs a preset with one output, or --train_data. Received: "
@@ -151,7 +134,8 @@ def _build(**arguments):
     return model
 
 
-def _read(paths, flag, model):
+def read(paths, flag, model):
+    """Returns the examples of files."""
     from keras_spanbert.data import glue
     from keras_spanbert.data.columns import read_texts
 
@@ -186,11 +170,13 @@ def _glue_split(path, flag):
     return next(split for split in splits if split.startswith(wanted))
 
 
-def _evaluate(model, examples):
+def evaluate(model, examples):
+    """Returns the scores of examples."""
     return model.evaluate_texts(examples, FLAGS.benchmark, FLAGS.batch_size, FLAGS.selection_metric)
 
 
-def _predict(model, examples):
+def predict(model, examples):
+    """Writes the predictions to --predictions."""
     from keras_spanbert.data import glue
 
     found = model.classify(examples, batch_size=FLAGS.batch_size)

@@ -59,15 +59,9 @@ def check(known: tuple[str, ...]) -> None:
 
 
 def check_labels(names: list[str], what: str, plural: str | None = None, least: int = 2) -> None:
-    """Logs the labels of the training data, after checking that there are enough.
+    """Logs the labels of the training data, after checking that there are at least `least`.
 
-    Args:
-        names: list of strings.
-        what, plural: strings. The task's word for a label: see `format_count`.
-        least: int. The smallest number of labels, 1 or 2. Defaults to `2`.
-
-    Raises:
-        ValueError: if there are fewer labels.
+    `what` and `plural` are the task's word for a label: see `format_count`.
     """
     if len(names) < least:
         raise ValueError(

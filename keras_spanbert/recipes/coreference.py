@@ -2,9 +2,9 @@
 
 from keras_spanbert.recipes import coreference_files, fine_tuning
 from keras_spanbert.recipes.checks import matching_files
+from keras_spanbert.recipes.coreference_files import evaluate, predict, read  # noqa: F401
 from keras_spanbert.recipes.flags import FLAGS, former_name, group, set_flags
 from keras_spanbert.recipes.resume import preset_warnings
-from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
@@ -13,8 +13,8 @@ PAPER_GRID = (
     "sequence_length=128,256,384,512 learning_rate=1e-5,2e-5 "
     "head_learning_rate=1e-4,2e-4,3e-4 batch_size=1 epochs=20"
 )
-_EPOCHS = 20
-_LEARNING_RATE = 2e-5
+EPOCHS = 20
+LEARNING_RATE = 2e-5
 
 string, integer, number, boolean, strings, choice = group(
     "Coreference", "only for --task=coreference. A trained preset keeps the settings of its model."
@@ -115,23 +115,8 @@ def prediction_extensions() -> tuple[str, ...]:
     return coreference_files.EXTENSIONS[coreference_files.file_kind(matching_files("predict_data"))]
 
 
-def run(run: Run) -> None:
-    """Trains, evaluates, predicts and exports, as the flags ask."""
-    fine_tuning.fine_tune(
-        run,
-        _build,
-        coreference_files.read,
-        _stream,
-        coreference_files.evaluate,
-        coreference_files.predict,
-        learning_rate=_LEARNING_RATE,
-        epochs=_EPOCHS,
-        sequences=lambda resolver, stream: resolver.max_training_sentences,
-        optimizer=_optimizer,
-    )
-
-
-def _build():
+def build():
+    """Builds the resolver of the preset."""
     import keras_spanbert as ks
 
     given = {
@@ -146,7 +131,13 @@ def _build():
     return resolver
 
 
-def _stream(resolver, documents):
+def sequences(resolver, stream):
+    """Returns the number of segments per document."""
+    return resolver.max_training_sentences
+
+
+def stream(resolver, documents):
+    """Returns the stream of documents."""
     from keras_spanbert.tasks.coreference.batches import DocumentStream
 
     segments = resolver.max_training_sentences
@@ -157,7 +148,8 @@ def _stream(resolver, documents):
     )
 
 
-def _optimizer(resolver, steps):
+def optimizer(resolver, steps):
+    """Returns the optimizer, which has two learning rates."""
     from keras_spanbert.recipes.fit import accumulated_steps
     from keras_spanbert.training.optimizer import LinearWarmupDecay
     from keras_spanbert.training.two_rate_adam import TwoRateAdam

@@ -89,14 +89,10 @@ def check() -> None:
 
 
 def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
-    """Opens the corpora that the flags name.
+    """Returns the training corpus, and the corpus of --eval_data or `None`.
 
-    Args:
-        must_hold_out: bool. Whether the run needs text to evaluate on.
-        has_vocabulary: bool. Whether a resumed run has its vocabulary already.
-
-    Returns:
-        The training corpus, and the corpus of --eval_data or `None`.
+    `must_hold_out` says whether the run needs text to evaluate on, and `has_vocabulary` whether a
+    resumed run has its vocabulary already.
     """
     train_data = FLAGS.train_data or _embedded_corpus()
     must_hold_out = must_hold_out and not FLAGS.eval_data
@@ -167,11 +163,7 @@ def _name_vocabulary_in_errors():
 
 
 def load_preset(**arguments):
-    """Returns the pretrainer of --preset, without a preprocessor, and its tokenizer.
-
-    Args:
-        **arguments: arguments of the pretrainer that replace the preset's.
-    """
+    """Returns the pretrainer of --preset, without a preprocessor, and its tokenizer."""
     import keras_spanbert as ks
     from keras_spanbert import formats
     from keras_spanbert.checkpoints.convert import suppress_warnings
@@ -227,11 +219,8 @@ def tokenizing_progress():
 def recorded(corpus, path: str) -> dict:
     """Returns the contents of `corpus.json`, which the run wrote at its start.
 
-    Returns:
-        dict. Only the `checksums` of the corpus if the file does not exist.
-
-    Raises:
-        ValueError: if the text has changed since then.
+    Without the file, these are only the `checksums` of the corpus. Raises `ValueError` if the text
+    has changed since then.
     """
     from keras_spanbert import files
 

@@ -19,11 +19,6 @@ def log_estimate(settings: TrainingSettings, steps: int, num_devices: int) -> No
     The time is that of the same number of operations in a large matrix product,
     measured on this machine. A real step is slower. Nothing is measured if that
     would take as long as the run.
-
-    Args:
-        settings: `TrainingSettings`.
-        steps: int. The number of steps left.
-        num_devices: int. The number of devices that share the work.
     """
     num_epochs = steps / settings.steps_per_epoch
     rows = round(num_epochs * settings.num_examples)

@@ -1,24 +1,23 @@
 """The steps that all fine-tuning recipes share: read, build, train, evaluate, predict, export."""
 
-from collections.abc import Callable
+from types import ModuleType
 
 from keras_spanbert.recipes import output_paths
 from keras_spanbert.recipes.checks import INPUTS, format_flags
 from keras_spanbert.recipes.flags import FLAGS, set_flags
+from keras_spanbert.recipes.names import recipe as find_recipe
 from keras_spanbert.recipes.resume import preset_warnings
-from keras_spanbert.recipes.run import Run, exit_process
-from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
+from keras_spanbert.recipes.run_folder import Run
+from keras_spanbert.recipes.terminal import exit_on_user_error, exit_process, log, stop_on_signals
+from keras_spanbert.tasks import model_class
 from keras_spanbert.wording import format_count
 
 
 def check(needs_predictions: bool = True) -> None:
     """Checks the flags: a model, something to do, and a path for predictions.
 
-    Raises `ValueError` if one is missing.
-
-    Args:
-        needs_predictions: bool. Whether --predict_data requires --predictions.
-            Defaults to `True`.
+    Raises `ValueError` if one is missing. `needs_predictions` says whether --predict_data requires
+    --predictions.
     """
     does_something = FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data or FLAGS.export
     if not FLAGS.preset or not does_something:
@@ -34,45 +33,8 @@ def check(needs_predictions: bool = True) -> None:
         )
 
 
-def fine_tune(
-    run: Run,
-    build: Callable,
-    read: Callable,
-    stream: Callable,
-    evaluate: Callable,
-    predict: Callable,
-    learning_rate: float,
-    epochs: int,
-    sequences: Callable | None = None,
-    optimizer: Callable | None = None,
-    arguments: Callable | None = None,
-    **export_arguments,
-) -> dict:
-    """Trains, evaluates, predicts and exports, as the flags ask.
-
-    Args:
-        run: `Run`.
-        build: function that returns the task's model: see `build_model`.
-        read: function that returns examples. Its arguments are the paths, the
-            name of their flag, and the model, which is `None` for --train_data.
-        stream: function that returns the `RowStream` to train on. Its arguments
-            are the model and the examples.
-        evaluate: function that returns scores, among them those of the class's
-            `scores`. Its arguments are a model and examples.
-        predict: function that writes --predictions. Its arguments are a model
-            and examples.
-        learning_rate: float. The default of --learning_rate.
-        epochs: int. The default of --epochs if --steps is not given either.
-        sequences: function that returns the number of sequences per row. Its
-            arguments are the model and the stream. Defaults to `None`: one.
-        optimizer: see `TrainingSettings`.
-        arguments: function of the training examples that returns arguments of
-            `build`, such as the labels. Defaults to `None`: no arguments.
-        **export_arguments: arguments of the task's `serving_function`.
-
-    Returns:
-        The scores of the saved model, or of the evaluated one.
-    """
+def fine_tune(run: Run, recipe: ModuleType) -> None:
+    """Trains, evaluates, predicts and exports, with the functions of a recipe: see `names`."""
     from keras_spanbert import files
     from keras_spanbert.data.text_files import find_files
     from keras_spanbert.recipes.fit import export, fit
@@ -88,17 +50,20 @@ def fine_tune(
                 exit_process(None)
         data = {name: FLAGS[name].value and find_files(FLAGS[name].value) for name in INPUTS}
         # Read before the model is built, so that mistakes in the data are reported first.
-        train = data["train_data"] and read(data["train_data"], "train_data", None)
-        of_labels = arguments(train) if arguments and train else {}
+        train = data["train_data"] and recipe.read(data["train_data"], "train_data", None)
+        arguments = {}
+        if train and hasattr(recipe, "model_arguments"):
+            arguments = recipe.model_arguments(train)
         with distribution.scope():
-            model = build(**of_labels)
+            model = getattr(recipe, "build", build_model)(**arguments)
         _check_head(model.untrained_heads())
         evaluation, prediction = (
-            data[name] and read(data[name], name, model) for name in ["eval_data", "predict_data"]
+            data[name] and recipe.read(data[name], name, model)
+            for name in ["eval_data", "predict_data"]
         )
     if train:
         with exit_on_user_error():
-            rows = stream(model, train)
+            rows = getattr(recipe, "stream", length_grouped_stream)(model, train)
 
         def plot(report):
             if report.rows:
@@ -111,14 +76,15 @@ def fine_tune(
             stream=rows,
             num_examples=rows.num_rows,
             steps_per_epoch=rows.num_batches,
-            learning_rate=learning_rate,
-            steps=epochs * rows.num_batches,
+            learning_rate=recipe.LEARNING_RATE,
+            steps=recipe.EPOCHS * rows.num_batches,
             eval_every=rows.num_batches,
-            evaluate=(lambda model: evaluate(model, evaluation)) if evaluation else None,
-            metrics=lambda report: {**report.best, **_best_score(report)},
+            evaluate=(lambda model: recipe.evaluate(model, evaluation)) if evaluation else None,
+            # The score that selected the checkpoint is also the one that sweeps compare.
+            metrics=lambda report: report.best and {**report.best, "best_score": model.best_score},
             plot=plot,
-            sequences=sequences(model, rows) if sequences else 1,
-            optimizer=optimizer and (lambda steps: optimizer(model, steps)),
+            sequences=recipe.sequences(model, rows) if hasattr(recipe, "sequences") else 1,
+            optimizer=getattr(recipe, "optimizer", None),
         )
         model, _, scores = fit(run, settings)
     else:
@@ -126,7 +92,7 @@ def fine_tune(
             with exit_on_user_error():
                 run.write_record()
         stop_on_signals("while evaluating")
-        scores = evaluate(model, evaluation) if evaluation else {}
+        scores = recipe.evaluate(model, evaluation) if evaluation else {}
         saved = ""
         if output_paths.writes_reports():
             with exit_on_user_error(OSError):
@@ -134,8 +100,8 @@ def fine_tune(
             saved = f". The reports are in {run.output}"
         stop_on_signals(f"while predicting{saved}")
     if prediction:
-        predict(model, prediction)
-    export(model, **export_arguments)
+        recipe.predict(model, prediction)
+    export(model, **{name: FLAGS[name].value for name in getattr(recipe, "EXPORT_FLAGS", ())})
     labelled = [
         f"{label} {scores[name]:.2f}" for name, label in model.scores.items() if name in scores
     ]
@@ -146,12 +112,6 @@ def fine_tune(
         log(f"Wrote {'the preset and ' if train else ''}{run.report_names()} to {run.output}")
     elif not (FLAGS.predictions or FLAGS.html or FLAGS.export):
         log("Wrote no file. --predictions=FILE writes the predictions to a file")
-    return scores
-
-
-def _best_score(report):
-    """Returns the score that selected the checkpoint and that sweeps compare."""
-    return {"best_score": report.best_score} if report.best else {}
 
 
 def _check_head(untrained):
@@ -164,16 +124,12 @@ def _check_head(untrained):
         )
 
 
-def build_model(cls: type, preprocessor_flags: tuple[str, ...] = ("sequence_length",), **arguments):
-    """Builds the model of the preset. A head without weights is initialized at random.
-
-    Args:
-        cls: the task's class.
-        preprocessor_flags: names of the flags that are arguments of the preprocessor.
-        **arguments: arguments of the class.
-    """
+def build_model(**arguments):
+    """Builds the model of the preset. A head without weights is initialized at random."""
     from keras_spanbert.models.classifier import NoLabelsError
 
+    cls = model_class(FLAGS.task)
+    preprocessor_flags = getattr(find_recipe(FLAGS.task), "PREPROCESSOR_FLAGS", ["sequence_length"])
     try:
         with preset_warnings():
             model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype, **arguments)

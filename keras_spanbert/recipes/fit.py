@@ -13,9 +13,10 @@ from keras_spanbert.recipes.errors import exit_on_training_error
 from keras_spanbert.recipes.estimate import log_estimate
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.resume import identity
-from keras_spanbert.recipes.run import Run, exit_process
+from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import (
     exit_on_user_error,
+    exit_process,
     log,
     stop_on_signals,
 )
@@ -63,13 +64,11 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             run.path("history.csv") if run.is_main else None,
             steps,
             FLAGS.batch_size * settings.sequences * FLAGS.sequence_length,
+            model,
             step_cost,
             run.path("tensorboard") if FLAGS.tensorboard and run.is_main else None,
-            model.describe,
             evaluate if settings.evaluate else None,
-            model.best_score,
             save,
-            model.progress_labels,
         )
         checkpoint = _checkpoint(run, settings, report)
         if run.is_main:
@@ -182,7 +181,7 @@ def _optimizer(distribution, settings, steps):
             f"{FLAGS.gradient_accumulation} on {distribution.num_devices} devices with TensorFlow"
         )
     if settings.optimizer:
-        return settings.optimizer(steps)
+        return settings.optimizer(settings.model, steps)
     return AdamW(
         # The schedule counts batches, not updates.
         LinearWarmupDecay(FLAGS.learning_rate, FLAGS.warmup_steps, steps),

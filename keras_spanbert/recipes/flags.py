@@ -17,15 +17,9 @@ _FORMER = "Former names"
 
 
 def group(name: str, about: str = "") -> list:
-    """Returns the `DEFINE_*` functions for flags that `--help` shows under `name`.
+    """Returns the functions that define flags, which `--help` shows under `name`.
 
-    Args:
-        name: string.
-        about: string. The line that introduces the group. Give it where the
-            group's first flags are defined.
-
-    Returns:
-        The functions for string, integer, float, bool, list and enum.
+    `about` introduces the group. Give it where the group's first flags are defined.
     """
     _GROUPS.setdefault(name, about)
     kinds = ["string", "integer", "float", "bool", "list", "enum"]

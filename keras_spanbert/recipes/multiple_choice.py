@@ -3,15 +3,14 @@
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import check_value
 from keras_spanbert.recipes.flags import FLAGS, group
-from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6}
 GROUPS = ("Labelled data",)
 BENCHMARKS = ("swag", "codah", "cosmos_qa", "commonsense_qa", "race")
-_EPOCHS = 3
-_LEARNING_RATE = 2e-5
+EPOCHS = 3
+LEARNING_RATE = 2e-5
 # Endings of predictions in the submission format of a benchmark.
 _SUBMISSIONS = {
     "swag": (".csv",),
@@ -57,27 +56,6 @@ def prediction_extensions() -> tuple[str, ...]:
     return _SUBMISSIONS.get(FLAGS.benchmark, columns.EXTENSIONS)
 
 
-def run(run: Run) -> None:
-    """Trains, evaluates, predicts and exports, as the flags ask."""
-    fine_tuning.fine_tune(
-        run,
-        _build,
-        _read,
-        fine_tuning.length_grouped_stream,
-        _evaluate,
-        _predict,
-        learning_rate=_LEARNING_RATE,
-        epochs=_EPOCHS,
-        sequences=lambda model, stream: stream.arrays[0]["choice_mask"].shape[1],
-    )
-
-
-def _build():
-    import keras_spanbert as ks
-
-    return fine_tuning.build_model(ks.SpanBertMultipleChoice)
-
-
 def _benchmark():
     """Returns the reader and writer of the files of --benchmark."""
     from keras_spanbert import data
@@ -85,7 +63,8 @@ def _benchmark():
     return getattr(data, FLAGS.benchmark)
 
 
-def _read(paths, flag, model):
+def read(paths, flag, model):
+    """Returns the examples of files."""
     from keras_spanbert.data.columns import read_choices
 
     needs_labels = flag != "predict_data"
@@ -103,11 +82,18 @@ def _read(paths, flag, model):
     )
 
 
-def _evaluate(model, examples):
+def sequences(model, stream):
+    """Returns the number of choices per question."""
+    return stream.arrays[0]["choice_mask"].shape[1]
+
+
+def evaluate(model, examples):
+    """Returns the scores of examples."""
     return model.evaluate_choices(examples, FLAGS.batch_size)
 
 
-def _predict(model, examples):
+def predict(model, examples):
+    """Writes the predictions to --predictions."""
     found = model.choose(examples, batch_size=FLAGS.batch_size)
     numbers = [answer["choice"] for answer in found]
     with exit_on_user_error():

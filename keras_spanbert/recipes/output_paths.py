@@ -94,9 +94,7 @@ def _check_output():
 def check_file(flag: str, *others: str) -> None:
     """Raises `ValueError` if a flag does not name a new file that can be written.
 
-    Args:
-        flag: string.
-        *others: strings. Paths of files that are written with it.
+    `others` are paths of files that are written with it.
     """
     path = FLAGS[flag].value
     folder = os.path.dirname(path) or os.curdir

@@ -11,7 +11,7 @@ from keras_spanbert import stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks, corpora
 from keras_spanbert.recipes.flags import FLAGS, former_name, group
-from keras_spanbert.recipes.run import Run
+from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 from keras_spanbert.wording import format_count
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from keras_spanbert.recipes import checks, corpora, masking, objectives
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
-from keras_spanbert.recipes.run import Run
+from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 
 DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98, "epsilon": 1e-8, "steps": 1600}

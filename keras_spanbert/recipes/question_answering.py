@@ -4,14 +4,15 @@ import os
 
 from keras_spanbert.recipes import checks, fine_tuning, output_paths
 from keras_spanbert.recipes.flags import FLAGS, former_name, group
-from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 384, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8}
 PAPER_GRID = "learning_rate=5e-6,1e-5,2e-5,3e-5,5e-5 batch_size=16,32 epochs=4"
-_EPOCHS = 2
-_LEARNING_RATE = 2e-5
+EPOCHS = 2
+LEARNING_RATE = 2e-5
+PREPROCESSOR_FLAGS = ("sequence_length", "doc_stride", "max_question_length")
+EXPORT_FLAGS = ("max_answer_length",)
 _N_BEST = 20
 _NUM_PRINTED = 3  # Number of answers to log for --question.
 
@@ -85,29 +86,8 @@ def prediction_extensions() -> tuple[str, ...]:
     return (".json",)
 
 
-def run(run: Run) -> None:
-    """Trains, evaluates, predicts and exports, as the flags ask."""
-    fine_tuning.fine_tune(
-        run,
-        _build,
-        _read,
-        _stream,
-        _evaluate,
-        _predict,
-        learning_rate=_LEARNING_RATE,
-        epochs=_EPOCHS,
-        max_answer_length=FLAGS.max_answer_length,
-    )
-
-
-def _build():
-    import keras_spanbert as ks
-
-    flags = ("sequence_length", "doc_stride", "max_question_length")
-    return fine_tuning.build_model(ks.SpanBertQuestionAnswerer, flags)
-
-
-def _read(paths, flag, model):
+def read(paths, flag, model):
+    """Returns the examples of files."""
     from keras_spanbert.data import mrqa, squad
     from keras_spanbert.data.questions import Examples
     from keras_spanbert.data.text_files import read_text
@@ -132,7 +112,8 @@ def _read(paths, flag, model):
     )
 
 
-def _stream(answerer, train):
+def stream(answerer, train):
+    """Returns the windows of the contexts to train on."""
     from keras_spanbert.data.array_stream import ArrayStream
     from keras_spanbert.tasks.question_answering.model import INPUTS, LABELS
 
@@ -144,13 +125,15 @@ def _stream(answerer, train):
     return ArrayStream(arrays, FLAGS.batch_size, FLAGS.seed, whole_epochs=True)
 
 
-def _evaluate(model, examples):
+def evaluate(model, examples):
+    """Returns the scores of examples."""
     return model.evaluate_squad(
         examples, max_answer_length=FLAGS.max_answer_length, batch_size=FLAGS.batch_size
     )
 
 
-def _predict(answerer, prediction):
+def predict(answerer, prediction):
+    """Writes the predictions to --predictions."""
     from keras_spanbert import files
 
     answers = answerer.answer(

@@ -5,15 +5,14 @@ import os
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
-from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6}
 GROUPS = ("Labelled data",)
 BENCHMARKS = ("tacred", "semeval2010")
-_EPOCHS = 10
-_LEARNING_RATE = 2e-5
+EPOCHS = 10
+LEARNING_RATE = 2e-5
 # Formats by file extension, without --benchmark. Other files have named columns.
 _LAYOUTS = {".json": "tacred", ".txt": "semeval2010"}
 
@@ -77,28 +76,13 @@ def prediction_extensions() -> tuple[str, ...]:
     return (".txt", ".tsv") if FLAGS.benchmark else columns.EXTENSIONS
 
 
-def run(run: Run) -> None:
-    """Trains, evaluates, predicts and exports, as the flags ask."""
-    fine_tuning.fine_tune(
-        run,
-        _build,
-        _read,
-        _stream,
-        _evaluate,
-        _predict,
-        learning_rate=_LEARNING_RATE,
-        epochs=_EPOCHS,
-        arguments=_arguments,
-    )
-
-
 def _layout(path):
     """Returns the benchmark whose format a file has, `None` if it has named columns."""
     ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
     return FLAGS.benchmark or _LAYOUTS.get(ending)
 
 
-def _arguments(examples):
+def model_arguments(examples):
     """Returns arguments of the model: the relations, and whether the examples have types."""
     from keras_spanbert.data.semeval2010 import RELATIONS
     from keras_spanbert.data.tacred import relation_names
@@ -118,10 +102,9 @@ def _arguments(examples):
     return {"relations": relations, "has_types": has_types}
 
 
-def _build(has_types=True, **arguments):
-    import keras_spanbert as ks
-
-    model = fine_tuning.build_model(ks.SpanBertRelationExtractor, **arguments)
+def build(has_types=True, **arguments):
+    """Builds the model, with the mode of --feature_mode."""
+    model = fine_tuning.build_model(**arguments)
     given = model.preprocessor
     mode = FLAGS.feature_mode or given.mode
     if not (FLAGS.feature_mode or has_types or given.types()):
@@ -134,7 +117,8 @@ def _build(has_types=True, **arguments):
     return model
 
 
-def _read(paths, flag, model):
+def read(paths, flag, model):
+    """Returns the examples of files."""
     from keras_spanbert.data import semeval2010, tacred
     from keras_spanbert.data.columns import read_relations
 
@@ -192,7 +176,8 @@ def _take_types(preprocessor, examples, paths):
                 )
 
 
-def _stream(model, examples):
+def stream(model, examples):
+    """Returns the stream of examples, after giving symbols to their types."""
     if model.preprocessor.uses_types:
         # The released script gives symbols to the types of the evaluation data first.
         _take_types(model.preprocessor, examples, FLAGS.train_data)
@@ -201,12 +186,14 @@ def _stream(model, examples):
     return fine_tuning.length_grouped_stream(model, examples)
 
 
-def _evaluate(model, examples):
+def evaluate(model, examples):
+    """Returns the scores of examples."""
     scores = model.evaluate_relations(examples, FLAGS.batch_size)
     return {name: value for name, value in scores.items() if name != "by_relation"}
 
 
-def _predict(model, examples):
+def predict(model, examples):
+    """Writes the predictions to --predictions."""
     from keras_spanbert.data import semeval2010, tacred
 
     found = model.extract(examples, batch_size=FLAGS.batch_size)

@@ -5,28 +5,27 @@ the user or a disk error (with one line on stderr), 1 for other errors, and 128 
 the signal's number if interrupted.
 """
 
-import dataclasses
 import os
 import signal
 import sys
 import sysconfig
-import traceback
 from types import ModuleType
 
 from absl import app, flags
 
-from keras_spanbert import files, tensorflow_log
+from keras_spanbert import tensorflow_log
 from keras_spanbert.optional import require
-from keras_spanbert.recipes import checks, output_paths, sweep, training_flags  # noqa: F401
+from keras_spanbert.recipes import checks, fine_tuning, output_paths, sweep, training_flags  # noqa: F401
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.names import NAMES, recipe
 from keras_spanbert.recipes.resume import recorded_run, restore_flags
-from keras_spanbert.recipes.run_folder import RunFolder, clean_up_folders
+from keras_spanbert.recipes.run_folder import Run, clean_up_folders
 from keras_spanbert.recipes.terminal import (
     PROGRAM,
     SIGNALS,
     configure_logging,
+    exit_on_error,
     exit_on_user_error,
     exit_with_error,
     log,
@@ -47,48 +46,6 @@ _HELPS = {
     **dict.fromkeys(["--helpshort", "-helpshort"], recipe_flags.short_help_text),
     **dict.fromkeys(["--helpfull", "-helpfull"], recipe_flags.full_help_text),
 }
-
-
-@dataclasses.dataclass
-class Run:
-    """The run that is passed to every recipe.
-
-    Attributes:
-        distribution: `Distribution`. The devices and processes that train.
-        output: string. The folder to write to, as messages name it.
-        folder: `RunFolder`. The local folder that is written to.
-        given: dict. The flags as the user gave them. The values used may be lower.
-    """
-
-    distribution: object
-    output: str
-    given: dict
-
-    def __post_init__(self):
-        self.folder = RunFolder(self.output, FLAGS.resume)
-
-    def path(self, *names: str) -> str:
-        """Returns a path in the local folder."""
-        return os.path.join(self.folder.path, *names)
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this is the process that writes files and logs."""
-        return self.distribution.is_main
-
-    def write_record(self) -> None:
-        """Writes `run.json`, which has everything needed to repeat the run."""
-        from keras_spanbert.runs import reports
-
-        os.makedirs(self.folder.path, exist_ok=True)
-        record = reports.run_record(recipe_flags.values())
-        files.write_json(self.path("run.json"), {**record, "given": self.given})
-
-    def report_names(self) -> str:
-        """Returns the names of the reports in the folder, for a message."""
-        from keras_spanbert.runs import reports
-
-        return ", ".join(name for name in reports.FILES if os.path.exists(self.path(name)))
 
 
 def main() -> None:
@@ -154,13 +111,16 @@ def run_recipe(argv: list[str]) -> None:
         try:
             with exit_on_user_error():
                 run = Run(distribution, output_paths.reserve_output_folder(), given)
-            chosen.run(run)
+            if hasattr(chosen, "run"):
+                chosen.run(run)
+            else:
+                fine_tuning.fine_tune(run, chosen)
             if run.is_main:
                 with exit_on_user_error():
                     run.folder.publish()
         except BaseException as error:
             if distribution.num_processes > 1:
-                _exit_process(error)
+                exit_on_error(error)
             raise
     finally:
         clean_up_folders()
@@ -216,22 +176,3 @@ def _set_up():
     if not distribution.is_main:
         sys.stdout = open(os.devnull, "w")  # Only the main process logs.
     return distribution
-
-
-# === Ending one of several processes ===
-def exit_process(signal_number: int | None) -> None:
-    """Ends a process that the main process does not wait for."""
-    clean_up_folders()
-    # Exit at once: TensorFlow's threads may still be reading, and Python's shutdown would crash.
-    os._exit(128 + signal_number if signal_number else 0)
-
-
-def _exit_process(error):
-    """Ends one of several processes after an error, at once: JAX would wait for the others."""
-    code = error.code if isinstance(error, SystemExit) else 1
-    if not isinstance(error, SystemExit):
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    clean_up_folders()
-    os._exit(code or 0)

@@ -1,12 +1,14 @@
-"""The folder of a run, which may be in remote storage."""
+"""A run and its folder, which may be in remote storage."""
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import tempfile
 import weakref
 
-from keras_spanbert import stores
+from keras_spanbert import files, stores
+from keras_spanbert.recipes.flags import FLAGS, values
 
 # Functions that remove the local folders of this process.
 _CLEANUPS = []
@@ -66,6 +68,48 @@ class RunFolder:
             for name, now in found.items()
             if name not in (*of_preset, stores.CHECKSUMS) and stores.PARTIAL not in name
         }
+
+
+@dataclasses.dataclass
+class Run:
+    """The run that is passed to every recipe.
+
+    Attributes:
+        distribution: `Distribution`. The devices and processes that train.
+        output: string. The folder to write to, as messages name it.
+        given: dict. The flags as the user gave them. The values used may be lower.
+        folder: `RunFolder`. The local folder that is written to.
+    """
+
+    distribution: object
+    output: str
+    given: dict
+
+    def __post_init__(self):
+        self.folder = RunFolder(self.output, FLAGS.resume)
+
+    def path(self, *names: str) -> str:
+        """Returns a path in the local folder."""
+        return os.path.join(self.folder.path, *names)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the process that writes files and logs."""
+        return self.distribution.is_main
+
+    def write_record(self) -> None:
+        """Writes `run.json`, which has everything needed to repeat the run."""
+        from keras_spanbert.runs import reports
+
+        os.makedirs(self.folder.path, exist_ok=True)
+        record = {**reports.run_record(values()), "given": self.given}
+        files.write_json(self.path("run.json"), record)
+
+    def report_names(self) -> str:
+        """Returns the names of the reports in the folder, for a message."""
+        from keras_spanbert.runs import reports
+
+        return ", ".join(name for name in reports.FILES if os.path.exists(self.path(name)))
 
 
 def remove_at_exit_if_empty(folder: str) -> None:

@@ -5,6 +5,7 @@ import math
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from logging import Formatter
 from types import SimpleNamespace
@@ -84,3 +85,22 @@ def stop_on_signals(when: str, clean_up: bool = False) -> None:
 
     for number in SIGNALS:
         signal.signal(number, stop)
+
+
+# === Ending one of several processes ===
+def exit_process(signal_number: int | None) -> None:
+    """Ends a process that the main process does not wait for."""
+    clean_up_folders()
+    # Exit at once: TensorFlow's threads may still be reading, and Python's shutdown would crash.
+    os._exit(128 + signal_number if signal_number else 0)
+
+
+def exit_on_error(error: BaseException) -> None:
+    """Ends one of several processes after an error, at once: JAX would wait for the others."""
+    code = error.code if isinstance(error, SystemExit) else 1
+    if not isinstance(error, SystemExit):
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    clean_up_folders()
+    os._exit(code or 0)

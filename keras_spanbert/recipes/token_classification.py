@@ -5,14 +5,13 @@ import os
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import check_value, matching_files
 from keras_spanbert.recipes.flags import FLAGS, former_name, group
-from keras_spanbert.recipes.run import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6}
 GROUPS = ("Labelled data",)
-_EPOCHS = 3
-_LEARNING_RATE = 5e-5
+EPOCHS = 3
+LEARNING_RATE = 5e-5
 # Endings of files with named columns. Other files have one word per line.
 _TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines")
 _TEXTS = (
@@ -60,21 +59,6 @@ def prediction_extensions() -> tuple[str, ...]:
     return (".jsonl",) if are_texts else (".conll", ".txt", *columns.EXTENSIONS)
 
 
-def run(run: Run) -> None:
-    """Trains, evaluates, predicts and exports, as the flags ask."""
-    fine_tuning.fine_tune(
-        run,
-        _build,
-        _read,
-        fine_tuning.length_grouped_stream,
-        _evaluate,
-        _predict,
-        learning_rate=_LEARNING_RATE,
-        epochs=_EPOCHS,
-        arguments=_labels,
-    )
-
-
 def _is_table(path):
     return path.removesuffix(".gz").endswith(_TABLES)
 
@@ -91,7 +75,7 @@ def _are_texts(paths):
     return _have_texts(paths) or bool(paths) and all(are_texts) and is_json
 
 
-def _labels(examples):
+def model_arguments(examples):
     """Returns the labels of the training examples, as an argument of the model."""
     from keras_spanbert.data import conll
 
@@ -106,13 +90,8 @@ def _labels(examples):
     return {"labels": names}
 
 
-def _build(**arguments):
-    import keras_spanbert as ks
-
-    return fine_tuning.build_model(ks.SpanBertTokenClassifier, **arguments)
-
-
-def _read(paths, flag, model):
+def read(paths, flag, model):
+    """Returns the examples of files."""
     from keras_spanbert.data.columns import read_entities, read_words
 
     if flag == "predict_data" and _are_texts(paths) and not _have_tags(paths, model.kinds):
@@ -174,7 +153,8 @@ def _texts(paths):
     return check_not_empty(texts, paths)
 
 
-def _evaluate(model, examples):
+def evaluate(model, examples):
+    """Returns the scores of examples."""
     scores = model.evaluate_entities(examples, batch_size=FLAGS.batch_size)
     by_type = scores.pop("by_type", {})
     for kind, of_kind in by_type.items():
@@ -182,7 +162,8 @@ def _evaluate(model, examples):
     return scores
 
 
-def _predict(model, examples):
+def predict(model, examples):
+    """Writes the predictions to --predictions."""
     from keras_spanbert import files
     from keras_spanbert.data import conll
 

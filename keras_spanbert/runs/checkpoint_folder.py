@@ -63,12 +63,8 @@ class CheckpointFolder:
     ) -> str:
         """Writes a checkpoint, removes old ones, and returns its path.
 
-        Args:
-            step: int.
-            arrays: dict of arrays.
-            state: string, JSON.
-            shards: `CheckpointShards` to wait for, if each process writes its own
-                shard. Defaults to `None`: this process writes the whole checkpoint.
+        `shards` are those that all processes write, to wait for. Without them, this
+        process writes the whole checkpoint.
 
         Raises:
             OSError: if it cannot be written. The message names the last good one.

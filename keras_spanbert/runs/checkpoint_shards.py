@@ -51,13 +51,7 @@ class CheckpointShards:
         self.start = start
 
     def write(self, step: int, slices: dict[str, tuple[list, np.ndarray]]) -> None:
-        """Writes this process's shard of a checkpoint.
-
-        Args:
-            step: int.
-            slices: dict of name to `(bounds, array)`. The bounds are a list with
-                one `[start, stop]` per dimension.
-        """
+        """Writes this process's shard: arrays, and their bounds `[start, stop]` per dimension."""
         folder = self._shared_folder(step)
         os.makedirs(folder, exist_ok=True)
         self._write_files(folder, slices)
@@ -206,12 +200,7 @@ def all_file_names(state: dict) -> list[list[str]]:
 
 
 def read(folder: str, state: dict) -> dict[str, ShardedArray]:
-    """Returns the variables that are stored in shards, by their names.
-
-    Args:
-        folder: string. A complete checkpoint.
-        state: dict. The state of the checkpoint.
-    """
+    """Returns the variables of a checkpoint that are stored in shards, by their names."""
     arrays = {}
     for names in all_file_names(state):
         values, bounds = (os.path.join(folder, name) for name in names)
@@ -231,12 +220,8 @@ def read(folder: str, state: dict) -> dict[str, ShardedArray]:
 def values(groups: dict[str, list[keras.Variable]], is_main: bool) -> tuple[dict, dict | None]:
     """Returns the values that this process writes: whole arrays, and slices of split variables.
 
-    Args:
-        groups: dict of name to variables.
-        is_main: bool. Whether this process writes the whole arrays.
-
-    Returns:
-        Two dicts. The second one is `None` if nothing is split over processes.
+    Only the main process writes whole arrays. The second dict is `None` if nothing is split over
+    processes.
     """
     arrays, slices, is_sharded = {}, {}, False
     for group, variables in groups.items():

@@ -32,28 +32,18 @@ _WORDS = re.compile(r"[^\W\d_]+(\s[^\W\d_]+)*")
 
 
 def choose_blanks(preprocessor, texts, count: int = 600, seed: int = 0) -> list[dict]:
-    """Chooses words and short spans to blank, one per sentence.
+    """Chooses words and short spans to blank, one per sentence, in random order.
 
-    The sentences are a random sample of those that have at least 6 words and at most
-    300 characters, and fit a block. If there are too few, fewer blanks are returned.
-    Every third blank is a span of 2 to 4 words without punctuation between them.
-
-    Args:
-        preprocessor: `SpanBertPretrainerPreprocessor`.
-        texts: iterable of strings. Only the first 4 million characters are read.
-        count: int. Number of blanks. Defaults to `600`.
-        seed: int. Random seed of the choice. Defaults to `0`.
+    The sentences are a random sample of those that have at least 6 words and fit a
+    block, from the first 4 million characters of the texts. With too few of them
+    there are fewer blanks. Every third blank is a span of 2 to 4 words without
+    punctuation between them.
 
     Returns:
-        List of dicts, in random order: `before`, `truth` and `after` (strings,
-        parts of the sentence), `is_span`, `token_ids` (of the truth), `text` (the
-        sentence with one `[MASK]` per token) and `has_sbo`, whether there is a
-        token on each side, which SBO needs.
-
-    Example:
-    ```python
-    blanks = choose_blanks(pretrainer.preprocessor, ["The Congress of the United States met."])
-    ```
+        List of dicts: `before`, `truth` and `after` (strings, parts of the
+        sentence), `is_span`, `token_ids` (of the truth), `text` (the sentence with
+        one `[MASK]` per token) and `has_sbo`, whether there is a token on each
+        side, which SBO needs.
     """
     generator = np.random.default_rng(seed)
     sentences = _sentences(texts)
@@ -110,12 +100,7 @@ def _blank(sentence, num_words, preprocessor, generator):
 
 
 def score_truths(pretrainer, blanks: list[dict]) -> list[float]:
-    """Returns the MLM head's log-probability (nats) of each truth, summed over its tokens.
-
-    Args:
-        pretrainer: `SpanBertPretrainer` with a preprocessor.
-        blanks: list, as returned by `choose_blanks`.
-    """
+    """Returns the MLM head's log-probability (nats) of each blank's truth, over all its tokens."""
     texts, truths = [blank["text"] for blank in blanks], [[blank["truth"]] for blank in blanks]
     # `pretrainer.score` would warn that the model is not trained yet.
     return [truth["mlm"] for (truth,) in score(pretrainer, texts, truths, batch_size=32)]
@@ -123,9 +108,6 @@ def score_truths(pretrainer, blanks: list[dict]) -> list[float]:
 
 def fill_blanks(pretrainer, blanks: list[dict]) -> list[dict]:
     """Fills the blanks with a model.
-
-    Args:
-        pretrainer, blanks: see `score_truths`.
 
     Returns:
         List with a dict per blank: `mlm`, the best fillings of the MLM head, and
@@ -147,16 +129,8 @@ def fill_blanks(pretrainer, blanks: list[dict]) -> list[dict]:
 def render(blanks, before, after, guesses, counts: np.ndarray, vocabulary) -> list[str]:
     """Returns lines of text that show statistics and example sentences.
 
-    Args:
-        blanks: list, as returned by `choose_blanks`.
-        before, after: lists, as returned by `score_truths` before and after
-            training.
-        guesses: list, as returned by `fill_blanks` after training.
-        counts: int `[V]`. Counts of the tokens in the training text.
-        vocabulary: list of strings, the tokens.
-
-    Returns:
-        List of strings. A single one if there is nothing to show.
+    `before` and `after` are results of `score_truths`, and `counts` `[V]` those of the tokens in
+    the training text.
     """
     if not blanks:
         return ["No examples: no held-out sentence has at least 6 words and fits a block"]

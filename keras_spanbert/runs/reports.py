@@ -7,6 +7,7 @@ from collections.abc import Callable
 import keras
 
 from keras_spanbert.files import write_csv
+from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.runs.cost import StepCost
 from keras_spanbert.runs.progress import ProgressLine
 from keras_spanbert.runs.versions import versions
@@ -23,20 +24,16 @@ class TrainingReport(keras.callbacks.Callback):
         path: string. The CSV file, `None` to write no file.
         total_steps: int. The step at which training stops.
         tokens_per_step: int. Batch size times sequence length.
+        task: the model or its class, which knows what to show and which score selects
+            the best model. Defaults to `SpanBertTask`: the loss, and no score.
         cost: `StepCost`, whose figures are shown and written too. Defaults to
             `None`: no such figures.
         tensorboard: string. Folder for TensorBoard's scalars of each row.
             Defaults to `None`: no scalars.
-        describe: function that returns the text to show for a row. Defaults to
-            `None`: the loss of the row.
         evaluate: function that returns the scores of the model. It is called at
             the end of each epoch. Defaults to `None`: no scores.
-        best_score: string. The score by which the best model is selected. Higher
-            is better. Defaults to `None`: no model is selected.
         save_best: function that saves the model. It is called if the score is the
             best so far. Defaults to `None`.
-        labels: dict of names of metrics to labels. These metrics are shown
-            during training, after the loss. Defaults to `None`: only the loss.
 
     Attributes:
         progress: `ProgressLine`.
@@ -49,20 +46,16 @@ class TrainingReport(keras.callbacks.Callback):
         path: str | None,
         total_steps: int,
         tokens_per_step: int,
+        task: SpanBertTask | type[SpanBertTask] = SpanBertTask,
         cost: StepCost | None = None,
         tensorboard: str | None = None,
-        describe: Callable[[dict], str] | None = None,
         evaluate: Callable[[], dict] | None = None,
-        best_score: str | None = None,
         save_best: Callable[[], None] | None = None,
-        labels: dict[str, str] | None = None,
     ):
         super().__init__()
-        self.describe = describe or (lambda row: f"loss {row['loss']:.3f}")
+        self.task = task
         self.evaluate = evaluate
-        self.best_score = best_score
         self.save_best = save_best
-        self.labels = labels or {}
         self.progress = ProgressLine()
         self.best = {}
         self.path = path
@@ -146,19 +139,16 @@ class TrainingReport(keras.callbacks.Callback):
             self.progress.show(self.step, self.total_steps, ["evaluating"])
             scores = self.evaluate()
         # A metric of the training batches may have the same name as a score, but it is a fraction.
-        of_scores = getattr(self.model, "scores", {})
-        logs = {**{n: v for n, v in logs.items() if n not in of_scores}, **scores}
+        logs = {**{n: v for n, v in logs.items() if n not in self.task.scores}, **scores}
         interval = self._interval or (self._interval_metrics() if self._since else {})
         row = {"step": self.step, "seconds": round(self.seconds(), 1), "tokens_per_second": ""}
         row.update(interval)
         row.update((k, float(v)) for k, v in logs.items() if k not in row)
         self._record(row, "  ".join([*_cost_figures(row), *self._time_left()]))
-        if scores and self.best_score and self.best_score not in scores:
-            raise ValueError(
-                f"An evaluation must return the score {self.best_score!r}. Received: {scores}"
-            )
-        score = scores.get(self.best_score)
-        if score is not None and score > self.best.get(self.best_score, -math.inf):
+        name = self.task.best_score
+        if scores and name and name not in scores:
+            raise ValueError(f"An evaluation must return the score {name!r}. Received: {scores}")
+        if name in scores and scores[name] > self.best.get(name, -math.inf):
             self.best = scores
             if self.save_best:
                 self.save_best()
@@ -171,9 +161,8 @@ class TrainingReport(keras.callbacks.Callback):
             shown.append(f"loss {logs['loss']:.3f}")
         if figures:
             shown.append(f"{figures['tokens_per_second']:,} tokens/s")
-        shown += [
-            f"{label} {logs[name]:.3f}" for name, label in self.labels.items() if name in logs
-        ]
+        labels = self.task.progress_labels
+        shown += [f"{label} {logs[name]:.3f}" for name, label in labels.items() if name in logs]
         if "step_ms" in figures:
             shown.append(f"{figures['step_ms']:.0f} ms per step")
         return shown
@@ -202,7 +191,8 @@ class TrainingReport(keras.callbacks.Callback):
         if self.tensorboard:
             self._write_scalars(row)
         step = f"step {row['step']:,}/{self.total_steps:,}"
-        self.progress.log("  ".join(part for part in [step, self.describe(row), progress] if part))
+        parts = [step, self.task.describe(row), progress]
+        self.progress.log("  ".join(filter(None, parts)))
 
     def _write_scalars(self, row):
         import tensorflow as tf

@@ -328,7 +328,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             try:
                 if self._is_main:
                     with files.atomic_write(path, "wb") as file:
-                        np.savez(file, **_flat(batch))
+                        named = dict(zip(["x", "y", "sample_weight"], batch))
+                        arrays = keras.tree.flatten_with_path(named)
+                        np.savez(file, **{".".join(path): array for path, array in arrays})
                 text += f"; its batch is in {path}"
             except OSError as error:
                 text += f"; its batch cannot be written: {error}"
@@ -375,15 +377,3 @@ def _spec(described):
 def _assign(variables, arrays, group):
     for i, variable in enumerate(variables):
         distribution.assign(variable, arrays[f"{group}/{i}"])
-
-
-def _flat(batch, prefix=""):
-    """Returns the arrays of nested tuples and dicts, by their paths."""
-    if isinstance(batch, (tuple, list)):
-        batch = dict(zip(["x", "y", "sample_weight"], batch))
-    if not isinstance(batch, dict):
-        return {prefix: np.asarray(batch)}
-    flat = {}
-    for name, value in batch.items():
-        flat.update(_flat(value, f"{prefix}.{name}" if prefix else name))
-    return flat

@@ -45,7 +45,7 @@ def test_history_has_a_row_per_evaluation(tmp_path, capsys):
         tmp_path / "history.csv",
         total_steps=5,  # The last epoch is cut.
         tokens_per_step=10,
-        describe=ks.SpanBertPretrainer.describe,
+        task=ks.SpanBertPretrainer,
     )
 
     class Model:
@@ -93,9 +93,8 @@ def test_best_model_is_saved_and_known_after_resuming(tmp_path, capsys):
         tmp_path / "history.csv",
         total_steps=9,
         tokens_per_step=10,
-        describe=ks.SpanBertQuestionAnswerer.describe,
+        task=ks.SpanBertQuestionAnswerer,
         evaluate=lambda: next(scores),
-        best_score="f1",
         save_best=lambda: saved.append(report.step),
     )
     train(report, 3 * [{"loss": 1.0}])
