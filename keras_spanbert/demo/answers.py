@@ -1,9 +1,7 @@
 """The page of a model that answers questions."""
 
-import gradio
-
-from keras_spanbert.demo.highlighting import heading, to_html
-from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.demo.highlighting import to_html
+from keras_spanbert.demo.layout import build, check_texts, html_box, table, text_box
 
 NUM_ANSWERS = 5
 PASSAGE = (
@@ -21,10 +19,7 @@ def page(answerer, name: str):
     """Builds the page: see `keras_spanbert.demo.build_page`."""
 
     def ask(passage, question):
-        # JSON may contain lone surrogates, which must not be sent back.
-        passage, question = replace_surrogates(passage), replace_surrogates(question)
-        if not passage.strip() or not question.strip():
-            raise gradio.Error("A passage and a question are needed.", print_exception=False)
+        passage, question = check_texts(passage=passage, question=question)
         answers = answerer.answer(question, passage, top_k=NUM_ANSWERS)
         rows = [
             [answer["answer"] or "(no answer)", f"{answer['score']:.1%}", format_position(answer)]
@@ -32,36 +27,23 @@ def page(answerer, name: str):
         ]
         return to_html(highlight(passage, answers)), rows
 
-    with gradio.Blocks(title="keras_spanbert: question answering") as blocks:
-        gradio.HTML(heading("Ask a passage", name))
-        passage = gradio.Textbox(PASSAGE, label="Passage", lines=8, max_lines=20)
-        question = gradio.Textbox(QUESTIONS[0], label="Question")
-        button = gradio.Button("Ask", variant="primary")
+    question = text_box(QUESTIONS[0], "Question")
+    best = table(
+        ["Answer", "Score", "Characters"],
+        "Best answers. Positions count characters from 0, and the end is exclusive",
+    )
+    return build(
+        "Ask a passage",
+        name,
+        ask,
+        "Ask",
+        [text_box(PASSAGE, "Passage", 8), question],
         # `HighlightedText` would break the line after each answer.
-        highlighted = gradio.HTML(
-            label="Answers in the passage. Darker means better",
-            show_label=True,
-            container=True,
-            padding=True,
-        )
-        best = gradio.Dataframe(
-            headers=["Answer", "Score", "Characters"],
-            label="Best answers. Positions count characters from 0, and the end is exclusive",
-            wrap=True,
-        )
-        gradio.Examples(
-            [[PASSAGE, text] for text in QUESTIONS],
-            [passage, question],
-            [highlighted, best],
-            fn=ask,
-            cache_examples=False,
-            run_on_click=True,
-            example_labels=list(QUESTIONS),
-            label="Examples: click one",
-        )
-        for asked in [button.click, question.submit]:
-            asked(ask, [passage, question], [highlighted, best], api_name="ask")
-    return blocks
+        [html_box("Answers in the passage. Darker means better"), best],
+        [[PASSAGE, text] for text in QUESTIONS],
+        list(QUESTIONS),
+        submit=question,
+    )
 
 
 def format_position(answer) -> str:

@@ -4,7 +4,7 @@ import math
 
 import gradio
 
-from keras_spanbert.demo.highlighting import heading
+from keras_spanbert.demo.layout import build, table, text_box
 from keras_spanbert.models.strings import replace_surrogates
 
 NUM_CANDIDATES = 5
@@ -30,19 +30,15 @@ def page(pretrainer, name: str):
             for candidate in candidates
         ]
 
-    with gradio.Blocks(title="keras_spanbert: fill in the blanks") as blocks:
-        gradio.HTML(heading("Fill in the blanks", name))
-        text = gradio.Textbox(TEXTS[0], label="Text with [MASK] for each missing token", lines=4)
-        button = gradio.Button("Fill", variant="primary")
-        candidates = gradio.Dataframe(
-            headers=["Blank", "Candidate", "MLM", "SBO"],
-            label="Best candidates for each blank, with their probability under each head",
-            wrap=True,
-        )
-        gradio.Examples([[example] for example in TEXTS], [text], label="Examples: click one")
-        for event in [button.click, text.submit]:
-            event(fill, text, candidates, api_name="fill")
-    return blocks
+    text = text_box(TEXTS[0], "Text with [MASK] for each missing token", 4)
+    candidates = table(
+        ["Blank", "Candidate", "MLM", "SBO"],
+        "Best candidates for each blank, with their probability under each head",
+    )
+    examples = [[example] for example in TEXTS]
+    return build(
+        "Fill in the blanks", name, fill, "Fill", [text], [candidates], examples, submit=text
+    )
 
 
 def _probability(log_probability: float | None) -> str:

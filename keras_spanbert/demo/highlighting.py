@@ -6,12 +6,6 @@ import html
 _COLOR, _FAINTEST, _STRONGEST = "59, 130, 246", 0.15, 0.6
 
 
-def heading(title: str, name: str) -> str:
-    """Returns the heading of a page: its title, which says what it does, and the model's name."""
-    model = f"<p>Model: <b>{html.escape(name)}</b></p>" if name else ""
-    return f"<h1>{title}</h1>{model}"
-
-
 def to_html(pieces) -> str:
     """Returns the pieces as HTML. Pieces with a score are highlighted, darker for higher scores.
 

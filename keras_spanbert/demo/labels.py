@@ -2,9 +2,10 @@
 
 import gradio
 
-from keras_spanbert.demo.highlighting import heading
+from keras_spanbert.demo.layout import build, check_texts, text_box
 from keras_spanbert.models.classifier import probabilities
 from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.tasks.relation_extraction.sentences import SPANS, TYPES
 
 MAX_LABELS = 10
 REVIEWS = ("A fine film, and two hours well spent.", "Two long hours that end where they began.")
@@ -18,25 +19,15 @@ SENTENCES = {
 }
 
 
-def _texts(**texts):
-    """Returns the texts of a page's boxes. Raises an error if one is empty."""
-    # JSON may contain lone surrogates, which must not be sent back.
-    texts = {name: replace_surrogates(text or "") for name, text in texts.items()}
-    missing = next((name for name, text in texts.items() if not text.strip()), None)
-    if missing is not None:
-        raise gradio.Error(f"A {missing} is needed.", print_exception=False)
-    return list(texts.values())
-
-
 def _labels(**kwargs):
-    return gradio.Label(label="Probabilities", num_top_classes=MAX_LABELS, **kwargs)
+    return gradio.Label(label="Probabilities", num_top_classes=MAX_LABELS, render=False, **kwargs)
 
 
 def text_page(classifier, name: str):
     """Builds the page of a `SpanBertTextClassifier`."""
 
     def classify(text, second):
-        (text,) = _texts(text=text)
+        (text,) = check_texts(text=text)
         second = replace_surrogates(second or "")
         found = classifier.classify(text, second or None)
         if classifier.is_regression:
@@ -45,26 +36,26 @@ def text_page(classifier, name: str):
             return ", ".join(found["labels"]) or "none", found["scores"]
         return found["scores"]
 
-    with gradio.Blocks(title="keras_spanbert: classification") as blocks:
-        gradio.HTML(heading("Classify a text", name))
-        text = gradio.Textbox(REVIEWS[0], label="Text", lines=4, max_lines=20)
-        second = gradio.Textbox("", label="Second text, for models of pairs", lines=2, max_lines=20)
-        button = gradio.Button("Classify", variant="primary")
-        if classifier.multi_label:
-            # No heading with the most likely label, which may not fit the text.
-            output = [gradio.Textbox(label="Labels"), _labels(show_heading=False)]
-        else:
-            output = gradio.Textbox(label="Number") if classifier.is_regression else _labels()
-        gradio.Examples([[review] for review in REVIEWS], [text], label="Examples: click one")
-        button.click(classify, [text, second], output, api_name="classify")
-    return blocks
+    if classifier.multi_label:
+        # No heading with the most likely label, which may not fit the text.
+        outputs = [text_box("", "Labels"), _labels(show_heading=False)]
+    elif classifier.is_regression:
+        outputs = [text_box("", "Number")]
+    else:
+        outputs = [_labels()]
+    inputs = [
+        text_box(REVIEWS[0], "Text", 4),
+        text_box("", "Second text, for models of pairs", 2),
+    ]
+    examples = [[review] for review in REVIEWS]
+    return build("Classify a text", name, classify, "Classify", inputs, outputs, examples)
 
 
 def choice_page(chooser, name: str):
     """Builds the page of a `SpanBertMultipleChoice`."""
 
     def choose(context, question, choices):
-        question, choices = _texts(question=question, choice=choices)
+        question, choices = check_texts(question=question, choice=choices)
         choices = [line.strip() for line in choices.splitlines() if line.strip()]
         if len(choices) < 2:
             raise gradio.Error("Two choices are needed, one per line.", print_exception=False)
@@ -72,75 +63,40 @@ def choice_page(chooser, name: str):
         # The page cannot show two equal choices.
         return dict(zip(choices, found["scores"]))
 
-    with gradio.Blocks(title="keras_spanbert: multiple choice") as blocks:
-        gradio.HTML(heading("Choose an answer", name))
-        first = next(iter(QUESTIONS))
-        context = gradio.Textbox("", label="Text that the question is about, if any", lines=4)
-        question = gradio.Textbox(first, label="Question, or the text that the choices continue")
-        choices = gradio.Textbox(QUESTIONS[first], label="Choices, one per line", lines=4)
-        button = gradio.Button("Choose", variant="primary")
-        output = _labels()
-        gradio.Examples(
-            [list(pair) for pair in QUESTIONS.items()],
-            [question, choices],
-            label="Examples: click one",
-        )
-        button.click(choose, [context, question, choices], output, api_name="choose")
-    return blocks
+    first = next(iter(QUESTIONS))
+    inputs = [
+        text_box("", "Text that the question is about, if any", 4),
+        text_box(first, "Question, or the text that the choices continue"),
+        text_box(QUESTIONS[first], "Choices, one per line", 4),
+    ]
+    examples = [["", *question] for question in QUESTIONS.items()]
+    return build("Choose an answer", name, choose, "Choose", inputs, [_labels()], examples)
 
 
 def relation_page(extractor, name: str):
     """Builds the page of a `SpanBertRelationExtractor`."""
     preprocessor = extractor.preprocessor
-    types = {
-        kind: sorted(
-            symbol.partition("=")[2]
-            for symbol in preprocessor.symbols
-            if symbol.startswith(f"{start}=")
-        )
-        for kind, start in [("subject", "SUBJ"), ("object", "OBJ")]
-    }
 
-    def extract(text, subject, object, subject_type=None, object_type=None):
-        text, subject, object = _texts(text=text, subject=subject, object=object)
+    def extract(text, subject, object, *types):
+        text, subject, object = check_texts(text=text, subject=subject, object=object)
         spans = []
         for part in (subject, object):
             start = text.find(part)
             if start < 0:
                 raise gradio.Error(f"{part!r} must occur in the text.", print_exception=False)
             spans.append((start, start + len(part)))
-        found = extractor.predict(
-            {
-                "text": [text],
-                "subject": [spans[0]],
-                "object": [spans[1]],
-                **(
-                    {"subject_type": [subject_type], "object_type": [object_type]}
-                    if preprocessor.uses_types
-                    else {}
-                ),
-            },
-            verbose=0,
-        )
+        columns = dict(zip(["text", *SPANS, *TYPES], [[x] for x in (text, *spans, *types)]))
+        found = extractor.predict(columns, verbose=0)
         return dict(zip(extractor.relations, probabilities(found)[0].tolist()))
 
-    with gradio.Blocks(title="keras_spanbert: relation extraction") as blocks:
-        gradio.HTML(heading("Find the relation", name))
-        first = next(iter(SENTENCES))
-        text = gradio.Textbox(first, label="Text", lines=4, max_lines=20)
-        boxes = [
-            text,
-            gradio.Textbox(SENTENCES[first][0], label="Subject, as written in the text"),
-            gradio.Textbox(SENTENCES[first][1], label="Object, as written in the text"),
-        ]
-        examples = [[sentence, *spans] for sentence, spans in SENTENCES.items()]
-        of_types = []
-        if preprocessor.uses_types:
-            for kind, known in types.items():
-                label = f"Type of the {kind}"
-                of_types.append(gradio.Dropdown(known, label=label))
-        button = gradio.Button("Extract", variant="primary")
-        output = _labels()
-        gradio.Examples(examples, boxes, label="Examples: click one")
-        button.click(extract, [*boxes, *of_types], output, api_name="extract")
-    return blocks
+    first = next(iter(SENTENCES))
+    inputs = [
+        text_box(first, "Text", 4),
+        text_box(SENTENCES[first][0], "Subject, as written in the text"),
+        text_box(SENTENCES[first][1], "Object, as written in the text"),
+    ]
+    for role, kind in [("SUBJ", "subject"), ("OBJ", "object")] if preprocessor.uses_types else []:
+        types = sorted(preprocessor.types(role))
+        inputs.append(gradio.Dropdown(types, label=f"Type of the {kind}", render=False))
+    examples = [[sentence, *spans] for sentence, spans in SENTENCES.items()]
+    return build("Find the relation", name, extract, "Extract", inputs, [_labels()], examples)
