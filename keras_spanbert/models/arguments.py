@@ -12,6 +12,16 @@ def check_counts(**arguments) -> None:
             raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
 
 
+def check_length(sequence_length, minimum: int = 3) -> int:
+    """Returns the number of tokens in a row. Checks that it is an integer of at least `minimum`."""
+    if int(sequence_length) != sequence_length or sequence_length < minimum:
+        raise ValueError(
+            f"`sequence_length` must be an integer of at least {minimum}, for the special tokens "
+            f"and a token of each text. Received: sequence_length={sequence_length}"
+        )
+    return int(sequence_length)
+
+
 def check_number_or_none(**arguments) -> None:
     """Raises a `ValueError` if an argument is neither a number nor `None`."""
     for name, value in arguments.items():

@@ -26,6 +26,19 @@ from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.models.torch_parameters import register_parameters
 
 _LOG = logging.getLogger("keras_spanbert")
+# The arguments that are settings of `transformers.BertConfig`, and their names there.
+_SETTINGS = {
+    "vocabulary_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+    "layer_norm_epsilon": "layer_norm_eps",
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -309,17 +322,8 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         """Converts settings of `transformers.BertConfig` to arguments of the class."""
         activation = ACTIVATIONS[settings["hidden_act"]]
         return {
-            "vocabulary_size": settings["vocab_size"],
-            "num_layers": settings["num_hidden_layers"],
-            "num_heads": settings["num_attention_heads"],
-            "hidden_dim": settings["hidden_size"],
-            "intermediate_dim": settings["intermediate_size"],
-            "dropout": settings["hidden_dropout_prob"],
-            "attention_dropout": settings["attention_probs_dropout_prob"],
-            "max_sequence_length": settings["max_position_embeddings"],
-            "num_segments": settings["type_vocab_size"],
+            **{name: settings[setting] for name, setting in _SETTINGS.items()},
             "activation": gelu_tanh if activation == "gelu_tanh" else activation,
-            "layer_norm_epsilon": settings["layer_norm_eps"],
             "initializer_range": settings.get("initializer_range", 0.02),
         }
 
@@ -332,47 +336,24 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
 
     def checkpoint_settings(self) -> dict:
         """Returns settings of `transformers.BertConfig` for this encoder."""
-        dropout, attention_dropout = self.dropout, self.attention_dropout
+        settings = {setting: getattr(self, name) for name, setting in _SETTINGS.items()}
+        if self.attention_dropout is None:
+            settings["attention_probs_dropout_prob"] = self.dropout
         return {
-            "attention_probs_dropout_prob": (
-                dropout if attention_dropout is None else attention_dropout
-            ),
+            **settings,
             "hidden_act": hidden_act(self.activation.__name__),
-            "hidden_dropout_prob": dropout,
-            "hidden_size": self.hidden_dim,
             "initializer_range": self.initializer_range,
-            "intermediate_size": self.intermediate_dim,
-            "layer_norm_eps": self.layer_norm_epsilon,
-            "max_position_embeddings": self.max_sequence_length,
             "model_type": "bert",
-            "num_attention_heads": self.num_heads,
-            "num_hidden_layers": self.num_layers,
-            "type_vocab_size": self.num_segments,
-            "vocab_size": self.vocabulary_size,
         }
 
     def get_config(self):
-        # keras-hub's version would not save the float dtype of quantized layers: see
-        # `policy_with_quantization`.
+        # keras-hub's version would take the source of quantized layers' policies from the layers.
+        names = ["name", "trainable", *_SETTINGS, "initializer_range", "rematerialize"]
+        policy = policy_with_quantization(self, self.dtype_policy)
         config = {
-            "name": self.name,
-            "trainable": self.trainable,
-            "vocabulary_size": self.vocabulary_size,
-            "num_layers": self.num_layers,
-            "num_heads": self.num_heads,
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "max_sequence_length": self.max_sequence_length,
-            "num_segments": self.num_segments,
+            **{name: getattr(self, name) for name in names},
             "activation": keras.activations.serialize(self.activation),
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "initializer_range": self.initializer_range,
-            "rematerialize": self.rematerialize,
-            "dtype": keras.dtype_policies.serialize(
-                policy_with_quantization(self, self.dtype_policy)
-            ),
+            "dtype": keras.dtype_policies.serialize(policy),
         }
         if self.pooled_output:  # Left out if False, so that older versions can load the preset.
             config["pooled_output"] = True

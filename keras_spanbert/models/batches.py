@@ -67,6 +67,15 @@ def is_examples(x) -> bool:
     return isinstance(x, (list, tuple)) and bool(x) and all(isinstance(row, dict) for row in x)
 
 
+def check_examples(examples, reader: str) -> None:
+    """Raises a `ValueError` if examples to score are not a list of examples of a reader."""
+    if not is_examples(examples):
+        raise ValueError(
+            f"`examples` must come from `keras_spanbert.data.{reader}.read`. Received: "
+            f"{examples!r:.80}"
+        )
+
+
 def column(examples, name: str) -> list:
     """Returns the values of one key of all examples.
 

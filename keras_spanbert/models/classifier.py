@@ -4,7 +4,6 @@ import functools
 import logging
 import numbers
 import random
-from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -13,22 +12,19 @@ from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.models.arguments import check_counts
-from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
+from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
 from keras_spanbert.models.labels import check_names
 from keras_spanbert.models.length_batches import LengthBatches, predict_by_length
 from keras_spanbert.models.pooler import POOLER
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
-from keras_spanbert.training.optimizer import AdamW
 
 _LOG = logging.getLogger("keras_spanbert")
 
 
-def _classifier_entries(settings: dict) -> Iterator[Entry]:
-    yield from dense("classifier", "classifier", settings["hidden_size"], settings["num_labels"])
-
-
-CLASSIFIER = TensorGroup("classifier.", _classifier_entries)
+CLASSIFIER = TensorGroup(
+    "classifier.", lambda x: dense("classifier", "classifier", x["hidden_size"], x["num_labels"])
+)
 
 
 def classifier(backbone, num_labels: int) -> keras.layers.Layer:
@@ -139,12 +135,8 @@ class ClassifierTask(SpanBertTask):
             return load(**given)
         labels = {name: given.pop(name) for name in of_labels if name in given}
         task = load(**given)
-        config = {**task.get_config(), "backbone": task.backbone, "preprocessor": task.preprocessor}
-        if labels:
-            config = {n: v for n, v in config.items() if n not in of_labels}
-        other = cls(**{**config, **labels})
-        if hasattr(task, "pooler"):
-            other.pooler.set_weights(task.pooler.get_weights())
+        changes = {**dict.fromkeys(of_labels), **labels} if labels else {}
+        other = task.rebuilt(layers=["pooler"], **changes)
         _LOG.warning(
             "%s has a classifier with other labels or of another kind (labels: %s). The classifier "
             "of the new %s starts from random weights",
@@ -183,42 +175,10 @@ class ClassifierTask(SpanBertTask):
         }
 
     # === Training ===
-    def compile(
-        self, optimizer="auto", loss="auto", *, metrics=None, weighted_metrics="auto", **kwargs
-    ):
-        """Configures training.
-
-        Args:
-            optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
-                `"auto"`, AdamW with learning rate 2e-5, weight decay 0.01 and
-                gradients clipped to norm 1.
-            loss: `"auto"` or a loss. Defaults to `"auto"`, the mean
-                cross-entropy (nats), or the mean squared error for one label.
-            metrics: list. Defaults to `None`.
-            weighted_metrics: `"auto"` or a list. Defaults to `"auto"`, the
-                accuracy, or no metric for one label.
-            **kwargs: see `keras.Model.compile`.
-        """
-        if optimizer == "auto":
-            optimizer = AdamW(2e-5)
-        if loss == "auto":
-            loss = self.default_loss()
-        if weighted_metrics == "auto":
-            weighted_metrics = self.default_metrics()
-        super().compile(
-            optimizer=optimizer,
-            loss=loss,
-            metrics=metrics,
-            weighted_metrics=weighted_metrics,
-            **kwargs,
-        )
-
     def default_loss(self):
-        """Returns the default loss of `compile`."""
         return WeightedMeanCrossentropy(from_logits=True)
 
     def default_metrics(self) -> list:
-        """Returns the default metrics of `compile`."""
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     # === Strings ===
@@ -238,6 +198,11 @@ class ClassifierTask(SpanBertTask):
         is_shuffled = is_training and shuffle is not False
         seed = random.randint(1, 10**9)
         return LengthBatches(arrays, batch_size or 32, is_shuffled, seed), None, None
+
+    def logits_of(self, x, batch_size: int = 32) -> np.ndarray:
+        """Returns logits float32 `[N, C]` of strings, in the format of `fit`."""
+        self.check_preprocessor()
+        return self.logits_of_rows(self.preprocessor.rows(x), batch_size)
 
     def logits_of_rows(self, inputs: dict, batch_size: int) -> np.ndarray:
         """Returns logits float32 `[N, C]` of N rows of arrays, in their order."""

@@ -33,7 +33,7 @@ def tokenize_with_offsets(tokenizer, texts):
     # === Characters, normalized ===
     normalizer = tokenizer.normalizer
     characters = tf.strings.unicode_decode(normalizer.mark_special_tokens(texts), "UTF-8")
-    forms = normalizer.forms(characters.values)
+    forms = tf.gather(normalizer.forms, characters.values)
     source = tf.cast(forms.value_rowids(), tf.int64)  # [K], of C
     text_of = tf.gather(characters.value_rowids(), source)
     kept, source, last_source, text_of = _without_long_words(forms.values, source, text_of)

@@ -4,8 +4,8 @@ import logging
 
 import keras
 
+from keras_spanbert.models.from_preset import registration_hint
 from keras_spanbert.models.onnx_export import export_onnx
-from keras_spanbert.models.registration import registration_hint
 
 _LOG = logging.getLogger("keras_spanbert")
 _logged_advice = set()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from keras_spanbert.layers.array_functions import is_symbolic
+from keras_spanbert.models.strings import check_in_graph
 
 
 def check_names(**argument) -> list[str]:
@@ -74,8 +75,8 @@ def _in_graph(labels, names):
                 f"labels={labels!r:.80}"
             )
         is_name = labels[..., None] == tf.constant(names)
-        with assert_labels(tf.reduce_any(is_name, axis=-1), labels, names):
-            return tf.argmax(is_name, axis=-1, output_type=tf.int32)
+        found = tf.argmax(is_name, axis=-1, output_type=tf.int32)
+        return check_labels_in_graph(found, tf.reduce_any(is_name, axis=-1), labels, names)
     if labels.shape.rank == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if names is None:
@@ -83,18 +84,13 @@ def _in_graph(labels, names):
     if labels.dtype.is_floating or labels.shape.rank != 1:
         raise ValueError(f"A label must be {_known(names)}. Received: {labels!r:.80}")
     labels = tf.cast(labels, tf.int32)
-    with assert_labels((labels >= 0) & (labels < len(names)), labels, names):
-        return tf.identity(labels)
+    is_right = (labels >= 0) & (labels < len(names))
+    return check_labels_in_graph(labels, is_right, labels, names)
 
 
-def assert_labels(is_right, labels, names):
-    """Returns a context in which tensors are computed only if all of `is_right` is true."""
-    import tensorflow as tf
-
-    check = tf.debugging.Assert(
-        tf.reduce_all(is_right), [f"A label must be {_known(names)}. Received:", labels]
-    )
-    return tf.control_dependencies([check])
+def check_labels_in_graph(found, is_right, labels, names):
+    """Returns `found` if all of `is_right` is true. Otherwise the graph fails when it runs."""
+    return check_in_graph(found, is_right, f"A label must be {_known(names)}. Received:", labels)
 
 
 def label_id(value, numbers_of: dict[str, int], place) -> int:

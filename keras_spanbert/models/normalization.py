@@ -90,7 +90,9 @@ class GraphNormalizer:
         values = np.repeat(np.arange(_NUM_CODE_POINTS, dtype="int32"), sizes)
         is_changed = np.repeat(np.isin(np.arange(_NUM_CODE_POINTS), changed), sizes)
         values[is_changed] = [ord(character) for character in "".join(forms.values())]
-        self._forms = tf.RaggedTensor.from_row_lengths(values, sizes, validate=False)
+        # The characters that each code point becomes, with blanks between words: ragged int32
+        # [code points, (characters)].
+        self.forms = tf.RaggedTensor.from_row_lengths(values, sizes, validate=False)
 
     def vocabulary(self, tokens: list[str]) -> list[str]:
         """Returns the tokens in the form that they have in normalized texts."""
@@ -131,24 +133,11 @@ class GraphNormalizer:
         import tensorflow as tf
 
         characters = tf.strings.unicode_decode(texts, "UTF-8")
-        forms = self.forms(characters.values)
+        forms = tf.gather(self.forms, characters.values)
         row_splits = tf.gather(forms.row_splits, characters.row_splits)
         rows = tf.RaggedTensor.from_row_splits(forms.values, row_splits, validate=False)
         texts = tf.strings.unicode_encode(rows, "UTF-8")
         return tf.strings.regex_replace(texts, _LONG_WORD, UNKNOWN_CHARACTER)
-
-    def forms(self, characters):
-        """Looks characters up in the table.
-
-        Args:
-            characters: int32 tensor `[C]` of code points.
-
-        Returns:
-            Ragged int32 tensor `[C, (characters)]`, with blanks between words.
-        """
-        import tensorflow as tf
-
-        return tf.gather(self._forms, characters)
 
 
 def _normalize_simple_text(texts, lowercase):

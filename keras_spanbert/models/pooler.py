@@ -1,18 +1,13 @@
 """BERT's pooler: a dense layer and tanh over `[CLS]`."""
 
-from collections.abc import Iterator
-
 import keras
 
 from keras_spanbert.layers.initializers import kernel_initializer
-from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
+from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
 
-
-def _entries(settings: dict) -> Iterator[Entry]:
-    yield from dense("pooler.dense", "pooler", settings["hidden_size"], settings["hidden_size"])
-
-
-POOLER = TensorGroup("pooler.", _entries)
+POOLER = TensorGroup(
+    "pooler.", lambda x: dense("pooler.dense", "pooler", x["hidden_size"], x["hidden_size"])
+)
 
 
 def pooler(hidden_dim: int, initializer_range: float, dtype) -> keras.layers.Layer:

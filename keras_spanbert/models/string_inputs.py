@@ -256,6 +256,26 @@ class StringInputs:
             found = keras.Model.predict(self, x, batch_size=batch_size, verbose=verbose, **kwargs)
         return keras.tree.map_structure(lambda array: array[:num_rows], found)
 
+    # Keras's methods, for arrays that are already preprocessed. keras-hub's would preprocess them.
+    def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
+        """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
+        batches.check_arrays(x)
+        if self.compiled and not self.optimizer.built:
+            self._build_training(x, y, sample_weight)
+        return keras.Model.train_on_batch(self, x, y, sample_weight, *args, **kwargs)
+
+    def test_on_batch(self, x, *args, **kwargs):
+        """Evaluates a batch of arrays: see `keras.Model.test_on_batch`."""
+        batches.check_arrays(x)
+        return keras.Model.test_on_batch(self, x, *args, **kwargs)
+
+    def predict_on_batch(self, x):
+        """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
+        batches.check_arrays(x)
+        num_rows = batches.num_rows(x)
+        found = keras.Model.predict_on_batch(self, distribution.pad_to_batch_shards(x, num_rows))
+        return keras.tree.map_structure(lambda array: array[:num_rows], found)
+
 
 def _check_labels(y, needs_labels):
     if needs_labels and y is None:

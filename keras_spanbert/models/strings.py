@@ -34,6 +34,22 @@ def decode(text: bytes) -> str:
     return text.decode("utf-8", errors="replace")
 
 
+def to_python(values):
+    """Converts arrays, tensors and ragged tensors of any library to lists, and bytes to strings.
+
+    Other values do not change. Lists and tuples become lists of converted values.
+    """
+    if hasattr(values, "to_list"):  # A ragged tensor, or of pandas.
+        values = values.to_list()
+    elif hasattr(values, "tolist"):
+        values = values.tolist()
+    elif hasattr(values, "__array__"):
+        values = np.asarray(values).tolist()
+    if isinstance(values, (list, tuple)):
+        return [to_python(value) for value in values]
+    return decode(values) if isinstance(values, bytes) else values
+
+
 def _string_array(value) -> np.ndarray | None:
     """Returns an array or tensor of strings of any library as a NumPy array, else `None`."""
     if not hasattr(value, "__array__"):
@@ -89,6 +105,14 @@ def _graph_strings(name, value):
     if value.dtype != tf.string or value.shape.rank != 1:
         raise ValueError(f"`{name}` must be strings [B]. Received: {name}={value!r:.80}")
     return tf.strings.unicode_transcode(value, "UTF-8", "UTF-8")
+
+
+def check_in_graph(x, is_right, *message):
+    """Returns `x` if all of `is_right` is true. Otherwise the graph fails when it runs."""
+    import tensorflow as tf
+
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_right), message)]):
+        return tf.identity(x)
 
 
 def code_points(texts) -> CodePoints:

@@ -15,13 +15,13 @@ from keras_spanbert import distribution
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.sublayers import flatten_sublayers, policy_with_quantization
-from keras_spanbert.models import batches
 from keras_spanbert.models.backbone import SpanBertBackbone, named_inputs
 from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
 from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.keras_export import KerasExport
 from keras_spanbert.models.string_inputs import StringInputs
 from keras_spanbert.models.torch_parameters import register_parameters
+from keras_spanbert.training.optimizer import AdamW
 
 _LOG = logging.getLogger("keras_spanbert")
 
@@ -51,6 +51,8 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     - `describe`: text that a run shows for a row of its history.
     - `demo_page`: the function that builds its page of the demo from a model and a
       name, as `"package.module:function"`. `None` if it has no page.
+    - `default_learning_rate`, `default_loss`, `default_loss_weights` and
+      `default_metrics`: for `compile`.
 
     `super().__init__` compiles the model, so a constructor first sets the attributes
     that `compile` reads. Keras may use names that begin with one underscore.
@@ -66,6 +68,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     loss_unit: str = "nats"
     progress_labels: dict[str, str] = {}
     demo_page: str | None = None
+    default_learning_rate: float = 2e-5
 
     def __new__(cls, *args, **kwargs):
         backbone = kwargs.get("backbone", args[0] if args else None)
@@ -115,14 +118,28 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         known, all_names = (inspect.signature(c.__init__).parameters for c in (parent, cls))
         own = {n: kwargs.pop(n) for n in all_names if n in kwargs and n not in known}
         task = parent.from_keras_hub(preset, load_weights=load_weights, **kwargs)
-        config = task.get_config()
-        config.update(backbone=task.backbone, preprocessor=task.preprocessor, **own)
-        found = cls(**config)
-        heads = {layer.name: layer for layer in found.layers if layer is not task.backbone}
-        for layer in task.layers if load_weights else []:
-            if layer.name in heads:
-                heads[layer.name].set_weights(layer.get_weights())
-        return found
+        return task.rebuilt(cls, None if load_weights else (), **own)
+
+    def rebuilt(self, cls=None, layers=None, **changes):
+        """Returns a model with this one's backbone, preprocessor and config, except for changes.
+
+        Args:
+            cls: class of the model. Defaults to `None`, the class of this one.
+            layers: names of the layers of the heads to copy the weights of. Defaults to
+                `None`: those that both models have.
+            **changes: arguments of the class.
+        """
+        parts = {"backbone": self.backbone, "preprocessor": self.preprocessor}
+        other = (cls or type(self))(**{**self.get_config(), **parts, **changes})
+        mine = self.head_layers()
+        for name, layer in other.head_layers().items():
+            if name in mine and (layers is None or name in layers):
+                layer.set_weights(mine[name].get_weights())
+        return other
+
+    def head_layers(self) -> dict[str, keras.layers.Layer]:
+        """Returns the layers with weights outside the backbone, by name."""
+        return {x.name: x for x in self.layers if x.weights and x is not self.backbone}
 
     @classmethod
     def from_checkpoint(cls, checkpoint, load_weights: bool = True, dtype=None, **kwargs):
@@ -244,32 +261,64 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
                 checksums[layer.name] = zlib.crc32(b"".join(bytes_of_each))
         return checksums
 
-    # Keras's methods, for arrays that are already preprocessed. keras-hub's would preprocess them.
-    def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
-        """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
-        batches.check_arrays(x)
-        if self.compiled and not self.optimizer.built:
-            self._build_training(x, y, sample_weight)
-        return keras.Model.train_on_batch(self, x, y, sample_weight, *args, **kwargs)
+    def compile(
+        self,
+        optimizer="auto",
+        loss="auto",
+        *,
+        loss_weights="auto",
+        weighted_metrics="auto",
+        jit_compile="auto",
+        **kwargs,
+    ):
+        """Configures training.
 
-    def test_on_batch(self, x, *args, **kwargs):
-        """Evaluates a batch of arrays: see `keras.Model.test_on_batch`."""
-        batches.check_arrays(x)
-        return keras.Model.test_on_batch(self, x, *args, **kwargs)
-
-    def predict_on_batch(self, x):
-        """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
-        batches.check_arrays(x)
-        num_rows = batches.num_rows(x)
-        found = keras.Model.predict_on_batch(self, distribution.pad_to_batch_shards(x, num_rows))
-        return keras.tree.map_structure(lambda array: array[:num_rows], found)
-
-    def compile(self, *, jit_compile="auto", **kwargs):
+        Args:
+            optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
+                `"auto"`, AdamW with the learning rate that the class describes,
+                weight decay 0.01 and gradients clipped to norm 1.
+            loss: `"auto"`, a loss, or a dict of losses by output. Defaults to
+                `"auto"`, the loss that the class describes.
+            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, the weights
+                that the class describes, or none if `loss` is not a dict.
+            weighted_metrics: `"auto"`, a list, or a dict by output. Defaults to
+                `"auto"`, the metrics that the class describes.
+            jit_compile: `"auto"` or bool. Defaults to `"auto"`: Keras's choice,
+                except on TensorFlow without a GPU or TPU, where XLA is slower and
+                not used.
+            **kwargs: see `keras.Model.compile`.
+        """
+        if optimizer == "auto":
+            optimizer = AdamW(self.default_learning_rate)
+        if loss == "auto":
+            loss = self.default_loss()
+        if loss_weights == "auto":
+            weights = self.default_loss_weights() if isinstance(loss, dict) else {}
+            loss_weights = {n: w for n, w in weights.items() if n in loss} or None
+        if weighted_metrics == "auto":
+            weighted_metrics = self.default_metrics()
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower on CPUs.
         # The old module holds the variables that were trainable when it was created.
         object.__setattr__(self, "_ddp", None)
-        super().compile(jit_compile=jit_compile, **kwargs)
+        super().compile(
+            optimizer=optimizer,
+            loss=loss,
+            loss_weights=loss_weights,
+            weighted_metrics=weighted_metrics,
+            jit_compile=jit_compile,
+            **kwargs,
+        )
+
+    def default_loss(self):
+        """Returns the default loss of `compile`, or a dict of losses by output."""
+
+    def default_loss_weights(self) -> dict[str, float]:
+        """Returns the default weights of the losses by output."""
+        return {}
+
+    def default_metrics(self) -> list | dict | None:
+        """Returns the default weighted metrics of `compile`."""
 
     def __call__(self, inputs, *args, **kwargs):
         inputs = named_inputs(self, inputs)
@@ -331,11 +380,6 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     def _trackables_outside_heads(self):
         skipped = [self.backbone, *self.backbone.layers]
         return skipped if self.optimizer is None else [*skipped, self.optimizer]
-
-
-def select_loss_weights(loss, weights: dict[str, float]) -> dict[str, float] | None:
-    """Returns the weights of the outputs with a loss in `loss`, or `None` if it is not a dict."""
-    return {n: w for n, w in weights.items() if n in loss} if isinstance(loss, dict) else None
 
 
 def _is_tensorflow_on_cpu():

@@ -15,7 +15,7 @@ from keras_spanbert.models.normalization import (
     graph_normalizer,
     reference_normalizer,
 )
-from keras_spanbert.models.strings import decode, replace_surrogates
+from keras_spanbert.models.strings import replace_surrogates, to_python
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -117,7 +117,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     def tokenize(self, inputs):
         self.get_vocabulary()  # Raises an error if there is no vocabulary.
         if not _in_graph():
-            return self._tokenize_eagerly(_to_python(inputs))
+            return self._tokenize_eagerly(to_python(inputs))
         import tensorflow as tf
 
         return self._tokenize_in_graph(tf.identity(inputs))
@@ -199,9 +199,11 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         return token_ids, offsets
 
     def _tokenize_eagerly(self, texts):
-        if not isinstance(texts, str):
+        if isinstance(texts, list):
             return [self._tokenize_eagerly(text) for text in texts]
-        encoding = self.reference.encode(texts, add_special_tokens=False)
+        if not isinstance(texts, str):
+            raise ValueError(f"Text must be a string or a list of strings. Received: {texts!r}")
+        encoding = self.reference.encode(replace_surrogates(texts), add_special_tokens=False)
         is_text = self.compute_dtype == "string"
         tokens = encoding.tokens if is_text else encoding.ids
         if self.sequence_length:
@@ -256,17 +258,3 @@ def _in_graph():
     except ImportError:
         return False
     return not tf.executing_eagerly()
-
-
-def _to_python(texts):
-    """Converts strings in any container to a string or (nested) lists of strings."""
-    if isinstance(texts, bytes):
-        return decode(texts)
-    if isinstance(texts, str):
-        return replace_surrogates(texts)
-    if hasattr(texts, "__array__") or hasattr(texts, "to_list"):
-        texts = texts.to_list() if hasattr(texts, "to_list") else np.asarray(texts).tolist()
-        return _to_python(texts)
-    if isinstance(texts, (list, tuple)):
-        return [_to_python(text) for text in texts]
-    raise ValueError(f"Text must be a string or a list of strings. Received: {texts!r}")

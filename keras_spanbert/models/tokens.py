@@ -1,6 +1,6 @@
 """Tokenizes many texts and lays out rows of tokens, eagerly and in graph code.
 
-Legend: N = texts, T = tokens of all texts.
+Legend: N = texts or rows, T = tokens of all texts, L = tokens per row.
 """
 
 import collections
@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from keras_spanbert.layers.array_functions import is_symbolic
+from keras_spanbert.layers.array_functions import (
+    is_symbolic,
+    namespace,
+    range_like,
+    repeat,
+    take,
+)
 from keras_spanbert.models.graph_tokens import tokenize_with_offsets
 
 # The tokens of all texts, one text after another. All arrays are int32.
@@ -20,6 +26,17 @@ Tokens = collections.namedtuple(
         "starts",  # [N], index of each text's first token
         "sizes",  # [N], number of tokens of each text
         "offsets",  # [T + 1, 2], in characters of the text, or `None` if they are not needed
+    ],
+)
+
+# A part of each row, for example a text. A row with a count of -1 has neither the part nor its
+# `[SEP]`.
+Part = collections.namedtuple(
+    "Part",
+    [
+        "ids",  # [T]
+        "starts",  # [N], index of the first token in each row
+        "counts",  # [N], number of tokens in each row
     ],
 )
 
@@ -73,6 +90,29 @@ def tokenize_texts(tokenizer, texts, with_offsets: bool = False) -> Tokens:
     )
 
 
+def tokenize_repeated(tokenizer, texts) -> Tokens:
+    """Tokenizes texts of which many are equal. Equal texts share their tokens."""
+    xp = namespace(texts)
+    unique, number = unique_texts(texts)
+    tokens = tokenize_texts(tokenizer, unique)
+    starts, sizes = (take(xp, x, number) for x in (tokens.starts, tokens.sizes))
+    return tokens._replace(starts=starts, sizes=sizes)
+
+
+def expand(xp, starts, counts, dtype=np.int32) -> tuple:
+    """Returns for each value of ranges, one after another, the number of its range and the value.
+
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        starts: `[N]`, the first value of each range.
+        counts: `[N]`, the number of values of each range.
+        dtype: dtype of all arrays. Defaults to `np.int32`.
+    """
+    number = repeat(xp, range_like(xp, counts, dtype), counts)
+    shift = starts - (xp.cumsum(counts, dtype=dtype) - counts)
+    return number, take(xp, shift, number) + range_like(xp, number, dtype)
+
+
 def _tokenize_in_graph(tokenizer, texts, with_offsets):
     import tensorflow as tf
 
@@ -84,6 +124,42 @@ def _tokenize_in_graph(tokenizer, texts, with_offsets):
         offsets = tf.pad(tf.cast(offsets, tf.int32), [[0, 1], [0, 0]])
     starts = tf.cumsum(sizes, exclusive=True)
     return Tokens(tf.pad(ids, [[0, 1]]), starts, sizes, offsets if with_offsets else None)
+
+
+def token_rows(xp, parts: list[Part], length: int, tokenizer) -> tuple:
+    """Lays out rows: `[CLS] part [SEP]`, or `[CLS] part [SEP] part [SEP]`, padded.
+
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        parts: list of one or two `Part`s, which fit into a row.
+        length: int, L.
+        tokenizer: `SpanBertTokenizer`.
+
+    Returns:
+        Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, and for
+        each part whether a place in the row shows a token of it, bool `[N, L]`, and
+        the token's index, int32 `[N, L]`, 0 for others.
+    """
+    position = xp.arange(length, dtype=np.int32)[None, :]
+    ids = xp.where(
+        position == 0, np.int32(tokenizer.cls_token_id), np.int32(tokenizer.pad_token_id)
+    )
+    begins, places = [np.int32(1)], []
+    for part in parts:
+        begin, count = begins[-1], part.counts[:, None]
+        is_inside = (position >= begin) & (position < begin + count)
+        token = xp.where(is_inside, part.starts[:, None] + position - begin, np.int32(0))
+        ids = xp.where(is_inside, take(xp, part.ids, token), ids)
+        ids = xp.where(position == begin + count, np.int32(tokenizer.sep_token_id), ids)
+        places.append((is_inside, token))
+        begins.append(begin + count + 1)
+    is_token = position < begins[-1]
+    rows = {
+        "token_ids": ids,
+        "segment_ids": is_token & (position >= begins[1]),
+        "padding_mask": is_token,
+    }
+    return {name: xp.asarray(x, dtype=np.int32) for name, x in rows.items()}, places
 
 
 def in_chunks(xp, like, lay_out: Callable) -> dict:

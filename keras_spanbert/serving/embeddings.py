@@ -1,6 +1,8 @@
 """Encoder embeddings of texts, as graph code."""
 
-from keras_spanbert.models.graph_tokens import tokenize_with_offsets
+from keras_spanbert.models.strings import as_strings
+from keras_spanbert.models.tokens import Part, token_rows, tokenize_texts
+from keras_spanbert.serving.row_batches import trim_padding
 
 
 def embeddings(backbone, tokenizer, longest: int):
@@ -13,27 +15,15 @@ def embeddings(backbone, tokenizer, longest: int):
             which texts are cut.
     """
     import tensorflow as tf
+    import tensorflow.experimental.numpy as tnp
 
     def serve(text):
-        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
-        tokens = tokenize_with_offsets(tokenizer, text)
-
-        def rows(values, first, last):
-            """Returns rows of `[CLS]`, tokens and `[SEP]`, padded to the longest row."""
-            values = tf.RaggedTensor.from_row_lengths(values, tokens.sizes, validate=False)
-            values = values[:, : longest - 2]
-            ones = tf.ones([tf.size(text), 1, *values.shape[2:]], values.dtype)
-            return tf.concat([first * ones, values, last * ones], axis=1)
-
-        ids = rows(tokens.ids, tokenizer.cls_token_id, tokenizer.sep_token_id)
-        padding_mask = tf.ones_like(ids).to_tensor(0)
-        token_ids = ids.to_tensor(tokenizer.pad_token_id)
-        inputs = {
-            "token_ids": token_ids,
-            "segment_ids": tf.zeros_like(token_ids),
-            "padding_mask": padding_mask,
-        }
-        offsets = rows(tf.cast(tokens.offsets, tf.int32), -1, -1)
+        tokens = tokenize_texts(tokenizer, as_strings(text=text), with_offsets=True)
+        part = Part(tokens.ids, tokens.starts, tf.minimum(tokens.sizes, longest - 2))
+        inputs, [(is_inside, token)] = token_rows(tnp, [part], longest, tokenizer)
+        offsets = tf.where(is_inside[:, :, None], tf.gather(tokens.offsets, token), -1)
+        inputs = trim_padding({**inputs, "offsets": offsets})
+        offsets = inputs.pop("offsets")
         outputs = backbone(inputs, training=False)
         if not isinstance(outputs, dict):
             outputs = {"sequence_output": outputs}
@@ -41,9 +31,9 @@ def embeddings(backbone, tokenizer, longest: int):
         return {
             "embeddings": outputs.pop("sequence_output"),
             **outputs,
-            "token_ids": token_ids,
-            "padding_mask": padding_mask,
-            "offsets": offsets.to_tensor(-1),
+            "token_ids": inputs["token_ids"],
+            "padding_mask": inputs["padding_mask"],
+            "offsets": offsets,
         }
 
     return serve

@@ -6,7 +6,7 @@ import numpy as np
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
 from keras_spanbert.models.arguments import check_counts
-from keras_spanbert.models.batches import is_examples
+from keras_spanbert.models.batches import check_examples
 from keras_spanbert.models.classifier import (
     ClassifierTask,
     classifier,
@@ -217,11 +217,6 @@ class SpanBertTextClassifier(ClassifierTask):
         return super().number_class_weight(class_weight)
 
     # === Answers ===
-    def logits_of(self, x, batch_size: int = 32) -> np.ndarray:
-        """Returns logits float32 `[N, C]` of strings, in the format of `fit`."""
-        self.check_preprocessor()
-        return self.logits_of_rows(self.preprocessor.rows(x), batch_size)
-
     def classify(self, texts, text_pairs=None, batch_size: int = 32) -> list[dict] | dict:
         """Classifies texts or pairs of texts.
 
@@ -307,11 +302,7 @@ class SpanBertTextClassifier(ClassifierTask):
         model.evaluate_texts(examples, "rte")["accuracy"]
         ```
         """
-        if not is_examples(examples):
-            raise ValueError(
-                "`examples` must come from `keras_spanbert.data.glue.read`. Received: "
-                f"{examples!r:.80}"
-            )
+        check_examples(examples, "glue")
         if task is not None:
             self.check_task(task)
         known = self._selection_metrics(task)
@@ -377,13 +368,5 @@ class SpanBertTextClassifier(ClassifierTask):
             )
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            {
-                "num_classes": self.num_classes,
-                "class_names": self.class_names,
-                "dropout": self.dropout,
-                "multi_label": self.multi_label,
-            }
-        )
-        return config
+        names = ["num_classes", "class_names", "dropout", "multi_label"]
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -5,7 +5,8 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert.layers.array_functions import is_symbolic
-from keras_spanbert.models.labels import assert_labels, label_id
+from keras_spanbert.models.labels import check_labels_in_graph, label_id
+from keras_spanbert.models.strings import to_python
 
 
 def is_assigned(logits):
@@ -35,14 +36,20 @@ def label_rows(labels, names: list[str]):
     if is_symbolic(labels):
         return _rows_in_graph(labels, names)
     numbers_of = {name: i for i, name in enumerate(names)}
-    rows = _as_list(labels)
+    rows = to_python(labels)
+    kinds = (list, set, frozenset)
+    if not isinstance(rows, list) or not all(isinstance(row, kinds) for row in rows):
+        raise ValueError(
+            "Labels must be a list of rows, each a list of names or of 0 and 1, because a text can "
+            f"have several labels. Received: {rows!r:.80}"
+        )
     found = np.zeros((len(rows), len(names)), np.int32)
-    for i, row in enumerate(map(_as_list, rows)):
+    for i, row in enumerate(rows):
         if all(isinstance(value, (str, bytes)) for value in row):
             chosen = [label_id(v, numbers_of, f"row {i}") for v in row if v]
             found[i, chosen] = 1
         elif len(row) == len(names) and all(value in (0, 1) for value in row):
-            found[i] = row
+            found[i] = list(row)
         else:
             raise ValueError(
                 "The labels of a row must be a list of names, or a 0 or 1 for each of the model's "
@@ -62,19 +69,9 @@ def _rows_in_graph(labels, names):
         )
     if labels.dtype == tf.string:
         is_name = labels[:, :, None] == tf.constant(names)
-        with assert_labels(tf.reduce_any(is_name, axis=2) | (labels == ""), labels, names):
-            return tf.cast(tf.reduce_any(is_name, axis=1), tf.int32)
-    labels = tf.ensure_shape(labels, [None, len(names)])
-    with assert_labels((labels == 0) | (labels == 1), labels, names):
-        return tf.cast(labels, tf.int32)
-
-
-def _as_list(values):
-    values = values.to_list() if hasattr(values, "to_list") else values
-    values = np.asarray(values).tolist() if hasattr(values, "__array__") else values
-    if not isinstance(values, (list, tuple, set, frozenset)):
-        raise ValueError(
-            "Labels must be a list of rows, each a list of names or of 0 and 1, because a text can "
-            f"have several labels. Received: {values!r:.80}"
-        )
-    return list(values)
+        found, is_right = tf.reduce_any(is_name, axis=1), tf.reduce_any(is_name, axis=2)
+        is_right |= labels == ""  # Padding.
+    else:
+        found = tf.ensure_shape(labels, [None, len(names)])
+        is_right = (found == 0) | (found == 1)
+    return check_labels_in_graph(tf.cast(found, tf.int32), is_right, labels, names)

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_spanbert.models.arguments import check_length
 from keras_spanbert.models.batches import column, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
@@ -73,13 +74,8 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
         **kwargs,
     ):
         super().__init__(label_names, **kwargs)
-        if int(sequence_length) != sequence_length or sequence_length < 3:
-            raise ValueError(
-                "`sequence_length` must be an integer of at least 3: [CLS], a token, [SEP]. "
-                f"Received: sequence_length={sequence_length}"
-            )
         self.tokenizer = tokenizer
-        self.sequence_length = int(sequence_length)
+        self.sequence_length = check_length(sequence_length)
         self.multi_label = bool(multi_label)
 
     def labels(self, y, inputs=None):
@@ -128,6 +124,5 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
         return encode_pairs(self, texts, text_pairs)
 
     def get_config(self):
-        config = super().get_config()
-        config.update({"sequence_length": self.sequence_length, "multi_label": self.multi_label})
-        return config
+        own = {"sequence_length": self.sequence_length, "multi_label": self.multi_label}
+        return {**super().get_config(), **own}

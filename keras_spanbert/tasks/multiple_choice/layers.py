@@ -21,7 +21,10 @@ class ChoicesAsRows(keras.layers.Layer):
     """
 
     def call(self, inputs):
-        return {name: None if x is None else _as_rows(x) for name, x in inputs.items()}
+        return {
+            name: None if x is None else ops.reshape(x, (-1, ops.shape(x)[2]))
+            for name, x in inputs.items()
+        }
 
     def compute_output_spec(self, inputs):
         return {
@@ -63,7 +66,3 @@ class ChoiceLogits(keras.layers.Layer):
 
     def get_config(self):
         return super().get_config()
-
-
-def _as_rows(x):
-    return ops.reshape(x, (-1, ops.shape(x)[2]))

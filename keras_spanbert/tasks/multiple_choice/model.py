@@ -6,15 +6,13 @@ import keras
 import numpy as np
 from scipy.special import softmax
 
-from keras_spanbert.models.arguments import check_counts
-from keras_spanbert.models.batches import is_examples
+from keras_spanbert.models.batches import check_examples
 from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
 from keras_spanbert.models.classifier import (
     ClassifierTask,
     classifier,
     dropout_layer,
 )
-from keras_spanbert.models.length_batches import predict_by_length
 from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.tasks.multiple_choice.layers import NO_CHOICE, ChoiceLogits, ChoicesAsRows
 from keras_spanbert.tasks.multiple_choice.preprocessor import SpanBertMultipleChoicePreprocessor
@@ -112,26 +110,12 @@ class SpanBertMultipleChoice(ClassifierTask):
         return choice_serving_functions(self)
 
     # === Answers ===
-    def logits_of(self, x, batch_size: int = 32) -> np.ndarray:
-        """Computes logits float32 `[N, C]` of questions, given as `fit` takes them.
-
-        Padding has a logit of -1e9 and is not computed. Choices of similar length
-        are computed together.
-        """
-        self.check_preprocessor()
-        return self._logits(self.preprocessor.rows(x), batch_size)
-
-    def _logits(self, inputs, batch_size):
-        check_counts(batch_size=batch_size)
-        self.warn_if_untrained()
+    def logits_of_rows(self, inputs: dict, batch_size: int) -> np.ndarray:
+        # Padding is not computed. Each choice becomes a question with one choice.
         is_choice = inputs["choice_mask"] > 0
-        # Each choice becomes a question with one choice.
         rows = {name: inputs[name][is_choice][:, None, :] for name in INPUTS}
-        found = np.empty(len(rows["token_ids"]), "float32")
-        for places, outputs in predict_by_length(self, rows, batch_size):
-            found[places] = outputs[:, 0]
         logits = np.full(is_choice.shape, NO_CHOICE, "float32")
-        logits[is_choice] = found
+        logits[is_choice] = super().logits_of_rows(rows, batch_size)[:, 0]
         return logits
 
     def choose(
@@ -172,7 +156,7 @@ class SpanBertMultipleChoice(ClassifierTask):
             return self.choose([prompts], [choices], contexts, batch_size)[0]
         self.check_preprocessor()
         inputs = self.preprocessor.inputs(prompts, choices, contexts)
-        return [_answer(row) for row in self._logits(inputs, batch_size)]
+        return [_answer(row) for row in self.logits_of_rows(inputs, batch_size)]
 
     def evaluate_choices(self, examples: list[dict], batch_size: int = 32) -> dict:
         """Scores the choices for examples.
@@ -195,22 +179,16 @@ class SpanBertMultipleChoice(ClassifierTask):
         model.evaluate_choices(examples)["accuracy"]
         ```
         """
-        if not is_examples(examples):
-            raise ValueError(
-                "`examples` must come from `keras_spanbert.data.swag.read`. Received: "
-                f"{examples!r:.80}"
-            )
+        check_examples(examples, "swag")
         inputs, labels, _ = self.preprocess(examples)
         if labels is None:
             raise ValueError("Examples to score must have labels. Received: none")
-        logits = self._logits(inputs, batch_size)
+        logits = self.logits_of_rows(inputs, batch_size)
         is_right = np.argmax(logits, axis=1) == labels
         return {"accuracy": 100.0 * float(np.mean(is_right)), "total": len(examples)}
 
     def get_config(self):
-        config = super().get_config()
-        config["dropout"] = self.dropout
-        return config
+        return {**super().get_config(), "dropout": self.dropout}
 
 
 def _answer(logits):

@@ -4,14 +4,14 @@ import keras
 import numpy as np
 
 from keras_spanbert.layers.array_functions import int32, namespace, take
-from keras_spanbert.models.arguments import check_counts
-from keras_spanbert.models.batches import is_examples
+from keras_spanbert.models.arguments import check_length
+from keras_spanbert.models.batches import column, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
+from keras_spanbert.models.strings import check_in_graph
 from keras_spanbert.tasks.multiple_choice.questions import (
     check_questions,
     choice_texts,
-    parse_questions,
 )
 
 
@@ -65,17 +65,19 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
 
     def __init__(self, tokenizer, sequence_length: int = 512, **kwargs):
         super().__init__(**kwargs)
-        check_counts(sequence_length=sequence_length)
-        if sequence_length < 5:
-            raise ValueError(
-                "`sequence_length` must allow 3 special tokens and one of each text. Received: "
-                f"sequence_length={sequence_length}"
-            )
         self.tokenizer = tokenizer
-        self.sequence_length = int(sequence_length)
+        self.sequence_length = check_length(sequence_length, 5)
 
     def rows(self, x) -> dict:
-        return self._arrays(parse_questions(x))
+        if is_examples(x):
+            return self.inputs(column(x, "prompt"), column(x, "choices"))
+        if not isinstance(x, dict) or not {"prompt", "choices"} <= set(x):
+            raise ValueError(
+                '`x` must be a dict of "prompt" and "choices", a list of strings and a list of '
+                f"lists of strings, or a list of examples. Received: x={x!r:.80}, of type "
+                f"{type(x).__name__}"
+            )
+        return self.inputs(x["prompt"], x["choices"], x.get("context"))
 
     def labels(self, y, inputs=None):
         y = super().labels(y)
@@ -91,11 +93,7 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
         choice = xp.cumsum(xp.ones_like(mask), axis=1, dtype=np.int32) - 1
         is_right = xp.any((choice == y[:, None]) & (mask > 0), axis=1)
         if xp is not np:
-            import tensorflow as tf
-
-            check = tf.debugging.Assert(tf.reduce_all(is_right), [rule, y])
-            with tf.control_dependencies([check]):
-                return tf.identity(y)
+            return check_in_graph(y, is_right, rule, y)
         for row in np.flatnonzero(~is_right)[:1]:
             count = np.count_nonzero(mask[row])
             raise ValueError(f"{rule} {y[row]} at {row}, a question of {count} choices")
@@ -127,9 +125,7 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
         """
         if choices is None and contexts is None and is_examples(prompts):
             return self.rows(prompts)
-        return self._arrays(check_questions(prompts, choices, contexts))
-
-    def _arrays(self, questions):
+        questions = check_questions(prompts, choices, contexts)
         xp = namespace(questions.prompts)
         mask, first, second = choice_texts(questions)
         rows = encode_pairs(self, first, second)
@@ -147,6 +143,4 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
         return inputs
 
     def get_config(self):
-        config = super().get_config()
-        config["sequence_length"] = self.sequence_length
-        return config
+        return {**super().get_config(), "sequence_length": self.sequence_length}

@@ -5,9 +5,8 @@ import collections
 import numpy as np
 
 from keras_spanbert.layers.array_functions import is_symbolic
-from keras_spanbert.models.batches import column, is_examples
 from keras_spanbert.models.pairs import is_not_empty
-from keras_spanbert.models.strings import as_strings, decode
+from keras_spanbert.models.strings import as_strings, check_in_graph, to_python
 
 # N questions: `contexts` and `prompts` are lists of N strings, `""` for no context. `choices` is a
 # list of N lists of strings, `None` for a missing choice. In a graph these are string tensors, and
@@ -15,26 +14,6 @@ from keras_spanbert.models.strings import as_strings, decode
 Questions = collections.namedtuple("Questions", ["contexts", "prompts", "choices"])
 
 MIN_CHOICES = 2  # Minimum number of choices of a question.
-
-
-def parse_questions(x) -> Questions:
-    """Reads questions from what `SpanBertMultipleChoice.fit` takes as `x`.
-
-    Args:
-        x: list of examples from readers, dicts with `prompt` and `choices`, or a dict
-            with these columns, and optionally `context`.
-
-    Raises:
-        ValueError: if it is something else. See also `check_questions`.
-    """
-    if is_examples(x):
-        return check_questions(column(x, "prompt"), column(x, "choices"))
-    if not isinstance(x, dict) or not {"prompt", "choices"} <= set(x):
-        raise ValueError(
-            '`x` must be a dict of "prompt" and "choices", a list of strings and a list of lists '
-            f"of strings, or a list of examples. Received: x={x!r:.80}, of type {type(x).__name__}"
-        )
-    return check_questions(x["prompt"], x["choices"], x.get("context"))
 
 
 def check_questions(prompts, choices, contexts=None) -> Questions:
@@ -84,10 +63,9 @@ def _questions_in_graph(prompts, choices, contexts):
         raise ValueError(f"`choices` must be strings [N, C]. Received: choices={choices!r:.80}")
     is_ragged = isinstance(choices, tf.RaggedTensor)
     num_questions = choices.nrows() if is_ragged else tf.shape(choices)[0]
+    is_right = tf.size(prompts) == tf.cast(num_questions, tf.int32)
     message = "`prompts` and `choices` must have the same length"
-    check = tf.debugging.assert_equal(tf.size(prompts), tf.cast(num_questions, tf.int32), message)
-    with tf.control_dependencies([check]):
-        prompts = tf.identity(prompts)
+    prompts = check_in_graph(prompts, is_right, message)
     return Questions(contexts, prompts, tf.strings.unicode_transcode(choices, "UTF-8", "UTF-8"))
 
 
@@ -156,20 +134,21 @@ def _split_pairs(prompts):
 
 def _as_choices(choices):
     """Converts choices to lists of two or more each."""
-    if hasattr(choices, "to_list"):  # Ragged.
-        choices = [[decode(text) for text in row] for row in choices.to_list()]
-    if hasattr(choices, "__array__") and np.ndim(choices) == 2:
-        shape = np.shape(choices)
-        flat = as_strings(choices=np.asarray(choices).ravel())
-        rows = np.array([text or None for text in flat], object).reshape(shape).tolist()
-    elif isinstance(choices, (list, tuple)) or hasattr(choices, "__array__"):
-        rows = [_one_list(i, row) for i, row in enumerate(choices)]
-    else:
+    is_padded = hasattr(choices, "__array__") and not hasattr(choices, "to_list")
+    rows = to_python(choices)
+    if not isinstance(rows, list):
         raise ValueError(
             "`choices` must be a list of lists of strings. Received: "
             f"choices={choices!r:.80}, of type {type(choices).__name__}"
         )
     for i, row in enumerate(rows):
+        if isinstance(row, str):
+            raise ValueError(
+                f"`choices` must be a list of at least {MIN_CHOICES} strings for each prompt. "
+                f"Received: choices[{i}]={row!r:.80}, of type {type(row).__name__}"
+            )
+        row = as_strings(**{f"choices[{i}]": row})
+        rows[i] = row = [choice or None for choice in row] if is_padded else row
         count = sum(choice is not None for choice in row)
         if count < MIN_CHOICES:
             raise ValueError(
@@ -177,12 +156,3 @@ def _as_choices(choices):
                 f"choices[{i}]={row!r:.80}"
             )
     return rows
-
-
-def _one_list(number, row):
-    if isinstance(row, (str, bytes)):
-        raise ValueError(
-            f"`choices` must be a list of at least {MIN_CHOICES} strings for each prompt. "
-            f"Received: choices[{number}]={row!r:.80}, of type {type(row).__name__}"
-        )
-    return as_strings(**{f"choices[{number}]": row})

@@ -61,52 +61,40 @@ class MaskedStringInputs:
         return self._preprocess_inputs(dataset, is_training=is_training)
 
     def preprocess_dataset(self, dataset, is_training: bool):
-        return masked_strings(self, dataset, is_training)
+        import tensorflow as tf
+
+        text, *others = batches.unpack(dataset.element_spec)
+        is_text = getattr(text, "dtype", None) == tf.string and text.shape.rank == 1
+        if not is_text or others != [None, None]:
+            raise ValueError(
+                "A dataset for pretraining must have batches `[B]` of strings, or results of the "
+                f"preprocessor. Received: element_spec={dataset.element_spec}"
+            )
+        # Checked here and not in the constructor, because a backbone's preset comes with
+        # a preprocessor that has default settings.
+        self.check_preprocessor()
+        packed = dataset.map(
+            lambda *batch: self.preprocessor.pack(batch[0]), num_parallel_calls=tf.data.AUTOTUNE
+        )
+        if not is_training:
+            return mask_batches(packed, self.preprocessor, EVALUATION_SEED).prefetch(
+                tf.data.AUTOTUNE
+            )
+
+        # Read when an iterator is created, at the start of an epoch. Masks are then new in
+        # each epoch, and a resumed run gets the same masks as an uninterrupted one.
+        first_step = tf.data.Dataset.from_tensors(0).map(
+            lambda _: tf.numpy_function(lambda: np.int64(self._steps_so_far), [], tf.int64)
+        )
+        seed = self.preprocessor.masking.base_seed
+        steps = first_step.flat_map(
+            lambda step: mask_batches(packed, self.preprocessor, seed, step)
+        )
+        steps = steps.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
+        return steps.prefetch(tf.data.AUTOTUNE)
 
     def string_callbacks(self) -> list[keras.callbacks.Callback]:
         return [CountSteps()]
-
-
-def masked_strings(pretrainer, dataset, is_training: bool):
-    """Masks batches of strings with the pretrainer's preprocessor.
-
-    Args:
-        pretrainer: `SpanBertPretrainer`.
-        dataset: `tf.data.Dataset` of strings `[B]`.
-        is_training: bool. Whether masks depend on the number of training steps so
-            far and on the preprocessor's seed. Otherwise evaluation masks are used.
-    """
-    import tensorflow as tf
-
-    text, *others = batches.unpack(dataset.element_spec)
-    is_text = getattr(text, "dtype", None) == tf.string and text.shape.rank == 1
-    if not is_text or others != [None, None]:
-        raise ValueError(
-            "A dataset for pretraining must have batches `[B]` of strings, or results of the "
-            f"preprocessor. Received: element_spec={dataset.element_spec}"
-        )
-    # Checked here and not in the constructor, because a backbone's preset comes with
-    # a preprocessor that has default settings.
-    pretrainer.check_preprocessor()
-    packed = dataset.map(
-        lambda *batch: pretrainer.preprocessor.pack(batch[0]), num_parallel_calls=tf.data.AUTOTUNE
-    )
-    if not is_training:
-        return mask_batches(packed, pretrainer.preprocessor, EVALUATION_SEED).prefetch(
-            tf.data.AUTOTUNE
-        )
-
-    # Read when an iterator is created, at the start of an epoch. Masks are then new in
-    # each epoch, and a resumed run gets the same masks as an uninterrupted one.
-    first_step = tf.data.Dataset.from_tensors(0).map(
-        lambda _: tf.numpy_function(lambda: np.int64(pretrainer._steps_so_far), [], tf.int64)
-    )
-    seed = pretrainer.preprocessor.masking.base_seed
-    steps = first_step.flat_map(
-        lambda step: mask_batches(packed, pretrainer.preprocessor, seed, step)
-    )
-    steps = steps.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
-    return steps.prefetch(tf.data.AUTOTUNE)
 
 
 class CountSteps(keras.callbacks.Callback):

@@ -9,7 +9,7 @@ from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.models.checkpoint_entries import TensorGroup
 from keras_spanbert.models.pooler import POOLER, pooler
-from keras_spanbert.models.task import SpanBertTask, select_loss_weights
+from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.embeddings import embeddings
 from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.pretrain import objectives
@@ -21,7 +21,6 @@ from keras_spanbert.tasks.pretrain.checkpoint_entries import (
 from keras_spanbert.tasks.pretrain.filling import fill, score
 from keras_spanbert.tasks.pretrain.masked_strings import MaskedStringInputs
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
-from keras_spanbert.training.optimizer import AdamW
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -31,9 +30,11 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
     The loss, in nats, is the mean MLM cross-entropy over masked tokens, plus
     `sbo_weight` times the mean SBO cross-entropy over tokens with an SBO target.
     With `next_sentence`, `nsp_weight` times the mean next-sentence cross-entropy is
-    added. By default the model is compiled with AdamW, this loss, and accuracy and
-    cross-entropy of each head, weighted so that padding does not count. The model
-    has only the inputs and layers that its objectives need.
+    added. By default the model is compiled with AdamW (learning rate 1e-4), this
+    loss, and accuracy and cross-entropy of each head, weighted so that padding does
+    not count. To train from scratch, pass `compile` an optimizer with a warm-up:
+    `AdamW(LinearWarmupDecay(...))`. The model has only the inputs and layers that its
+    objectives need.
 
     With a preprocessor, `fit`, `evaluate` and `predict` take strings: a list,
     tuple, array or tensor of strings, or batches of these. `fit` draws new masks in
@@ -85,6 +86,7 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
     huggingface_class = "BertForMaskedLM"
     demo_page = "keras_spanbert.demo.blanks:page"
     serves_heads = False
+    default_learning_rate = 1e-4
     sharding_layout = {
         r"mlm_head/intermediate_dense/kernel": (None, "model"),
         r"sbo_head/dense_\d/kernel": (None, "model"),
@@ -242,52 +244,14 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         longest = min(self.backbone.max_sequence_length, self.preprocessor.sequence_length)
         return embeddings(self.backbone, self.preprocessor.tokenizer, longest), strings("text")
 
-    def compile(
-        self,
-        optimizer="auto",
-        loss="auto",
-        *,
-        loss_weights="auto",
-        weighted_metrics="auto",
-        jit_compile="auto",
-        **kwargs,
-    ):
-        """Configures training.
+    def default_loss(self):
+        return objectives.losses(self.objectives)
 
-        Args:
-            optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
-                `"auto"`, AdamW with learning rate 1e-4, weight decay 0.01 and
-                gradients clipped to norm 1. To train from scratch, pass an optimizer
-                with a warm-up: `AdamW(LinearWarmupDecay(...))`.
-            loss: `"auto"`, a dict of losses, or one for all heads. Defaults
-                to `"auto"`.
-            loss_weights: `"auto"` or a dict. Defaults to `"auto"`: 1,
-                `sbo_weight` and `nsp_weight`, or none if `loss` is not a dict.
-            weighted_metrics: `"auto"` or a dict. Defaults to `"auto"`.
-            jit_compile: `"auto"` or bool. Defaults to `"auto"`: Keras's choice,
-                except on TensorFlow without a GPU or TPU, where XLA is slower and
-                not used.
-            **kwargs: see `keras.Model.compile`.
-        """
-        if optimizer == "auto":
-            optimizer = AdamW()
-        if loss == "auto":
-            loss = objectives.losses(self.objectives)
-        if loss_weights == "auto":
-            weights = {"mlm": 1.0, "sbo": self.sbo_weight, "nsp": self.nsp_weight}
-            loss_weights = select_loss_weights(
-                loss, {name: weights[name] for name in self.objectives}
-            )
-        if weighted_metrics == "auto":
-            weighted_metrics = objectives.metrics(self.objectives)
-        super().compile(
-            optimizer=optimizer,
-            loss=loss,
-            loss_weights=loss_weights,
-            weighted_metrics=weighted_metrics,
-            jit_compile=jit_compile,
-            **kwargs,
-        )
+    def default_loss_weights(self):
+        return {"mlm": 1.0, "sbo": self.sbo_weight, "nsp": self.nsp_weight}
+
+    def default_metrics(self):
+        return objectives.metrics(self.objectives)
 
     def check_preprocessor(self) -> None:
         super().check_preprocessor()
@@ -375,15 +339,5 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         return score(self, texts, fillings, batch_size)
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            {
-                "max_span_tokens": self.max_span_tokens,
-                "position_dim": self.position_dim,
-                "sbo_weight": self.sbo_weight,
-                "span_boundary": self.span_boundary,
-                "next_sentence": self.next_sentence,
-                "nsp_weight": self.nsp_weight,
-            }
-        )
-        return config
+        names = ["max_span_tokens", "position_dim", "sbo_weight", "nsp_weight", *objectives.CHOICES]
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

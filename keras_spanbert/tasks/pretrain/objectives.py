@@ -79,23 +79,13 @@ def load_with_objectives(task, given: dict, preset: str, load_weights: bool, arg
     if preprocessor is not None and "preprocessor" not in arguments:
         config = {**preprocessor.get_config(), **given, "tokenizer": preprocessor.tokenizer}
         preprocessor = type(preprocessor)(**config)
-    config = {**task.get_config(), **given}
-    config.update(backbone=task.backbone, preprocessor=preprocessor)
-    other = type(task)(**config)
-    if not load_weights:
-        return other
-    old = {x.name: x for x in task.layers if x.weights and x is not task.backbone}
-    new = {x.name: x for x in other.layers if x.weights and x is not task.backbone}
-    for name in old.keys() & new.keys():
-        new[name].set_weights(old[name].get_weights())
-    notes = []
-    for rule, names in [
-        (
-            "has no weights for {}, which start from random weights",
-            [n for n in new if n not in old],
-        ),
-        ("has weights for {}, which are not used", [n for n in old if n not in new]),
-    ]:
-        notes += [rule.format(" and ".join(names))] if names else []
-    _LOG.warning("%s %s", preset, "; ".join(notes))
+    layers = None if load_weights else ()
+    other = task.rebuilt(layers=layers, preprocessor=preprocessor, **given)
+    if load_weights:
+        old, new = task.head_layers(), other.head_layers()
+        added = " and ".join(n for n in new if n not in old)
+        removed = " and ".join(n for n in old if n not in new)
+        notes = [f"has no weights for {added}, which start from random weights"] if added else []
+        notes += [f"has its {removed} left unused"] if removed else []
+        _LOG.warning("%s %s", preset, "; ".join(notes))
     return other

@@ -5,8 +5,9 @@ import keras_hub
 
 from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
 from keras_spanbert.layers.span_masking import SpanMasking
+from keras_spanbert.models.arguments import check_length
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
-from keras_spanbert.tasks.pretrain.objectives import mask_inputs
+from keras_spanbert.tasks.pretrain.objectives import CHOICES, mask_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -78,13 +79,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if int(sequence_length) != sequence_length or sequence_length < 3:
-            raise ValueError(
-                "`sequence_length` must be an integer of at least 3: [CLS], a token, [SEP]. "
-                f"Received: sequence_length={sequence_length}"
-            )
         self.tokenizer = tokenizer
-        self.sequence_length = int(sequence_length)
+        self.sequence_length = check_length(sequence_length)
         self.masking_config = {
             "mask_rate": mask_rate,
             "max_predictions": max_predictions,
@@ -192,10 +188,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         return self._masking
 
     def get_config(self):
-        config = super().get_config()
-        config.update({"sequence_length": self.sequence_length, **self.masking_config})
-        config.update(span_boundary=self.span_boundary, next_sentence=self.next_sentence)
-        return config
+        own = {name: getattr(self, name) for name in ["sequence_length", *CHOICES]}
+        return {**super().get_config(), **own, **self.masking_config}
 
 
 def _cast_like(x, like):

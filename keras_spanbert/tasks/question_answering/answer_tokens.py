@@ -20,7 +20,8 @@ from keras_spanbert.layers.array_functions import (
     select,
     take,
 )
-from keras_spanbert.models.strings import as_strings
+from keras_spanbert.models.strings import as_strings, check_in_graph
+from keras_spanbert.models.tokens import expand
 
 # Characters at which the released script splits words.
 _BLANKS = " \t\r\n\u202f"
@@ -103,12 +104,9 @@ def _answers_in_graph(answers, contexts, is_columns):
     )
     slices = tf.strings.substr(contexts, places, tf.cast(sizes, tf.int64), "UTF8_CHAR")
     is_right = ~has_answer | ((slices == texts) & (sizes > 0) & (starts >= 0))
-    check = tf.debugging.Assert(
-        tf.reduce_all(is_right),
-        ["An answer must be at its place in the context. Received:", texts, starts],
-    )
-    with tf.control_dependencies([check]):
-        return Answers(texts, tf.identity(starts), starts + tf.cast(sizes, tf.int64))
+    message = "An answer must be at its place in the context. Received:"
+    starts = check_in_graph(starts, is_right, message, texts, starts)
+    return Answers(texts, starts, starts + tf.cast(sizes, tf.int64))
 
 
 def answer_tokens(xp, contexts, characters, context_of, answers, starts, stops):
@@ -163,13 +161,13 @@ def answer_tokens(xp, contexts, characters, context_of, answers, starts, stops):
     # === Places where the answer by itself may begin, and those where it does ===
     has_own = has_tokens & (answers.sizes > 0)
     count = xp.where(has_own, xp.maximum(last - first + 2 - answers.sizes, 0), np.int64(0))
-    answer, place = _expand(xp, first, count)
+    answer, place = expand(xp, first, count, np.int64)
     first_id = take(xp, answers.ids, take(xp, answers.starts, answer))
     is_begin = take(xp, contexts.ids, place) == first_id
     answer, place = (select(xp, x, is_begin) for x in (answer, place))
     size = take(xp, answers.sizes, answer)
-    _, token = _expand(xp, place, size)
-    _, answer_token = _expand(xp, take(xp, answers.starts, answer), size)
+    _, token = expand(xp, place, size, np.int64)
+    _, answer_token = expand(xp, take(xp, answers.starts, answer), size, np.int64)
     is_same = take(xp, contexts.ids, token) == take(xp, answers.ids, answer_token)
     num_same = xp.concatenate([np.zeros(1, np.int64), xp.cumsum(int64(is_same))], axis=0)
     after = xp.cumsum(size)
@@ -186,10 +184,3 @@ def answer_tokens(xp, contexts, characters, context_of, answers, starts, stops):
     first = xp.where(is_found, found, first)
     before = take(xp, contexts.starts, context_of)
     return [xp.where(has_tokens, x - before, np.int64(-1)) for x in (first, last)]
-
-
-def _expand(xp, starts, counts):
-    """Expands ranges, one after another: the number of each value's range, and the value."""
-    number = repeat(xp, range_like(xp, counts, np.int64), counts)
-    before = take(xp, xp.cumsum(counts) - counts, number)
-    return number, take(xp, starts, number) + range_like(xp, number, np.int64) - before

@@ -1,7 +1,5 @@
 """Extractive question answering."""
 
-from collections.abc import Iterator
-
 import keras
 import numpy as np
 
@@ -10,10 +8,10 @@ from keras_spanbert.data.squad import to_dataset as squad_dataset
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
 from keras_spanbert.models.arguments import check_counts, check_number_or_none
-from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
+from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
 from keras_spanbert.models.length_batches import predict_by_length
 from keras_spanbert.models.strings import as_strings
-from keras_spanbert.models.task import SpanBertTask, select_loss_weights
+from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.question_answering.decoding import decode
 from keras_spanbert.tasks.question_answering.preprocessor import (
@@ -21,15 +19,14 @@ from keras_spanbert.tasks.question_answering.preprocessor import (
 )
 from keras_spanbert.tasks.question_answering.serving import answers
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
-from keras_spanbert.training.optimizer import AdamW
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
 LABELS = ("start", "end")
 
 
-def qa_entries(settings: dict) -> Iterator[Entry]:
-    """Yields the head's tensors in a checkpoint."""
-    yield from dense("qa_outputs", "qa_outputs", settings["hidden_size"], 2)
+QA_OUTPUTS = TensorGroup(
+    "qa_outputs.", lambda x: dense("qa_outputs", "qa_outputs", x["hidden_size"], 2)
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -73,7 +70,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
 
     preprocessor_cls = SpanBertQuestionAnswererPreprocessor
     demo_page = "keras_spanbert.demo.answers:page"
-    tensor_groups = (TensorGroup("qa_outputs.", qa_entries),)
+    tensor_groups = (QA_OUTPUTS,)
     huggingface_class = "BertForQuestionAnswering"
     scores = {"exact": "exact match", "f1": "F1"}
     best_score = "f1"
@@ -100,49 +97,14 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         # === Config ===
         self.null_threshold = null_threshold
 
-    def compile(
-        self,
-        optimizer="auto",
-        loss="auto",
-        *,
-        loss_weights="auto",
-        metrics=None,
-        weighted_metrics="auto",
-        **kwargs,
-    ):
-        """Configures training.
+    def default_loss(self):
+        return {name: WeightedMeanCrossentropy(from_logits=True) for name in LABELS}
 
-        Args:
-            optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
-                `"auto"`, AdamW with learning rate 2e-5, weight decay 0.01 and
-                gradients clipped to norm 1.
-            loss: `"auto"`, a dict of losses, or one for start and end.
-                Defaults to `"auto"`.
-            loss_weights: `"auto"` or a dict. Defaults to `"auto"`: 0.5 each, or
-                none if `loss` is not a dict.
-            metrics: dict. Defaults to `None`.
-            weighted_metrics: `"auto"` or a dict. Defaults to `"auto"`, the
-                accuracies.
-            **kwargs: see `keras.Model.compile`.
-        """
-        if optimizer == "auto":
-            optimizer = AdamW(2e-5)
-        if loss == "auto":
-            loss = {n: WeightedMeanCrossentropy(from_logits=True) for n in LABELS}
-        if loss_weights == "auto":
-            loss_weights = select_loss_weights(loss, {n: 0.5 for n in LABELS})
-        if weighted_metrics == "auto":
-            weighted_metrics = {
-                n: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for n in LABELS
-            }
-        super().compile(
-            optimizer=optimizer,
-            loss=loss,
-            loss_weights=loss_weights,
-            metrics=metrics,
-            weighted_metrics=weighted_metrics,
-            **kwargs,
-        )
+    def default_loss_weights(self):
+        return dict.fromkeys(LABELS, 0.5)
+
+    def default_metrics(self):
+        return {n: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for n in LABELS}
 
     def serving_function(self, max_answer_length: int = 30):
         """Returns the function from strings to answers for a SavedModel, and its input specs."""
@@ -288,6 +250,4 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         return [np.where(is_token, logits[name], -np.inf) for name in LABELS]
 
     def get_config(self):
-        config = super().get_config()
-        config["null_threshold"] = self.null_threshold
-        return config
+        return {**super().get_config(), "null_threshold": self.null_threshold}

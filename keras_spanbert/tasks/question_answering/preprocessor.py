@@ -7,9 +7,8 @@ from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models import windows as text_windows
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
 from keras_spanbert.models.strings import as_strings, code_points
-from keras_spanbert.models.tokens import in_chunks, tokenize_texts, unique_texts
+from keras_spanbert.models.tokens import Part, in_chunks, token_rows, tokenize_texts, unique_texts
 from keras_spanbert.tasks.question_answering.answer_tokens import answer_tokens, as_answers
-from keras_spanbert.tasks.question_answering.windows import window_layout
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -150,7 +149,13 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         xp = namespace(questions)
         if answers is not None:
             answers = as_answers(answers, contexts)
-        _check_as_many(questions=questions, contexts=contexts, answers=answers and answers.texts)
+        columns = [questions, contexts, *([answers.texts] if answers else [])]
+        sizes = [len(column) for column in columns if isinstance(column, list)]
+        if len(set(sizes)) > 1:
+            raise ValueError(
+                "`questions`, `contexts` and `answers` must have the same length. Received: "
+                + ", ".join(map(str, sizes))
+            )
         length, stride = self.sequence_length, self.doc_stride
         unique, context_of = unique_texts(contexts)
         texts = tokenize_texts(self.tokenizer, unique, with_offsets=True)
@@ -163,7 +168,18 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
 
         def lay_out(rows):
             some = text_windows.DocSpans(*(x[rows] for x in spans))
-            return self._rows(xp, some, heads, of_contexts)
+            starts = take(xp, of_contexts.starts, some.example) + some.first
+            parts = [
+                Part(heads.ids, take(xp, heads.starts, some.example), some.before - 2),
+                Part(texts.ids, starts, some.count),
+            ]
+            laid_out, (_, (in_context, token)) = token_rows(xp, parts, length, self.tokenizer)
+            offsets = take(xp, texts.offsets, token)
+            return {
+                **laid_out,
+                "offsets": xp.where(in_context[:, :, None], offsets, np.int32(-1)),
+                "is_max_context": text_windows.is_max_context(xp, some, length, stride),
+            }
 
         example = spans.example
         windows = {"example_index": example}
@@ -179,45 +195,6 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         # The largest arrays are made last, after the memory for answers is free again.
         return {**in_chunks(xp, example, lay_out), **windows}
 
-    def _rows(self, xp, spans, heads, contexts):
-        """Returns rows of windows."""
-        tokenizer, length = self.tokenizer, self.sequence_length
-        layout = window_layout(xp, spans, length)
-
-        def gather(tokens, array, place):
-            return take(xp, array, take(xp, tokens.starts, spans.example)[:, None] + place)
-
-        of_question = gather(heads, heads.ids, layout.question_token)
-        of_context = gather(contexts, contexts.ids, layout.context_token)
-        offsets = gather(contexts, contexts.offsets, layout.context_token)
-        ids = xp.where(layout.in_context, of_context, np.int32(tokenizer.pad_token_id))
-        ids = xp.where(layout.in_question, of_question, ids)
-        ids = xp.where(layout.is_separator, np.int32(tokenizer.sep_token_id), ids)
-        is_first = np.arange(length) == 0
-        return {
-            "token_ids": xp.where(is_first, np.int32(tokenizer.cls_token_id), ids),
-            "segment_ids": xp.asarray(layout.segment_ids, dtype=np.int32),
-            "padding_mask": xp.asarray(layout.padding_mask, dtype=np.int32),
-            "offsets": xp.where(layout.in_context[:, :, None], offsets, np.int32(-1)),
-            "is_max_context": text_windows.is_max_context(xp, spans, length, self.doc_stride),
-        }
-
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            {
-                "sequence_length": self.sequence_length,
-                "doc_stride": self.doc_stride,
-                "max_question_length": self.max_question_length,
-            }
-        )
-        return config
-
-
-def _check_as_many(**columns):
-    given = [len(column) for column in columns.values() if isinstance(column, list)]
-    if len(set(given)) > 1:
-        raise ValueError(
-            "`questions`, `contexts` and `answers` must have the same length. Received: "
-            + ", ".join(map(str, given))
-        )
+        names = ["sequence_length", "doc_stride", "max_question_length"]
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -1,25 +1,25 @@
-"""Converts inputs of `SpanBertRelationExtractorPreprocessor` to pieces of words in a graph.
+"""Converts inputs of `SpanBertRelationExtractorPreprocessor` to sentences in a graph.
 
 Legend: N = rows, C = characters of all texts, with a blank after each text.
 """
 
 import numpy as np
 
-from keras_spanbert.models.strings import as_strings, code_points
-from keras_spanbert.tasks.relation_extraction.rows import Words
+from keras_spanbert.models.strings import as_strings, check_in_graph, code_points
 from keras_spanbert.tasks.relation_extraction.sentences import (
     BRACKETS,
     EXAMPLE_SPANS,
     EXAMPLE_TYPES,
     SPANS,
     TYPES,
+    Columns,
 )
 
 _LAST_BLANK = 0x3000
 
 
-def words_in_graph(preprocessor, x: dict) -> Words:
-    """Returns the pieces of words of columns: see `SpanBertRelationExtractorPreprocessor`.
+def columns_in_graph(preprocessor, x: dict) -> Columns:
+    """Returns the sentences of columns: see `SpanBertRelationExtractorPreprocessor`.
 
     Args:
         preprocessor: `SpanBertRelationExtractorPreprocessor`.
@@ -47,11 +47,7 @@ def words_in_graph(preprocessor, x: dict) -> Words:
     if preprocessor.uses_types:
         roles = zip(["SUBJ", "OBJ"], type_names)
         types = tf.stack([_type_ids(preprocessor, role, x, name) for role, name in roles], axis=1)
-    pieces = _pieces(preprocessor, words.values, are_examples)
-    word = tf.cast(pieces.value_rowids(), tf.int64)
-    row = tf.cast(tf.gather(words.value_rowids(), word), tf.int64)
-    word -= tf.cast(tf.gather(words.row_starts(), row), tf.int64)
-    return Words(tf.cast(pieces.values, tf.int64), word, row, spans, types)
+    return Columns(words.values, tf.cast(words.row_lengths(), tf.int64), spans, types, are_examples)
 
 
 def _split_texts(texts, spans):
@@ -92,8 +88,7 @@ def _check_spans(spans, is_inside, what):
 
     is_right = is_inside & tf.reduce_all(spans[:, 0::2] <= spans[:, 1::2])
     message = f"Subject and object must be {what} of the text, not all blank. Received:"
-    with tf.control_dependencies([tf.debugging.Assert(is_right, [message, spans])]):
-        return tf.identity(spans)
+    return check_in_graph(spans, is_right, message, spans)
 
 
 def _is_blank(characters):
@@ -120,26 +115,19 @@ def _type_ids(preprocessor, role, x, name):
     values = as_strings(**{name: x[name]})
     is_type = values[:, None] == tf.constant(list(known))
     message = f"`{name}` must be one of {', '.join(known)}. Received:"
-    check = tf.debugging.Assert(tf.reduce_all(tf.reduce_any(is_type, axis=1)), [message, values])
-    with tf.control_dependencies([check]):
-        number = tf.argmax(is_type, axis=1)
-    return tf.gather(tf.constant(list(known.values()), tf.int64), number)
+    ids = tf.gather(tf.constant(list(known.values()), tf.int64), tf.argmax(is_type, axis=1))
+    return check_in_graph(ids, tf.reduce_any(is_type, axis=1), message, values)
 
 
-def _pieces(preprocessor, words, are_examples):
-    """Returns the pieces of words `[W]`, ragged."""
+def replace_words(words, special_tokens: dict[str, int]):
+    """Replaces written brackets. Also returns the words' ids as special tokens, -1 for others."""
     import tensorflow as tf
 
     lower = tf.strings.lower(words)
     for written, bracket in BRACKETS.items():
         words = tf.where(lower == written, bracket, words)
-    if not are_examples:
-        return preprocessor.tokenizer.traced(words)
-    special = preprocessor.special_tokens()
-    is_special = words[:, None] == tf.constant(list(special))
-    is_any = tf.reduce_any(is_special, axis=1)
-    numbers = tf.argmax(tf.boolean_mask(is_special, is_any), axis=1)
-    ids = tf.gather(tf.constant(list(special.values()), tf.int32), numbers)
-    special = tf.RaggedTensor.from_row_lengths(ids, tf.cast(is_any, tf.int64), validate=False)
-    others = preprocessor.tokenizer.traced(tf.where(is_any, "", words))
-    return tf.concat([special, tf.cast(others, tf.int32)], axis=1)
+    if not special_tokens:
+        return words, tf.fill(tf.shape(words), -1)
+    is_special = words[:, None] == tf.constant(list(special_tokens))
+    ids = tf.gather(list(special_tokens.values()), tf.argmax(is_special, axis=1))
+    return words, tf.where(tf.reduce_any(is_special, axis=1), ids, -1)

@@ -5,7 +5,7 @@ import numpy as np
 
 from keras_spanbert.data.semeval2010 import RELATIONS
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
-from keras_spanbert.models.batches import is_examples
+from keras_spanbert.models.batches import check_examples, is_examples
 from keras_spanbert.models.classifier import (
     ClassifierTask,
     classifier,
@@ -19,7 +19,7 @@ from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SpanBertRelationExtractorPreprocessor,
 )
 from keras_spanbert.tasks.relation_extraction.sentences import SPANS, TYPES
-from keras_spanbert.tasks.relation_extraction.serving import relation_serving_function, signature
+from keras_spanbert.tasks.relation_extraction.serving import relation_serving_function
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -131,7 +131,7 @@ class SpanBertRelationExtractor(ClassifierTask):
     def serving_function(self):
         """Returns the function from texts with spans to relations, and its input specs."""
         self.check_preprocessor()
-        return relation_serving_function(self), signature(self.preprocessor)
+        return relation_serving_function(self)
 
     # === Answers ===
     def extract(
@@ -184,8 +184,7 @@ class SpanBertRelationExtractor(ClassifierTask):
             x = texts
         else:
             x = dict(zip(["text", *SPANS, *TYPES], [texts, *columns]))
-        self.check_preprocessor()
-        logits = self.logits_of_rows(self.preprocessor.rows(x), batch_size)
+        logits = self.logits_of(x, batch_size)
         best = np.argmax(logits, axis=1).tolist()
         return [
             {"relation": self.relations[i], "score": row[i]}
@@ -216,11 +215,7 @@ class SpanBertRelationExtractor(ClassifierTask):
         extractor.evaluate_relations(keras_spanbert.data.tacred.read("dev.json"))["f1"]
         ```
         """
-        if not is_examples(examples):
-            raise ValueError(
-                "`examples` must come from `keras_spanbert.data.tacred.read`. Received: "
-                f"{examples!r:.80}"
-            )
+        check_examples(examples, "tacred")
         names = self.relations
         labels = [names[i] for i in self.label_ids([e.get("relation") for e in examples])]
         predictions = [x["relation"] for x in self.extract(examples, batch_size=batch_size)]

@@ -5,12 +5,18 @@ import logging
 import keras
 import numpy as np
 
-from keras_spanbert.layers.array_functions import is_symbolic, namespace
+from keras_spanbert.layers.array_functions import is_symbolic, namespace, range_like, size, take
+from keras_spanbert.models.arguments import check_length
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
-from keras_spanbert.models.tokens import in_chunks, tokenize_texts
-from keras_spanbert.tasks.relation_extraction.graph_sentences import words_in_graph
+from keras_spanbert.models.tokens import Tokens, expand, in_chunks, tokenize_texts, unique_texts
+from keras_spanbert.tasks.relation_extraction.graph_sentences import columns_in_graph, replace_words
 from keras_spanbert.tasks.relation_extraction.rows import MODES, Markers, Words, relation_rows
-from keras_spanbert.tasks.relation_extraction.sentences import BRACKETS, check_columns, sentences
+from keras_spanbert.tasks.relation_extraction.sentences import (
+    BRACKETS,
+    Columns,
+    check_columns,
+    sentences,
+)
 
 TRUNCATIONS = ("window", "released")
 # Key of the arguments under `task_specific_params` in the settings of a Hugging Face folder.
@@ -123,18 +129,13 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
                 raise ValueError(
                     f"`{name}` must be one of {', '.join(known)}. Received: {name}={value!r}"
                 )
-        if int(sequence_length) != sequence_length or sequence_length < 3:
-            raise ValueError(
-                "`sequence_length` must be at least 3: [CLS], a token, [SEP]. Received: "
-                f"sequence_length={sequence_length}"
-            )
         if symbols is not None and not isinstance(symbols, dict):
             raise ValueError(
                 "`symbols` must be a dict of names to tokens, or None. Received: "
                 f"symbols={symbols!r:.80}"
             )
         self.tokenizer = tokenizer
-        self.sequence_length = int(sequence_length)
+        self.sequence_length = check_length(sequence_length)
         self.mode = mode
         self.truncation = truncation
         # The vocabulary may not be there yet, because Keras loads it after the config.
@@ -222,31 +223,45 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         return self._rows(x, keeps_spans=self.truncation == "window")
 
     def _rows(self, x, keeps_spans):
-        ids = self.symbol_ids()
-        markers = Markers(*(ids[name] for name in MARKERS))
-        arguments = (self.mode, markers, self.tokenizer, self.sequence_length, keeps_spans)
+        symbols = self.symbol_ids()
+        markers = Markers(*(symbols[name] for name in MARKERS))
         if is_symbolic(x):
             check_columns(x)
-            return relation_rows(namespace(x), words_in_graph(self, x), *arguments)[0]
-        given = sentences(x)
-        types = self._types(given)
-        unique = {}
-        for sentence in given:
-            for word in sentence.words:
-                unique.setdefault((word, sentence.is_text), len(unique))
-        pieces = self._pieces(list(unique))
-
-        is_cut = np.empty(len(given), bool)
+            given = columns_in_graph(self, x)
+        else:
+            given = self._columns(sentences(x))
+        xp, num_words = namespace(given.words), given.num_words
+        tokens = self._tokenize_words(given.words, given.are_examples)
+        ids, starts, sizes = (xp.asarray(x, dtype=np.int64) for x in tokens[:3])
+        up_to = xp.concatenate([np.zeros(1, np.int64), xp.cumsum(num_words)], axis=0)
 
         def lay_out(rows):
-            words = _words(given[rows], types[rows], unique, *pieces)
-            arrays, sizes = relation_rows(np, words, *arguments)
-            is_cut[rows] = sizes > self.sequence_length
-            return arrays
+            some = slice(None)  # The words of the rows.
+            if xp is np:
+                some = slice(up_to[rows.start], up_to[: rows.stop + 1][-1])
+            row, place = expand(xp, xp.zeros_like(num_words[rows]), num_words[rows], np.int64)
+            word, token = expand(xp, starts[some], sizes[some], np.int64)
+            words = Words(
+                *(take(xp, x, i) for x, i in [(ids, token), (place, word), (row, word)]),
+                given.spans[rows],
+                given.types[rows],
+            )
+            return relation_rows(
+                xp, words, self.mode, markers, self.tokenizer, self.sequence_length, keeps_spans
+            )
 
-        arrays = in_chunks(np, given, lay_out)
-        self.log_cut(is_cut)
+        arrays = in_chunks(xp, num_words, lay_out)
+        self.log_cut(arrays.pop("size") > self.sequence_length)
         return arrays
+
+    def _columns(self, given):
+        return Columns(
+            [word for sentence in given for word in sentence.words],
+            np.array([len(sentence.words) for sentence in given], np.int64),
+            np.array([sentence.spans for sentence in given], np.int64).reshape(-1, 4),
+            self._types(given),
+            not any(sentence.is_text for sentence in given[:1]),
+        )
 
     def _types(self, given):
         """Returns ids `[N, 2]` of the symbols for types."""
@@ -273,20 +288,22 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
             f"`adapt`): {', '.join(known) or 'none yet'}. Received: {kind!r}"
         )
 
-    def _pieces(self, words):
-        """Returns `(ids, starts, sizes)` of the pieces of words. A word is `(string, is_text)`."""
-        special = self.special_tokens()
-        own = {
-            i: special[w] for i, (w, is_text) in enumerate(words) if w in special and not is_text
-        }
-        texts = [BRACKETS.get(word.lower(), word) for word, _ in words]
-        tokens = tokenize_texts(
-            self.tokenizer, ["" if i in own else t for i, t in enumerate(texts)]
-        )
-        starts, sizes = tokens.starts.astype(np.int64), tokens.sizes.copy()
-        starts[list(own)] = len(tokens.ids) + np.arange(len(own))
-        sizes[list(own)] = 1
-        return np.array([*tokens.ids, *own.values()], np.int64), starts, sizes
+    def _tokenize_words(self, words, are_examples):
+        """Returns `Tokens` of words. Those of special tokens come after the others."""
+        xp = namespace(words)
+        unique, number = unique_texts(words)
+        special_tokens = self.special_tokens() if are_examples else {}
+        if xp is np:
+            special = np.array([special_tokens.get(word, -1) for word in unique], np.int32)
+            unique = [BRACKETS.get(word.lower(), word) for word in unique]
+        else:
+            unique, special = replace_words(unique, special_tokens)
+        tokens = tokenize_texts(self.tokenizer, unique)
+        after = size(xp, tokens.ids) + range_like(xp, special)
+        starts = xp.where(special >= 0, after, tokens.starts)
+        sizes = xp.where(special >= 0, np.int32(1), tokens.sizes)
+        ids = xp.concatenate([tokens.ids, special], axis=0)
+        return Tokens(ids, take(xp, starts, number), take(xp, sizes, number), None)
 
     def special_tokens(self) -> dict[str, int]:
         """Returns the special tokens that words of examples may equal, and their ids."""
@@ -341,31 +358,10 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         return {name: ids[token] for name, token in symbols.items()}
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            {
-                "sequence_length": self.sequence_length,
-                "mode": self.mode,
-                "symbols": self.symbols if self._ids_of_symbols else self._given_symbols,
-                "truncation": self.truncation,
-            }
-        )
-        return config
-
-
-def _words(given, types, unique, ids, starts, sizes):
-    """Returns `Words` of some sentences, from the pieces of each word."""
-    word_of = np.array([unique[w, s.is_text] for s in given for w in s.words], np.int64)
-    per_row = np.array([len(sentence.words) for sentence in given], np.int64)
-    row = np.repeat(np.arange(len(given)), per_row)
-    word = np.arange(len(word_of)) - np.repeat(np.cumsum(per_row) - per_row, per_row)
-    counts = sizes[word_of].astype(np.int64)
-    first = np.repeat(starts[word_of] - (np.cumsum(counts) - counts), counts)
-    spans = np.array([sentence.spans for sentence in given], np.int64).reshape(-1, 4)
-    return Words(
-        ids[first + np.arange(counts.sum())],
-        np.repeat(word, counts),
-        np.repeat(row, counts),
-        spans,
-        types,
-    )
+        return {
+            **super().get_config(),
+            "sequence_length": self.sequence_length,
+            "mode": self.mode,
+            "symbols": self.symbols if self._ids_of_symbols else self._given_symbols,
+            "truncation": self.truncation,
+        }

@@ -62,7 +62,7 @@ _Items = collections.namedtuple("_Items", ["kind", "ids", "row", "place", "start
 
 def relation_rows(
     xp, words: Words, mode: str, markers: Markers, tokenizer, length: int, keeps_spans: bool
-) -> tuple:
+) -> dict:
     """Makes rows from sentences.
 
     Args:
@@ -77,7 +77,7 @@ def relation_rows(
 
     Returns:
         Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, and
-        the number of tokens of each row before it is cut, `[N]`.
+        `size` `[N]`, the number of tokens of each row before it is cut.
 
     Reference:
         Behaves like the released SpanBERT's `run_tacred.py`.
@@ -97,8 +97,12 @@ def relation_rows(
     index = xp.where(is_token, starts[:, None] + place, np.int64(0))
     ids = xp.where(is_token, take(xp, kept, index), np.int64(tokenizer.pad_token_id))
     ids, mask = (xp.asarray(x, dtype=np.int32) for x in (ids, is_token))
-    rows = {"token_ids": ids, "segment_ids": xp.zeros_like(ids), "padding_mask": mask}
-    return rows, items.sizes
+    return {
+        "token_ids": ids,
+        "segment_ids": xp.zeros_like(ids),
+        "padding_mask": mask,
+        "size": items.sizes,
+    }
 
 
 def _all_items(xp, words, mode, markers, tokenizer):

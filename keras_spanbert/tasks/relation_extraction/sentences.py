@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_spanbert.data.tacred import example_of_text, relation_example
-from keras_spanbert.models.strings import as_strings, decode
+from keras_spanbert.models.strings import as_strings, to_python
 
 # Brackets in the Penn Treebank.
 BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
@@ -21,6 +21,13 @@ EXAMPLE_TYPES = ("subj_type", "obj_type")
 # special tokens; `place`, for messages.
 Sentence = collections.namedtuple("Sentence", ["words", "spans", "types", "is_text", "place"])
 
+# The same for N sentences: `words`, strings `[S]`; `num_words` `[N]`; `spans` `[N, 4]`; `types`
+# `[N, 2]`, the ids of the types' symbols, all int64; `are_examples`, whether words can be special
+# tokens. In a graph these are tensors.
+Columns = collections.namedtuple(
+    "Columns", ["words", "num_words", "spans", "types", "are_examples"]
+)
+
 
 def sentences(x) -> list[Sentence]:
     """Returns the sentences of examples from readers, or of a dict of columns.
@@ -32,7 +39,7 @@ def sentences(x) -> list[Sentence]:
         check_columns(x)
         if "text" in x:
             return sentences_from_texts(*(x.get(name) for name in ["text", *SPANS, *TYPES]))
-        columns = {name: _as_python(x[name]) for name in x if x[name] is not None}
+        columns = {name: to_python(x[name]) for name in x if x[name] is not None}
         sizes = {n: len(c) if isinstance(c, list) else None for n, c in columns.items()}
         if None in sizes.values() or len(set(sizes.values())) > 1:
             found = (f"{n}: {'one value' if size is None else size}" for n, size in sizes.items())
@@ -62,16 +69,6 @@ def check_columns(x: dict) -> None:
         )
 
 
-def _as_python(column):
-    """Converts a column of strings, numbers or lists of strings, in any container, to a list."""
-    if hasattr(column, "to_list"):  # Ragged.
-        column = column.to_list()
-    column = np.asarray(column).tolist() if hasattr(column, "__array__") else column
-    if isinstance(column, (list, tuple)):
-        return [_as_python(value) for value in column]
-    return decode(column) if isinstance(column, bytes) else column
-
-
 def _sentence_from_example(example, number):
     if not isinstance(example, dict):
         raise ValueError(
@@ -95,7 +92,8 @@ def sentences_from_texts(
         ValueError: if an argument has another form or length, or a span is
             not in its text.
     """
-    if _are_words(texts):
+    is_list = isinstance(texts, (list, tuple))
+    if is_list and any(isinstance(text, (list, tuple)) for text in texts):
         texts = [text if isinstance(text, str) else as_strings(text=text) for text in texts]
     else:
         texts = as_strings(texts=texts)
@@ -131,10 +129,6 @@ def _sentence_from_text(number, text, subject, object, *types):
     return Sentence(
         text, [subject[0], subject[1] - 1, object[0], object[1] - 1], types, True, place
     )
-
-
-def _are_words(texts):
-    return isinstance(texts, (list, tuple)) and any(isinstance(t, (list, tuple)) for t in texts)
 
 
 def _as_spans(**argument):

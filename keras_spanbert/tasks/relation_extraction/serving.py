@@ -7,16 +7,10 @@ from keras_spanbert.tasks.relation_extraction.sentences import TYPES
 _SPANS = ("subject_start", "subject_end", "object_start", "object_end")
 
 
-def signature(preprocessor) -> list:
-    """Returns the input specs of the function of `relation_serving_function`."""
-    import tensorflow as tf
+def relation_serving_function(model) -> tuple:
+    """Returns the serving function, and the specifications of its arguments `[B]`.
 
-    spans = [tf.TensorSpec([None], tf.int32, name=name) for name in _SPANS]
-    return [*strings("text"), *spans, *strings(*(TYPES if preprocessor.uses_types else ()))]
-
-
-def relation_serving_function(model):
-    """Returns the serving function of `text`, spans and, in modes with types, types, `[B]` each.
+    The arguments are `text`, the spans and, in modes with types, the types.
 
     Args:
         model: `SpanBertRelationExtractor` with preprocessor.
@@ -41,4 +35,6 @@ def relation_serving_function(model):
             "scores": scores,
         }
 
-    return serve
+    spans = [tf.TensorSpec([None], tf.int32, name=name) for name in _SPANS]
+    types = strings(*TYPES) if preprocessor.uses_types else []
+    return serve, [*strings("text"), *spans, *types]

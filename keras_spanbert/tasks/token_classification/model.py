@@ -283,8 +283,6 @@ class SpanBertTokenClassifier(ClassifierTask):
         words = self.preprocessor.words(texts)
         windows = self.preprocessor.windows_of(words)
         inputs = {name: windows[name] for name in _INPUTS}
-        start = np.cumsum(words.num_words) - words.num_words
-        word = start[windows["example_index"]][:, None] + windows["word_index"]
         rules = scheme(self.labels)
         # A word without tokens is outside of entities.
         scores = np.full([words.num_words.sum(), len(rules.names)], -np.inf)
@@ -292,13 +290,11 @@ class SpanBertTokenClassifier(ClassifierTask):
         for rows, logits in predict_by_length(self, inputs, batch_size):
             is_label = windows["is_label"][rows, : logits.shape[1]]
             found = log_probabilities(np, logits[is_label], rules)
-            scores[word[rows, : logits.shape[1]][is_label]] = found
+            scores[windows["word"][rows, : logits.shape[1]][is_label]] = found
         return words, scores, rules
 
     def get_config(self):
-        config = super().get_config()
-        config.update({"labels": list(self.labels), "dropout": self.dropout})
-        return config
+        return {**super().get_config(), "labels": list(self.labels), "dropout": self.dropout}
 
 
 def _split_by_text(names, words):

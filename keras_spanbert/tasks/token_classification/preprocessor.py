@@ -5,19 +5,17 @@ import numpy as np
 
 from keras_spanbert.layers.array_functions import append_end, is_symbolic, namespace, take
 from keras_spanbert.models import windows as text_windows
-from keras_spanbert.models.arguments import check_counts
+from keras_spanbert.models.arguments import check_counts, check_length
 from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.labels import as_labels
 from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights
-from keras_spanbert.models.strings import as_strings, decode
-from keras_spanbert.models.tokens import in_chunks
+from keras_spanbert.models.strings import as_strings, check_in_graph, to_python
+from keras_spanbert.models.tokens import Part, in_chunks, token_rows
 from keras_spanbert.tasks.token_classification.spans import spans_to_labels
 from keras_spanbert.tasks.token_classification.words import (
     Words,
-    continuations,
     tokenize_strings,
     tokenize_words,
-    window_rows,
 )
 
 _NAMES = ("token_ids", "segment_ids", "padding_mask")
@@ -88,12 +86,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         **kwargs,
     ):
         super().__init__(label_names, **kwargs)
-        check_counts(sequence_length=sequence_length)
-        if sequence_length < 3:
-            raise ValueError(
-                "`sequence_length` must allow 2 special tokens and a token of the text. Received: "
-                f"sequence_length={sequence_length}"
-            )
+        self.sequence_length = check_length(sequence_length)
         if doc_stride is None:
             doc_stride = self.arguments_for_length(sequence_length)["doc_stride"]
         check_counts(doc_stride=doc_stride)
@@ -103,7 +96,6 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
                 f"doc_stride={doc_stride}, sequence_length={sequence_length}"
             )
         self.tokenizer = tokenizer
-        self.sequence_length = int(sequence_length)
         self.doc_stride = int(doc_stride)
         self._is_continuation = None
 
@@ -113,7 +105,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         return {"doc_stride": min(128, max(1, (sequence_length - 2) // 2))}
 
     def rows(self, x) -> dict:
-        windows = self.windows(x)
+        windows = self.windows_of(self.words(as_texts(x)))
         return {name: windows[name] for name in _NAMES}
 
     def call(self, x, y=None, sample_weight=None):
@@ -129,9 +121,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         labels = append_end(xp, self.word_labels(texts, y, words, places), np.int32(0))
         windows = self.windows_of(words)
         example, is_label = windows["example_index"], windows["is_label"]
-        first_word = xp.cumsum(words.num_words, dtype=np.int32) - words.num_words
-        word = take(xp, first_word, example)[:, None] + windows["word_index"]
-        y = xp.where(is_label, take(xp, labels, xp.where(is_label, word, 0)), np.int32(0))
+        word = xp.where(is_label, windows["word"], np.int32(0))
+        y = xp.where(is_label, take(xp, labels, word), np.int32(0))
         weights = xp.asarray(is_label, dtype=np.float32)
         if sample_weight is not None:
             sample_weight = as_weights(sample_weight, texts, "text")
@@ -158,7 +149,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         all_words = self.words(texts)
         room = self.sequence_length - 2
         self.log_cut(all_words.sizes > room)
-        windows = self.windows_of(all_words._replace(sizes=np.minimum(all_words.sizes, room)))
+        all_words = all_words._replace(sizes=np.minimum(all_words.sizes, room))
+        windows = _number_words(self.windows_of(all_words), all_words)
         return {name: windows[name] for name in [*_NAMES, "word_index"]}
 
     def windows(self, texts) -> dict:
@@ -177,7 +169,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         Raises:
             ValueError: if `texts` are something else.
         """
-        return self.windows_of(self.words(as_texts(texts)))
+        words = self.words(as_texts(texts))
+        return _number_words(self.windows_of(words), words)
 
     def words(self, texts) -> Words:
         """Returns the words of texts with their tokens. Texts are of one kind: see `as_texts`."""
@@ -214,17 +207,15 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
                     "`label_names` must be set for entities. Received: label_names=None"
                 )
             return spans_to_labels(words, texts, labels, list(self.label_names), places)
-        rows = labels.to_list() if hasattr(labels, "to_list") else labels
-        rows = np.asarray(rows).tolist() if hasattr(rows, "__array__") else rows
-        if not isinstance(rows, (list, tuple)) or len(rows) != len(texts):
+        rows = to_python(labels)
+        if not isinstance(rows, list) or len(rows) != len(texts):
             raise ValueError(
                 f"`y` must be a list of labels for each of the {len(texts)} lists of words. "
                 f"Received: {labels!r:.80}, of type {type(labels).__name__}"
             )
         found, places = [], []
         for i, (words, row) in enumerate(zip(texts, rows)):
-            row = np.asarray(row).tolist() if hasattr(row, "__array__") else row
-            if not isinstance(row, (list, tuple)) or len(row) != len(words):
+            if not isinstance(row, list) or len(row) != len(words):
                 raise ValueError(
                     f"`y` must have a label for each word. Received: {row!r:.80} for {len(words)} "
                     f"words in text {i}"
@@ -238,30 +229,45 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
     def is_continuation(self) -> np.ndarray:
         """Whether each token of the vocabulary continues a word: bool `[V]`."""
         if self._is_continuation is None:
-            self._is_continuation = continuations(self.tokenizer)
+            suffix, vocabulary = self.tokenizer.suffix_indicator, self.tokenizer.get_vocabulary()
+            self._is_continuation = np.array([x.startswith(suffix) for x in vocabulary], bool)
         return self._is_continuation
 
     def windows_of(self, words: Words) -> dict:
-        """Returns the windows of words: see `windows`."""
+        """Returns the windows of words: see `windows`.
+
+        Instead of `word_index` they have `word`, counted over all texts, -1 for none.
+        """
         xp = namespace(words.ids)
         length, stride = self.sequence_length, self.doc_stride
         ones = xp.ones_like(words.sizes)
         spans = text_windows.doc_spans(xp, ones, words.sizes, length, stride)
-        first_word = xp.cumsum(words.num_words, dtype=np.int32) - words.num_words
 
         def lay_out(rows):
             some = text_windows.DocSpans(*(x[rows] for x in spans))
-            laid_out = window_rows(xp, words, some, length, stride, self.tokenizer)
-            word = laid_out.pop("word")
-            index = word - take(xp, first_word, some.example)[:, None]
-            return {**laid_out, "word_index": xp.where(word >= 0, index, np.int32(-1))}
+            starts = take(xp, words.starts, some.example) + some.first
+            parts = [Part(words.ids, starts, some.count)]
+            laid_out, [(is_inside, token)] = token_rows(xp, parts, length, self.tokenizer)
+            is_shown = text_windows.is_max_context(xp, some, length, stride)
+            return {
+                **laid_out,
+                "word": xp.where(is_inside, take(xp, words.word, token), np.int32(-1)),
+                "is_label": is_inside & take(xp, words.is_first, token) & is_shown,
+            }
 
         return {**in_chunks(xp, spans.example, lay_out), "example_index": spans.example}
 
     def get_config(self):
-        config = super().get_config()
-        config.update({"sequence_length": self.sequence_length, "doc_stride": self.doc_stride})
-        return config
+        own = {"sequence_length": self.sequence_length, "doc_stride": self.doc_stride}
+        return {**super().get_config(), **own}
+
+
+def _number_words(windows, words):
+    """Returns windows with the number of each word in its text, `word_index`."""
+    xp, word = namespace(words.ids), windows.pop("word")
+    first = xp.cumsum(words.num_words, dtype=np.int32) - words.num_words
+    index = word - take(xp, first, windows["example_index"])[:, None]
+    return {**windows, "word_index": xp.where(word >= 0, index, np.int32(-1))}
 
 
 def read_labels(examples) -> list:
@@ -289,32 +295,20 @@ def as_texts(texts):
         texts = texts["words"]
     if is_symbolic(texts):
         return _texts_in_graph(texts, are_words)
-    given = texts
-    texts = texts.to_list() if hasattr(texts, "to_list") else texts
-    if hasattr(texts, "__array__"):
-        texts = np.asarray(texts).tolist()
-    if isinstance(texts, (list, tuple)):
-        texts = [x.get("words", x.get("text")) if isinstance(x, dict) else x for x in texts]
-        texts = [_as_text(text) for text in texts]
-        kinds = {isinstance(text, str) for text in texts}
-        if None not in texts and len(kinds) < 2 and not (are_words and True in kinds):
-            return texts
-    shown = " ".join(repr(given).split())
+    found = to_python(texts)
+    if isinstance(found, list):
+        found = [
+            to_python(x.get("words", x.get("text"))) if isinstance(x, dict) else x for x in found
+        ]
+        if all(isinstance(x, list) and all(isinstance(w, str) for w in x) for x in found):
+            return found
+        if not are_words and all(isinstance(x, str) for x in found):
+            return found
+    shown = " ".join(repr(texts).split())
     raise ValueError(
         "Texts must be a list of strings, or of lists of words. Received: "
-        f"{shown:.80}, of type {type(given).__name__}"
+        f"{shown:.80}, of type {type(texts).__name__}"
     )
-
-
-def _as_text(text):
-    """Returns a string or a list of strings, or `None` for anything else."""
-    if isinstance(text, (str, bytes)):
-        return decode(text) if isinstance(text, bytes) else text
-    text = np.asarray(text).tolist() if hasattr(text, "__array__") else text
-    if not isinstance(text, (list, tuple)):
-        return None
-    words = [decode(word) if isinstance(word, bytes) else word for word in text]
-    return words if all(isinstance(word, str) for word in words) else None
 
 
 def _texts_in_graph(texts, are_words):
@@ -340,13 +334,11 @@ def _labels_in_graph(words, labels, names):
             f"possible in a graph. Received: x={words!r:.80}, y={labels!r:.80}"
         )
     labels = _as_ragged(labels)
-    check = tf.debugging.assert_equal(
-        _row_lengths(labels), _row_lengths(words), "`y` must have a label for each word"
-    )
+    is_right = _row_lengths(labels) == _row_lengths(words)
     # An empty word is padding without tokens, so its label does not matter.
     any_label = names[0] if names and labels.dtype == tf.string else tf.zeros([], labels.dtype)
-    with tf.control_dependencies([check]):
-        return as_labels(tf.where(words.values == "", any_label, labels.values), names)
+    is_empty = check_in_graph(words.values == "", is_right, "`y` must have a label for each word")
+    return as_labels(tf.where(is_empty, any_label, labels.values), names)
 
 
 def _as_ragged(x):

@@ -59,7 +59,5 @@ def _logits(model, words):
     windows = model.preprocessor.windows_of(words)
     logits = window_logits(model, windows, len(model.labels), lambda outputs: outputs)
     is_label = windows["is_label"]
-    first_word = tf.cumsum(words.num_words, exclusive=True)
-    word = tf.gather(first_word, windows["example_index"])[:, None] + windows["word_index"]
-    order = tf.argsort(tf.boolean_mask(word, is_label))
+    order = tf.argsort(tf.boolean_mask(windows["word"], is_label))
     return tf.gather(tf.boolean_mask(logits, is_label), order)
