@@ -8,13 +8,13 @@ Each job is a process of pytest. It prints its output when it ends.
 """
 
 import concurrent.futures
-import dataclasses
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parent.parent
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -38,8 +38,7 @@ SHARING = {
 NOTHING_COLLECTED = 5  # Exit code of pytest if no test is selected on this backend.
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One process of pytest."""
 
     backend: str
@@ -50,24 +49,16 @@ class Job:
         return f"KERAS_BACKEND={self.backend} {self.name}".rstrip()
 
 
-# The slowest first.
-ALL = (
-    Job("tensorflow", "all others", OTHERS),
-    Job("jax", "all others", OTHERS),
-    Job("torch", "all others", OTHERS),
-    Job("jax", "runs", RUNS),
-    Job("tensorflow", "runs", RUNS),
-    Job("torch", "runs", RUNS),
-)
-
-
-def jobs(arguments: list[str]) -> tuple[Job, ...]:
+def jobs(arguments: list[str]) -> list[Job]:
     """Returns the jobs for the command-line arguments."""
-    if arguments in ([], ["--long"]):
-        marked = "long" if arguments else "not long"
-        add = ("-m", marked)
-        return tuple(Job(x.backend, f"{x.name}, {marked}", (*x.arguments, *add)) for x in ALL)
-    return tuple(Job(backend, "", tuple(arguments)) for backend in BACKENDS)
+    if arguments not in ([], ["--long"]):
+        return [Job(backend, "", tuple(arguments)) for backend in BACKENDS]
+    marked = "long" if arguments else "not long"
+    return [
+        Job(backend, f"{name}, {marked}", (*paths, "-m", marked))
+        for name, paths in [("all others", OTHERS), ("runs", RUNS)]
+        for backend in BACKENDS
+    ]
 
 
 def main(arguments: list[str]) -> int:
@@ -94,20 +85,12 @@ def run(job: Job, compiled: str) -> tuple[int, float, str]:
     """Runs a job. Returns its exit code, seconds and output."""
     print(f"=== {job}: started\n", end="", flush=True)  # In one piece, as jobs start together.
     began = time.monotonic()
+    variables = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_COMPILATION_CACHE_DIR": compiled}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--durations=40", *job.arguments],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            **SHARING,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "JAX_COMPILATION_CACHE_DIR": compiled,
-            "KERAS_BACKEND": job.backend,
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+        cwd=ROOT, env={**os.environ, **SHARING, **variables, "KERAS_BACKEND": job.backend},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
     return done.returncode, time.monotonic() - began, done.stdout
 
 

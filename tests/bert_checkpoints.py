@@ -17,19 +17,12 @@ def bert_config(**kwargs):
 
     return transformers.BertConfig(
         **{
-            "vocab_size": V,
-            "hidden_size": 30,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 5,
-            "intermediate_size": 41,
-            "max_position_embeddings": 23,
-            "type_vocab_size": 4,
-            "hidden_dropout_prob": 0.07,
-            "attention_probs_dropout_prob": 0.03,
-            "initializer_range": 0.3,
-            **kwargs,
+            "vocab_size": V, "hidden_size": 30, "num_hidden_layers": 3, "num_attention_heads": 5,
+            "intermediate_size": 41, "max_position_embeddings": 23, "type_vocab_size": 4,
+            "hidden_dropout_prob": 0.07, "attention_probs_dropout_prob": 0.03,
+            "initializer_range": 0.3, **kwargs,
         }
-    )
+    )  # fmt: skip
 
 
 def build(cls, **kwargs):
@@ -67,19 +60,12 @@ def inputs(batch=3, length=L, vocabulary_size=V, num_segments=4):
     }
 
 
-def as_torch(x):
-    x = {name: torch.from_numpy(value).long() for name, value in x.items()}
-    return {
-        "input_ids": x["token_ids"],
-        "token_type_ids": x["segment_ids"],
-        "attention_mask": x["padding_mask"],
-    }
-
-
 def compute(model, x, **labels):
     """Returns the outputs of a model of `transformers`."""
+    x = {name: torch.from_numpy(value).long() for name, value in x.items()}
+    ids = {"input_ids": x["token_ids"], "token_type_ids": x["segment_ids"]}
     with torch.no_grad():
-        return model(**as_torch(x), **labels)
+        return model(**ids, attention_mask=x["padding_mask"], **labels)
 
 
 def load(cls, folder, **kwargs):

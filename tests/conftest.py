@@ -14,104 +14,44 @@ from keras_spanbert import SpanBertBackbone
 TESTS = pathlib.Path(__file__).parent
 # Tests that run on one backend only, because they do not use the backend or because other tests
 # cover the same code on each backend: folders, files and patterns. Single tests are marked with
-# `@pytest.mark.once`.
+# `@pytest.mark.once`, or `every_backend` in these files.
 ONCE = (
-    "data",
-    "formats/test_sources.py",
-    "formats/test_vocabulary.py",
-    "layers/test_span_masks.py",
-    "metrics",
-    "models/test_length_batches.py",
-    "models/test_preprocessors.py",
-    "models/test_registration.py",
-    "models/test_strings.py",
-    "models/test_tokenizer.py",
-    "recipes/test_checks.py",
-    "recipes/test_configs.py",
-    "recipes/test_estimate.py",
-    "recipes/test_flags.py",
-    "recipes/test_masking.py",
-    "recipes/test_output_paths.py",
-    "recipes/test_stores.py",
-    "recipes/test_sweep.py",
-    "runs/test_plots.py",
-    "runs/test_statistics.py",
-    "tasks/*/test_decoding.py",
-    "tasks/*/test_preprocessor.py",
-    "tasks/coreference/test_page.py",
-    "tasks/coreference/test_replacing.py",
-    "tasks/coreference/test_resolve.py",
-    "tasks/coreference/test_splitting.py",
-    "tasks/multiple_choice/test_serving.py",
-    "tasks/pretrain/test_unigram.py",
-    "tasks/token_classification/test_serving.py",
-    "tasks/token_classification/test_spans.py",
-    "tasks/relation_extraction/test_serving.py",
-    "tasks/test_mistakes.py",
-    "test_benchmarks_*.py",
-    "test_compiled_step.py",
-    "test_demo.py",
-    "test_docs.py",
-    "test_files.py",
-    "test_floors.py",
-    "test_imports.py",
-    "test_optional.py",
-    "test_package.py",
-    "test_runner.py",
-    "test_spacy.py",
-    "test_stores.py",
-)
+    "data", "formats/test_sources.py", "formats/test_vocabulary.py", "layers/test_span_masks.py",
+    "metrics", "models/test_length_batches.py", "models/test_preprocessors.py",
+    "models/test_registration.py", "models/test_strings.py", "models/test_tokenizer.py", "recipes",
+    "runs/test_checkpoint_shards.py", "runs/test_plots.py", "runs/test_statistics.py",
+    "tasks/*/test_decoding.py", "tasks/*/test_preprocessor.py", "tasks/coreference/test_page.py",
+    "tasks/coreference/test_replacing.py", "tasks/coreference/test_resolve.py",
+    "tasks/coreference/test_splitting.py", "tasks/multiple_choice/test_serving.py",
+    "tasks/pretrain/test_unigram.py", "tasks/relation_extraction/test_serving.py",
+    "tasks/test_mistakes.py", "tasks/token_classification/test_serving.py",
+    "tasks/token_classification/test_spans.py", "test_benchmarks_*.py", "test_compiled_step.py",
+    "test_demo.py", "test_docs.py", "test_files.py", "test_floors.py", "test_imports.py",
+    "test_optional.py", "test_package.py", "test_runner.py", "test_spacy.py", "test_stores.py",
+)  # fmt: skip
 # Tests that run once use TensorFlow by default, and PyTorch in these files, since it does not trace
 # or compile. These tests check files and messages of short training runs. Other tests train models
 # and recipes on every backend. `@pytest.mark.once("tensorflow")` and `once("torch")` choose the
 # backend of a single test, for example for SavedModels, which need no child process on TensorFlow.
 ON_TORCH = (
-    "models/test_registration.py",
-    "recipes/test_classification.py",
-    "recipes/test_configs.py",
-    "recipes/test_coreference.py",
-    "recipes/test_multiple_choice.py",
-    "recipes/test_prepare.py",
-    "recipes/test_relation_extraction.py",
-    "recipes/test_stores.py",
-    "recipes/test_token_classification.py",
-    "runs/test_checkpoint_shards.py",
-    "runs/test_cloze_report.py",
-    "runs/test_progress.py",
-    "runs/test_training_checkpoint.py",
-    "tasks/*/test_model.py",
-    "tasks/classification/test_multi_label.py",
-    "tasks/coreference/test_resolve.py",
-    "tasks/test_models.py",
-    "test_docs.py",
-    "test_stores.py",
-)
+    "models/test_registration.py", "recipes/test_classification.py", "recipes/test_configs.py",
+    "recipes/test_coreference.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
+    "recipes/test_relation_extraction.py", "recipes/test_stores.py",
+    "recipes/test_token_classification.py", "runs/test_checkpoint_shards.py",
+    "runs/test_cloze_report.py", "runs/test_progress.py", "runs/test_training_checkpoint.py",
+    "tasks/*/test_model.py", "tasks/classification/test_multi_label.py",
+    "tasks/coreference/test_resolve.py", "tasks/test_models.py", "test_docs.py", "test_stores.py",
+)  # fmt: skip
 # Files of tests that take more than a few seconds. Single tests have `@pytest.mark.long`.
 LONG = (
-    "distribution",
-    "layers/test_on_tpu.py",
-    "long",
-    "recipes/test_classification.py",
-    "recipes/test_configs.py",
-    "recipes/test_multiple_choice.py",
-    "recipes/test_prepare.py",
-    "recipes/test_question_answering.py",
-    "recipes/test_relation_extraction.py",
-    "recipes/test_resume.py",
-    "recipes/test_stores.py",
-    "recipes/test_token_classification.py",
-    "runs/test_cost.py",
-    "runs/test_training_checkpoint.py",
-    "serving",
-    "tasks/*/test_serving.py",
-    "tasks/coreference/test_model.py",
-    "tasks/coreference/test_reference.py",
-    "test_demo.py",
-    "test_docs.py",
-    "test_imports.py",
-    "test_package.py",
-    "test_stores.py",
-)
+    "distribution", "layers/test_on_tpu.py", "long", "recipes/test_classification.py",
+    "recipes/test_configs.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
+    "recipes/test_question_answering.py", "recipes/test_relation_extraction.py",
+    "recipes/test_resume.py", "recipes/test_stores.py", "recipes/test_token_classification.py",
+    "runs/test_cost.py", "runs/test_training_checkpoint.py", "serving", "tasks/*/test_serving.py",
+    "tasks/coreference/test_model.py", "tasks/coreference/test_reference.py", "test_demo.py",
+    "test_docs.py", "test_imports.py", "test_package.py", "test_stores.py",
+)  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)  # Before `-m` selects tests.
@@ -134,8 +74,10 @@ def pytest_collection_modifyitems(config, items):
 def required_backend(item):
     """Returns the backend of a test that runs on one backend only, or None."""
     once = item.get_closest_marker("once")  # A mark of the test itself comes first.
-    if once is None or once.args:
-        return once and once.args[0]
+    if once is None or item.get_closest_marker("every_backend"):
+        return None
+    if once.args:
+        return once.args[0]
     return "torch" if item.get_closest_marker("on_torch") else "tensorflow"
 
 

@@ -1,4 +1,4 @@
-"""Writes and reads files of the tests in `tests/data/`."""
+"""Writes, reads and damages files."""
 
 import json
 
@@ -14,6 +14,13 @@ def write(path, content):
 def write_lines(path, values):
     """Writes a JSON value on each line. Returns the path."""
     return write(path, "".join(f"{json.dumps(value)}\n" for value in values))
+
+
+def flip(path):
+    """Changes a bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
 
 
 def read_texts(corpus, split="all", order=None):

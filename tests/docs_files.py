@@ -1,27 +1,31 @@
 """Small files with the names used in README.md and docs/, to run the code of the pages."""
 
+import csv
 import json
-import os
 import shutil
 import tarfile
 
-import docs_entities
-import docs_relations
 import keras
 import numpy as np
 import safetensors.numpy
 import squad_runs
 import torch
-from google_checkpoints import google_name
+from google_checkpoints import write_tensors
 
 import keras_spanbert as ks
-from keras_spanbert.data import coreference
+from keras_spanbert.data import conll, coreference, tacred
 from keras_spanbert.data.corpus import Corpus
 
 SUBJECTS = "Ann Bob Eve Ida Joe Kim".split()
 VERBS = "wrote read sold found kept".split()
 OBJECTS = "letter book map song poem".split()
 PLACES = "house garden city United States America".split()
+RELATIONS = {"saw": "no_relation", "runs": "per:employee_of", "left": "per:former_employee_of"}
+TAGGED = [
+    ("Ann wrote the letter in United States .", "B-person O O O O B-location I-location O"),
+    ("Bob read it .", "B-person O O O"),
+    ("then Joe Kim found the map .", "O B-person I-person O O O O"),
+]
 
 
 def write_all(root):
@@ -30,48 +34,49 @@ def write_all(root):
         (root / folder).mkdir(parents=True)
         for i in range(count):
             (root / folder / f"{i:02d}.txt").write_text(_text(seed=[count, i]))
+    (root / "story.txt").write_text(_text(seed=[7]))
     vocabulary = Corpus(str(root / "texts" / "*.txt")).train_vocabulary(200)
     (root / "vocab.txt").write_text("".join(f"{token}\n" for token in vocabulary))
     squad_runs.write_squad(root / "train-v1.1.json", 40, seed=1)
     squad_runs.write_squad(root / "dev-v1.1.json", 6, seed=2)
-
-    keras.utils.set_random_seed(3)
-    tokenizer = ks.SpanBertTokenizer(vocabulary)
-    # fairseq files do not store the number of heads, which is hidden_dim // 64.
-    sizes = {"num_layers": 1, "num_heads": 1, "hidden_dim": 64, "intermediate_dim": 96}
-    backbone = ks.SpanBertBackbone(len(vocabulary), max_sequence_length=128, **sizes)
-    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=64)
-    pretrainer = ks.SpanBertPretrainer(backbone, preprocessor)
-    pretrainer.save_to_preset(root / "saved_models" / "mine")
-    answerer = ks.SpanBertQuestionAnswerer(
-        backbone, ks.SpanBertQuestionAnswererPreprocessor(tokenizer, 64, 24, 16)
-    )
-    answerer.save_to_preset(root / "saved_models" / "answers")
-    resolver = ks.SpanBertCoreferenceResolver(
-        backbone,
-        ks.SpanBertCoreferenceResolverPreprocessor(tokenizer, sequence_length=64),
-        max_segment_len=64,
-        ffnn_size=24,
-    )
-    resolver.save_to_preset(root / "saved_models" / "resolver")
-    docs_relations.write_all(root, backbone, tokenizer)
-    classifier = ks.SpanBertTextClassifier(
-        backbone,
-        preprocessor=ks.SpanBertTextClassifierPreprocessor(tokenizer, sequence_length=64),
-        class_names=["dull", "good"],
-    )
-    classifier.save_to_preset(root / "saved_models" / "classifier")
     _write_texts(root)
-    docs_entities.write_all(root, backbone, tokenizer)
+    _write_choices(root)
+    _write_relations(root)
+    _write_entities(root)
     for name, count in [("train.conll", 4), ("dev.conll", 1)]:
         _write_conll(root / name, count)
-    _write_choices(root)
-    chooser = ks.SpanBertMultipleChoice(
-        backbone, ks.SpanBertMultipleChoicePreprocessor(tokenizer, sequence_length=32)
-    )
-    chooser.save_to_preset(root / "saved_models" / "choices")
-    (root / "story.txt").write_text(_text(seed=[7]))
-    _write_checkpoints(root, pretrainer)
+    _write_checkpoints(root, _write_presets(root, ks.SpanBertTokenizer(vocabulary)))
+
+
+def _write_presets(root, tokenizer):
+    """Writes a preset of each task. Returns the pretrainer."""
+    keras.utils.set_random_seed(3)
+    # fairseq files do not store the number of heads, which is hidden_dim // 64.
+    sizes = {"num_layers": 1, "num_heads": 1, "hidden_dim": 64, "intermediate_dim": 96}
+    size = tokenizer.vocabulary_size()
+    backbone = ks.SpanBertBackbone(size, max_sequence_length=128, **sizes)
+    relations = ks.SpanBertRelationExtractorPreprocessor(tokenizer, 64)
+    relations.adapt(tacred.read(root / "train.json"))
+    labels = conll.tag_names(conll.read(root / "wnut17train.conll"))
+
+    def build(cls, *arguments, preprocessor=None, length=64, **kwargs):
+        preprocessor = preprocessor or cls.preprocessor_cls(tokenizer, sequence_length=length)
+        return cls(backbone, *arguments, preprocessor=preprocessor, **kwargs)
+
+    answering = ks.SpanBertQuestionAnswererPreprocessor(tokenizer, 64, 24, 16)
+    extracting = list(RELATIONS.values())
+    presets = {
+        "mine": build(ks.SpanBertPretrainer),
+        "answers": build(ks.SpanBertQuestionAnswerer, preprocessor=answering),
+        "resolver": build(ks.SpanBertCoreferenceResolver, max_segment_len=64, ffnn_size=24),
+        "relations": build(ks.SpanBertRelationExtractor, extracting, preprocessor=relations),
+        "classifier": build(ks.SpanBertTextClassifier, class_names=["dull", "good"]),
+        "entities": build(ks.SpanBertTokenClassifier, labels),
+        "choices": build(ks.SpanBertMultipleChoice, length=32),
+    }
+    for name, model in presets.items():
+        model.save_to_preset(root / "saved_models" / name)
+    return presets["mine"]
 
 
 def _text(seed):
@@ -121,20 +126,58 @@ def _write_choices(root):
     rows = []
     for i in range(12):
         subject, verb, thing, *_ = _sentence(np.random.default_rng([9, i])).split()
-        rows.append((f"{subject} {verb}", [f"the {thing}.", "the garden.", "it."][: 2 + i % 2]))
+        rows.append(([f"{subject} {verb}"], [f"the {thing}.", "the garden.", "it."][: 2 + i % 2]))
     for name, part in [("quiz_train.csv", rows[:8]), ("quiz_dev.csv", rows[8:])]:
-        lines = [",".join([prompt, *choices, "", ""][:5] + ["0"]) for prompt, choices in part]
+        lines = [",".join([*x, *y, "", ""][:5] + ["0"]) for x, y in part]
         header = "question,choice0,choice1,choice2,choice3,label"
         (root / name).write_text("\n".join([header, *lines, ""]))
     (root / "codah").mkdir()
     for name in ["train.tsv", "dev.tsv"]:
-        lines = [
-            "\t".join(["o", prompt, *choices, *["it"] * 4][:6] + ["0"]) for prompt, choices in rows
-        ]
+        lines = ["\t".join(["o", *x, *y, *["it"] * 4][:6] + ["0"]) for x, y in rows]
         (root / "codah" / name).write_text("\n".join(lines))
 
 
-# === Checkpoints of other libraries ===
+def _write_relations(root):
+    """Writes files of TACRED and SemEval, and columns."""
+    names = ["Ann", "Bob", "Eve"]
+    rows = [(who, verb, what) for who in names for verb in RELATIONS for what in ["Acme", "Ibex"]]
+    for name, part in [("train.json", rows), ("dev.json", rows[:4])]:
+        (root / name).write_text(json.dumps([_example(i, *row) for i, row in enumerate(part)]))
+    for name, part in [("TRAIN_FILE.TXT", rows), ("TEST_FILE_FULL.TXT", rows[:4])]:
+        (root / name).write_text("".join(_block(i + 1, *row) for i, row in enumerate(part)))
+    with open(root / "people.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow("sentence who_start who_end what_start what_end relation".split())
+        for who, verb, what in rows:
+            text = f"{who} {verb} {what}."
+            at = text.index(what)
+            relation = "none" if verb == "saw" else verb
+            writer.writerow([text, 0, len(who), at, at + len(what), relation])
+
+
+def _example(number, who, verb, what):
+    return {
+        "id": str(number),
+        "token": [who, verb, what, "."],
+        **{"subj_start": 0, "subj_end": 0, "obj_start": 2, "obj_end": 2},
+        **{"subj_type": "PERSON", "obj_type": "ORGANIZATION", "relation": RELATIONS[verb]},
+    }
+
+
+def _block(number, who, verb, what):
+    label = {"saw": "Other", "runs": "Product-Producer(e2,e1)"}.get(verb, "Entity-Origin(e1,e2)")
+    return f'{number}\t"<e1>{who}</e1> {verb} <e2>{what}</e2>."\n{label}\nComment:\n\n'
+
+
+def _write_entities(root):
+    """Writes the files of WNUT, and a text."""
+    rows = "\n".join(
+        "".join(f"{word}\t{tag}\n" for word, tag in zip(words.split(), tags.split()))
+        for words, tags in TAGGED * 3
+    )
+    for name in ["wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"]:
+        (root / name).write_text(rows)
+    (root / "tweets.txt").write_text("".join(f"{words}\n" for words, _ in TAGGED))
 
 
 def _write_checkpoints(root, pretrainer):
@@ -147,24 +190,9 @@ def _write_checkpoints(root, pretrainer):
         safetensors.numpy.load_file(folder / name)
         for name in ["model.safetensors", "span_boundary_head.safetensors"]
     )
-    _write_fairseq(root / "checkpoint_best.pt", {**tensors, **sbo})
-    _write_google(root / "cased_L-12_H-768_A-12", tensors, folder)
-
-
-def _write_fairseq(path, tensors):
-    model = {f"decoder.{name}": torch.from_numpy(array) for name, array in tensors.items()}
-    torch.save({"model": model}, path)
-
-
-def _write_google(path, tensors, huggingface):
-    import tensorflow as tf
-
-    path.mkdir()
-    shutil.copy(huggingface / "vocab.txt", path)
-    shutil.copy(huggingface / "config.json", path / "bert_config.json")
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        for name, array in tensors.items():
-            name, is_kernel = google_name(name)
-            tf.compat.v1.get_variable(name, initializer=array.T if is_kernel else array)
-        session.run(tf.compat.v1.global_variables_initializer())
-        tf.compat.v1.train.Saver().save(session, os.fspath(path / "bert_model.ckpt"))
+    model = {f"decoder.{n}": torch.from_numpy(array) for n, array in {**tensors, **sbo}.items()}
+    torch.save({"model": model}, root / "checkpoint_best.pt")
+    google = root / "cased_L-12_H-768_A-12"
+    write_tensors(google, tensors)
+    shutil.copy(folder / "vocab.txt", google)
+    shutil.copy(folder / "config.json", google / "bert_config.json")

@@ -20,22 +20,25 @@ def google_name(name):
     return name.replace(".", "/"), is_kernel
 
 
-def write_google(model, folder):
+def write_tensors(folder, tensors):
+    """Writes tensors, by their names in `transformers`, as a checkpoint of TensorFlow."""
     import tensorflow as tf
 
     folder.mkdir(exist_ok=True)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        for name, value in model.state_dict().items():
-            if name.startswith("cls.predictions.decoder"):
-                continue
+        for name, value in tensors.items():
             name, is_kernel = google_name(name)
-            value = value.numpy()
             tf.compat.v1.get_variable(name, initializer=value.T if is_kernel else value)
-        if "cls.seq_relationship.bias" not in model.state_dict():
-            tf.compat.v1.get_variable("cls/seq_relationship/output_bias", initializer=np.zeros(2))
-        tf.compat.v1.get_variable("global_step", initializer=7)
         session.run(tf.compat.v1.global_variables_initializer())
         tf.compat.v1.train.Saver().save(session, str(folder / "bert_model.ckpt"))
+
+
+def write_google(model, folder):
+    tensors = {"cls.seq_relationship.bias": np.zeros(2), "global_step": 7}
+    for name, value in model.state_dict().items():
+        if not name.startswith("cls.predictions.decoder"):
+            tensors[name] = value.numpy()
+    write_tensors(folder, tensors)
     config = model.config
     names = [
         "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size",

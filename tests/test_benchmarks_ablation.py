@@ -42,12 +42,9 @@ def finish(folder, stage, steps=10, **metrics):
 
 def test_each_model_is_fine_tuned_and_tested(stages, tmp_path):
     assert [stage.path for stage in stages[:5]] == [
-        "start/seed-0/entities",
-        "start/seed-0/entities test",
-        "MLM/seed-0/pretrain",
-        "MLM/seed-0/entities",
-        "MLM/seed-0/entities test",
-    ]
+        "start/seed-0/entities", "start/seed-0/entities test", "MLM/seed-0/pretrain",
+        "MLM/seed-0/entities", "MLM/seed-0/entities test",
+    ]  # fmt: skip
     assert len(stages) == 10 and all(stage.seed == 1 for stage in stages[5:])
     start, _, pretrain, train, test = stages[:5]
     assert "--preset=saved" in start.flags

@@ -1,17 +1,14 @@
 """Tests of `benchmarks/compiled_step.py`: programs by hand, and a tiny step of each compiler."""
 
 import importlib.util
-import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
+from processes import ROOT, run_python
 
 import keras_spanbert as ks
 from keras_spanbert.runs.cost import step_flops
 
-BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
 
 # 7 rows of 11 times [11, 13], and 5 runs of a loop that negates [3, 2].
 PROGRAM = """\
@@ -62,22 +59,16 @@ def costs(compiled_step, device):
     }
 
 
-def test_cycles_of_a_tpu_count_as_often_as_operations_run(compiled_step):
+def test_cycles_of_a_tpu_and_bytes_of_a_gpu(compiled_step, capsys):
     assert costs(compiled_step, "tpu") == {
         "heads/dense": (1000, True),
         "heads/norm, backward": (5 * 17, False),
     }
-
-
-def test_bytes_of_a_gpu_are_those_of_operands_and_results(compiled_step):
     assert costs(compiled_step, "gpu") == {
         "heads/dense": (2 * 7 * 11 + 2 * 11 * 13 + 4 * 7 * 13, True),
         "heads/norm, backward": (5 * 2 * 4 * 3 * 2, False),
         "outside of layers": (2 * 4 * 7 * 13, False),
     }
-
-
-def test_report_names_what_the_schedule_does_not_have(compiled_step, capsys):
     compiled_step.report(PROGRAM, "tpu", {"heads"})
     assert capsys.readouterr().out.splitlines()[0] == "1,085 cycles, without sum (0.000 GB)"
 
@@ -85,14 +76,9 @@ def test_report_names_what_the_schedule_does_not_have(compiled_step, capsys):
 def compile_tiny(library, device):
     """Returns the first number of each printed line, by the line's name."""
     flags = "--size=tiny --layers=1 --length=128 --batch_size=8 --attention_dropout=0".split()
-    run = subprocess.run(
-        [sys.executable, BENCHMARKS / "compiled_step.py", library, f"--device={device}", *flags],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    rows = [line.removesuffix(" GB").rsplit(maxsplit=1) for line in run.stdout.splitlines()]
+    program = BENCHMARKS / "compiled_step.py"
+    out, _ = run_python(program, library, f"--device={device}", *flags, OMP_NUM_THREADS="1")
+    rows = [line.removesuffix(" GB").rsplit(maxsplit=1) for line in out.splitlines()]
     return {row[0]: row[1] for row in rows if len(row) == 2}
 
 

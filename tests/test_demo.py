@@ -96,13 +96,9 @@ def several_address(model, labellers, tmp_path_factory):
 def serve_page(*arguments, cwd=None):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [sys.executable, *arguments],
-        env=environment,
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+        [sys.executable, *arguments], env=environment, cwd=cwd, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
     with process:
         try:
             found = None
@@ -246,7 +242,7 @@ def test_clusters_are_highlighted_in_a_browser(several_address, tmp_path):
     assert shown == COREFERENCE
 
 
-def test_better_of_two_overlapping_answers_is_highlighted():
+def test_highlighting_of_answers():
     found = [
         {"answer": "cd", "score": 0.5, "start": 2, "end": 4},
         {"answer": "abc", "score": 0.25, "start": 0, "end": 3},
@@ -256,9 +252,6 @@ def test_better_of_two_overlapping_answers_is_highlighted():
     assert answers.highlight("abcdef", found) == [
         ("ab", None), ("cd", 0.5), ("e", None), ("f", 0.0625)
     ]  # fmt: skip
-
-
-def test_passage_is_escaped_and_marks_are_shades_of_blue():
     passage = 'a <b>&amp;</b>\n\n"c"  d'
     shown = highlighting.to_html([(passage[:2], None), (passage[2:5], 1.0), (passage[5:], 0.0)])
     assert html.unescape(re.sub("<[^>]*>", "", shown)) == passage

@@ -75,9 +75,6 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 
 
-# === Code ===
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The files that the code of the pages uses. Tests must not change them."""
@@ -272,9 +269,6 @@ def test_inline_commands_are_also_in_a_block(path):
             assert code in fenced, f"{path}: {code} is not in a code block, so it is not run"
         elif is_command and not is_run(code):
             check_not_run(code)
-
-
-# === Form ===
 
 
 def test_readme_is_short():

@@ -1,9 +1,7 @@
 """The package can be imported in any order, and its classes are registered with Keras."""
 
-import subprocess
-import sys
-
 import pytest
+from processes import run_python
 
 
 # test_package.py tests imports that start with the commands.
@@ -17,9 +15,7 @@ def test_package_can_be_imported_first():
         "ks.data.columns.read_texts; ks.data.tacred.read; ks.data.semeval2010.read; "
         "ks.data.swag.read; ks.data.conll.read"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "Error" not in done.stdout
+    assert "Error" not in run_python("-c", program)[0]
 
 
 def test_public_modules_are_listed():
@@ -27,9 +23,6 @@ def test_public_modules_are_listed():
 
     for name in ["checkpoints", "data", "metrics", "serving"]:
         assert name in ks.__all__ and name in dir(ks)
-
-
-def test_unknown_name_is_an_attribute_error():
     import keras_spanbert as ks
 
     with pytest.raises(AttributeError, match="no attribute 'SpanBert'"):

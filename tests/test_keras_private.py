@@ -1,7 +1,5 @@
 """The private attributes of Keras that `keras_private.py` uses still work."""
 
-import inspect
-
 import keras
 import keras_hub
 import numpy as np
@@ -127,12 +125,3 @@ def test_presets_load_with_a_backbone_of_any_class(tmp_path):
     with pytest.raises(ValueError, match="compatible"):  # Otherwise the workaround is not needed.
         Loader.from_preset(str(tmp_path))
     assert type(keras_private.load_preset(Loader, str(tmp_path))) is Loader
-
-
-NAMES = ["accept_tensorflow_tensors", "set_initial_epoch", "build_training", "variable_index"]
-NAMES += ["operations_before", "moments", "FusedUpdateMixin", "load_preset"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_each_has_a_reason(name):
-    assert len(inspect.getdoc(getattr(keras_private, name)).split()) > 20

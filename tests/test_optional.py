@@ -1,10 +1,9 @@
 """Errors about missing packages say what to install."""
 
-import os
-import subprocess
 import sys
 
 import pytest
+from processes import run_python
 
 import keras_spanbert as ks
 from keras_spanbert.data.array_stream import ArrayStream
@@ -51,15 +50,9 @@ CONVERT = "import keras_spanbert_commands; keras_spanbert_commands.convert()"
     ],
 )
 def test_invalid_backend_is_one_line_with_the_name_of_the_command(start, name):
-    done = subprocess.run(
-        [sys.executable, *start, "a", "b"],
-        env={**os.environ, "KERAS_BACKEND": "bogus"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2
+    _, err = run_python(*start, "a", "b", code=2, KERAS_BACKEND="bogus")
     rule = "KERAS_BACKEND must be one of tensorflow, jax, torch. Received: KERAS_BACKEND=bogus\n"
-    assert done.stderr == f"{name}: {rule}"
+    assert err == f"{name}: {rule}"
 
 
 def test_missing_packages_name_the_extra(monkeypatch, capsys):

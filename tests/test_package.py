@@ -54,13 +54,9 @@ def run(site, tmp_path_factory):
     def run(command, *arguments, **variables):
         environment = {**os.environ, "PYTHONPATH": str(site), **variables}
         return subprocess.run(
-            [sys.executable, "-P", str(site / "bin" / command), *arguments],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-        )
+            [sys.executable, "-P", str(site / "bin" / command), *arguments], cwd=folder,
+            env=environment, capture_output=True, text=True, timeout=TIMEOUT,
+        )  # fmt: skip
 
     run.folder = folder
     return run

@@ -5,12 +5,11 @@ import gc
 import keras
 import numpy as np
 import pytest
+from tiny_models import V, answerer, backbone, outputs, pretrainer
 
 import keras_spanbert as ks
 from keras_spanbert.layers.sublayers import flatten_sublayers
 
-V, L = 13, 11
-VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c d e f g h".split()
 # Warnings of Keras, for layers without weights and for its embedding on PyTorch.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method"),
@@ -22,36 +21,6 @@ pytestmark = [
 def without_collections(monkeypatch):
     """Keras collects garbage for each quantized layer, which would take most of the time."""
     monkeypatch.setattr(gc, "collect", lambda *_: 0)
-
-
-def backbone(dtype):
-    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 6, "intermediate_dim": 7}
-    return ks.SpanBertBackbone(V, max_sequence_length=L, dtype=dtype, **sizes)
-
-
-def pretrainer(dtype):
-    preprocessor = ks.SpanBertPretrainerPreprocessor(
-        ks.SpanBertTokenizer(VOCABULARY), sequence_length=L, max_predictions=3, seed=1
-    )
-    return ks.SpanBertPretrainer(backbone(dtype), preprocessor, position_dim=3)
-
-
-def answerer(dtype):
-    tokenizer = ks.SpanBertTokenizer(VOCABULARY)
-    preprocessor = ks.SpanBertQuestionAnswererPreprocessor(tokenizer, L, 2, 3)
-    return ks.SpanBertQuestionAnswerer(backbone(dtype), preprocessor)
-
-
-def inputs(model):
-    arrays = {"token_ids": np.arange(2 * L).reshape(2, L) % V, "segment_ids": np.zeros((2, L))}
-    arrays["padding_mask"] = np.ones((2, L))
-    arrays.update({n: np.full((2, 3), 4) for n in model.input if n not in arrays})
-    return {name: x.astype("int32") for name, x in arrays.items()}
-
-
-def outputs(model):
-    found = keras.tree.flatten(model(inputs(model)))
-    return [keras.ops.convert_to_numpy(keras.ops.cast(x, "float32")) for x in found]
 
 
 def quantized(model):

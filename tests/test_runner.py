@@ -23,9 +23,6 @@ def test_each_backend_runs_each_file_once():
                 found += [f for f in files if f.startswith(chosen) and not f.startswith(ignored)]
         assert sorted(found) == sorted(files) and len(files) > 40
     assert {job.arguments[-2:] for job in runner.jobs([])} == {("-m", "not long")}
-
-
-def test_arguments_are_passed_to_pytest():
     jobs = runner.jobs(["tests/layers", "-x"])
     assert [job.backend for job in jobs] == list(runner.BACKENDS)
     assert {job.arguments for job in jobs} == {("tests/layers", "-x")}
@@ -48,6 +45,7 @@ def test_once_tests_run_on_one_backend(request):
     for added, backend in [
         ([], None),
         (["once"], "tensorflow"),
+        (["once", "every_backend"], None),
         (["on_torch"], None),
         (["once", "on_torch"], "torch"),
         ([pytest.mark.once("tensorflow"), "once", "on_torch"], "tensorflow"),

@@ -69,11 +69,14 @@ def test_only_cluster_spans_are_replaced(nlp):
     assert set(doc.spans) == others | {f"coref_clusters_{n}" for n in (1, 2, 3)}
 
 
-def test_clusters_are_ordered_by_number(nlp):
+def test_clusters_are_ordered_and_saved_with_documents(nlp):
     doc = spacy.blank("en")(" ".join("abcdefghijkl"))
     for i in reversed(range(12)):
         doc.spans[f"coref_clusters_{i + 1}"] = [doc[i : i + 1]]
     assert texts_of(doc) == [[letter] for letter in "abcdefghijkl"]
+    data = spacy.tokens.DocBin(docs=[nlp(TEXT)]).to_bytes()
+    (doc,) = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("en").vocab)
+    assert texts_of(doc) == CLUSTERS
 
 
 def test_pipe_processes_documents_in_batches(nlp, asked):
@@ -120,9 +123,3 @@ def test_saved_pipeline_contains_the_model(nlp, preset, tmp_path, monkeypatch):
     resolvers = [p.get_pipe("spanbert_coreference").resolver for p in (nlp, loaded)]
     for old, new in zip(*(resolver.get_weights() for resolver in resolvers), strict=True):
         assert (old == new).all()
-
-
-def test_saved_documents_keep_clusters(nlp):
-    data = spacy.tokens.DocBin(docs=[nlp(TEXT)]).to_bytes()
-    (doc,) = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("en").vocab)
-    assert texts_of(doc) == CLUSTERS

@@ -69,9 +69,6 @@ def tiny_classifier():
     return ks.SpanBertTextClassifier(backbone, 2, preprocessor)
 
 
-# === What is read and written ===
-
-
 def test_paths():
     assert all(map(stores.is_store, ["s3://b/x", "gs://b", "memory://"]))
     assert not any(map(stores.is_store, ["x", "/a/b", "C://x", "hf://o/n", "kaggle://k", None]))
@@ -118,13 +115,18 @@ def test_changed_object_between_readings_is_an_error(bucket, tmp_path):
         list(pickle.loads(pickle.dumps(corpus)).documents())
 
 
-def test_seek_and_read(long_file):
+def test_files_are_read_in_parts_and_cached(proxy, long_file):
     with stores.open_binary(long_file) as file:
         assert file.peek(2)[:2] == b"li"
         file.seek(7)
         assert file.read(6) == b"line 1"
         file.seek(-8, os.SEEK_END)
         assert file.read() == LINES[-8:].encode() and file.read() == b""
+    path = stores.local_copy(long_file)
+    assert pathlib.Path(path).read_text() == LINES
+    proxy.requests.clear()
+    assert stores.local_copy(long_file) == path
+    assert not [request for request in proxy.requests if request.startswith("GET")]
 
 
 @pytest.mark.parametrize("runner", [None, "DirectRunner"])
@@ -133,8 +135,8 @@ def test_prepared_corpus_in_a_store_equals_local_one(bucket, texts, tmp_path, ru
         pytest.importorskip("apache_beam")
     corpus = Corpus(texts, held_out=0.2)
     tokenizer = ks.SpanBertTokenizer(corpus.train_vocabulary(200))
+    local = prepare(corpus, tokenizer, 16, str(tmp_path / "prepared"), num_shards=3)
     arguments = {"num_shards": 3, "beam_runner": runner}
-    local = prepare(corpus, tokenizer, 16, str(tmp_path / "prepared"), **arguments)
     stored = prepare(corpus, tokenizer, 16, f"{bucket}/prepared", **arguments)
     assert not list(tmp_path.glob("cache/*"))  # The objects just written are not fetched again.
     found = pathlib.Path(stores.local_copy(f"{bucket}/prepared"))
@@ -180,14 +182,6 @@ def test_models_are_loaded_from_a_store(bucket, tmp_path):
         ks.SpanBertBackbone.from_preset(f"{bucket}/none")
 
 
-def test_fetched_files_are_cached(proxy, long_file):
-    path = stores.local_copy(long_file)
-    assert pathlib.Path(path).read_text() == LINES
-    proxy.requests.clear()
-    assert stores.local_copy(long_file) == path
-    assert not [request for request in proxy.requests if request.startswith("GET")]
-
-
 def test_files_are_written_atomically(bucket, tmp_path):
     files.write_json(f"{bucket}/a.json", {"b": 1})
     assert files.read_json(f"{bucket}/a.json") == {"b": 1}
@@ -198,9 +192,6 @@ def test_files_are_written_atomically(bucket, tmp_path):
     files.check_new(f"{bucket}/new")
     with pytest.raises(ValueError, match="new or empty"):
         files.check_new(f"{bucket}")
-
-
-# === Checkpoints ===
 
 
 def write(folder, step):
@@ -322,22 +313,16 @@ def test_changed_page_of_the_same_length_is_copied_again(tmp_path, monkeypatch):
         server.shutdown()
 
 
-def test_passwords_are_refused_and_not_printed():
+def test_passwords_and_unsupported_operations_are_refused(monkeypatch):
     with pytest.raises(ValueError, match=r"not contain a password.*ftp://\*\*\*@host/x") as error:
         files.check_writable("ftp://user:secret@host/x")
     assert "secret" not in str(error.value)
     assert stores.is_store("github://owner:name@main/texts/*.txt")
-
-
-def test_unsupported_operations_fail_immediately(monkeypatch):
     monkeypatch.setattr(fsspec_calls, "_FIRST_PAUSE", 60)
     with pytest.raises(
         ValueError, match="cannot do what is asked. Received: data://x.*[Rr]ead.only"
     ):
         files.check_writable("data://x")
-
-
-# === Faults ===
 
 
 @pytest.mark.parametrize("fault", ["error", "drop", "cut", "short", "hang"])

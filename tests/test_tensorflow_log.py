@@ -1,10 +1,7 @@
 """Messages of TensorFlow are kept off stderr, and messages of the user are not."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from processes import run_python
 
 # Until the end of the first epoch.
 FIT = """
@@ -27,16 +24,8 @@ with tensorflow_log.suppress_startup_log():
 """
 
 
-def capture_stderr(program, **environment):
-    inherited = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+def capture_stderr(program, level=None):
+    return run_python("-c", program, TF_CPP_MIN_LOG_LEVEL=level)[1]
 
 
 @pytest.mark.long
@@ -47,5 +36,5 @@ def test_fit_in_a_script_prints_nothing_to_stderr():
 @pytest.mark.once
 def test_only_other_messages_during_import_are_shown_by_default():
     assert capture_stderr(LOAD) == "mine\n"
-    lines = capture_stderr(LOAD, TF_CPP_MIN_LOG_LEVEL="0").splitlines()
+    lines = capture_stderr(LOAD, "0").splitlines()
     assert lines[0] == "mine" and len(lines) > 1

@@ -1,15 +1,11 @@
 """docs/tour.ipynb runs and has its outputs. `python docs/run_tour.py` renews them."""
 
 import json
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+from processes import ROOT, run_python
 
-ROOT = pathlib.Path(__file__).parent.parent
 CELLS = [
     cell
     for cell in json.loads((ROOT / "docs" / "tour.ipynb").read_text())["cells"]
@@ -31,17 +27,10 @@ def test_tour_runs_and_prints_the_same_answers():
     assert "STEPS, EPOCHS = 10, 10" in code
     code = code.replace("STEPS, EPOCHS = 10, 10", "STEPS, EPOCHS = 6, 2")
     code = code.replace("warmup_steps=10", "warmup_steps=2")
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**os.environ, "MPLBACKEND": "agg"},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
+    out, _ = run_python("-c", code, MPLBACKEND="agg")
     printed = "".join(
         text for cell in CELLS for output in cell["outputs"] for text in output.get("text", [])
     )
     # Scores may differ in the last digit.
     without_scores = re.compile(r"-?\d+\.\d+|\d+%")
-    assert without_scores.sub("", run.stdout) == without_scores.sub("", printed)
+    assert without_scores.sub("", out) == without_scores.sub("", printed)

@@ -11,13 +11,10 @@ pytestmark = pytest.mark.once
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        ((0, "text"), "0 texts"),
-        ((1, "text"), "1 text"),
-        ((2000, "text"), "2,000 texts"),
-        ((1, "entity", "entities"), "1 entity"),
-        ((2, "entity", "entities"), "2 entities"),
+        ((0, "text"), "0 texts"), ((1, "text"), "1 text"), ((2000, "text"), "2,000 texts"),
+        ((1, "entity", "entities"), "1 entity"), ((2, "entity", "entities"), "2 entities"),
     ],
-)
+)  # fmt: skip
 def test_singular_for_a_count_of_one(arguments, text):
     assert format_count(*arguments) == text
 

@@ -20,12 +20,9 @@ def build(length=17, seed=1, objectives=None, **kwargs):
     """Returns a pretrainer. `objectives` are arguments of the model and its preprocessor."""
     objectives = objectives or {}
     preprocessor = ks.SpanBertPretrainerPreprocessor(
-        ks.SpanBertTokenizer(VOCABULARY),
-        sequence_length=length,
-        mask_rate=0.3,
-        seed=seed,
+        ks.SpanBertTokenizer(VOCABULARY), sequence_length=length, mask_rate=0.3, seed=seed,
         **objectives,
-    )
+    )  # fmt: skip
     backbone = ks.SpanBertBackbone(V, 1, 2, H, 14, dropout=0.0, max_sequence_length=length)
     return ks.SpanBertPretrainer(backbone, preprocessor, position_dim=3, **objectives, **kwargs)
 

@@ -72,24 +72,17 @@ def texts_with_several_labels():
     texts, labels = tiny_classifier.multi_label_rows(10)
     numbers = tiny_classifier.multi_hot(labels)
     forms = {
-        "columns": (np.array(texts), padded(labels)),
-        "lists": (texts, labels),
+        "columns": (np.array(texts), padded(labels)), "lists": (texts, labels),
         "sets": (texts, [set(names) for names in labels]),
-        "ragged": (tf.constant(texts), tf.ragged.constant(labels)),
-        "numbers": (texts, numbers),
-        "lists of numbers": (texts, numbers.tolist()),
-        "booleans": (texts, numbers.astype(bool)),
+        "ragged": (tf.constant(texts), tf.ragged.constant(labels)), "numbers": (texts, numbers),
+        "lists of numbers": (texts, numbers.tolist()), "booleans": (texts, numbers.astype(bool)),
         "floats": (texts, numbers.astype("float32")),
         "examples": (tiny_classifier.examples(texts, labels), None),
-    }
+    }  # fmt: skip
     return Task(
-        tiny_classifier.build_multi_label,
-        "classify",
-        [texts],
-        "evaluate_texts",
-        forms,
+        tiny_classifier.build_multi_label, "classify", [texts], "evaluate_texts", forms,
         "class_names",
-    )
+    )  # fmt: skip
 
 
 def questions():
@@ -108,13 +101,9 @@ def questions():
         "tensors": ({name: tf.constant(column) for name, column in x.items()}, y),
     }
     return Task(
-        tiny_answerer.build,
-        "answer",
-        [questions, contexts],
-        "evaluate_squad",
-        forms,
+        tiny_answerer.build, "answer", [questions, contexts], "evaluate_squad", forms,
         noun="question",
-    )
+    )  # fmt: skip
 
 
 def choices():

@@ -5,16 +5,19 @@ import io
 import logging as python_logging
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import keras
+import numpy as np
 import pytest
 from absl import logging
 from absl.testing import flagsaver
 from forked import Forked
 
 import keras_spanbert as ks
+from keras_spanbert import files
 from keras_spanbert.recipes.names import NAMES, recipe
 from keras_spanbert.recipes.run import check_flags, parse_flags, run_recipe
 
@@ -30,13 +33,9 @@ def start(*arguments, popen=Forked):
     environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     environment["PYTHONPATH"] = str(ROOT)
     return popen(
-        [sys.executable, "train.py", *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "train.py", *arguments], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def run(*arguments, popen=Forked):
@@ -69,6 +68,32 @@ def run_and_capture(*arguments):
         python_logging.getLogger().removeHandler(handler)
         handler.python_handler.setStream(stream)
     return out.getvalue(), err.getvalue()
+
+
+def check_resumes(capsys, output, cls, flags, kept, steps):
+    """Checks that a run that resumes from the first of its checkpoints gives the same results."""
+
+    def read():
+        weights = cls.from_preset(str(output)).get_weights()
+        return files.read_csv(output / "history.csv"), weights
+
+    run_in_process(*flags, f"--output={output}")
+    history, weights = read()
+    checkpoints = output / "checkpoints"
+    assert sorted(os.listdir(checkpoints)) == [".lock", *(f"step-{step}" for step in kept)]
+    for step in kept[1:]:
+        shutil.rmtree(checkpoints / f"step-{step}")
+    capsys.readouterr()
+    run_in_process(f"--output={output}", "--resume")
+    assert f"Continuing from step {kept[0]}" in capsys.readouterr().out
+    again, weights_again = read()
+    assert [row["step"] for row in again] == [str(step) for step in steps]
+    for row, before in zip(again, history, strict=True):
+        assert float(row["loss"]) == pytest.approx(float(before["loss"]), rel=1e-5)
+        score = files.read_json(output / "metrics.json")["best_score"]
+        assert float(row[score]) == float(before[score])
+    for array, before in zip(weights_again, weights, strict=True):
+        np.testing.assert_allclose(array, before, atol=1e-5)
 
 
 def check_flags_only(*arguments):

@@ -21,16 +21,13 @@ QUESTION = {
         "choices": [{"label": c, "text": f"text {c}"} for c in "ABCD"],
     },
 }
-ARTICLE = {
+STORY = {
     "article": "Ann has a dog.",
     "questions": ["Who has it?", "Ann has a _ .", "_ has a _ ?"],
     "options": [["Ann", "Bob", "Al", "Jo"], ["dog", "cat", "cow", ""], ["a", "b", "c", "d"]],
     "answers": ["A", "A", "D"],
     "id": "high1.txt",
 }
-
-
-# === The files at hand ===
 
 
 @pytest.mark.parametrize(
@@ -58,17 +55,12 @@ def test_swag_matches_the_reference(shared_data):
         assert example["choices"] == row["endings"] and example["label"] == row["label"]
 
 
-# === Every format ===
-
 PAIR = ("A tale.", "Who?")
 ROW = "A tale.,Who?,text A,text B,text C,text D,LABEL\n"
 ONE_QUESTION = {
-    "article": PAIR[0],
-    "questions": [PAIR[1]],
-    "options": [CHOICES],
-    "answers": ["LABEL"],
+    "article": PAIR[0], "questions": [PAIR[1]], "options": [CHOICES], "answers": ["LABEL"],
     "id": "a",
-}
+}  # fmt: skip
 # A file in each format with `CHOICES`, and the id and prompt of its question.
 each_format = pytest.mark.parametrize(
     "benchmark, content, name, prompt",
@@ -115,7 +107,7 @@ def without(value, key):
     [
         (swag, SWAG.replace(",label", "") + ",A,B,a,b,c,d\n", "line 1: .*Received: no label in"),
         (commonsense_qa, without(QUESTION, "answerKey"), "line 1: an example .* must have a label"),
-        (race, without(ARTICLE, "answers"), "a.csv: `answers` must be a list. Received: None"),
+        (race, without(STORY, "answers"), "a.csv: `answers` must be a list. Received: None"),
     ],
 )
 def test_label_keys_and_columns_are_optional_for_prediction(tmp_path, benchmark, content, message):
@@ -125,7 +117,7 @@ def test_label_keys_and_columns_are_optional_for_prediction(tmp_path, benchmark,
         benchmark.read(path)
 
 
-def with_choices(*choices):
+def asking(*choices):
     return {**QUESTION, "question": {"stem": "a", "choices": list(choices)}}
 
 
@@ -142,27 +134,15 @@ def with_choices(*choices):
         (commonsense_qa, {**QUESTION, "answerKey": 1}, ".*A to D. Received: 1"),
         (commonsense_qa, {**QUESTION, "id": 3}, ", line 1: `id` must be a str. Received: 3"),
         (commonsense_qa, {**QUESTION, "question": "Why?"}, ".*`question` must be a dict.*'Why"),
-        (commonsense_qa, with_choices({"label": "A", "text": "b"}), ".*two or more .*Received: 1"),
-        (
-            commonsense_qa,
-            with_choices({"label": "B", "text": "b"}),
-            ".*letters from A, in order.*B",
-        ),
-        (commonsense_qa, with_choices("b"), ".*`text` must be a str"),
-        (race, {**ARTICLE, "answers": ["A", "A"]}, ".* have the same length. Received: 3, 3, 2"),
-        (race, {**ARTICLE, "answers": ["A", "E", "A"]}, ", question 1: a label must .*'E'"),
-        (
-            race,
-            {**ARTICLE, "options": [["a", "b"], "ab", ["a"]]},
-            ".*1: .*options a list of strings",
-        ),
-        (
-            race,
-            {**ARTICLE, "questions": ["a", 2, "c"]},
-            ", question 1: a question must be a string",
-        ),
-        (race, {**ARTICLE, "article": None}, ": `article` must be a str. Received: None"),
-        (race, {**ARTICLE, "article": "A\ud800"}, ", question 0: .* lone surrogates.*of `prompt`"),
+        (commonsense_qa, asking({"label": "A", "text": "b"}), ".*two or more .*Received: 1"),
+        (commonsense_qa, asking({"label": "B", "text": "b"}), ".*letters from A, in order.*B"),
+        (commonsense_qa, asking("b"), ".*`text` must be a str"),
+        (race, {**STORY, "answers": ["A", "A"]}, ".* have the same length. Received: 3, 3, 2"),
+        (race, {**STORY, "answers": ["A", "E", "A"]}, ", question 1: a label must .*'E'"),
+        (race, {**STORY, "options": [["a", "b"], "ab", ["a"]]}, ".*1: .*options a list of strings"),
+        (race, {**STORY, "questions": ["a", 2, "c"]}, ", question 1: a question must be a string"),
+        (race, {**STORY, "article": None}, ": `article` must be a str. Received: None"),
+        (race, {**STORY, "article": "A\ud800"}, ", question 0: .* lone surrogates.*of `prompt`"),
     ],
 )
 def test_errors_name_the_line_or_question(tmp_path, benchmark, content, message):
@@ -171,20 +151,10 @@ def test_errors_name_the_line_or_question(tmp_path, benchmark, content, message)
         benchmark.read(path)
 
 
-# === Single formats ===
-
-
-def test_quoted_cells_with_commas_quotes_and_line_breaks(tmp_path):
-    text = SWAG + '4,"He said ""no"",\nthen",She,a,"b,c",d,e,1\n\n'
-    (example,) = swag.read(write(tmp_path / "a.csv", text))
-    prompt = ('He said "no",\nthen', "She")
-    assert example == {"id": "4", "prompt": prompt, "choices": ["a", "b,c", "d", "e"], "label": 1}
-
-
 def test_folders_of_race(tmp_path):
     for level in ["high", "middle"]:
         (tmp_path / "dev" / level).mkdir(parents=True)
-        write(tmp_path / "dev" / level / "1.txt", {**ARTICLE, "id": f"{level}1.txt"})
+        write(tmp_path / "dev" / level / "1.txt", {**STORY, "id": f"{level}1.txt"})
     write(tmp_path / "dev" / "README.md", "Read me")
     examples = race.read(tmp_path / "dev")
     assert [example["id"] for example in examples] == [
@@ -202,9 +172,6 @@ def test_folders_of_race(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"must contain \.txt files\. Received: "):
         race.read(tmp_path / "empty")
-
-
-# === Predictions ===
 
 
 @pytest.mark.parametrize(

@@ -27,17 +27,10 @@ def write(folder, rows, ending, name="a"):
 
 
 RELATION = {
-    "text": "Ann runs Acme.",
-    "subject_start": 0,
-    "subject_end": 3,
-    "object_start": 9,
-    "object_end": 13,
-    "kind": "PERSON",
-    "relation": "runs",
-}
+    "text": "Ann runs Acme.", "subject_start": 0, "subject_end": 3, "object_start": 9,
+    "object_end": 13, "kind": "PERSON", "relation": "runs",
+}  # fmt: skip
 
-
-# === Texts ===
 
 TEXTS = [
     {"body": 'He said "no", then', "title": "", "folder": "spam", "number": "7"},
@@ -131,35 +124,19 @@ def test_table_errors_name_the_line(tmp_path, content, message):
         columns.read_texts(path)
 
 
-# === Relations ===
-
-
 @each_ending
 def test_character_spans_become_word_spans(tmp_path, ending):
     path = write(tmp_path, [RELATION], ending)
     expected = {
-        "id": "0",
-        "token": ["Ann", "runs", "Acme", "."],
-        "subj_start": 0,
-        "subj_end": 0,
-        "obj_start": 2,
-        "obj_end": 2,
-        "subj_type": "PERSON",
-        "obj_type": None,
-        "relation": "runs",
-    }
+        "id": "0", "token": ["Ann", "runs", "Acme", "."], "subj_start": 0, "subj_end": 0,
+        "obj_start": 2, "obj_end": 2, "subj_type": "PERSON", "obj_type": None, "relation": "runs",
+    }  # fmt: skip
     assert columns.read_relations(path, subject_type="kind") == [expected]
     (turned,) = columns.read_relations(
-        path,
-        subject=("object_start", "object_end"),
-        object=("subject_start", "subject_end"),
-        needs_labels=False,
-        relation="none",
-    )
+        path, subject=("object_start", "object_end"), object=("subject_start", "subject_end"),
+        needs_labels=False, relation="none",
+    )  # fmt: skip
     assert (turned["subj_start"], turned["obj_start"], turned["relation"]) == (2, 0, None)
-
-
-# === Choices ===
 
 
 @each_ending
@@ -178,9 +155,6 @@ def test_choices_from_any_number_of_columns(tmp_path, ending):
     assert first["prompt"] == ("A tale.", "Who?")
 
 
-# === Words ===
-
-
 @each_ending
 def test_words_and_tags_from_columns(tmp_path, ending):
     row = {"tokens": "Ann Lee sang", "ner": "I-x I-x O"}
@@ -195,9 +169,6 @@ def test_words_and_tags_from_columns(tmp_path, ending):
     assert without == [{**expected, "tags": None}]
 
 
-# === Entities ===
-
-
 def test_entities_in_texts(tmp_path):
     entity = {"start": 0, "end": 3, "label": "person", "score": 0.5}
     rows = [{"body": "Ann sang", "spans": [entity]}, {"body": "sang", "spans": []}]
@@ -207,8 +178,6 @@ def test_entities_in_texts(tmp_path):
         {"id": "1", "text": "sang", "entities": [], "place": f"{path}, line 2"},
     ]
 
-
-# === Rows of each kind ===
 
 TAGS = {"words": ["a", "b"], "tags": ["NN", "NN"]}
 ENTITY = {"start": 0, "end": 3, "label": "x"}

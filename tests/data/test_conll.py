@@ -132,9 +132,6 @@ def test_other_tags_are_not_converted(tmp_path):
     assert (tmp_path / "b").read_bytes() == b"a\tNN\tVB\nb\tI-x\tNN\n\n"
 
 
-# === Predictions ===
-
-
 def test_predictions_are_written_next_to_gold_tags(tmp_path):
     examples = [{"words": ["a", "b"], "tags": ["B-x", "O"]}, {"words": ["c"], "tags": None}]
     predictions = [["O", "B-y"], ["B-x"]]

@@ -69,9 +69,6 @@ def stream(dataset, batches):
     ]
 
 
-# === Held-out documents ===
-
-
 def test_each_nth_document_is_held_out(tmp_path):
     for i in range(3):
         write(tmp_path / f"{i}.txt", "".join(f"doc{i}{j}\n" for j in range(7)))
@@ -121,14 +118,9 @@ def test_argument_out_of_range_is_named(tmp_path, name, value):
         Corpus(path, **{name: value})
 
 
-# === Blocks ===
-
-
 @pytest.mark.parametrize("min_tokens", [1, 3, 8])
 @pytest.mark.parametrize("chunks", ["small_chunks", None])
-def test_blocks_have_each_token_once_except_short_tails(
-    tmp_path, tokenizer, request, min_tokens, chunks
-):
+def test_each_token_is_in_one_block_or_short_tail(tmp_path, tokenizer, request, min_tokens, chunks):
     if chunks:
         request.getfixturevalue(chunks)
     # Lengths close to one and two blocks of 5 tokens, and longer ones.
@@ -192,9 +184,6 @@ def test_crossing_blocks_do_not_depend_on_how_text_is_grouped(tmp_path, tokenize
     assert len(found) == 1
 
 
-# === Vocabulary ===
-
-
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_vocabulary_is_deterministic_and_starts_with_special_tokens(tmp_path, lowercase):
     # Has many ties between pairs, which hash order would resolve randomly.
@@ -210,7 +199,7 @@ def test_vocabulary_is_deterministic_and_starts_with_special_tokens(tmp_path, lo
     assert UNK not in tokenizer(" ".join(words))
 
 
-def test_vocabulary_size_is_a_limit_with_many_letters(tmp_path):
+def test_vocabulary_has_a_size_limit_and_uses_only_training_documents(tmp_path):
     text = "".join(chr(0x4E00 + i) for i in range(3000)) + " abc" * 100
     corpus = Corpus(write(tmp_path / "a.txt", text))
     vocabulary = corpus.train_vocabulary(200)
@@ -218,9 +207,6 @@ def test_vocabulary_size_is_a_limit_with_many_letters(tmp_path):
     assert "a" in vocabulary  # The most frequent letters are kept.
     with pytest.raises(ValueError, match="at least 100, .* Received: vocabulary_size=99"):
         corpus.train_vocabulary(99)
-
-
-def test_vocabulary_uses_only_training_documents(tmp_path):
     write(tmp_path / "a.txt", "abba " * 50)
     write(tmp_path / "b.txt", "zyxz " * 50)
     vocabulary = Corpus(str(tmp_path / "*"), held_out=0.5).train_vocabulary(100)
@@ -238,9 +224,6 @@ def test_words_counted_while_reading_give_the_same_vocabulary(tmp_path, count):
         for count_words in [True, False]
     )
     assert now == later and "app" in "".join(now)
-
-
-# === Datasets ===
 
 
 def test_epoch_has_each_block_once(tmp_path, tokenizer, preprocessor):
@@ -314,9 +297,6 @@ def test_evaluation_steps_use_all_documents(tmp_path, preprocessor, tokenizer):
     assert all(words & set(document) for document in documents)
 
 
-# === Cache ===
-
-
 @pytest.fixture
 def tokenized(monkeypatch):
     """The number of texts in each call of the tokenizer."""
@@ -373,7 +353,7 @@ def test_any_change_is_tokenized_again(tmp_path, tokenizer, preprocessor, tokeni
     assert sum(tokenized) > before
 
 
-def test_text_that_changes_before_it_is_tokenized_is_an_error(tmp_path, preprocessor):
+def test_text_must_not_change_until_it_is_tokenized(tmp_path, preprocessor, tokenizer, monkeypatch):
     path = write(tmp_path / "a.txt", "w1 w2 w3 w4 w5 w6 w7 w8 w9")
     corpus = Corpus(path)
     write(path, "w9 w8 w7 w6 w5")
@@ -383,9 +363,6 @@ def test_text_that_changes_before_it_is_tokenized_is_an_error(tmp_path, preproce
     write(path, "w1 w2 w3 w4 w5 w6 w7 w8 w9")
     (block,) = Corpus(path).prepared(preprocessor).read(np.arange(1))
     assert preprocessor.tokenizer.detokenize(block[1:-1]) == "w1 w2 w3 w4 w5"
-
-
-def test_text_that_changes_while_it_is_tokenized_is_an_error(tmp_path, tokenizer, monkeypatch):
     path = write(tmp_path / "a.txt", "w1 w2 w3 w4 w5 w6 w7 w8 w9")
     corpus = Corpus(path)
     blocks = blocks_module.BlockBuilder.blocks

@@ -1,7 +1,6 @@
 """Ranges of large files give the same documents, blocks and messages as whole files."""
 
 import codecs
-import filecmp
 import gzip
 import json
 import os
@@ -114,9 +113,7 @@ def test_documents_and_splits_equal_whole_files(tmp_path, monkeypatch, kind):
 
 @pytest.mark.parametrize("cross_documents", [False, True])
 @pytest.mark.parametrize("kind", ["line", "jsonl"])
-def test_shards_of_ranges_equal_blocks_of_the_corpus(
-    tmp_path, tokenizer, small_ranges, kind, cross_documents
-):
+def test_shards_equal_blocks_of_the_text(tmp_path, tokenizer, small_ranges, kind, cross_documents):
     texts, boundary = write_documents(tmp_path, kind)
     corpus = Corpus(texts, boundary, held_out=0.3, cross_documents=cross_documents)
     for num_shards in [1, 3, 99]:
@@ -128,18 +125,6 @@ def test_shards_of_ranges_equal_blocks_of_the_corpus(
             expected = corpus.blocks(tokenizer, LENGTH, split, min_tokens=1, with_marks=True)
             found = prepared.read(np.arange(prepared.num_blocks(split)), split, with_marks=True)
             np.testing.assert_array_equal(found, np.concatenate(list(expected)))
-
-
-def test_beam_gives_the_same_shards(tmp_path, tokenizer, small_ranges):
-    pytest.importorskip("apache_beam")
-    texts, boundary = write_documents(tmp_path, "line")
-    corpus = Corpus(texts, boundary, held_out=0.3)
-    plain, by_beam = str(tmp_path / "plain"), str(tmp_path / "by_beam")
-    prepare(corpus, tokenizer, LENGTH, plain, num_shards=3)
-    prepare(corpus, tokenizer, LENGTH, by_beam, num_shards=3, beam_runner="DirectRunner")
-    names = sorted(os.listdir(plain))
-    assert len(names) == 7 and sorted(os.listdir(by_beam)) == names
-    assert filecmp.cmpfiles(plain, by_beam, names, shallow=False) == (names, [], [])
 
 
 @pytest.mark.parametrize("boundary", ["line", "blank_line"])

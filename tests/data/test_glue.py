@@ -90,22 +90,14 @@ def test_short_rows_of_qqp_are_logged(tmp_path, caplog):
         ("rte", RTE + "1\ta\tb\n", ", line 2: a row must have as many cells as the header, 4"),
         ("rte", RTE + "1\ta\tb\tneutral\n", ".* of rte must be one of entailment, .*'neutral'"),
         ("rte", "index\tsentence1\tsentence2\n", ", line 1: .*Received: no label in "),
-        (
-            "rte",
-            "label\t" + RTE,
-            ", line 1: a column must not be repeated.*'label'",
-        ),
+        ("rte", "label\t" + RTE, ", line 1: a column must not be repeated.*'label'"),
         ("rte", RTE, " must contain examples. Received: none"),
         ("cola", "gj04\t1\ta\n", ", line 1: a row must have the 4 columns source, label.*: 3"),
         ("mrpc", RTE, ", line 1: the columns must include #1 String, #2 String, Quality."),
-        (
-            "sts-b",
-            STS_B + "1\ta\tb\t5.1\n",
-            ", line 2: .* a number from 0 to 5.*'5.1'",
-        ),
+        ("sts-b", STS_B + "1\ta\tb\t5.1\n", ", line 2: .* a number from 0 to 5.*'5.1'"),
         ("sts-b", STS_B + "1\ta\tb\tnan\n", ".*Received: 'nan'"),
     ],
-)
+)  # fmt: skip
 def test_errors_name_the_line(tmp_path, task, text, message):
     path = write(tmp_path / "dev.tsv", text)
     with pytest.raises(ValueError, match=f"{path}{message}"):
@@ -119,9 +111,6 @@ def test_unknown_task_split_and_folder(tmp_path):
         glue.read(tmp_path, "mnli", "dev")
     with pytest.raises(ValueError, match=re.escape(f"{tmp_path} must contain dev.tsv")):
         glue.read(tmp_path, "rte", "dev")
-
-
-# === Predictions ===
 
 
 def test_predictions_have_the_submission_format(shared_data, tmp_path):

@@ -159,9 +159,6 @@ def test_marked_text_keeps_spans_when_pickled():
     np.testing.assert_array_equal(copy.spans["entity"], [[0, 1]])
 
 
-# === Masking ===
-
-
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory):
     """The same documents as lines with spans and as text. A fifth of all words is an entity."""
@@ -229,11 +226,8 @@ def test_prepared_corpus_keeps_spans(corpora, tokenizer, tmp_path):
     message = "scheme=noun_phrase.*Received: text without spans in .*prepared"
     with pytest.raises(ValueError, match=message):
         corpus.prepared(make_preprocessor(tokenizer, scheme="noun_phrase"))
-
-
-def test_prepared_corpus_without_spans_has_version_1(corpora, tokenizer, tmp_path):
-    prepare(corpora[1], tokenizer, LENGTH, str(tmp_path / "prepared"))
-    manifest = json.loads((tmp_path / "prepared" / "prepared.json").read_text())
+    prepare(corpora[1], tokenizer, LENGTH, str(tmp_path / "without"))
+    manifest = json.loads((tmp_path / "without" / "prepared.json").read_text())
     assert manifest["version"] == 1 and "span_kinds" not in manifest
 
 
@@ -247,9 +241,6 @@ def test_missing_spans_error_names_the_files(corpora, tokenizer, tmp_path):
         ks.Corpus([lines, text]).prepared(preprocessor)
     with pytest.raises(ValueError, match="linguistic_spans.write"):
         preprocessor(["a b c"])
-
-
-# === Pipelines ===
 
 
 @pytest.fixture(scope="module")

@@ -167,9 +167,6 @@ def test_failed_preparation_leaves_nothing(texts, tokenizer, tmp_path):
     assert os.listdir(tmp_path) == ["gone.txt"]
 
 
-# === Errors ===
-
-
 @pytest.mark.parametrize("how", ["flipped", "truncated", "missing"])
 def test_damaged_shard_is_refused_or_skipped(folder, copy, how, caplog):
     name = "train-00001-of-00003.array_record"
@@ -231,14 +228,11 @@ def test_error_for_another_model_names_the_difference(folder, length, tokens, lo
         PreparedCorpus(folder).prepared(ks.SpanBertPretrainerPreprocessor(tokenizer, length))
 
 
-def test_nonempty_folder_is_refused(corpus, tokenizer, folder):
+def test_invalid_folders_and_arguments_are_named(corpus, tokenizer, folder, tmp_path):
     before = sorted(os.listdir(folder))
     with pytest.raises(ValueError, match="must be new or empty"):
         prepare(corpus, tokenizer, LENGTH, folder)
     assert sorted(os.listdir(folder)) == before
-
-
-def test_invalid_arguments_are_named(corpus, tokenizer, tmp_path):
     path = str(tmp_path / "p")
     is_installed = importlib.util.find_spec("apache_beam") is not None
     runner = "installed runner. Received: 'NoRunner'" if is_installed else "no package apache_beam"

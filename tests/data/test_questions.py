@@ -32,12 +32,9 @@ def mrqa_data(*questions, context=CONTEXT):
 def mrqa_question(name="1", answers=(("Bob", 8), ("Ann", 22)), **kwargs):
     spans = [[at, at + len(text) - 1] for text, at in reversed(answers)]
     return {
-        "qid": name,
-        "question": "Who?",
-        "answers": [text for text, _ in answers],
-        "detected_answers": [{"text": "Bob", "char_spans": [span]} for span in spans],
-        **kwargs,
-    }
+        "qid": name, "question": "Who?", "answers": [text for text, _ in answers],
+        "detected_answers": [{"text": "Bob", "char_spans": [span]} for span in spans], **kwargs,
+    }  # fmt: skip
 
 
 BAD_SPAN = [{"char_spans": [[1]]}]
@@ -52,9 +49,7 @@ each_format = pytest.mark.parametrize(
 
 
 @each_format
-def test_first_answer_is_used_for_training_and_all_for_scoring(
-    tmp_path, reader, question, data, id_key, place
-):
+def test_first_answer_trains_and_all_are_scored(tmp_path, reader, question, data, id_key, place):
     path = write(tmp_path / "a.json", data(question("1"), question("2")))
     examples = reader.read(path)
     assert examples.ids == ["1", "2"]
@@ -75,9 +70,7 @@ def test_questions_without_an_answer(tmp_path):
 
 
 @each_format
-def test_misplaced_answer_is_skipped_or_refused(
-    tmp_path, caplog, reader, question, data, id_key, place
-):
+def test_misplaced_answers_are_left_out(tmp_path, caplog, reader, question, data, id_key, place):
     path = write(tmp_path / "a.json", data(question("1"), question("2", [("Bob", 24)])))
     assert reader.read(path).ids == ["1"]
     (record,) = caplog.records
@@ -115,9 +108,7 @@ def test_prediction_needs_no_answers(tmp_path, reader, question, data, id_key, p
         ({"name": None}, "`q?id` must be a str. Received: None"),
     ],
 )
-def test_invalid_question_error_names_its_position(
-    tmp_path, reader, question, data, id_key, place, wrong, message
-):
+def test_invalid_question_is_named(tmp_path, reader, question, data, id_key, place, wrong, message):
     path = write(tmp_path / "a.json", data(question("1"), question(**{"name": "2", **wrong})))
     with pytest.raises(ValueError, match=f"{path}, {place}.*{message}"):
         reader.read(path)
@@ -148,9 +139,6 @@ def test_squad_is_read_completely(shared_data):
     for context, answer in zip(examples.contexts, examples.answers):
         at = answer["answer_start"]
         assert context[at : at + len(answer["text"])] == answer["text"]
-
-
-# === Official files ===
 
 
 def test_official_file_is_downloaded_once_and_checked(tmp_path, monkeypatch):

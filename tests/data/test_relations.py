@@ -11,19 +11,10 @@ from keras_spanbert.data import semeval2010, tacred
 from keras_spanbert.data.tacred import example_of_text
 
 EXAMPLE = {
-    "id": "1",
-    "token": ["Ann", "runs", "Acme", "-LRB-", "x", "-RRB-"],
-    "subj_start": 0,
-    "subj_end": 0,
-    "obj_start": 2,
-    "obj_end": 5,
-    "subj_type": "PERSON",
-    "obj_type": "ORGANIZATION",
+    "id": "1", "token": ["Ann", "runs", "Acme", "-LRB-", "x", "-RRB-"], "subj_start": 0,
+    "subj_end": 0, "obj_start": 2, "obj_end": 5, "subj_type": "PERSON", "obj_type": "ORGANIZATION",
     "relation": "per:employee_of",
-}
-
-
-# === TACRED ===
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("split, rows", [("train", 16), ("dev", 22), ("test", 10)])
@@ -44,15 +35,12 @@ def test_labels_have_the_order_of_the_released_code(shared_data):
         tacred.relation_names([*examples, {"relation": None}])
 
 
-def test_relation_and_types_are_optional_for_prediction(tmp_path):
+def test_relation_and_types_may_be_missing_or_have_blanks(tmp_path):
     blank = {**EXAMPLE, "id": "2", "relation": None, "subj_type": None, "stanford_ner": ["O"] * 6}
     path = write_lines(tmp_path / "a.jsonl", [EXAMPLE, blank])
     first, second = tacred.read(path, needs_labels=False)
     assert first == EXAMPLE and {*second} == {*EXAMPLE}
     assert (second["relation"], second["subj_type"]) == (None, None)
-
-
-def test_blanks_around_relations_and_types_are_removed(tmp_path):
     blanks = {**EXAMPLE, "subj_type": "PERSON ", "relation": " per:employee_of"}
     path = write(tmp_path / "a.json", [blanks])
     assert tacred.read(path, relations=[EXAMPLE["relation"]]) == [EXAMPLE]
@@ -113,9 +101,6 @@ def test_predictions_have_id_and_relation(tmp_path):
             tacred.write_predictions(path, examples, predictions)
 
 
-# === Spans in characters ===
-
-
 @pytest.mark.parametrize(
     "text, subject, object, words, spans",
     [
@@ -138,8 +123,6 @@ def test_blank_or_outside_span_is_refused(span):
     with pytest.raises(ValueError, match=r"place: the object must be .*from 0 to 7. Received: "):
         example_of_text("7", "Ann saw", (0, 3), span, place="place")
 
-
-# === SemEval-2010 Task 8 ===
 
 SENTENCE = '1\t"The <e1>child</e1> in the <e2>cradle</e2>."\n'
 

@@ -29,22 +29,6 @@ def expected_documents(text, boundary):
     return [words for words in documents if words]
 
 
-@pytest.mark.parametrize(
-    ("boundary", "documents"),
-    [
-        ("file", [["one", "two", "three", "four"], ["five"]]),
-        ("blank_line", [["one", "two"], ["three", "four"], ["five"]]),
-        ("line", [["one"], ["two"], ["three"], ["four"], ["five"]]),
-    ],
-)
-def test_document_boundaries(tmp_path, boundary, documents):
-    write(tmp_path / "a.txt", "one\ntwo\n \t\n\n three\nfour\n\n")
-    write(tmp_path / "b.txt", "\n\nfive")
-    corpus = Corpus(tmp_path / "*.txt", boundary)
-    assert split_words(corpus) == documents
-    assert corpus.num_documents == len(documents)
-
-
 def test_globs_give_sorted_files_without_repetition(tmp_path):
     for name in "cb":
         write(tmp_path / f"{name}.txt", name)
@@ -114,9 +98,6 @@ def test_memory_does_not_grow_with_a_line(tmp_path, monkeypatch):
         tracemalloc.stop()
     assert found == num_words and corpus.num_documents == 1
     assert peak < 3_000_000
-
-
-# === Bad input ===
 
 
 def test_error_without_matching_files_names_the_glob(tmp_path):

@@ -159,15 +159,10 @@ def regression():
 
 def resolver():
     model = ks.SpanBertCoreferenceResolver(
-        backbone(),
-        ks.SpanBertCoreferenceResolverPreprocessor(tokenizer(), sequence_length=12),
-        max_segment_len=12,
-        max_span_width=2,
-        max_top_antecedents=3,
-        ffnn_size=5,
-        feature_size=3,
+        backbone(), ks.SpanBertCoreferenceResolverPreprocessor(tokenizer(), sequence_length=12),
+        max_segment_len=12, max_span_width=2, max_top_antecedents=3, ffnn_size=5, feature_size=3,
         dropout_rate=0.0,
-    )
+    )  # fmt: skip
     documents = [{"sentences": [text.split()], "clusters": [[(0, 0), (2, 2)]]} for text in texts()]
     return model, DocumentStream(model.batches(documents, FEW, seed=1))
 

@@ -61,14 +61,10 @@ def free_port():
 def start(arguments, **environment):
     popen = subprocess.Popen if arguments[0] in ("-m", "sh") else Forked
     return popen(
-        arguments if arguments[0] == "sh" else [sys.executable, *arguments],
-        cwd=ROOT,
+        arguments if arguments[0] == "sh" else [sys.executable, *arguments], cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": BACKEND, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
 
 
 def launch(arguments, count=2, **environment):

@@ -50,13 +50,10 @@ def test_outputs_of_both_heads_equal_the_reference(reference, forward):
     offsets = np.tile(np.arange(S, dtype="int32"), (B, P))
     logits = pretrainer(
         {
-            **encoder,
-            "mask_positions": positions,
-            "span_left": left,
-            "span_right": right,
+            **encoder, "mask_positions": positions, "span_left": left, "span_right": right,
             "span_offsets": offsets,
         }
-    )
+    )  # fmt: skip
     logits = {name: keras.ops.convert_to_numpy(value) for name, value in logits.items()}
     sbo = logits["sbo"].reshape(forward["sbo_logits"].shape)
     np.testing.assert_allclose(logits["mlm"], forward["mlm_logits"], atol=5e-5)

@@ -83,9 +83,7 @@ def test_multiple_choice_logits_equal_in_both_directions(transformers, tmp_path)
         ("regression", 1, np.float32([0.5, -1.0, 2.0])),
     ],
 )
-def test_text_classification_equals_in_both_directions(
-    transformers, tmp_path, problem_type, num_labels, labels
-):
+def test_classifier_in_both_directions(transformers, tmp_path, problem_type, num_labels, labels):
     cls = transformers.BertForSequenceClassification
     theirs = build(cls, num_labels=num_labels, problem_type=problem_type)
     x = inputs()
@@ -97,6 +95,7 @@ def test_text_classification_equals_in_both_directions(
     np.testing.assert_allclose(logits, expected.logits.numpy(), atol=1e-4)
     found = ours.evaluate(x, labels, batch_size=3, verbose=0, return_dict=True)
     assert found["loss"] == pytest.approx(expected.loss.item(), abs=1e-4)
+    assert ours.multi_label == ("binary_accuracy" in found)
 
     ks.checkpoints.to_huggingface(ours, tmp_path / "out")
     back = load(cls, tmp_path / "out")
@@ -146,13 +145,17 @@ def test_classifier_of_another_task_is_initialized(transformers, caplog, tmp_pat
     assert "has no weights for classifier, which start from random weights" in caplog.text
 
 
-def test_settings_are_passed_to_the_backbone(hf_folder):
+def test_settings_are_passed_to_the_backbone_and_must_match(hf_folder):
     config = ks.SpanBertBackbone.from_preset(hf_folder).get_config()
     sizes = {"num_layers": 3, "num_heads": 5, "hidden_dim": 30, "intermediate_dim": 41}
     sizes |= {"vocabulary_size": V, "max_sequence_length": 23, "num_segments": 4}
     assert config.items() >= {**sizes, "dropout": 0.07, "attention_dropout": 0.03}.items()
     changed = ks.SpanBertBackbone.from_preset(hf_folder, dropout=0.0, dtype="bfloat16")
     assert changed.dropout == 0.0 and changed.compute_dtype == "bfloat16"
+    with pytest.raises(ValueError, match="no tensor for the encoder's transformer_layer_3"):
+        ks.SpanBertBackbone.from_preset(hf_folder, num_layers=4)
+    with pytest.raises(ValueError, match=r"position_embeddings.weight \(23, 30\) does not fit"):
+        ks.SpanBertBackbone.from_preset(hf_folder, max_sequence_length=8)
 
 
 def test_missing_heads_are_initialized_and_logged(transformers, tmp_path, caplog):
@@ -238,13 +241,6 @@ def test_model_built_inside_a_layer_is_loaded(hf_folder):
     alone = ks.SpanBertBackbone.from_preset(hf_folder)
     for mine, theirs in zip(outer.backbone.weights, alone.weights, strict=True):
         np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (mine, theirs)))
-
-
-def test_sizes_must_match_the_checkpoint(hf_folder):
-    with pytest.raises(ValueError, match="no tensor for the encoder's transformer_layer_3"):
-        ks.SpanBertBackbone.from_preset(hf_folder, num_layers=4)
-    with pytest.raises(ValueError, match=r"position_embeddings.weight \(23, 30\) does not fit"):
-        ks.SpanBertBackbone.from_preset(hf_folder, max_sequence_length=8)
 
 
 def test_given_backbone_keeps_its_weights(hf_folder):

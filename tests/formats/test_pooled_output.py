@@ -47,12 +47,9 @@ def test_outputs_equal_transformers(bert, backbone):
     check([model.predict(inputs(), verbose=0)], bert[1][1:])
 
 
-def test_pooler_is_written_for_transformers(transformers, bert, backbone, tmp_path):
+def test_presets_and_files_round_trip(transformers, bert, backbone, tmp_path):
     ks.checkpoints.to_huggingface(backbone, tmp_path / "out")
     check(compute_outputs(load(transformers.BertModel, tmp_path / "out")), bert[1])
-
-
-def test_presets_and_files_round_trip(bert, backbone, tmp_path):
     backbone.save_to_preset(tmp_path / "preset")
     backbone.save(tmp_path / "backbone.keras")
     check(outputs(ks.SpanBertBackbone.from_preset(tmp_path / "preset")), bert[1])

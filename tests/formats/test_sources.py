@@ -66,9 +66,6 @@ class Evil:
         return os.mkdir, (self.path,)
 
 
-# === Damaged and hostile files ===
-
-
 def with_data_end(content, end):
     """Changes the place of a tensor in the header of a safetensors file."""
     (size,) = struct.unpack("<Q", content[:8])
@@ -143,8 +140,6 @@ def test_pickle_with_code_is_refused_and_not_run(folder, conversion_error, tmp_p
     assert not (tmp_path / "harm").exists()
 
 
-# === What does not fit ===
-
 NAME = "bert.encoder.layer.0.output.dense.weight"
 
 
@@ -200,9 +195,6 @@ def test_invalid_setting_is_named(folder, conversion_error, name, value, message
     assert message in conversion_error(folder)
 
 
-# === Shards, archives, folders, handles ===
-
-
 @pytest.mark.parametrize(
     "shard", ["gone.safetensors", "../source/model.safetensors", "/etc/passwd"]
 )
@@ -234,9 +226,7 @@ def test_archive_equals_the_folder(hf_folder, tmp_path):
     [(name, tarfile.REGTYPE) for name in ["../a.json", "/tmp/a.json", "a/../../a.json"]]
     + [("model/b.txt", kind) for kind in [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE]],
 )
-def test_archive_that_is_hostile_or_truncated_is_refused(
-    hf_folder, tmp_path, conversion_error, name, kind
-):
+def test_hostile_or_truncated_archive_is_refused(hf_folder, tmp_path, conversion_error, name, kind):
     member = tarfile.TarInfo(name)
     member.type, member.linkname = kind, "/etc/passwd"
     member.size = int(kind == tarfile.REGTYPE)
@@ -308,9 +298,6 @@ def test_handle_without_network_is_an_error(tmp_path, conversion_error, monkeypa
 @pytest.mark.parametrize("handle", ["hf://someone", "hf://a/../b", "hf://a/b/c", "hf://"])
 def test_invalid_handle_is_refused(conversion_error, handle):
     assert f"must be hf://owner/name. Received: {handle}" in conversion_error(handle)
-
-
-# === The command ===
 
 
 def test_command_converts_in_both_directions_and_prints_a_table(hf_folder, tmp_path, capsys):

@@ -55,6 +55,9 @@ def test_vocabulary_from_text_or_tokenizer_file(tmp_path):
     # Only \n and \r\n end lines, as U+2028 is a token of some vocabularies.
     (tmp_path / "vocab.txt").write_text("a\r\nb\n\u2028\n", encoding="utf-8", newline="")
     assert read_vocabulary(str(tmp_path)) == ["a", "b", "\u2028"]
+    (tmp_path / "vocab.txt").write_bytes(b"a\n\xff\n")
+    with pytest.raises(ValueError, match="vocab.txt must be UTF-8"):
+        read_vocabulary(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -68,10 +71,4 @@ def test_vocabulary_from_text_or_tokenizer_file(tmp_path):
 def test_other_tokenizer_file_is_refused(tmp_path, model, error):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
     with pytest.raises(ValueError, match=error):
-        read_vocabulary(str(tmp_path))
-
-
-def test_non_utf8_vocabulary_is_named(tmp_path):
-    (tmp_path / "vocab.txt").write_bytes(b"a\n\xff\n")
-    with pytest.raises(ValueError, match="vocab.txt must be UTF-8"):
         read_vocabulary(str(tmp_path))

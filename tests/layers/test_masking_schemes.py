@@ -76,22 +76,6 @@ def test_lengths_of_random_spans_are_uniform():
     np.testing.assert_allclose(length_probabilities("random_span", 0.2, 7), [1 / 7] * 7)
 
 
-@pytest.mark.parametrize("scheme", LINGUISTIC)
-def test_half_of_the_candidates_are_linguistic(scheme):
-    """With a very small budget, only the first candidate is masked, so its kind is visible."""
-    ids = np.full((4001, 41), 9, np.int32)
-    marks = np.zeros_like(ids)
-    for start in (3, 11, 30):
-        marks[:, start], marks[:, start + 1 : start + 5] = 1, 2
-    _, flags = draw_masks(layer(scheme=scheme, mask_rate=5 / 41), ids, 1, span_marks=marks)
-    whole = np.stack([flags[:, s : s + 5].all(axis=1) for s in (3, 11, 30)], axis=1)
-    # The budget is 5 tokens. If they are one span, it was the first candidate (masking only words
-    # within it is very unlikely).
-    share = whole.any(axis=1).mean()
-    assert abs(share - 0.5) < 0.03  # 4 standard deviations.
-    np.testing.assert_allclose(whole.mean(axis=0), share / 3, atol=0.025)
-
-
 def test_marks_end_at_special_tokens():
     ids = np.full((1001, 17), 9, np.int32)
     ids[:, 8] = SEP

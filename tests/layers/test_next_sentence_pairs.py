@@ -14,13 +14,9 @@ V, L, B = 2500, 41, 2003
 
 def make(**kwargs):
     return NextSentencePairs(
-        V,
-        SEP,
-        sentence_end_token_ids=[END],
-        closing_token_ids=[QUOTE],
-        continuation_token_ids=[MORE],
-        **kwargs,
-    )
+        V, SEP, sentence_end_token_ids=[END], closing_token_ids=[QUOTE],
+        continuation_token_ids=[MORE], **kwargs,
+    )  # fmt: skip
 
 
 def pack_rows(texts, length):
@@ -206,9 +202,6 @@ def test_seeds_determine_pairs():
     first, second = (numbers(layer(token_ids))["token_ids"] for _ in range(2))
     assert (first != second).any()
     np.testing.assert_array_equal(first, numbers(again(token_ids))["token_ids"])
-
-
-def test_pairs_and_masks_use_different_random_numbers():
     from keras_spanbert.layers.stateless_random import uniform
 
     one, other = uniform(3, 500, 2), uniform(3, 500, 2, stream=8)

@@ -52,10 +52,8 @@ def test_outputs_equal_the_equations(dropout, mask):
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_softmax_uses_float32_in_mixed_precision(dtype, monkeypatch):
-    dtypes, softmax = [], ops.softmax
-    monkeypatch.setattr(
-        ops, "softmax", lambda x, axis: dtypes.append(x.dtype) or softmax(x, axis=axis)
-    )
+    dtypes, soft = [], ops.softmax
+    monkeypatch.setattr(ops, "softmax", lambda x, axis: dtypes.append(x.dtype) or soft(x, axis))
     layer, x = build(dropout=0.1, dtype=dtype)
     outputs = layer(x, training=True)
     assert [keras.backend.standardize_dtype(dtype) for dtype in dtypes] == ["float32"]

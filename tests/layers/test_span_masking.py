@@ -33,9 +33,6 @@ def leave_out_tensorflow(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # Makes its import fail.
 
 
-# === Masks ===
-
-
 @pytest.mark.parametrize("arguments, num_slots", [({}, 8), ({"max_predictions": 3}, 3)])
 def test_slots_hold_the_masked_tokens_in_order(arguments, num_slots):
     ids = batch()
@@ -78,7 +75,7 @@ def test_span_ends_offsets_and_targets():
     assert 0 < with_target < masks["mask_weights"].sum()
 
 
-def test_no_span_crosses_a_special_token():
+def test_special_tokens_are_not_masked_or_crossed():
     ids = np.full((64, 40), 50, "int32")
     ids[:, 20] = SEP
     masks = to_numpy(layer(mask_rate=0.3)(ids, seed=1))
@@ -87,9 +84,6 @@ def test_no_span_crosses_a_special_token():
     assert not (inside & real).any()
     # Spans end at the [SEP] on both sides.
     assert (masks["span_right"][real] == 20).any() and (masks["span_left"][real] == 20).any()
-
-
-def test_only_special_tokens_give_no_masks():
     ids = np.array([[CLS, SEP, PAD, PAD, PAD], [CLS, 9, 8, 7, SEP]])
     for x in (ids, ids[:1]):
         masks = to_numpy(layer()(x, seed=1))
@@ -114,9 +108,6 @@ def test_padding_predictions_does_not_change_masks(arguments):
         assert not slots[:, num_drawn:].any()
 
 
-# === Replacement ===
-
-
 @pytest.mark.parametrize("replacement", ["span", "token"])
 def test_replacement_is_chosen_per_span_or_token(replacement):
     ids = np.random.default_rng(1).integers(5, 70, (400, 101)).astype("int32")
@@ -132,15 +123,12 @@ def test_replacement_is_chosen_per_span_or_token(replacement):
     assert num_mixed == 0 if replacement == "span" else num_mixed > 100
 
 
-def test_random_tokens_come_from_the_batch():
+def test_random_tokens_come_from_the_batch_or_unigram_counts():
     ids = np.random.default_rng(1).choice([10, 11], (300, 60), p=[0.9, 0.1]).astype("int32")
     masks = to_numpy(layer(mask_token_rate=0.0, random_token_rate=1.0)(ids, seed=1))
     now = np.take_along_axis(masks["token_ids"], masks["mask_positions"], 1)
     assert set(np.unique(now)) == {10, 11}
     assert (now == 10).mean() == pytest.approx(0.9, abs=0.03)
-
-
-def test_random_tokens_follow_unigram_counts():
     counts = np.zeros(97)
     counts[[10, 80]] = 1, 3
     counts[SEP] = 1000  # Never drawn.
@@ -152,9 +140,6 @@ def test_random_tokens_follow_unigram_counts():
     assert set(drawn) == {10, 80}
     # 5 standard deviations for 20,000 draws.
     assert np.mean(drawn == 80) == pytest.approx(0.75, abs=5 * (0.75 * 0.25 / len(drawn)) ** 0.5)
-
-
-# === Seeds ===
 
 
 @pytest.mark.parametrize("has_tensorflow", [True, False])
@@ -240,9 +225,6 @@ def test_keras_seed_determines_masks_of_unseeded_layer(has_tensorflow, monkeypat
     assert (masked(1) != masked(2)).any()
 
 
-# === Tokenizers ===
-
-
 class Tokenizer:
     """A tokenizer with the vocabulary methods of keras-hub."""
 
@@ -274,9 +256,6 @@ def test_from_tokenizer_finds_word_starts(tokenizer):
     assert masking.continuation_token_ids == (3, 5)
     assert masking.special_token_ids == (0, 1)
     assert (masking.vocabulary_size, masking.mask_token_id, masking.mask_rate) == (6, 1, 0.2)
-
-
-# === Errors ===
 
 
 @pytest.mark.parametrize(
@@ -318,9 +297,7 @@ def test_invalid_seed_is_named(seed):
         layer()([[6, 7, 8, 9]], seed=seed)
 
 
-@pytest.mark.parametrize(
-    "counts", [np.ones(96), -np.ones(97), np.eye(97)[SEP], np.full(97, np.nan)]
-)
+@pytest.mark.parametrize("counts", [np.ones(96), -np.ones(97), np.eye(97)[SEP], [np.nan] * 97])
 def test_invalid_unigram_counts_are_named(counts):
     with pytest.raises(ValueError, match="`unigram_counts` must be 97 counts, none nega"):
         layer()(batch(), unigram_counts=counts)

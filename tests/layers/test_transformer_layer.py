@@ -72,28 +72,6 @@ def test_attention_dropout_is_separate():
     np.testing.assert_allclose(found, call(layer, x, training=False), atol=1e-5)
 
 
-def test_weights_have_the_order_and_shapes_of_checkpoints():
-    layer, _ = build()
-    assert [(w.path.split("/", 1)[1], tuple(w.shape)) for w in layer.weights] == [
-        ("self_attention_layer/query/kernel", (H, N, D)),
-        ("self_attention_layer/query/bias", (N, D)),
-        ("self_attention_layer/key/kernel", (H, N, D)),
-        ("self_attention_layer/key/bias", (N, D)),
-        ("self_attention_layer/value/kernel", (H, N, D)),
-        ("self_attention_layer/value/bias", (N, D)),
-        ("self_attention_layer/attention_output/kernel", (N, D, H)),
-        ("self_attention_layer/attention_output/bias", (H,)),
-        ("self_attention_layer_norm/gamma", (H,)),
-        ("self_attention_layer_norm/beta", (H,)),
-        ("feedforward_layer_norm/gamma", (H,)),
-        ("feedforward_layer_norm/beta", (H,)),
-        ("feedforward_intermediate_dense/kernel", (H, FF)),
-        ("feedforward_intermediate_dense/bias", (FF,)),
-        ("feedforward_output_dense/kernel", (FF, H)),
-        ("feedforward_output_dense/bias", (H,)),
-    ]
-
-
 def test_kernels_have_different_initial_values_and_biases_are_zero():
     layer = TransformerLayer(H, N, kernel_initializer=keras.initializers.RandomNormal(seed=None))
     layer.build((B, L, H))

@@ -8,9 +8,6 @@ from keras_spanbert import metrics
 KINDS = ("precision", "recall", "f1")
 
 
-# === TACRED ===
-
-
 def test_reference_predictions_get_the_expected_scores(shared_data):
     path = shared_data / "reference" / "finetuning" / "relation" / "expected.json"
     cases = json.loads(path.read_text(encoding="utf-8"))["scores"]
@@ -41,9 +38,6 @@ def test_no_relation_on_both_sides_does_not_count():
 def test_invalid_inputs_are_named(labels, predictions, error):
     with pytest.raises(ValueError, match=error):
         metrics.relation(labels, predictions)
-
-
-# === SemEval-2010 Task 8 ===
 
 
 def read(path):
@@ -78,9 +72,6 @@ def test_answers_in_both_directions_count_in_precision():
     # Relations without examples are not part of the mean.
     assert scores["macro_f1"] == pytest.approx(20.0)
     assert scores["micro_recall"] == pytest.approx(100 / 3)
-
-
-def test_only_other_in_gold_scores_0():
     scores = metrics.semeval2010_task8(["Other"], ["Cause-Effect(e1,e2)"])
     assert scores["macro_f1"] == 0.0 and scores["by_relation"] == {}
     assert not any(map(math.isnan, [scores["micro_f1"], scores["macro_recall"]]))

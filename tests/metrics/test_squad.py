@@ -29,7 +29,7 @@ def test_normalization_equals_the_official_one(text, normal):
     assert normalize_answer(text) == normal
 
 
-def test_version_1_scores_computed_by_hand():
+def test_scores_computed_by_hand():
     dataset = data(a=["the cat", "a black cat"], b=["seven"], c=["one two"], d=["x"])
     predictions = {"a": "Black cat!", "b": "eight", "c": "two three two"}  # d is missing.
     # a: exact. b: nothing. c: one word in common of 3 and 2. d: nothing.
@@ -39,22 +39,13 @@ def test_version_1_scores_computed_by_hand():
         "f1": pytest.approx(100 * (1 + 0 + 2 / 5 + 0) / 4),
         "total": 4,
     }
-
-
-def test_version_2_scores_computed_by_hand():
     dataset = data(a=["cat"], b=["dog house"], c=[], d=[])
     predictions = {"a": "cat", "b": "dog", "c": "", "d": "bird"}
     assert metrics.squad(dataset, predictions) == {
-        "exact": 50.0,
-        "f1": pytest.approx(100 * (1 + 2 / 3 + 1 + 0) / 4),
-        "total": 4,
-        "HasAns_exact": 50.0,
-        "HasAns_f1": pytest.approx(100 * (1 + 2 / 3) / 2),
-        "HasAns_total": 2,
-        "NoAns_exact": 50.0,
-        "NoAns_f1": 50.0,
-        "NoAns_total": 2,
-    }
+        "exact": 50.0, "f1": pytest.approx(100 * (1 + 2 / 3 + 1 + 0) / 4), "total": 4,
+        "HasAns_exact": 50.0, "HasAns_f1": pytest.approx(100 * (1 + 2 / 3) / 2), "HasAns_total": 2,
+        "NoAns_exact": 50.0, "NoAns_f1": 50.0, "NoAns_total": 2,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("scores, threshold", [([0.2, 0.3], 0.0), ([-5.0, 3.0], -5.0)])

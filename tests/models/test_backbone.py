@@ -32,16 +32,13 @@ def test_padding_does_not_affect_other_tokens():
     assert np.abs(before[1, -3:] - after[1, -3:]).max() > 1e-3
 
 
-def test_gelu_is_exact():
+def test_arguments_of_layers():
     layer = build().transformer_layers[0]
     x = np.array([[-1.0, 0.5, 2.0]], "float32")
     y = keras.ops.convert_to_numpy(layer.activation(keras.ops.convert_to_tensor(x)))
     # x * Phi(x) from a table of the normal distribution.
     np.testing.assert_allclose(y, [[-0.1586553, 0.3457312, 1.9544997]], atol=1e-6)
     assert layer.layer_norm_epsilon == 1e-12
-
-
-def test_arguments_of_layers():
     layer = build(dropout=0.5, attention_dropout=0.0, rematerialize=True).transformer_layers[0]
     assert layer._self_attention_layer.dropout == 0.0 and layer.rematerialize
     assert layer._self_attention_dropout.rate == layer._feedforward_dropout.rate == 0.5
@@ -80,11 +77,6 @@ def test_sizes_equal_bert():
     tiny = SpanBertBackbone(28996, **SpanBertBackbone.SIZES["tiny"])
     # Embeddings: 28996 + 512 + 2 rows of 128 and a norm. Per layer: 12 * 128^2 + 13 * 128.
     assert tiny.count_params() == (28996 + 514) * 128 + 256 + 2 * (12 * 128**2 + 13 * 128)
-
-
-def test_heads_must_divide_the_hidden_size():
-    with pytest.raises(ValueError, match="num_heads=3"):
-        SpanBertBackbone(V, 1, 3, 10, FF)
 
 
 @pytest.mark.parametrize("attention_dropout", [0.0, 0.1])

@@ -25,12 +25,9 @@ def arrays():
     return inputs, np.arange(83, dtype="int32")
 
 
-def test_only_few_sizes():
+def test_sizes_are_few_and_those_of_the_longest_sequence():
     assert [round_up(n) for n in (0, 1, 8, 9, 11, 17, 33)] == [1, 1, 8, 10, 12, 20, 40]
     assert [round_up(n, 2) for n in (4, 5, 33, 49, 65, 97)] == [4, 6, 48, 64, 96, 128]
-
-
-def test_size_is_the_longest_sequence_of_a_row():
     mask = np.array([[[1, 1, 0, 0], [1, 1, 1, 0]], [[0, 0, 0, 0], [1, 0, 0, 0]]])
     np.testing.assert_array_equal(row_lengths({"padding_mask": mask}), [3, 1])
     # A gap does not end the sequence.
@@ -106,16 +103,6 @@ def test_each_epoch_of_a_stream_has_every_row_once(arrays):
     assert all(len(rows) == 8 for rows, _ in batches)
     # Batches that are all full have no weights.
     assert len(next(iter(LengthGroupedStream(arrays, 83, seed=3).dataset()))) == 2
-
-
-def test_batches_have_little_padding(arrays):
-    stream = LengthGroupedStream(arrays, 8, seed=3)
-    masks = [
-        x["padding_mask"][w > 0.0] for x, _, w in stream.dataset().take(11).as_numpy_iterator()
-    ]
-    share = 1.0 - sum(mask.sum() for mask in masks) / sum(mask.size for mask in masks)
-    assert stream.padding() == pytest.approx(share)
-    assert share < 0.3 < 1.0 - arrays[0]["padding_mask"].mean()
 
 
 def test_predictions_keep_the_order_of_rows(arrays):

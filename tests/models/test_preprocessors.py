@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 import keras_spanbert as ks
-from keras_spanbert.data import squad
 
 WORDS = "ann bob wrote it who é 日 a b c ##x ( ) . ,".split()
 VOCABULARY = ["[PAD]", *(f"[unused{i}]" for i in range(1, 9)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -16,13 +15,9 @@ VOCABULARY += WORDS
 L = 11
 # Empty, blank, too long and unusual texts.
 TEXTS = [
-    "ann wrote it.",
-    "",
-    "bob " * 40,
-    " \u3000\t",
-    "Ann é e\u0301日日 a\u200db\u00a0c\ufffd \U0001f600",
-    "cx " + "a" * 120 + " , it",
-]
+    "ann wrote it.", "", "bob " * 40, " \u3000\t",
+    "Ann é e\u0301日日 a\u200db\u00a0c\ufffd \U0001f600", "cx " + "a" * 120 + " , it",
+]  # fmt: skip
 ODD = TEXTS[4]
 CONTEXTS = ["it, ann wrote it " * 6, TEXTS[2], "who? bob wrote (it)", "日日 a", ODD, ODD]
 WORD_LISTS = [text.split() for text in TEXTS]
@@ -93,10 +88,7 @@ CASES = {
     "choices with contexts": (CHOICE, {}, ENDINGS, [1, 2, 0, 2, 1, 0]),
     "relations of words": (RELATIONS, RELATION, {"token": WORD_LISTS, **SPANS, **TYPES}, SOME),
     "relations of padded words": (
-        RELATIONS,
-        RELEASED,
-        {"token": padded(WORD_LISTS), **SPANS, **TYPES},
-        [1, 0, 1, 0, 1, 0],
+        RELATIONS, RELEASED, {"token": padded(WORD_LISTS), **SPANS, **TYPES}, [1, 0, 1, 0, 1, 0],
     ),
     "relations of texts": (RELATIONS, RELATION, {**PLACED, **ROLES}, [1, 0, 1, 0, 1, 0]),
     "relations without types": (RELATIONS, {"mode": "text"}, PLACED, [1, 0, 1, 0, 1, 0]),
@@ -104,7 +96,7 @@ CASES = {
     "padded words": (WORD, TAGGED, {"words": padded(WORD_LISTS)}, padded(TAGS)),
     "words with numbers": (WORD, {}, padded(WORD_LISTS), NUMBERED),
     "strings to tag": (WORD, {}, TEXTS, None),
-}
+}  # fmt: skip
 
 
 def build(case):
@@ -190,23 +182,6 @@ def test_single_row_equals_row_of_a_batch(case):
     x = forms[0][0]
     first = {name: column[0] for name, column in x.items()} if isinstance(x, dict) else x[0]
     check(preprocessor(first), {name: array[0] for name, array in expected[0].items()})
-
-
-@pytest.mark.once
-def test_squad_answers_in_tf_data_equal_eager_answers(shared_data):
-    examples = squad.read(shared_data / "reference" / "squad" / "train_subset.json")
-    tokenizer = ks.SpanBertTokenizer(
-        str(shared_data / "reference" / "vocab" / "bert_base_cased.txt")
-    )
-    preprocessor = ks.SpanBertQuestionAnswererPreprocessor(tokenizer, 192, 64)
-    x = {"question": examples.questions, "context": examples.contexts}
-    y = {name: [answer[name] for answer in examples.answers] for name in ["text", "answer_start"]}
-    inputs, labels = preprocessor(x, y)
-    assert len(labels["start"]) > len(examples.questions) > 50
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(64).map(preprocessor)
-    batches = list(dataset.as_numpy_iterator())
-    found = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *batches)
-    check(found, (inputs, labels))
 
 
 WHEN_RUN = tf.errors.InvalidArgumentError

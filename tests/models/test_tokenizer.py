@@ -89,9 +89,6 @@ def assert_same(ids, expected, texts):
         assert list(one) == list(other), repr(text)
 
 
-# === The reference's ids ===
-
-
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_ids_equal_the_tokenizers_library(cased_vocabulary, contexts, lowercase):
     texts = TRICKY + contexts
@@ -141,14 +138,11 @@ def test_ids_in_graphs_do_not_depend_on_offsets():
     assert graph_tokens(tokenizer, texts).ids[:-1].numpy().tolist() == [5, 6, 7]
 
 
-def test_ids_of_words():
+def test_ids_of_words_and_of_strings_in_any_container():
     tokenizer = ks.SpanBertTokenizer(SMALL)
     assert tokenizer("SpanBERT spans. Span\u00adBERT dog").tolist() == [6, 7, 5, 9, 14, 6, 7, 1]
     lower = ks.SpanBertTokenizer(SMALL, lowercase=True)
     assert lower("SpanBERT CAFÉ cafe\u0301").tolist() == [5, 8, 10, 10]
-
-
-def test_strings_in_any_container_give_the_same_ids():
     tokenizer = ks.SpanBertTokenizer(SMALL)
     texts = ["Span café", "spans"]
     expected = [[6, 11], [5, 9]]
@@ -157,9 +151,6 @@ def test_strings_in_any_container_give_the_same_ids():
     for text in ["Span café", "Span café".encode(), tf.constant("Span café")]:
         assert list(tokenizer(text)) == expected[0]
     assert tokenizer("").tolist() == []
-
-
-def test_invalid_text_is_refused():
     with pytest.raises(ValueError, match="1234"):
         ks.SpanBertTokenizer(SMALL).tokenize(1234)
 
@@ -178,9 +169,6 @@ def test_invalid_characters_become_replacement_characters(lowercase):
         (ids,), (offsets,) = tokenizer.tokenize_batch([text], with_offsets=True)
         assert ids.tolist() == tokenizer.tokenize_batch([text])[0].tolist() == expected
         assert offsets.tolist() == [[0, 5], [8, 12], [12, 13], [15, 19]]
-
-
-# === Vocabulary ===
 
 
 @pytest.mark.parametrize(
@@ -210,9 +198,6 @@ def test_vocabulary_file(tmp_path):
         ks.SpanBertTokenizer(str(tmp_path / "none.txt"))
 
 
-# === Special tokens in text ===
-
-
 def test_special_tokens_in_strings_are_text_by_default():
     tokenizer = ks.SpanBertTokenizer(SMALL)
     # "[", unknown, "]"
@@ -227,9 +212,6 @@ def test_special_tokens_in_strings_can_be_enabled(lowercase):
     expected = [[5, 9, 4, 3, 10, 4, 14]]
     assert [ids.tolist() for ids in tokenizer(texts)] == expected
     assert graph_ids(tokenizer, texts) == expected
-
-
-# === Saving ===
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
@@ -252,9 +234,6 @@ def test_lowercase_round_trips(tmp_path, lowercase, through):
     assert_same(graph_ids(copy, texts), tokenizer(texts), texts)
 
 
-# === Shapes and types ===
-
-
 def test_sequence_length_pads_and_truncates():
     tokenizer = ks.SpanBertTokenizer(SMALL, sequence_length=3)
     texts = ["Span", "", "Span spans .", "span Span ."]
@@ -266,15 +245,12 @@ def test_sequence_length_pads_and_truncates():
     assert [ids.tolist() for ids in singles.as_numpy_iterator()] == expected
 
 
-def test_shapes_of_strings_in_graphs():
+def test_shapes_and_dtypes_of_strings_in_graphs():
     tokenizer = ks.SpanBertTokenizer(SMALL)
     singles = tf.data.Dataset.from_tensor_slices(["Span", "", "Span spans ."]).map(tokenizer)
     assert [ids.tolist() for ids in singles.as_numpy_iterator()] == [[6], [], [6, 5, 9, 14]]
     ragged = tf.ragged.constant([["Span é", "spans"], [], ["Span"]])
     assert graph_ids(tokenizer, ragged) == [[[6, 1], [5, 9]], [], [[6]]]
-
-
-def test_string_dtype_gives_tokens():
     tokenizer = ks.SpanBertTokenizer(SMALL, dtype="string")
     assert list(tokenizer("SpanBERT dog")) == ["Span", "##BERT", "[UNK]"]
     tokenizer = ks.SpanBertTokenizer(SMALL, dtype="string", special_tokens_in_strings=True)

@@ -15,9 +15,7 @@ def batch(seed):
 
     generator = np.random.default_rng(seed)
     sizes = dict.fromkeys(["token_ids", "segment_ids", "padding_mask"], LENGTH)
-    sizes |= dict.fromkeys(
-        ["mask_positions", "span_left", "span_right", "span_offsets"], PREDICTIONS
-    )
+    sizes |= dict.fromkeys("mask_positions span_left span_right span_offsets".split(), PREDICTIONS)
     return {
         name: torch.from_numpy(generator.integers(0, 2, (2, size)).astype("int32"))
         for name, size in sizes.items()
@@ -30,13 +28,9 @@ def test_forward_pass_is_one_graph(attention_dropout, has_heads):
     import torch
 
     backbone = ks.SpanBertBackbone(
-        23,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=6,
-        intermediate_dim=10,
+        23, num_layers=1, num_heads=2, hidden_dim=6, intermediate_dim=10,
         attention_dropout=attention_dropout,
-    )
+    )  # fmt: skip
     model = ks.SpanBertPretrainer(backbone, position_dim=5) if has_heads else backbone
     graphs = []
 

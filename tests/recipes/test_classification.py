@@ -65,7 +65,6 @@ def trained(preset, tmp_path_factory):
     return folder, out
 
 
-@pytest.mark.once
 def test_run_learns_and_writes_consistent_files(trained):
     folder, out = trained
     assert "random weights" in out and "2 classes: awful, fine" in out
@@ -82,6 +81,7 @@ def test_run_learns_and_writes_consistent_files(trained):
     assert max(float(row["accuracy"]) for row in history) == final["accuracy"]
 
 
+@pytest.mark.every_backend
 def test_benchmark_layout_scores_and_submission(preset, tmp_path):
     write_sst(tmp_path / "train.tsv", 64, seed=1)
     write_sst(tmp_path / "dev.tsv", 16, seed=2)
@@ -97,9 +97,6 @@ def test_benchmark_layout_scores_and_submission(preset, tmp_path):
     lines = (tmp_path / "SST-2.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction" and len(lines) == 6
     assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
-
-
-# === Several labels a row ===
 
 
 def write_tags(path, count, seed):
@@ -131,7 +128,6 @@ def tagged_words(tmp_path_factory):
     return folder, out
 
 
-@pytest.mark.once
 def test_multi_label_run(tagged_words):
     folder, out = tagged_words
     assert "2 classes: dull, fine" in out
@@ -150,7 +146,6 @@ def test_multi_label_run(tagged_words):
     assert f"micro F1 {final['micro_f1']:.2f}" in out
 
 
-@pytest.mark.once
 def test_multi_label_preset_is_recognized(tagged_words, tmp_path):
     folder, _ = tagged_words
     run_in_process(
@@ -165,10 +160,6 @@ def test_multi_label_preset_is_recognized(tagged_words, tmp_path):
     assert all(len(row["labels"]) == len(row["scores"]) for row in rows)
 
 
-# === Mistakes ===
-
-
-@pytest.mark.once
 @pytest.mark.parametrize(
     "flags, values",
     [
@@ -189,7 +180,6 @@ def test_invalid_flags_are_reported_before_reading(preset, tmp_path, capsys, fla
     check_fails(capsys, [TASK, f"--preset={preset}", data, *flags], *values)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "preset_name, flags, values",
     [

@@ -1,8 +1,6 @@
 """Runs of `train.py --task=coreference`."""
 
 import json
-import os
-import shutil
 from types import SimpleNamespace
 
 import keras
@@ -12,6 +10,7 @@ from absl.testing import flagsaver
 from train_script import (
     check_fails,
     check_flags_only,
+    check_resumes,
     parse_flags,
     run_and_capture,
     run_in_process,
@@ -79,7 +78,6 @@ def trained(preset, tmp_path_factory):
     return folder, out
 
 
-@pytest.mark.once
 def test_run_learns_and_writes_consistent_files(trained):
     folder, out = trained
     final = files.read_json(folder / "run" / "metrics.json")
@@ -98,7 +96,6 @@ def test_run_learns_and_writes_consistent_files(trained):
     assert (folder / "run" / "loss.png").is_file()
 
 
-@pytest.mark.once
 def test_clusters_of_a_text_are_printed_and_written(trained, tmp_path, capsys):
     folder, _ = trained
     text = "ann wrote it. she read it.\n\nbob saw it. he sold it. she saw it.\n"
@@ -120,7 +117,6 @@ def test_clusters_of_a_text_are_printed_and_written(trained, tmp_path, capsys):
     check_flags_only(TASK, f"--preset={folder / 'run'}", f"--predict_data={tmp_path}/*.txt")
 
 
-@pytest.mark.once
 def test_gap_is_scored_and_predicted(trained, tmp_path, capsys):
     folder, _ = trained
     rows = []
@@ -142,35 +138,15 @@ def test_gap_is_scored_and_predicted(trained, tmp_path, capsys):
     assert files.read_json(tmp_path / "out" / "metrics.json")["overall"]["f1"] == 100.0
 
 
-def read_run(output):
-    """Returns the rows of the history and the weights of the preset."""
-    weights = ks.SpanBertCoreferenceResolver.from_preset(str(output)).get_weights()
-    return files.read_csv(output / "history.csv"), weights
-
-
+@pytest.mark.every_backend
 def test_resumed_run_equals_uninterrupted_run(preset, tmp_path, capsys):
     data = write_conll(tmp_path / "data.conll", 10, seed=1)
-    run_in_process(
-        TASK, f"--preset={preset}", f"--output={tmp_path / 'run'}",
-        f"--train_data={data}", f"--eval_data={data}", "--steps=6", "--eval_every=3",
-        "--checkpoint_every=2", *SIZES,
-    )  # fmt: skip
-    history, weights = read_run(tmp_path / "run")
-    checkpoints = tmp_path / "run" / "checkpoints"
-    for name in set(os.listdir(checkpoints)) - {".lock", "step-2"}:
-        shutil.rmtree(checkpoints / name)
-    capsys.readouterr()
-    run_in_process(f"--output={tmp_path / 'run'}", "--resume")
-    assert "Continuing from step 2" in capsys.readouterr().out
-    again, weights_again = read_run(tmp_path / "run")
-    for row, before in zip(again, history, strict=True):
-        assert float(row["loss"]) == pytest.approx(float(before["loss"]), rel=1e-5)
-        assert float(row["average_f1"]) == float(before["average_f1"])
-    for array, before in zip(weights_again, weights, strict=True):
-        np.testing.assert_allclose(array, before, atol=1e-5)
+    flags = [TASK, f"--preset={preset}", f"--train_data={data}", f"--eval_data={data}", *SIZES]
+    flags += ["--steps=6", "--eval_every=3", "--checkpoint_every=2"]
+    resolver = ks.SpanBertCoreferenceResolver
+    check_resumes(capsys, tmp_path / "run", resolver, flags, kept=[2, 4, 6], steps=[3, 6])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "flags, values",
     [
@@ -193,7 +169,6 @@ def test_invalid_flags_are_reported_before_reading(tmp_path, capsys, monkeypatch
     check_fails(capsys, [TASK, "--preset=preset", *flags], *values)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("ending", ["conll", "jsonlines"])
 def test_mentions_in_the_same_word_are_skipped_only_in_conll(ending, tmp_path, capsys):
     document = {"doc_key": "a", "sentences": [["ann", "saw", "bob", "."]]}
@@ -211,13 +186,11 @@ def test_mentions_in_the_same_word_are_skipped_only_in_conll(ending, tmp_path, c
     assert written == ([[[0, 1], [3, 3]]] if is_conll else clusters)
 
 
-@pytest.mark.once
 def test_brackets_in_file_names_are_not_globs():
     assert coreference_files.file_kind(["a[1].txt"]) == "text"
 
 
 # tests/data/test_coreference.py tests more errors in files.
-@pytest.mark.once
 def test_documents_without_clusters_are_refused(preset, tmp_path, capsys):
     good, bare = write_conll(tmp_path / "good.conll", 2, seed=1), tmp_path / "bare.jsonlines"
     bare.write_text('{"doc_key": "st/1", "sentences": [["ann"]]}\n')

@@ -62,7 +62,7 @@ def test_stream_of_unknown_lengths_counts_whole_rows(flags, capsys):
         assert "3 of 6 rows (0.5 epochs), 42 tokens, 54.4 kFLOP" in output_lines(capsys)[0]
 
 
-def test_time_from_the_matrix_rate(flags, capsys, monkeypatch):
+def test_time_from_the_matrix_rate_except_for_short_runs(flags, capsys, monkeypatch):
     monkeypatch.setattr(cost, "matrix_flops", lambda: 1000.0)
     monkeypatch.setattr(cost, "matrix_rate", lambda dtype: {"bfloat16": 54.432}[dtype])
     with flagsaver.flagsaver(dtype="mixed_bfloat16"):
@@ -72,9 +72,6 @@ def test_time_from_the_matrix_rate(flags, capsys, monkeypatch):
         "To train: 2 steps, each with 3 of 6 rows (1 epoch), 42 tokens, 54.4 kFLOP, at least 8 min",
         "(at 109 FLOP/s, measured with a matrix product; without evaluations)",
     ]
-
-
-def test_matrix_rate_is_not_measured_for_short_runs(flags, capsys, monkeypatch):
     monkeypatch.setattr(cost, "matrix_rate", None)
     monkeypatch.setattr(cost, "matrix_flops", lambda: 54_432 / 4)
     estimate.log_estimate(settings(RowStream(6, 3, seed=1), 6), steps=2, num_devices=1)
@@ -93,41 +90,29 @@ def test_matrix_rate_counts_flops_of_the_product(monkeypatch):
 @pytest.mark.parametrize(
     "seconds, text",
     [
-        (0.2, "1 s"),
-        (119.0, "119 s"),
-        (120.0, "2 min"),
-        (3599.0, "59 min"),
+        (0.2, "1 s"), (119.0, "119 s"), (120.0, "2 min"), (3599.0, "59 min"),
         (2 * 3600.0 + 350.0, "2 h 5 min"),
     ],
-)
+)  # fmt: skip
 def test_durations_use_suitable_units(seconds, text):
     assert format_duration(seconds) == text
 
 
-# === Tokens of streams ===
-
-
-def test_batches_of_similar_length_have_less_padding():
+def test_tokens_of_streams():
     tokens = [17, 30, 17, 64, 18, 30]
     stream = LengthGroupedStream((rows(*tokens, length=64), np.zeros(6)), 2, seed=1)
     # Three batches of two, trimmed to 24, 32 and 64: 17 and 17, 18 and 30, 30 and 64.
     assert stream.num_tokens() == (176, 2 * (24 + 32 + 64))
     assert stream.padding() == pytest.approx(1 - 176 / 240)
-
-
-def test_tokens_of_all_choices_count():
     inputs = {name: array.reshape(2, 3, 16) for name, array in rows(*[13] * 6, length=16).items()}
     stream = LengthGroupedStream((inputs, np.zeros(2)), 1, seed=1)
     assert stream.num_tokens() == (78, 96)
-
-
-def test_documents_count_their_training_segments():
     masks = [np.ones((1, 5), "int32"), np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])]
     documents = types.SimpleNamespace(
         tensors=masks,
         batch_size=1,
         seed=1,
-        sizes=Sizes(segments=2, length=5, tokens=10, spans=3, tops=4),
+        sizes=Sizes(segments=2, length=5, tokens=10, spans=3),
         cut=lambda number, epoch: {"input_mask": masks[number]},
     )
     assert DocumentStream(documents).num_tokens() == (12, 20)

@@ -33,11 +33,15 @@ def test_former_name_sets_the_flag(argument, name, value):
         assert FLAGS[name].present
 
 
-def test_former_names_are_not_in_help_and_records(get_help):
+def test_former_names_are_hidden_and_help_texts_complete(get_help):
     assert not set(FORMER_NAMES) & {flag.name for flag in own_flags()}
     for flag in ["--help", "--helpshort", "--helpfull"]:
         mentioned = re.findall(r"--(?:\[no\])?(\w+)", get_help(flag))
         assert "masking_scheme" in mentioned and not set(FORMER_NAMES) & set(mentioned)
+    for flag in own_flags():
+        assert flag.help[-1] == "." and "ikewise" not in flag.help, flag.name
+        states_default = "Default: " in flag.help or "With --preset, " in flag.help
+        assert states_default or flag.default not in (None, []), flag.name
 
 
 @pytest.fixture
@@ -63,6 +67,10 @@ def test_help_lists_flags_in_order_of_definition(get_help):
     assert "semeval2010." in text  # A value of `--benchmark`, defined by a recipe.
     assert get_help("-h") == text
     assert max(map(len, text.splitlines())) <= 100
+    short, full = get_help("--helpshort", program="bin/spanbert-train"), get_help("--helpfull")
+    assert short.startswith("Trains SpanBERT: spanbert-train --task=TASK")
+    assert "--mask_rate" in short and "Fraction of the tokens" not in short
+    assert "Fraction of the tokens to mask." in full and "--verbosity" in full
 
 
 @pytest.mark.parametrize("flag, value", [("--predictions", "-h"), ("-predictions", "--help")])
@@ -77,17 +85,3 @@ def test_help_after_values_and_switches(get_help):
     text = get_help("--help")
     for flags in [["--predictions", "-h", "-h"], ["--predictions=a", "-h"], ["--resume", "-h"]]:
         assert get_help(*flags) == text
-
-
-def test_each_help_text_is_complete():
-    for flag in own_flags():
-        assert flag.help[-1] == "." and "ikewise" not in flag.help, flag.name
-        states_default = "Default: " in flag.help or "With --preset, " in flag.help
-        assert states_default or flag.default not in (None, []), flag.name
-
-
-def test_shorter_and_longer_help(get_help):
-    short, full = get_help("--helpshort", program="bin/spanbert-train"), get_help("--helpfull")
-    assert short.startswith("Trains SpanBERT: spanbert-train --task=TASK")
-    assert "--mask_rate" in short and "Fraction of the tokens" not in short
-    assert "Fraction of the tokens to mask." in full and "--verbosity" in full

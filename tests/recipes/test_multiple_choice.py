@@ -2,12 +2,17 @@
 
 import csv
 import json
-import shutil
 
 import numpy as np
 import pytest
 from tiny_chooser import VOCABULARY, build, examples
-from train_script import check_fails, check_flags_only, run_in_process, save_encoder
+from train_script import (
+    check_fails,
+    check_flags_only,
+    check_resumes,
+    run_in_process,
+    save_encoder,
+)
 
 import keras_spanbert as ks
 from keras_spanbert import data, files
@@ -52,7 +57,6 @@ def trained(preset, tmp_path_factory):
     return folder
 
 
-@pytest.mark.once
 def test_run_learns_and_writes_consistent_files(trained):
     final = files.read_json(trained / "run" / "metrics.json")
     assert final["accuracy"] > 90.0 and final["total"] == 40
@@ -68,7 +72,6 @@ def test_run_learns_and_writes_consistent_files(trained):
     assert record["flags"]["sequence_length"] == 16 and record["flags"]["batch_size"] == 32
 
 
-@pytest.mark.once
 def test_json_lines_with_choice_lists_and_contexts(trained, tmp_path):
     rows = examples(5, seed=2)
     files.write_json_lines(
@@ -89,58 +92,38 @@ def test_json_lines_with_choice_lists_and_contexts(trained, tmp_path):
 
 
 # tests/data/test_choices.py tests the formats of all benchmarks.
-@pytest.mark.once
-@pytest.mark.parametrize("benchmark", ["swag", "codah"])
-def test_released_formats_and_their_predictions(trained, tmp_path, benchmark):
-    rows = examples(6, seed=3, choices=4)
+def test_released_format_and_its_predictions(trained, tmp_path):
     path, answers = tmp_path / "data", tmp_path / "answers.csv"
-    if benchmark == "codah":
-        write_codah(path, rows)
-    else:
-        names = ["", "sent1", "sent2", *(f"ending{i}" for i in range(4)), "label"]
-        with open(path, "w", newline="") as file:
-            cells = [[r["id"], "it", r["prompt"], *r["choices"], r["label"]] for r in rows]
-            csv.writer(file).writerows([names, *cells])
+    names = ["", "sent1", "sent2", *(f"ending{i}" for i in range(4)), "label"]
+    with open(path, "w", newline="") as file:
+        rows = examples(6, seed=3, choices=4)
+        cells = [[r["id"], "it", r["prompt"], *r["choices"], r["label"]] for r in rows]
+        csv.writer(file).writerows([names, *cells])
     run_in_process(
-        TASK, f"--preset={trained / 'run'}", f"--output={tmp_path / 'run'}",
-        f"--benchmark={benchmark}", f"--eval_data={path}", f"--predict_data={path}",
-        f"--predictions={answers}",
+        TASK, f"--preset={trained / 'run'}", f"--output={tmp_path / 'run'}", "--benchmark=swag",
+        f"--eval_data={path}", f"--predict_data={path}", f"--predictions={answers}",
     )  # fmt: skip
     model = ks.SpanBertMultipleChoice.from_preset(str(trained / "run"))
-    read = getattr(data, benchmark).read(path)
+    read = data.swag.read(path)
     found = model.logits_of(read).argmax(axis=1).tolist()
     scores = files.read_json(tmp_path / "run" / "metrics.json")
     accuracy = np.mean([a == r["label"] for a, r in zip(found, read)])
     assert scores == {"accuracy": pytest.approx(100.0 * accuracy), "total": 6}
-    if benchmark == "swag":
-        assert answers.read_text() == ",pred\n" + "".join(f"{i},{a}\n" for i, a in enumerate(found))
-    else:  # Has no format for submissions.
-        assert [int(row["choice"]) for row in files.read_csv(answers)] == found
-        assert [row["id"] for row in files.read_csv(answers)] == [row["id"] for row in read]
+    assert answers.read_text() == ",pred\n" + "".join(f"{i},{a}\n" for i, a in enumerate(found))
 
 
+@pytest.mark.every_backend
 def test_run_on_codah_resumes(preset, tmp_path, capsys, caplog):
     train = write_codah(tmp_path / "train.tsv", examples(40, choices=4))
-    run_in_process(
-        TASK, f"--preset={preset}", "--benchmark=codah", f"--train_data={train}",
-        f"--eval_data={train}", "--batch_size=8", "--steps=6", "--eval_every=3",
-        "--checkpoint_every=3", f"--output={tmp_path / 'run'}",
-    )  # fmt: skip
-    before = ks.SpanBertMultipleChoice.from_preset(str(tmp_path / "run")).get_weights()
-    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-6")
-    assert "random weights" in caplog.text
-    capsys.readouterr()
-    caplog.clear()
-    run_in_process(f"--output={tmp_path / 'run'}", "--resume")
-    assert "Continuing from step 3" in capsys.readouterr().out
-    assert "random weights" not in caplog.text  # The checkpoint replaces them.
-    after = ks.SpanBertMultipleChoice.from_preset(str(tmp_path / "run")).get_weights()
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    flags = [TASK, f"--preset={preset}", "--benchmark=codah", f"--train_data={train}"]
+    flags += [f"--eval_data={train}", "--batch_size=8", "--steps=6", "--eval_every=3"]
+    flags += ["--checkpoint_every=3"]
+    chooser = ks.SpanBertMultipleChoice
+    check_resumes(capsys, tmp_path / "run", chooser, flags, kept=[3, 6], steps=[3, 6])
+    assert caplog.text.count("random weights") == 1  # When resuming, the checkpoint replaces them.
 
 
 # tests/data/test_columns.py tests more errors in tables.
-@pytest.mark.once
 @pytest.mark.parametrize(
     "flags, values",
     [
@@ -162,7 +145,6 @@ def test_invalid_inputs_are_named(preset, tmp_path, capsys, caplog, monkeypatch,
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "flags, rule",
     [

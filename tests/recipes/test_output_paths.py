@@ -64,15 +64,11 @@ def test_invalid_path_is_named_and_nothing_is_written(folder, capsys, flags, val
     assert listing(folder) == before
 
 
-@pytest.mark.parametrize(
-    "flag", ["--output=locked/run", "--export=locked", "--predictions=locked/a"]
-)
+@pytest.mark.parametrize("flag", ["--output=locked/a", "--export=locked", "--predictions=locked/a"])
 def test_unwritable_folder_is_named(folder, capsys, monkeypatch, flag):
     (folder / "locked").mkdir()
     access = os.access  # root can write anywhere.
-    monkeypatch.setattr(
-        os, "access", lambda path, mode: "locked" not in str(path) and access(path, mode)
-    )
+    monkeypatch.setattr(os, "access", lambda p, mode: "locked" not in str(p) and access(p, mode))
     predictions = [] if "predictions" in flag else ["--predictions=new.json"]
     check_fails(capsys, [*ANSWERING, *predictions, flag], flag.split("=")[0], "locked")
 

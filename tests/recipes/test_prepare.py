@@ -28,7 +28,6 @@ def prepared(texts, tmp_path_factory):
     return output
 
 
-@pytest.mark.once
 def test_prepared_folder_has_its_settings(prepared):
     corpus = PreparedCorpus(str(prepared))
     figures = files.read_json(prepared / "metrics.json")
@@ -38,7 +37,6 @@ def test_prepared_folder_has_its_settings(prepared):
     assert files.read_json(prepared / "run.json")["flags"]["shards"] == 2
 
 
-@pytest.mark.once
 @pytest.mark.usefixtures("untraced")
 def test_training_uses_prepared_settings_and_resumes(prepared, tmp_path, capsys):
     output = tmp_path / "run"
@@ -54,7 +52,6 @@ def test_training_uses_prepared_settings_and_resumes(prepared, tmp_path, capsys)
     assert "Continuing from step 8" in capsys.readouterr().out
 
 
-@pytest.mark.once
 def test_invalid_flags_with_prepared_corpora(prepared, texts, tmp_path, capsys):
     output, data = f"--output={tmp_path / 'run'}", f"--train_data={prepared}"
     other_length = [data, output, "--sequence_length=24"]
@@ -76,6 +73,7 @@ def test_invalid_flags_with_prepared_corpora(prepared, texts, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.every_backend
 def test_history_and_tensorboard_with_steps_per_execution(prepared, tmp_path):
     output = tmp_path / "run"
     several = [] if keras.backend.backend() == "torch" else ["--steps_per_execution=2"]
@@ -125,7 +123,6 @@ def with_spans(texts, tmp_path_factory):
     return output
 
 
-@pytest.mark.once
 def test_blocks_do_not_depend_on_spans(prepared, with_spans):
     plain, marked = PreparedCorpus(str(prepared)), PreparedCorpus(str(with_spans))
     assert marked.lacks_spans["entity"] == [] and plain.lacks_spans["entity"] == [str(prepared)]
@@ -135,7 +132,6 @@ def test_blocks_do_not_depend_on_spans(prepared, with_spans):
     assert marked.read(np.arange(marked.num_blocks()), with_marks=True).max() >= 2**27
 
 
-@pytest.mark.once
 def test_invalid_flags_with_spans(texts, prepared, tmp_path, capsys):
     pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
     flags = ["--task=prepare", f"--output={tmp_path / 'run'}"]

@@ -4,14 +4,14 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import warnings
 
 import keras
 import numpy as np
 import pytest
 import train_script
-from train_script import ROOT, TIMEOUT, check_error, run, run_in_process, start
+from processes import run_python
+from train_script import TIMEOUT, check_error, run, run_in_process, start
 
 import keras_spanbert as ks
 from keras_spanbert import files
@@ -57,16 +57,11 @@ def evaluate(preset, texts):
     return {head: results[f"{head}_cross_entropy"] for head in ["mlm", "sbo"]}
 
 
-@pytest.mark.once
 def test_size_flag_has_the_sizes_of_the_model():
     assert list(ks.SpanBertBackbone.SIZES) == FLAGS["size"].parser.enum_values
 
 
-# === Runs ===
-
-
-@pytest.mark.once
-def test_run_writes_exactly_its_files_and_no_warnings(trained):
+def test_run_writes_its_files_and_shows_examples_without_warnings(trained, texts):
     output, out, err = trained
     names = {path.name for path in output.iterdir()}
     assert set(reports.FILES) <= names
@@ -79,9 +74,15 @@ def test_run_writes_exactly_its_files_and_no_warnings(trained):
     assert os.path.isfile(f"{output}-served/1/saved_model.pb")
     # For example the warning of Keras about the end of a dataset.
     assert err == ""
+    flags = files.read_json(trained[0] / "run.json")["flags"]
+    assert flags["train_data"] == [texts] and flags["steps"] == 6
+    assert flags["mask_rate"] == 0.15  # Including defaults.
+    assert "help" not in flags
+    assert "held-out words seen in training" in out and "Drawn at random" in out
+    assert re.search(r"before training, \S+% after", out)
+    assert re.search(r"^    \S+% -> \S+%   MLM: ", out, re.MULTILINE)
 
 
-@pytest.mark.once
 def test_reloaded_preset_has_the_reported_metrics(trained, evaluated):
     output, out, _ = trained
     metrics = files.read_json(output / "metrics.json")
@@ -98,28 +99,9 @@ def test_reloaded_preset_has_the_reported_metrics(trained, evaluated):
             assert float(rows[-1][f"val_{name}"]) == pytest.approx(metrics[name])
 
 
-@pytest.mark.once
-def test_run_record_has_the_flags(trained, texts):
-    flags = files.read_json(trained[0] / "run.json")["flags"]
-    assert flags["train_data"] == [texts] and flags["steps"] == 6
-    assert flags["mask_rate"] == 0.15  # Including defaults.
-    assert "help" not in flags
-
-
-@pytest.mark.once
-def test_run_shows_examples_on_held_out_blanks(trained):
-    _, out, _ = trained
-    assert "held-out words seen in training" in out and "Drawn at random" in out
-    assert re.search(r"before training, \S+% after", out)
-    assert re.search(r"^    \S+% -> \S+%   MLM: ", out, re.MULTILINE)
-
-
 @pytest.mark.long
-@pytest.mark.once
 @pytest.mark.parametrize("is_huggingface", [False, True])
-def test_preset_continues_in_another_output_with_its_vocabulary(
-    trained, evaluated, texts, tmp_path, capsys, is_huggingface
-):
+def test_preset_keeps_its_vocabulary(trained, evaluated, texts, tmp_path, capsys, is_huggingface):
     preset, output = trained[0], tmp_path / "more"
     if is_huggingface:
         model = ks.SpanBertPretrainer.from_preset(str(preset))
@@ -180,7 +162,6 @@ def stop(*args, **kwargs):
     raise StoppedError
 
 
-@pytest.mark.once
 def test_text_is_read_twice_before_the_first_step(texts, tmp_path, monkeypatch):
     from keras_spanbert.data import corpus
 
@@ -197,7 +178,6 @@ def test_text_is_read_twice_before_the_first_step(texts, tmp_path, monkeypatch):
     assert len(read) == 2 * len(set(read)) == 2 * 20
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("flags", "hint"),
     [
@@ -206,17 +186,12 @@ def test_text_is_read_twice_before_the_first_step(texts, tmp_path, monkeypatch):
         (["--sequence_length=4", "--sbo_weight=0"], None),  # SBO is disabled.
     ],
 )
-def test_warning_without_sbo_targets_names_the_flag(
-    texts, tmp_path, monkeypatch, capsys, flags, hint
-):
+def test_warning_without_sbo_targets_names_flag(texts, tmp_path, monkeypatch, capsys, flags, hint):
     monkeypatch.setattr("keras_spanbert.runs.cloze_report.choose_blanks", stop)
     with pytest.raises(StoppedError):
         run_in_process(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY, *flags)
     out = capsys.readouterr().out
     assert f"SBO learns nothing: {hint}" in out if hint else "Warning" not in out
-
-
-# === Interruption ===
 
 
 def interrupt(process, line_start, number=signal.SIGINT):
@@ -232,6 +207,7 @@ def interrupt(process, line_start, number=signal.SIGINT):
 
 
 # tests/runs/test_interruption.py tests both signals on every backend.
+@pytest.mark.every_backend
 @pytest.mark.long
 @pytest.mark.parametrize(
     "number",
@@ -256,7 +232,6 @@ def test_signal_saves_a_preset_and_ends_the_run(number, texts, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.once
 @pytest.mark.parametrize("line_start", ["Reading", "Tokenizing: 0/"])
 def test_ctrl_c_before_training_leaves_no_files(tmp_path, monkeypatch, line_start):
     cache = tmp_path / "cache"
@@ -272,7 +247,6 @@ def test_ctrl_c_before_training_leaves_no_files(tmp_path, monkeypatch, line_star
 
 
 @pytest.mark.long
-@pytest.mark.once
 def test_ctrl_c_before_the_first_step_saves(texts, tmp_path, monkeypatch, capsys):
     def interrupted(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGINT)
@@ -284,9 +258,6 @@ def test_ctrl_c_before_the_first_step_saves(texts, tmp_path, monkeypatch, capsys
     assert "Interrupted at step 0" in capsys.readouterr().out
     assert files.read_json(tmp_path / "run" / "metrics.json")["steps"] == 0
     ks.SpanBertPretrainer.from_preset(str(tmp_path / "run"))
-
-
-# === Mistakes ===
 
 
 @pytest.fixture
@@ -306,7 +277,6 @@ def check_fails(texts, tmp_path, capsys, monkeypatch):
     return check
 
 
-@pytest.mark.once
 def test_warmup_longer_than_epochs_is_refused_before_training(check_fails, monkeypatch):
     monkeypatch.setattr("keras_spanbert.runs.cloze_report.choose_blanks", None)  # Not reached.
     flags = ["--epochs=1", "--warmup_steps=900"]
@@ -314,7 +284,6 @@ def test_warmup_longer_than_epochs_is_refused_before_training(check_fails, monke
 
 
 # tests/data/test_corpus.py tests more errors in text.
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("content", "flags", "hint", "not_hint"),
     [
@@ -328,9 +297,7 @@ def test_warmup_longer_than_epochs_is_refused_before_training(check_fails, monke
         (b"short\nshort", ["--document_boundary=line"], "min_block_tokens", None),
     ],
 )
-def test_invalid_text_has_a_hint_that_is_not_the_current_setting(
-    tmp_path, capsys, content, flags, hint, not_hint
-):
+def test_hint_for_invalid_text_is_another_setting(tmp_path, capsys, content, flags, hint, not_hint):
     (tmp_path / "a.txt").write_bytes(content)
     output = tmp_path / "output"
     flags = [f"--train_data={tmp_path / 'a.txt'}", f"--output={output}", *TINY, *flags]
@@ -342,7 +309,6 @@ def test_invalid_text_has_a_hint_that_is_not_the_current_setting(
     assert not output.exists()
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("flags", "values"),
     [
@@ -365,7 +331,6 @@ def test_invalid_files_and_sizes_are_named(check_fails, trained, tmp_path, flags
     check_fails(flags, *(value.format(size=size) for value in values))
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("flags", "code"), [(["--help"], 0), (["--size=huge"], 2), (["--mask_rate=2"], 2)]
 )
@@ -377,7 +342,6 @@ def test_help_and_errors_load_no_backend(flags, code):
         "    assert not {'keras', 'tensorflow', 'jax', 'torch'} & set(sys.modules)\n"
         "    raise\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
+    _, err = run_python("-c", program, code=code)
     if code:
-        check_error(code, done.stderr, *flags[0].split("="))
+        check_error(code, err, *flags[0].split("="))

@@ -1,13 +1,10 @@
 """Runs of `train.py --task=question_answering`."""
 
 import os
-import shutil
 
-import numpy as np
 import pytest
-import tensorflow as tf
 from squad_runs import SIZES, save_preset, write_squad
-from train_script import check_fails, run, run_in_process
+from train_script import check_fails, check_resumes, run, run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert import files, metrics
@@ -33,13 +30,12 @@ def trained(preset, tmp_path_factory):
         TASK, f"--preset={preset}", f"--output={folder / 'run'}",
         f"--train_data={folder / 'train.json'}", f"--eval_data={folder / 'dev.json'}",
         f"--predict_data={folder / 'dev.json'}", f"--predictions={folder / 'answers.json'}",
-        f"--export={folder / 'served'}", "--epochs=6", "--learning_rate=5e-3", *SIZES,
+        "--epochs=6", "--learning_rate=5e-3", *SIZES,
     )  # fmt: skip
     assert code == 0, err
     return folder, out, err
 
 
-@pytest.mark.once
 def test_run_learns_and_writes_consistent_files(trained, preset):
     folder, out, err = trained
     assert err == ""
@@ -66,20 +62,6 @@ def test_run_learns_and_writes_consistent_files(trained, preset):
     assert record["flags"]["sequence_length"] == 24 and record["flags"]["beta_2"] == 0.999
 
 
-@pytest.mark.once
-def test_exported_model_gives_the_same_predictions(trained):
-    folder, out, _ = trained
-    assert f"Wrote the SavedModel {folder / 'served' / '1'}" in out
-    served = tf.saved_model.load(str(folder / "served" / "1")).signatures["serving_default"]
-    examples = squad.read([folder / "dev.json"])
-    questions, contexts = tf.constant(examples.questions), tf.constant(examples.contexts)
-    found = served(question=questions, context=contexts)["answer"].numpy()
-    predictions = files.read_json(folder / "answers.json")
-    answers = [answer.decode() for answer in found]
-    assert answers == [predictions[name] for name in examples.ids]
-
-
-@pytest.mark.once
 @pytest.mark.parametrize("output", [[], ["--output=out"]])
 def test_questions_without_answers_are_predicted(trained, tmp_path, capsys, monkeypatch, output):
     folder, *_ = trained
@@ -101,7 +83,6 @@ def test_questions_without_answers_are_predicted(trained, tmp_path, capsys, monk
         assert last.startswith("Wrote 40 answers to answers.json")
 
 
-@pytest.mark.once
 def test_question_about_a_text_is_answered_on_stdout(trained, tmp_path, capsys, monkeypatch):
     folder, *_ = trained
     monkeypatch.chdir(tmp_path)
@@ -118,7 +99,6 @@ def test_question_about_a_text_is_answered_on_stdout(trained, tmp_path, capsys, 
     assert os.listdir(tmp_path) == ["story.txt"]
 
 
-@pytest.mark.once
 def test_export_without_training_writes_the_next_version(trained, tmp_path, capsys):
     folder, *_ = trained
     for name in ["1", "9", "10", "notes"]:
@@ -134,38 +114,16 @@ def test_export_without_training_writes_the_next_version(trained, tmp_path, caps
     assert len(list((tmp_path / "served").iterdir())) == 5
 
 
-def read_run(output):
-    """Returns the rows of the history and the weights of the preset."""
-    weights = ks.SpanBertQuestionAnswerer.from_preset(str(output)).get_weights()
-    return files.read_csv(output / "history.csv"), weights
-
-
+@pytest.mark.every_backend
 def test_resumed_run_equals_uninterrupted_run(preset, tmp_path, capsys):
     data = write_squad(tmp_path / "data.json", 40, seed=1)
-    run_in_process(
-        TASK, f"--preset={preset}", f"--output={tmp_path / 'run'}",
-        f"--train_data={data}", f"--eval_data={data}", "--steps=8", "--eval_every=3",
-        "--checkpoint_every=2", *SIZES,
-    )  # fmt: skip
-    history, weights = read_run(tmp_path / "run")
+    flags = [TASK, f"--preset={preset}", f"--train_data={data}", f"--eval_data={data}", *SIZES]
+    flags += ["--steps=8", "--eval_every=3", "--checkpoint_every=2"]
     # Checkpoints at steps 2 and 4, then at 6 after its evaluation, and at 8.
-    checkpoints = tmp_path / "run" / "checkpoints"
-    assert sorted(os.listdir(checkpoints)) == [".lock", "step-4", "step-6", "step-8"]
-    shutil.rmtree(checkpoints / "step-6")
-    shutil.rmtree(checkpoints / "step-8")
-    capsys.readouterr()
-    run_in_process(f"--output={tmp_path / 'run'}", "--resume")
-    assert "Continuing from step 4" in capsys.readouterr().out
-    again, weights_again = read_run(tmp_path / "run")
-    assert [row["step"] for row in again] == ["3", "6", "8"]
-    for row, before in zip(again, history):
-        assert float(row["loss"]) == pytest.approx(float(before["loss"]), abs=1e-5)
-        assert float(row["f1"]) == float(before["f1"])
-    for array, before in zip(weights_again, weights):
-        np.testing.assert_allclose(array, before, atol=1e-5)
+    answerer = ks.SpanBertQuestionAnswerer
+    check_resumes(capsys, tmp_path / "run", answerer, flags, kept=[4, 6, 8], steps=[3, 6, 8])
 
 
-@pytest.mark.once
 def test_unanswerable_questions_set_the_threshold(preset, tmp_path):
     write_squad(tmp_path / "train.json", 60, seed=3, unanswerable=30)
     run_in_process(
@@ -180,7 +138,6 @@ def test_unanswerable_questions_set_the_threshold(preset, tmp_path):
     assert answerer.null_threshold == pytest.approx(scores["best_f1_thresh"])
 
 
-@pytest.mark.once
 def test_mrqa_is_scored_with_all_answers(trained, tmp_path):
     folder, *_ = trained
     examples = squad.read([folder / "dev.json"])
@@ -204,7 +161,6 @@ def test_mrqa_is_scored_with_all_answers(trained, tmp_path):
 
 
 # tests/data/test_questions.py tests more errors in files.
-@pytest.mark.once
 @pytest.mark.parametrize(
     "flags, values",
     [

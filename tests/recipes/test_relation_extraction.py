@@ -69,7 +69,6 @@ def trained(preset, tmp_path_factory):
     return folder, out
 
 
-@pytest.mark.once
 def test_run_learns_and_writes_consistent_files(trained):
     folder, out = trained
     assert "which starts from random weights" in out
@@ -91,7 +90,6 @@ def test_run_learns_and_writes_consistent_files(trained):
     assert model.preprocessor.symbols == wanted.symbols
 
 
-@pytest.mark.once
 def test_user_columns(preset, tmp_path, capsys):
     write_csv(tmp_path / "train.csv", 32, seed=1)
     run_in_process(
@@ -106,7 +104,6 @@ def test_user_columns(preset, tmp_path, capsys):
     assert "Symbols for 4 types" in capsys.readouterr().out
 
 
-@pytest.mark.once
 def test_semeval_score_and_format(preset, tmp_path, capsys):
     train = write_semeval(tmp_path / "TRAIN_FILE.TXT", 32, seed=1)
     run_in_process(
@@ -128,7 +125,6 @@ def test_semeval_score_and_format(preset, tmp_path, capsys):
 
 
 # tests/data/test_relations.py and test_columns.py test more errors in files.
-@pytest.mark.once
 @pytest.mark.parametrize(
     "flags, values",
     [

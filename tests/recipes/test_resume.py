@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 from forked import Forked
+from processes import run_python
 from train_script import ROOT, check_fails, check_flags_only, run_in_process
 
 import keras_spanbert as ks
@@ -68,7 +69,6 @@ def newest(output):
 
 # runs/test_training_checkpoint.py and the other recipes test on each backend that checkpoints are
 # complete.
-@pytest.mark.once
 def test_killed_runs_equal_an_uninterrupted_run(texts, tmp_path, monkeypatch, capsys):
     (tmp_path / "train.py").write_text(TRAIN)
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
@@ -86,11 +86,13 @@ def test_killed_runs_equal_an_uninterrupted_run(texts, tmp_path, monkeypatch, ca
     assert "killed 2 times" in out and "largest difference between histories and weights: 0" in out
 
 
+@pytest.mark.every_backend
 def test_run_killed_before_writing_its_flags_starts_again(finished):
     assert newest(finished) == 14
     assert files.read_json(finished / "metrics.json")["steps"] == 14
 
 
+@pytest.mark.every_backend
 def test_finished_run_is_not_trained_again(finished, capsys):
     history = (finished / "history.csv").read_text()
     run_in_process(f"--output={finished}", "--resume")
@@ -99,9 +101,6 @@ def test_finished_run_is_not_trained_again(finished, capsys):
     assert not any(words in out for words in ["counting tokens", "and words", "vocabulary"])
     assert (finished / "history.csv").read_text() == history
     assert newest(finished) == 14
-
-
-# === Another backend ===
 
 
 @pytest.fixture(scope="module")
@@ -124,18 +123,14 @@ def preset_run(texts, finished, tmp_path_factory):
     return flags, output
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("other", ["tensorflow", "jax", "torch"])
 def test_run_resumes_on_another_backend(other, preset_run, tmp_path):
     if other == keras.backend.backend():
         pytest.skip("same backend")
     flags, uninterrupted = preset_run
-    began = subprocess.run(
-        [sys.executable, "-c", TRAIN_AND_DIE, f"--output={tmp_path / 'run'}", *flags],
-        env={**os.environ, "KERAS_BACKEND": other, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert began.returncode == 9, began.stderr
+    flags = [f"--output={tmp_path / 'run'}", *flags]
+    run_python("-c", TRAIN_AND_DIE, *flags, code=9, KERAS_BACKEND=other, PYTHONPATH=str(ROOT))
     assert newest(tmp_path / "run") == 6
     run_in_process("--resume", f"--output={tmp_path / 'run'}")
     models = [ks.SpanBertPretrainer.from_preset(str(p)) for p in [uninterrupted, tmp_path / "run"]]
@@ -150,33 +145,19 @@ def test_run_resumes_on_another_backend(other, preset_run, tmp_path):
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
 
 
-# === Mistakes ===
-
-
-@pytest.mark.once
-def test_resume_needs_an_output(capsys):
+def test_resume_needs_the_output_of_a_run(capsys, tmp_path):
     check_fails(capsys, ["--resume"], "--resume", "--output")
-
-
-@pytest.mark.once
-def test_folder_without_a_run_is_refused(tmp_path, capsys):
     for output in [tmp_path, tmp_path / "typo"]:
-        check_fails(
-            capsys, ["--resume", f"--output={output}"], "which has no run", f"--output={output}"
-        )
+        flag = f"--output={output}"
+        check_fails(capsys, ["--resume", flag], "which has no run", flag)
     assert not (tmp_path / "typo").exists()
     check_flags_only("--resume", f"--output={tmp_path / 'new'}", "--steps=3")
-
-
-@pytest.mark.once
-def test_run_of_another_version_is_refused(tmp_path, capsys):
     (tmp_path / "run.json").write_text(json.dumps({"versions": {"keras-spanbert": "0.0.9"}}))
     flags = [f"--output={tmp_path}", "--resume"]
     check_fails(capsys, flags, "of this version", "of version 0.0.9")
 
 
-@pytest.mark.once
-def test_changed_flag_error_names_both_values(finished, capsys):
+def test_flags_of_a_run_cannot_change_except_those_of_the_machine(finished, capsys):
     resumed = [f"--output={finished}", "--resume"]
     # The suggested command works.
     hint = f"--preset={finished}"
@@ -186,10 +167,6 @@ def test_changed_flag_error_names_both_values(finished, capsys):
         ("--task=prepare", "--task='prepare' with --resume"),
     ]:
         check_fails(capsys, [*resumed, flag], difference, hint)
-
-
-@pytest.mark.once
-def test_unchanged_and_machine_flags_are_accepted(finished):
     resumed = [f"--output={finished}", "--resume", "--batch_size=4", "--dropout=0.1"]
     check_flags_only(
         *resumed, "--checkpoint_every=7", "--keep_checkpoints=1", "--distribution=none", EVERY_50
@@ -197,7 +174,6 @@ def test_unchanged_and_machine_flags_are_accepted(finished):
     check_flags_only(*resumed, "--eval_every=14")  # The value that the run used.
 
 
-@pytest.mark.once
 def test_unfinished_run_is_not_a_preset(tmp_path, capsys):
     record = {"given": {"seed": 1}, "flags": {"seed": 1}, "versions": {}}
     (tmp_path / "run.json").write_text(json.dumps(record))
@@ -205,7 +181,6 @@ def test_unfinished_run_is_not_a_preset(tmp_path, capsys):
     check_fails(capsys, flags, "--seed=2 with --resume", "where it is 1", "another --output")
 
 
-@pytest.mark.once
 def test_changed_text_is_named(finished, texts, capsys):
     path = texts.replace("*", "07")
     with open(path) as file:
@@ -220,7 +195,6 @@ def test_changed_text_is_named(finished, texts, capsys):
             file.write(before)
 
 
-@pytest.mark.once
 def test_two_runs_in_one_output_are_refused(finished, capsys):
     from keras_spanbert.files import lock
 
@@ -230,7 +204,6 @@ def test_two_runs_in_one_output_are_refused(finished, capsys):
         assert newest(finished) == before
 
 
-@pytest.mark.once
 def test_divergence_error_names_step_and_checkpoint(texts, tmp_path, capsys):
     flags = [f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY]
     flags += ["--learning_rate=1e38", "--clip_norm=0"]

@@ -139,9 +139,6 @@ def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
         check_flags_only(*evaluated, f"--predict_data={bucket}/dev.json", outputs[0])
 
 
-# === Mistakes and faults ===
-
-
 def test_paths_are_checked_before_reading(proxy, bucket, tmp_path, texts):
     text = put_files(texts, f"{bucket}/texts")
     stores.put_file(glob.glob(texts)[0], f"{bucket}/old/file")
@@ -176,9 +173,7 @@ def test_paths_are_checked_before_reading(proxy, bucket, tmp_path, texts):
         ("PUT .*csv", "last good checkpoint is"),
     ],
 )
-def test_unavailable_store_is_a_one_line_error(
-    proxy, bucket, texts, capsys, monkeypatch, request_, message
-):
+def test_store_errors_are_one_line(proxy, bucket, texts, capsys, monkeypatch, request_, message):
     monkeypatch.setattr(fsspec_calls, "_ATTEMPTS", 2)
     text = put_files(texts, f"{bucket}/texts")
 

@@ -176,9 +176,6 @@ def test_two_sweeps_in_one_folder_are_refused(runs, capsys):
         check_fails(capsys, ["--resume", "--output=out"], "in use by another process")
 
 
-# === Mistakes ===
-
-
 @pytest.mark.parametrize(
     "flags, values",
     [
@@ -213,18 +210,16 @@ def test_other_tasks_refuse_sweeps(runs, capsys, task, flag):
     check_fails(capsys, flags, f"--task={task} does not use --{name}")
 
 
-def test_single_run_cannot_become_a_sweep(runs, tmp_path, capsys):
+def test_single_runs_and_several_processes_are_no_sweep(runs, tmp_path, capsys, monkeypatch):
     (tmp_path / "out").mkdir()
     given = {"task": "question_answering", "preset": "preset", "train_data": ["train.json"]}
     given["eval_data"] = ["dev.json"]
     files.write_json("out/run.json", {"flags": given, "given": given})
     flags = ["--resume", "--output=out", "--num_seeds=2"]
     check_fails(capsys, flags, "--output=out, which holds a single run")
-
-
-def test_several_processes_are_refused(runs, capsys, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    check_fails(capsys, [*FLAGS_OF_ALL, "--num_seeds=2"], "WORLD_SIZE=2", "a single process")
+    flags = [*FLAGS_OF_ALL, "--num_seeds=2", "--output=other"]
+    check_fails(capsys, flags, "WORLD_SIZE=2", "a single process")
 
 
 def test_changed_values_are_refused(runs, capsys):
@@ -254,9 +249,6 @@ def test_checking_a_grid_does_not_change_flags(runs):
         check_flags(["train.py"])
         assert FLAGS["epochs"].value is None and FLAGS["learning_rate"].value is None
         assert given() == before
-
-
-# === Processes ===
 
 
 @pytest.mark.long

@@ -48,7 +48,6 @@ def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.once
 def test_run_learns_and_writes_consistent_files(trained):
     folder, out = trained
     head = "the head of SpanBertTokenClassifier"
@@ -74,7 +73,6 @@ def again(trained, tmp_path, monkeypatch):
     return lambda *flags: run_in_process(TASK, f"--preset={trained[0] / 'run'}", *flags)
 
 
-@pytest.mark.once
 def test_tagged_words_in_txt_files_are_recognized(again, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("annie\tB-person\nmet\tO\nbob\tO\n\nrome\tO\n")
     again("--predict_data=*.txt", "--predictions=b.jsonl")
@@ -85,7 +83,6 @@ def test_tagged_words_in_txt_files_are_recognized(again, tmp_path, capsys):
     ]
 
 
-@pytest.mark.once
 def test_words_and_texts_in_tables(again, tmp_path):
     rows = [{"tokens": x["words"], "ner": x["tags"], "key": "k"} for x in examples(4, seed=5)]
     files.write_json_lines("a.jsonl", rows)
@@ -107,7 +104,6 @@ def test_words_and_texts_in_tables(again, tmp_path):
     assert [row["entities"][0]["text"] for row in found] == ["annie", "rome"]
 
 
-@pytest.mark.once
 def test_predicted_entities_of_lines_can_be_trained_on(again, preset, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("annie met bob.\n\nold rome, new york\n" * 8)
     again("--predict_data=a.txt", "--predictions=found.jsonl")
@@ -122,7 +118,6 @@ def test_predicted_entities_of_lines_can_be_trained_on(again, preset, tmp_path, 
     assert files.read_json("scores/metrics.json")["f1"] == 100.0
 
 
-@pytest.mark.once
 def test_other_labels(preset, tmp_path, capsys):
     rows = ["bob\tNN\nmet\tVB\n\n", "ann\tNN\nlives\tVB\nin\tIN\n\n"] * 8
     (tmp_path / "a.txt").write_text("".join(rows))
@@ -139,11 +134,7 @@ def test_other_labels(preset, tmp_path, capsys):
     assert final["accuracy"] == pytest.approx(100.0 * right / len(found)) and "f1" not in final
 
 
-# === Mistakes ===
-
-
 # tests/data/test_conll.py and test_columns.py test more errors in files.
-@pytest.mark.once
 @pytest.mark.parametrize(
     "text, flags, values",
     [
@@ -154,9 +145,7 @@ def test_other_labels(preset, tmp_path, capsys):
         ("bob\tO\n", ["--preset={preset}", "--train_data=a.conll"], ["two or more", "only O"]),
     ],
 )
-def test_invalid_files_are_named(
-    trained, preset, tmp_path, capsys, monkeypatch, text, flags, values
-):
+def test_bad_files_are_named(trained, preset, tmp_path, capsys, monkeypatch, text, flags, values):
     monkeypatch.chdir(tmp_path)
     for name in ["a.conll", "a.txt"]:
         (tmp_path / name).write_text(text)
@@ -166,7 +155,6 @@ def test_invalid_files_are_named(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "flags, values",
     [
@@ -175,9 +163,7 @@ def test_invalid_files_are_named(
         (["--predict_data=a.conll"], ["--predict_data and --predictions must be given together"]),
     ],
 )
-def test_invalid_flags_are_reported_before_reading(
-    preset, tmp_path, capsys, monkeypatch, flags, values
-):
+def test_flags_are_checked_before_reading(preset, tmp_path, capsys, monkeypatch, flags, values):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.conll").write_bytes(b"\xff")
     check_fails(capsys, [TASK, f"--preset={preset}", *flags], *values)

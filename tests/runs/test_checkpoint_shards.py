@@ -8,6 +8,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+from data_files import flip
 
 import keras_spanbert as ks
 from keras_spanbert import stores
@@ -53,16 +54,6 @@ def split(arrays):
     return whole, slices
 
 
-def write_in_shards(folder, step):
-    """Writes a checkpoint again with two processes, here threads."""
-    path = folder / f"step-{step}"
-    with np.load(path / "arrays.npz") as file:
-        arrays = dict(file)
-    state = json.loads((path / "state.json").read_text())
-    shutil.rmtree(path)
-    write_together(CheckpointShards, str(folder), step, arrays, state)
-
-
 def write_together(cls, folder, step, arrays, state):
     whole, slices = split(arrays)
     assert slices[0].keys() == {f"{group}/{i}/0" for group, i in WEIGHTS}
@@ -86,7 +77,11 @@ def halted(tmp_path_factory):
     """A run that ended with step 7. Only its newest checkpoint is in shards."""
     folder = tmp_path_factory.mktemp("halted")
     run(folder, 1)
-    write_in_shards(folder, 7)
+    with np.load(folder / "step-7" / "arrays.npz") as file:
+        arrays = dict(file)
+    state = json.loads((folder / "step-7" / "state.json").read_text())
+    shutil.rmtree(folder / "step-7")
+    write_together(CheckpointShards, str(folder), 7, arrays, state)  # By two threads.
     return folder
 
 
@@ -94,6 +89,7 @@ SHARD_FILES = [f"part-{i}-{START}{ending}" for i in range(2) for ending in (".js
 NAMES = ["SHA256SUMS", "arrays.npz", *SHARD_FILES, "state.json"]
 
 
+@pytest.mark.every_backend
 def test_one_process_resumes_from_shards(halted, tmp_path):
     assert sorted(os.listdir(halted / "step-7")) == NAMES
     assert not list(halted.glob("*.partial"))
@@ -117,7 +113,6 @@ def assert_same_arrays(folder, expected):
         np.testing.assert_array_equal(found[name], array)
 
 
-@pytest.mark.once
 def test_shards_with_former_names_are_read(halted, tmp_path):
     folder = shutil.copytree(halted, tmp_path / "run")
     path = folder / "step-7"
@@ -131,7 +126,6 @@ def test_shards_with_former_names_are_read(halted, tmp_path):
     assert (folder / "step-7").is_dir()
 
 
-@pytest.mark.once
 def test_run_resumes_from_shards_in_a_store(halted, tmp_path, bucket):
     arrays, state = whole_arrays(halted)
     # A process of the earlier run writes its shard late.
@@ -148,7 +142,6 @@ def test_run_resumes_from_shards_in_a_store(halted, tmp_path, bucket):
     np.testing.assert_equal(variables, expected)
 
 
-@pytest.mark.once
 def test_late_shard_does_not_disturb_a_later_checkpoint(halted, bucket):
     arrays, state = whole_arrays(halted)
     StoredShards(f"{bucket}/run", 1, 2, START).write(7, {})
@@ -158,7 +151,6 @@ def test_late_shard_does_not_disturb_a_later_checkpoint(halted, bucket):
     assert_same_arrays(f"{bucket}/run", arrays)
 
 
-@pytest.mark.once
 def test_incomplete_shards_in_a_store_are_ignored(halted, bucket, proxy):
     folder = f"{bucket}/run"
     path = f"PUT /{folder[5:]}/step-7/SHA256SUMS"
@@ -173,13 +165,6 @@ def test_incomplete_shards_in_a_store_are_ignored(halted, bucket, proxy):
     assert not stores.names(folder)
 
 
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.once
 @pytest.mark.parametrize("name, damage", [(SHARD_FILES[3], flip), (SHARD_FILES[0], os.remove)])
 def test_checkpoint_with_a_damaged_shard_is_set_aside(halted, tmp_path, name, damage, caplog):
     folder = shutil.copytree(halted, tmp_path / "run")
@@ -189,7 +174,6 @@ def test_checkpoint_with_a_damaged_shard_is_set_aside(halted, tmp_path, name, da
     assert f"{folder}/step-7 is damaged ({name}" in caplog.text
 
 
-@pytest.mark.once
 def test_error_names_the_process_whose_shard_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_shards, "_LIMIT_SECONDS", 0.1)
     first, second = (CheckpointShards(str(tmp_path), i, 2, START) for i in range(2))
@@ -201,8 +185,7 @@ def test_error_names_the_process_whose_shard_is_missing(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == [f"step-4-{START + 1}.partial"]
 
 
-@pytest.mark.once
-def test_only_needed_slices_are_read_from_their_shards():
+def test_needed_slices_are_read_from_their_shards():
     opened, whole = [], np.arange(15.0).reshape(3, 5)
 
     class Opened(dict):
@@ -217,10 +200,6 @@ def test_only_needed_slices_are_read_from_their_shards():
     opened.clear()
     np.testing.assert_array_equal(spread[:, 3:], whole[:, 3:])
     assert opened == ["b"]
-
-
-@pytest.mark.once
-def test_missing_values_in_shards_are_an_error():
     spread = checkpoint_shards.ShardedArray((3, 5), "float32")
     spread.add([[0, 3], [0, 2]], {"a": np.zeros((3, 2))}, "a")
     with pytest.raises(ValueError, match="must cover all values. Received: 9 missing values"):

@@ -53,9 +53,6 @@ def guessed(mlm, sbo):
     return {"mlm": [candidate(mlm, "mlm")], "sbo": sbo and candidate(sbo, "sbo")}
 
 
-# === Blanks ===
-
-
 @pytest.mark.once
 def test_blanks_are_words_and_spans_in_sentences(pretrainer):
     sentences = texts()
@@ -96,9 +93,6 @@ def test_text_without_suitable_sentences_has_no_blanks(pretrainer, text):
     assert line.startswith("No examples") and len(line) <= 96
 
 
-# === Filling ===
-
-
 def test_fillings_equal_score_and_fill(pretrainer):
     blanks = cloze_report.choose_blanks(pretrainer.preprocessor, texts(), 20)
     scores = cloze_report.score_truths(pretrainer, blanks)
@@ -115,14 +109,12 @@ def test_fillings_equal_score_and_fill(pretrainer):
             assert found["sbo"] is None
 
 
-# === Lines ===
-
 COUNTS = np.ones(V, int)
 COUNTS[[ID["people"], ID["peace"], ID[","]]] = [9, 0, 50]
 
 
 @pytest.mark.once
-def test_figures_computed_by_hand():
+def test_figures_computed_by_hand_and_examples():
     blanks = [
         blank("people"),
         blank("country"),
@@ -134,13 +126,9 @@ def test_figures_computed_by_hand():
     before = np.log([0.04, 0.04, 0.04, 0.5, 0.5, 0.01])
     after = np.log([0.2, 0.4, 0.1, 0.5, 1, 0.25])
     guesses = [
-        guessed("people", "people"),
-        guessed("country", "the"),
-        guessed("the", None),
-        guessed("the", "the"),
-        guessed("the the", "the the"),
-        guessed("the people", "great people"),
-    ]
+        guessed("people", "people"), guessed("country", "the"), guessed("the", None),
+        guessed("the", "the"), guessed("the the", "the the"), guessed("the people", "great people"),
+    ]  # fmt: skip
     lines = cloze_report.render(blanks, before, after, guesses, COUNTS, VOCABULARY)
     assert lines[:7] == [
         "3 held-out words seen in training, each blanked alone (of 5; the others are unseen "
@@ -152,26 +140,9 @@ def test_figures_computed_by_hand():
         '  right: MLM 50%, SBO 100% of 2 tokens; always "people": 50%',
         "  probability per token (geometric mean, MLM): 10% before training, 50% after",
     ]
-
-
-@pytest.mark.once
-def test_example_shows_percentages_and_guesses_and_cuts_long_sentences():
     blanks = [blank("great people", "a" * 60, "b" * 60)]
     guesses = [guessed("great people", "of peace")]
     before, after = [2 * np.log(0.0004)], [2 * np.log(0.3)]
     lines = cloze_report.render(blanks, before, after, guesses, COUNTS, VOCABULARY)
     assert lines[-2] == "  ..." + "a" * 36 + "[great people]" + "b" * 36 + "..."
     assert lines[-1] == "    0.04% -> 30%   MLM: great people (50%)   SBO: of peace (50%)"
-
-
-def test_report_without_sbo_head(pretrainer):
-    preprocessor = ks.SpanBertPretrainerPreprocessor(
-        pretrainer.preprocessor.tokenizer, sequence_length=L, span_boundary=False, seed=1
-    )
-    alone = ks.SpanBertPretrainer(pretrainer.backbone, preprocessor, span_boundary=False)
-    blanks = cloze_report.choose_blanks(preprocessor, texts(), 9)
-    scores = cloze_report.score_truths(alone, blanks)
-    guesses = cloze_report.fill_blanks(alone, blanks)
-    lines = cloze_report.render(blanks, scores, scores, guesses, np.ones(V), VOCABULARY)
-    assert len(blanks) == 9 and any("right: MLM" in line for line in lines)
-    assert not any("SBO" in line for line in lines)

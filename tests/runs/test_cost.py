@@ -11,9 +11,7 @@ from keras_spanbert.runs import cost
 
 
 def test_flops_counted_by_hand():
-    backbone = ks.SpanBertBackbone(
-        vocabulary_size=11, num_layers=2, num_heads=1, hidden_dim=3, intermediate_dim=5
-    )
+    backbone = ks.SpanBertBackbone(11, 2, num_heads=1, hidden_dim=3, intermediate_dim=5)
     # Per token and layer: queries, keys, values, output 4 x 2 x 3 x 3, network 2 x 2 x 3 x 5,
     # attention scores and weighted sum 2 x 2 x 7 x 3.
     layers = 2 * 7 * 2 * (72 + 60 + 84)

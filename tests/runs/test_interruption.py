@@ -55,9 +55,8 @@ def test_fit_ends_after_the_step_with_usable_weights(model, method, number):
     before = model.get_weights()
     # As the last callback, it sends the signal during the step.
     with Interruption() as interruption:
-        model.fit(
-            X, Y, 4, epochs=5, callbacks=[interruption, Interrupter(method, number)], verbose=0
-        )
+        callbacks = [interruption, Interrupter(method, number)]
+        model.fit(X, Y, 4, epochs=5, callbacks=callbacks, verbose=0)
     assert interruption.signal == number
     assert int(model.optimizer.iterations) in (2, 3)
     assert not np.array_equal(model.get_weights()[0], before[0])

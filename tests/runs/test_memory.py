@@ -1,9 +1,8 @@
 import platform
-import subprocess
-import sys
 
 import pytest
 from absl.testing import flagsaver
+from processes import run_python
 from train_script import parse_flags
 
 from keras_spanbert.recipes import run
@@ -30,8 +29,7 @@ print(before, faults())
 @pytest.mark.once
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 def test_freed_memory_is_reused_without_page_faults():
-    output = subprocess.check_output([sys.executable, "-c", PROGRAM], text=True)
-    before, after = map(int, output.split())
+    before, after = map(int, run_python("-c", PROGRAM)[0].split())
     assert before > 10_000 > 100 * after
 
 

@@ -20,9 +20,6 @@ def test_run_record_has_backend_flags_and_versions():
     json.dumps(record)
 
 
-# === Training report ===
-
-
 def train(report, losses):
     """Calls the report as `fit` does, with three steps per epoch."""
     report.set_params({"steps": 3})
@@ -93,8 +90,9 @@ def test_best_model_is_saved_and_known_after_resuming(tmp_path, capsys):
         tmp_path / "history.csv",
         total_steps=9,
         tokens_per_step=10,
-        task=ks.SpanBertQuestionAnswerer,
+        describe=ks.SpanBertQuestionAnswerer.describe,
         evaluate=lambda: next(scores),
+        best_score="f1",
         save_best=lambda: saved.append(report.step),
     )
     train(report, 3 * [{"loss": 1.0}])

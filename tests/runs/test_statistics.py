@@ -38,7 +38,4 @@ def test_interval_depends_only_on_the_seed():
     values = np.random.default_rng(1).normal(70.0, 2.0, 23)
     assert summary(values, 1) == summary(values.tolist(), 1)
     assert summary(values, 1)["interval"] != summary(values, 2)["interval"]
-
-
-def test_single_value_has_no_deviation():
     assert summary([64.2]) == {"mean": 64.2, "standard_deviation": None, "interval": None}

@@ -10,6 +10,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+from data_files import flip
 
 import keras_spanbert as ks
 from keras_spanbert.data.array_stream import ArrayStream
@@ -64,14 +65,8 @@ class Death(keras.callbacks.Callback):
 
 def build(units=5):
     keras.utils.set_random_seed(3)
-    model = keras.Sequential(
-        [
-            keras.Input((3,)),
-            keras.layers.Dense(units, activation="tanh"),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(1),
-        ]
-    )
+    layers = [keras.layers.Dense(units, "tanh"), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3,)), *layers])
     schedule = ks.LinearWarmupDecay(1e-2, 5, EPOCHS * STEPS)
     # JAX would otherwise compile each operation. XLA would be slower on TensorFlow.
     is_compiled = keras.backend.backend() == "jax"
@@ -93,15 +88,8 @@ def run(folder, dies_after=None, every=3, model=None, x=X, first=(), last=(), **
     if dies_after is not None:
         callbacks.append(Death(dies_after))
     try:
-        model.fit(
-            stream.dataset(),
-            epochs=EPOCHS,
-            steps_per_epoch=STEPS,
-            validation_data=(X, Y),
-            callbacks=callbacks,
-            shuffle=False,
-            verbose=0,
-        )
+        epochs = {"epochs": EPOCHS, "steps_per_epoch": STEPS, "validation_data": (X, Y)}
+        model.fit(stream.dataset(), **epochs, callbacks=callbacks, shuffle=False, verbose=0)
     except KilledError:
         checkpoint.wait()
     finally:
@@ -197,15 +185,8 @@ def test_newest_checkpoints_are_kept_with_checksums(uninterrupted):
     # Every 3 steps, and at step 21 after the evaluation at the end of the epoch.
     assert names == ["step-24", "step-27", "step-28"]
     for name in names:
-        subprocess.run(
-            ["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder / name, check=True
-        )
-
-
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+        command = ["sha256sum", "--check", "--quiet", "SHA256SUMS"]
+        subprocess.run(command, cwd=folder / name, check=True)
 
 
 def empty(path):
@@ -234,17 +215,13 @@ def test_damaged_newest_checkpoint_is_set_aside(name, damage, tmp_path, uninterr
 
 
 @pytest.mark.once
-def test_empty_and_unfinished_checkpoints_are_ignored(tmp_path):
+def test_empty_unfinished_and_deleted_checkpoints_are_ignored(tmp_path):
     run(tmp_path, dies_after=5)
     (tmp_path / "step-4").mkdir()
     (tmp_path / "step-5.partial").mkdir()
     assert run(tmp_path)[1].steps == EPOCHS * STEPS - 3
     assert (tmp_path / "step-4.damaged").is_dir()
     assert not (tmp_path / "step-5.partial").exists()
-
-
-@pytest.mark.once
-def test_checkpoint_is_written_after_its_folder_was_deleted(tmp_path):
     checkpoints = open_folder(str(tmp_path / "checkpoints"), keep=2)
     for step in (1, 2):
         checkpoints.write(step, {"weights": np.ones(3)}, "{}")
@@ -303,18 +280,22 @@ def test_another_run_is_refused_with_the_difference(change, message, tmp_path):
 def test_changed_steps_per_epoch_are_refused(tmp_path):
     run(tmp_path, dies_after=4)
     checkpoint = ks.TrainingCheckpoint(str(tmp_path), 3)
-    with pytest.raises(
-        ValueError, match="`steps_per_epoch` must not change when a run is resumed. Received: 6"
-    ):
+    message = "`steps_per_epoch` must not change when a run is resumed. Received: 6"
+    with pytest.raises(ValueError, match=message):
         build().fit(X, Y, 4, callbacks=[checkpoint], verbose=0)
     checkpoint.close()
 
 
 @pytest.mark.once
-def test_folder_in_use_is_refused(tmp_path):
+def test_invalid_arguments_and_folders_are_refused(tmp_path):
     with lock(str(tmp_path)), pytest.raises(ValueError, match="in use by another process"):
         ks.TrainingCheckpoint(str(tmp_path), 3)
     ks.TrainingCheckpoint(str(tmp_path), 3).close()
+    with pytest.raises(ValueError, match="`every` must be at least 1. Received: every=0"):
+        ks.TrainingCheckpoint(str(tmp_path), 0)
+    write_csv(str(tmp_path / "file"), [{"a": 1}])
+    with pytest.raises(OSError):
+        ks.TrainingCheckpoint(str(tmp_path / "file"), 1)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -409,12 +390,3 @@ def test_state_belongs_to_its_step_with_slow_writing(tmp_path, monkeypatch):
     checkpoint.close()
     state = json.loads((tmp_path / "step-3" / "state.json").read_text())
     assert state["parts"] == {"history": {"rows": []}}
-
-
-@pytest.mark.once
-def test_invalid_arguments_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="`every` must be at least 1. Received: every=0"):
-        ks.TrainingCheckpoint(str(tmp_path), 0)
-    write_csv(str(tmp_path / "file"), [{"a": 1}])
-    with pytest.raises(OSError):
-        ks.TrainingCheckpoint(str(tmp_path / "file"), 1)

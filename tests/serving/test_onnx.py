@@ -43,9 +43,6 @@ def check(session, model, arrays, atol=1e-4):
         np.testing.assert_allclose(found, ours, atol=atol, err_msg=name)
 
 
-# === Arrays ===
-
-
 def rows(*shape):
     """Returns token ids, segment ids and a mask with some padding."""
     generator = np.random.default_rng(0)
@@ -72,8 +69,6 @@ def choice_rows(batch, length):
     arrays["choice_mask"] = (np.arange(num_choices) < num_real).astype("int32")
     return arrays
 
-
-# === Models ===
 
 MODELS = {
     "backbone": (lambda x: x, rows),
@@ -113,17 +108,10 @@ def test_scores_and_antecedents_of_coreference(tmp_path):
     tokenizer = ks.SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
     # Few options are enabled, since tf2onnx is slow for large graphs.
     model = ks.SpanBertCoreferenceResolver(
-        backbone(),
-        ks.SpanBertCoreferenceResolverPreprocessor(tokenizer, sequence_length=19),
-        max_segment_len=19,
-        max_span_width=3,
-        max_top_antecedents=5,
-        ffnn_size=7,
-        feature_size=3,
-        coref_depth=1,
-        use_metadata=False,
-        use_segment_distance=False,
-    )
+        backbone(), ks.SpanBertCoreferenceResolverPreprocessor(tokenizer, sequence_length=19),
+        max_segment_len=19, max_span_width=3, max_top_antecedents=5, ffnn_size=7, feature_size=3,
+        coref_depth=1, use_metadata=False, use_segment_distance=False,
+    )  # fmt: skip
     session = exported(model, tmp_path / "model.onnx")
     sentences = ["ann wrote the letter .", "she was old .", "bob sold it to ann .", "he was old ."]
     documents = [{"sentences": [s.split() for s in sentences * n]} for n in (1, 3)]
@@ -142,9 +130,6 @@ def test_signature_with_fixed_length_and_without_optional_input(tmp_path):
     ]
     arrays = rows(3, 7)
     check(session, model, {name: arrays[name].astype("int64") for name in names})
-
-
-# === Mistakes ===
 
 
 def quantized():

@@ -2,12 +2,23 @@
 
 import keras
 import numpy as np
+import own_task
 import pytest
+import tiny_tasks
 from batch_streams import KINDS, stream
-from tiny_tasks import TASKS
 
 PARTS = [slice(i, i + 4) for i in range(0, 10, 4)]
 QUIET = {"batch_size": 64, "verbose": 0}
+ROWS = own_task.examples(10)
+SIMILARITY = [row["similarity"] for row in ROWS]
+COLUMNS = {name: [row[name] for row in ROWS] for name in ["left", "right"]}
+FORMS = {
+    "columns": (COLUMNS, np.array(SIMILARITY)),
+    "examples": (ROWS, None),
+    "examples and labels": (ROWS, SIMILARITY),
+}
+OWN = tiny_tasks.Task(own_task.build, "predict", [], "evaluate", FORMS)
+TASKS = {**tiny_tasks.TASKS, "user-defined": OWN}
 
 
 def rows(columns, part):
@@ -66,34 +77,40 @@ def test_arrays_of_the_preprocessor(task, model, expected):
     check_outputs(model.predict(arrays[0], **QUIET), expected[1])
 
 
+every_stream = [
+    (name, kind, form)
+    for name, form in every_form
+    for kind in KINDS
+    if form == "columns" or name == "user-defined" and kind != "dataset"
+]
+
+
 @pytest.mark.once("torch")
-@every_task
-@pytest.mark.parametrize("kind", KINDS)
-def test_batches_of_any_type(task, model, kind):
-    x, y = task.forms["columns"]
+@pytest.mark.parametrize("task, kind, form", every_stream, indirect=["task"])
+def test_batches_of_any_type(task, model, kind, form):
+    def parts():
+        for part in PARTS:
+            yield [rows(value, part) for value in task.forms[form] if value is not None]
 
     def batches():
-        return stream(kind, [(rows(x, part), rows(y, part)) for part in PARTS])
+        return stream(kind, [tuple(given) if given[1:] else given[0] for given in parts()])
 
     is_endless = kind in ("generator", "iterator")  # Keras does not know their length.
     steps = {"steps": len(PARTS)} if is_endless else {}
     evaluated = evaluate(model, batches(), batch_size=None, **steps)
-    losses, counts = zip(*(loss_and_count(model, rows(x, part), rows(y, part)) for part in PARTS))
+    losses, counts = zip(*(loss_and_count(model, *given) for given in parts()))
     assert evaluated == pytest.approx(np.average(losses, weights=counts), rel=1e-5)
-    check_outputs(model.predict(batches(), verbose=0, **steps), _in_parts(model, x))
+    outputs = [model.predict(given[0], **QUIET) for given in parts()]
+    outputs = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+    check_outputs(model.predict(batches(), verbose=0, **steps), outputs)
     steps = {"steps_per_epoch": len(PARTS)} if is_endless else {}
     history = model.fit(batches(), verbose=0, **steps).history
     assert history["loss"][0] == pytest.approx(evaluated, rel=1e-5)
 
 
-def loss_and_count(model, x, y):
+def loss_and_count(model, *given):
     """Returns the loss of a batch and its number of rows, by which Keras averages losses."""
-    return evaluate(model, x, y), len(keras.tree.flatten(model.preprocess(x)[0])[0])
-
-
-def _in_parts(model, x):
-    found = [model.predict(rows(x, part), **QUIET) for part in PARTS]
-    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *found)
+    return evaluate(model, *given), len(keras.tree.flatten(model.preprocess(given[0])[0])[0])
 
 
 @every_task
@@ -120,7 +137,7 @@ def test_loss_is_weighted_by_row(task, model):
 
 
 @pytest.mark.once
-@every_task
+@pytest.mark.parametrize("task", tiny_tasks.TASKS, indirect=True)
 def test_mistakes_in_data_are_named(task, model):
     x, y = task.forms["columns"]
     for given, message in [

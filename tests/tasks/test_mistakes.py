@@ -71,11 +71,8 @@ MISTAKES = {
         ({**CHOOSE, "prompt": "a"}, None, "`prompts` must be a list of strings.*prompts='a'"),
         ({**CHOOSE, "prompt": [1, 2]}, None, r"`prompts` must be .* Received: prompts\[0\]=1"),
         ({**CHOOSE, "prompt": [("a", 1)]}, None, r"pair of strings.*prompts\[0\]=\('a', 1\)"),
-        (
-            {**CHOOSE, "prompt": [("a", "b")], "context": ["c"]},
-            None,
-            "`prompts` must be strings if `contexts` are given",
-        ),
+        ({**CHOOSE, "prompt": [("a", "b")], "context": ["c"]}, None,
+         "`prompts` must be strings if `contexts` are given"),
         ({"prompt": ["a"], "choices": ["ab"]}, None, r"2 strings for each.*choices\[0\]='ab'"),
         ({"prompt": ["a"], "choices": [["a", None]]}, None, r"choices\[0\]\[1\]=None"),
         ({"prompt": ["a"], "choices": [["a"]]}, None, r"2 choices.*1 in choices\[0\]=\['a'\]"),
@@ -106,11 +103,8 @@ MISTAKES = {
         (between(["a b"], [(0, 1)], [(2, 4)]), None, "from 0 to 3. Received: 2, 4"),
         (between([["a"]], [(0, 1)], [(0, 2)]), None, "the object must be words"),
         (between([3], [(0, 1)], [(0, 1)]), None, r"Received: texts\[0\]=3"),
-        (
-            {**{name: [0] * 3 for name in example()}, "token": [["a", "b"]] * 3, "obj_end": 1},
-            None,
-            r"a single example as a list, \[x\].*obj_start: 3, obj_end: one value",
-        ),
+        ({**{name: [0] * 3 for name in example()}, "token": [["a", "b"]] * 3, "obj_end": 1}, None,
+         r"a single example as a list, \[x\].*obj_start: 3, obj_end: one value"),
         ([example()], ["boss"], "one of the model's 3: no_relation, head, .*'boss' at 0"),
     ],
     "words": [
@@ -132,39 +126,27 @@ MISTAKES = {
         ([TEXT], [[span(0, 27)]], "in its text, of 26 characters. Received: .*'end': 27"),
         ([TEXT], [[span(5, 5)]], "in its text, of 26 characters"),
         ([TEXT], [[span(5, 6)]], "must contain a word. Received: .*' ' in text 0"),
-        (
-            [TEXT],
-            [[span(0, 9), span(6, 13)]],
-            "no word of another one. Received: .*'met bob' in te",
-        ),
-        (
-            [TEXT],
-            [[span(0, 3)]],
-            "begin and end where words do. Received: .*'ann' of 'annie' in te",
-        ),
-        (
-            [TEXT],
-            [[span(7, 13)]],
-            "begin and end where words do. Received: .*'et bob' of 'met bob'",
-        ),
+        ([TEXT], [[span(0, 9), span(6, 13)]],
+         "no word of another one. Received: .*'met bob' in te"),
+        ([TEXT], [[span(0, 3)]],
+         "begin and end where words do. Received: .*'ann' of 'annie' in te"),
+        ([TEXT], [[span(7, 13)]],
+         "begin and end where words do. Received: .*'et bob' of 'met bob'"),
         ([TEXT], [[span(0, 5, "group")]], "a type of the model's.*'group' in text 0"),
     ],
-}
+}  # fmt: skip
 # Task: examples to score, message.
 UNSCORABLE = [
     ("questions", Examples(["a"], ["who"], ["b"], [None], [None]), "none for the .* id 'a'"),
     ("choices", [{"prompt": "a", "choices": ["b", "c"]}], "must have labels. Received: none"),
-    (
-        "choices",
-        [{"prompt": "a", "choices": ["b", "c"], "label": label} for label in [0, None]],
-        "must be a finite number.* Received: None at 1",
-    ),
+    ("choices", [{"prompt": "a", "choices": ["b", "c"], "label": label} for label in [0, None]],
+     "must be a finite number.* Received: None at 1"),
     ("relations", [example(), example(relation="head")], "Received: None at 0"),
     ("words", [{"words": ["bob"], "tags": None}], "`examples` must be a list of dicts"),
     ("words", [{"words": ["bob"], "tags": ["O"] * 2}], r"2 for 1 words in examples\[0\]"),
     ("words", [{"words": ["bob"], "tags": [None]}], r"model's 5: .* None in examples\[0\]"),
     ("words", [{"words": ["bob"], "tags": ["B-x"]}], r"model's 5: O, .*'B-x' in examples\[0\]"),
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

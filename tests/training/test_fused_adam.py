@@ -37,18 +37,13 @@ def train(optimizer, is_transposed=False):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"beta_1": 0.0, "beta_2": 0.98},
-        {"amsgrad": True},
-        {"gradient_accumulation_steps": 2},
-        {"loss_scale_factor": 8.0},
-        {"use_ema": True, "ema_overwrite_frequency": 2},
-        {"global_clipnorm": None},
-        {"global_clipnorm": None, "clipnorm": 0.5},
+        {}, {"beta_1": 0.0, "beta_2": 0.98}, {"amsgrad": True}, {"gradient_accumulation_steps": 2},
+        {"loss_scale_factor": 8.0}, {"use_ema": True, "ema_overwrite_frequency": 2},
+        {"global_clipnorm": None}, {"global_clipnorm": None, "clipnorm": 0.5},
         {"global_clipnorm": None, "clipvalue": 0.1},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_steps_equal_keras(options):
     options = {"global_clipnorm": 1.0, **options}
     rate = ks.LinearWarmupDecay(1e-2, 2, 5)

@@ -22,9 +22,6 @@ def test_other_clipping_replaces_the_default():
         ks.AdamW(clipnorm=1.0, global_clipnorm=1.0)
 
 
-# === Schedule ===
-
-
 @pytest.mark.parametrize(
     "arguments, expected",
     [
@@ -68,9 +65,6 @@ def test_optimizer_follows_the_schedule():
         values.append(-float(variable.numpy()[0]))
     # With a constant gradient, Adam moves by the learning rate.
     np.testing.assert_allclose(np.diff(values), [0.2, 0.4, 0.6, 0.5, 0.4], rtol=1e-3)
-
-
-# === Weight decay ===
 
 
 @pytest.mark.parametrize("is_loaded", [False, True])

@@ -100,7 +100,7 @@ def test_scores_of_predictions(trained):
 
 
 @pytest.mark.once
-def test_benchmark_scores_use_class_names():
+def test_benchmark_scores_use_class_names_and_their_mean():
     model = build(class_names=["not_entailment", "entailment"])  # Differs from the order of GLUE.
     texts, labels = rows(10)
     names = ["entailment" if label == "good" else "not_entailment" for label in labels]
@@ -108,10 +108,6 @@ def test_benchmark_scores_use_class_names():
     scores = model.evaluate_texts(examples(texts, names), "rte")
     assert scores["accuracy"] == 10.0 * sum(a == b for a, b in zip(found, names))
     assert scores.keys() == {"accuracy", "score", "total"}
-
-
-@pytest.mark.once
-def test_benchmark_score_is_the_mean_of_its_metrics():
     model = build(class_names=["0", "1"])
     texts, labels = rows(10)
     given = examples(texts, [str(int(label == "good")) for label in labels])
@@ -156,14 +152,3 @@ def test_regression_gives_numbers():
 def test_invalid_arguments_are_named(arguments, rule):
     with pytest.raises(ValueError, match=rule):
         build(**arguments)
-
-
-@pytest.mark.once
-def test_converted_folders_are_classifiers_of_texts(tmp_path):
-    model = build(dropout=0.2)
-    ks.checkpoints.to_huggingface(model, str(tmp_path / "bert"))
-    report = ks.checkpoints.convert(str(tmp_path / "bert"), str(tmp_path / "converted"))
-    assert "0 left unused, 0 initialized" in report
-    again = ks.SpanBertTextClassifier.from_preset(str(tmp_path / "converted"))
-    assert again.class_names == ["bad", "good"] and again.dropout == 0.2
-    assert not again.untrained_heads()

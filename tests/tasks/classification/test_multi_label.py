@@ -48,16 +48,6 @@ def test_invalid_weights_are_refused(trained):
 
 
 @pytest.mark.once
-def test_loss_is_the_mean_over_labels(trained):
-    texts, labels = rows(10, seed=3)
-    logits = trained.logits_of(texts).astype("float64")
-    losses = np.log1p(np.exp(-np.where(multi_hot(labels), logits, -logits)))
-    found = trained.evaluate(texts, labels, batch_size=10, verbose=0, return_dict=True)
-    assert found["loss"] == pytest.approx(losses.mean(), rel=1e-4)
-    assert set(found) == {"loss", "binary_accuracy"}
-
-
-@pytest.mark.once
 def test_scores_of_decisions(trained):
     texts, labels = rows(30, seed=4)
     labels[0] = ["w5", "w6"] if labels[0] != ["w5", "w6"] else []

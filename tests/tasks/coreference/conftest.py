@@ -92,15 +92,9 @@ def build(tokenizer):
 
     def build(model_type="independent", with_preprocessor=True, **kwargs):
         backbone = ks.SpanBertBackbone(
-            len(tokenizer.get_vocabulary()),
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=14,
-            intermediate_dim=22,
-            max_sequence_length=23,
-            initializer_range=0.1,
-            dropout=0.0,
-        )
+            len(tokenizer.get_vocabulary()), num_layers=1, num_heads=2, hidden_dim=14,
+            intermediate_dim=22, max_sequence_length=23, initializer_range=0.1, dropout=0.0,
+        )  # fmt: skip
         shared = {"model_type": model_type, "genres": ("nw", "bc")}
         preprocessor = None
         if with_preprocessor:
@@ -108,14 +102,9 @@ def build(tokenizer):
                 tokenizer, sequence_length=19, **shared
             )
         arguments = {
-            "max_segment_len": 19,
-            "max_training_sentences": 2,
-            "max_span_width": 3,
-            "max_top_antecedents": 5,
-            "ffnn_size": 11,
-            "feature_size": 4,
-            **shared,
-        }
+            "max_segment_len": 19, "max_training_sentences": 2, "max_span_width": 3,
+            "max_top_antecedents": 5, "ffnn_size": 11, "feature_size": 4, **shared,
+        }  # fmt: skip
         return ks.SpanBertCoreferenceResolver(backbone, preprocessor, **{**arguments, **kwargs})
 
     return build

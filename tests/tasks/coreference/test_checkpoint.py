@@ -20,9 +20,11 @@ def test_released_folder_gives_arguments_from_tensors(reference):
     assert model.untrained_heads() == []
 
 
-def test_vocabulary_is_optional(reference):
+def test_vocabulary_is_optional_and_arguments_must_fit(reference):
     model = ks.checkpoints.from_coreference(reference.checkpoint("a"))
     assert model.preprocessor is None and model.max_segment_len == 384
+    with pytest.raises(ValueError, match="`max_span_width` must be that of the weights, 10. Rec"):
+        ks.checkpoints.from_coreference(reference.checkpoint("a"), max_span_width=9)
 
 
 def test_optimizer_slots_are_ignored(reference, caplog):
@@ -33,18 +35,9 @@ def test_optimizer_slots_are_ignored(reference, caplog):
     ks.SpanBertCoreferenceResolver.from_checkpoint(checkpoint)
     unused = {row.name for row in checkpoint.rows if row.status == "left unused"}
     assert {name for name in unused if not name.startswith("pooler")} == {
-        "beta1_power",
-        "beta2_power",
-        "combo.bias",
-        "combo.output_weights",
-        "global_step",
-    }
+        "beta1_power", "beta2_power", "combo.bias", "combo.output_weights", "global_step",
+    }  # fmt: skip
     assert "start from random weights" not in caplog.text
-
-
-def test_inconsistent_argument_is_refused(reference):
-    with pytest.raises(ValueError, match="`max_span_width` must be that of the weights, 10. Rec"):
-        ks.checkpoints.from_coreference(reference.checkpoint("a"), max_span_width=9)
 
 
 def test_incomplete_heads_are_refused(reference, tmp_path):

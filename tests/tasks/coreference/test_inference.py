@@ -113,12 +113,9 @@ def spans_at(index):
     index = np.array(index, np.int32)
     values = index.astype(np.float32)
     return {
-        "mention_scores": values,
-        "index": index,
-        "speakers": index,
-        "segments": index,
+        "mention_scores": values, "index": index, "speakers": index, "segments": index,
         "embeddings": np.stack([values, -values], axis=1)[:, :, None] * np.ones(3, np.float32),
-    }
+    }  # fmt: skip
 
 
 def test_memory_keeps_recent_and_important_spans():

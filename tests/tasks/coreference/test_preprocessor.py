@@ -44,9 +44,7 @@ def test_tensors_equal_the_released_code(reference, preprocessors, model_type):
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 @pytest.mark.parametrize("offset", [0, 1, 4])
-def test_documents_are_truncated_like_the_released_code(
-    reference, preprocessors, model_type, offset
-):
+def test_documents_are_cut_like_the_released_code(reference, preprocessors, model_type, offset):
     document = reference.documents(model_type)[3]
     cut = truncate(preprocessors[model_type].tensors(document), offset, 8)
     expected = reference.arrays(f"training/truncated_{model_type}_doc3_offset{offset}")
@@ -90,15 +88,6 @@ def test_clusters_with_a_common_mention_are_merged(tokenizer):
     assert sum(map(len, segmented)) == 4
 
 
-def test_document_without_words_has_no_segments(tokenizer):
-    for model_type in MODEL_TYPES:
-        for sentences in [[], [[]], [[], []]]:
-            tensors = preprocessor(tokenizer, model_type=model_type).tensors(
-                {"sentences": sentences}
-            )
-            assert tensors["input_ids"].shape == (0, 7)
-
-
 def test_subtoken_document_is_not_split_again(tokenizer):
     document = {
         "sentences": [["[CLS]", "ann", "she", "[SEP]"]],
@@ -114,7 +103,7 @@ def test_subtoken_document_is_not_split_again(tokenizer):
     assert "speakers" not in document  # The argument is not changed.
 
 
-def test_additional_speakers_share_a_number(tokenizer):
+def test_numbers_of_speakers_and_genres(tokenizer):
     names = ["a", "b", "c", "d"]
     document = {"sentences": [["he"] * 4], "speakers": [names]}
     for model_type, other in [("independent", 3), ("overlap", 0)]:
@@ -122,9 +111,6 @@ def test_additional_speakers_share_a_number(tokenizer):
             document
         )
         assert tensors["speaker_ids"][0, 1:5].tolist() == [2, 3, other, other]
-
-
-def test_genre_is_the_key_prefix_or_the_first(tokenizer):
     for key, number in [("tc/x_0", 5), ("emma", 0), ("", 0)]:
         document = {"sentences": [["he"]], "doc_key": key}
         assert preprocessor(tokenizer).tensors(document)["genre"] == number

@@ -64,17 +64,6 @@ def test_rounds_equal_sequential_selection(seed):
     assert select(scores, starts, ends, 41).tolist() == expected
 
 
-def test_documents_of_a_batch_are_independent():
-    starts, ends = candidate_spans(np.arange(11) // 4, 3)
-    scores = np.random.default_rng(0).normal(size=(2, len(starts))).astype("float32")
-    mask = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], "int32")
-    arrays = (scores, *(np.stack([x, x]) for x in (starts, ends)), mask)
-    both = ops.convert_to_numpy(select_spans(*map(ops.convert_to_tensor, arrays), 11, 3))
-    for row, num_top in enumerate([4, 2]):
-        alone = select(scores[row], starts, ends, num_top)
-        assert both[row, :num_top].tolist() == alone.tolist()
-
-
 def test_candidates_start_and_end_in_one_sentence():
     starts, ends = candidate_spans(np.array([0, 0, 1, 0, 0]), 3)
     # A token between them can belong to another sentence, like in the released code.

@@ -4,7 +4,6 @@ import tensorflow as tf
 from multiple_choice_reference import FOLDER, questions
 
 import keras_spanbert as ks
-from keras_spanbert.data import swag
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e", "##x"]
 
@@ -34,14 +33,6 @@ def test_rows_equal_the_reference(shared_data, length):
             np.testing.assert_array_equal(inputs[name], reference[f"{length}/{theirs}"])
             assert inputs[name].dtype == np.int32
     np.testing.assert_array_equal(inputs["choice_mask"], np.ones((20, 4)))
-
-
-def test_rows_of_the_swag_file_equal_the_reference(shared_data):
-    tokenizer = ks.SpanBertTokenizer(str(shared_data / FOLDER / "model" / "vocab.txt"))
-    preprocessor = ks.SpanBertMultipleChoicePreprocessor(tokenizer, sequence_length=80)
-    inputs = preprocessor.inputs(swag.read(shared_data / FOLDER / "swag_layout.csv"))
-    with np.load(shared_data / FOLDER / "features.npz") as reference:
-        np.testing.assert_array_equal(inputs["token_ids"], reference["80/model_ids"][:10])
 
 
 def test_rows_by_hand():

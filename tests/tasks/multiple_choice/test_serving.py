@@ -48,12 +48,8 @@ def test_contexts_and_unusual_texts(model, signatures):
     contexts = ["it is red", "", "it", "red " * 40, " "]
     prompts = ["it", "it is", "", "red", "it"]
     choices = [
-        ["red", " "],
-        ["blue", "it\u00e9"],
-        ["red " * 30, "it"],
-        ["red", "blue"],
-        ["a", "b c"],
-    ]
+        ["red", " "], ["blue", "it\u00e9"], ["red " * 30, "it"], ["red", "blue"], ["a", "b c"],
+    ]  # fmt: skip
     outputs = signatures["contexts"](
         context=tf.constant(contexts), prompt=tf.constant(prompts), choices=padded(choices)
     )
@@ -74,9 +70,6 @@ def test_prompt_without_choices_has_no_answer(signatures):
             prompt=tf.constant([], tf.string), choices=tf.zeros(shape, tf.string)
         )
         assert outputs["scores"].shape == shape and outputs["choice"].shape == (0,)
-
-
-def test_numbers_of_prompts_and_choices_must_be_equal(signatures):
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have the same length"):
         signatures["serving_default"](
             prompt=tf.constant(["it", "it"]), choices=tf.constant([["red", "it"]])

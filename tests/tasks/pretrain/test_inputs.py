@@ -118,13 +118,10 @@ def test_masked_arrays_of_any_type(model, kind):
     np.testing.assert_allclose(predicted, outputs, atol=1e-5)
 
 
-def test_validation_split_holds_out_the_last_rows(model):
+def test_validation_split_holds_out_the_last_rows_and_shuffle_mixes_rows(model, expected):
     history = fit(model, TEXTS, validation_split=0.3, validation_batch_size=2)
     last = model.evaluate(TEXTS[7:], batch_size=2, verbose=0, return_dict=True)
     assert history["val_loss"][0] == pytest.approx(last["loss"], rel=1e-5)
-
-
-def test_shuffle_gives_rows_in_random_order(model, expected):
     history = fit(model, TEXTS, batch_size=SIZE, shuffle=True)
     assert abs(history["mlm_loss"][0] - expected[1][0]) > 1e-4
 

@@ -1,12 +1,10 @@
-import subprocess
-import sys
-
 import h5py
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_pretrainer
+from processes import run_python
 from tiny_pretrainer import IS_TENSORFLOW, VOCABULARY, WORDS, V, build, log_softmax, predict, texts
 
 import keras_spanbert as ks
@@ -87,9 +85,6 @@ def test_fit_on_full_blocks_needs_no_mask(tmp_path):
     assert "padding_mask" in dataset.element_spec[0]
 
 
-# === Files ===
-
-
 def assert_same_outputs(a, b):
     x, _, _ = arrays(a)
     for name, value in predict(a, x).items():
@@ -141,9 +136,6 @@ def test_preset_restores_everything_except_the_optimizer(trained, tmp_path):
         assert "optimizer" not in file
 
 
-# === Blanks ===
-
-
 def test_fill_scores_candidates_with_both_heads():
     model = build(L)
     text = "the [MASK] [MASK] of it and [MASK] to"
@@ -156,14 +148,11 @@ def test_fill_scores_candidates_with_both_heads():
     ids = [2, 5, 4, 4, 6, 14, 7, 4, 8, 3]
     assert ids == [2, *[VOCABULARY.index(t) for t in text.split()], 3]
     x = {
-        "token_ids": np.array([ids], "int32"),
-        "segment_ids": np.zeros((1, 10), "int32"),
-        "padding_mask": np.ones((1, 10), "int32"),
-        "mask_positions": np.array([[7]], "int32"),
-        "span_left": np.array([[6]], "int32"),
-        "span_right": np.array([[8]], "int32"),
+        "token_ids": np.array([ids], "int32"), "segment_ids": np.zeros((1, 10), "int32"),
+        "padding_mask": np.ones((1, 10), "int32"), "mask_positions": np.array([[7]], "int32"),
+        "span_left": np.array([[6]], "int32"), "span_right": np.array([[8]], "int32"),
         "span_offsets": np.array([[0]], "int32"),
-    }
+    }  # fmt: skip
     mlm, sbo = (log_softmax(predict(model, x)[name])[0, 0] for name in ["mlm", "sbo"])
     allowed = [i for i in range(V) if i not in (0, 2, 3, 4)]
     best = sorted(allowed, key=lambda i: -(mlm + sbo)[i])[:4]
@@ -187,12 +176,24 @@ def test_random_fillings_give_a_warning(caplog):
 
 
 @pytest.mark.once
-def test_fill_ranks_whole_blanks():
+def test_fill_ranks_whole_blanks_and_score_equals_it():
     blank = build(L).fill("the [MASK] [MASK] of it", top_k=50)[0]
     scores = [c["score"] for c in blank]
     assert scores == sorted(scores, reverse=True)
     assert len({tuple(c["token_ids"]) for c in blank}) == 50
     assert all(len(c["token_ids"]) == 2 for c in blank)
+    model = build(L)
+    texts = ["the [MASK] [MASK] of it and [MASK] to", "[MASK] in"]
+    scored = model.score(texts, [["with as", "that"], ["by"]])
+    assert [[c["text"] for c in blanks] for blanks in scored] == [["with as", "that"], ["by"]]
+    assert scored[0][0]["token_ids"] == [VOCABULARY.index("with"), VOCABULARY.index("as")]
+    filled = model.fill(texts, top_k=V * V)
+    for candidates, blanks in zip(sum(filled, []), sum(scored, [])):
+        (same,) = [c for c in candidates if c["token_ids"] == blanks["token_ids"]]
+        assert blanks == {k: same[k] if k in ("text", "token_ids") else pytest.approx(same[k])
+                          for k in same}  # fmt: skip
+    alone = model.score(texts[1], ["by"])
+    assert alone[0]["mlm"] == pytest.approx(scored[1][0]["mlm"], abs=1e-5)
 
 
 @pytest.mark.once
@@ -210,22 +211,6 @@ def test_fill_ranks_whole_blanks():
 def test_invalid_fill_input_is_named(text, arguments, message):
     with pytest.raises(ValueError, match=message):
         build(L).fill(text, **arguments)
-
-
-@pytest.mark.once
-def test_score_equals_fill():
-    model = build(L)
-    texts = ["the [MASK] [MASK] of it and [MASK] to", "[MASK] in"]
-    scored = model.score(texts, [["with as", "that"], ["by"]])
-    assert [[c["text"] for c in blanks] for blanks in scored] == [["with as", "that"], ["by"]]
-    assert scored[0][0]["token_ids"] == [VOCABULARY.index("with"), VOCABULARY.index("as")]
-    filled = model.fill(texts, top_k=V * V)
-    for candidates, blanks in zip(sum(filled, []), sum(scored, [])):
-        (same,) = [c for c in candidates if c["token_ids"] == blanks["token_ids"]]
-        assert blanks == {k: same[k] if k in ("text", "token_ids") else pytest.approx(same[k])
-                          for k in same}  # fmt: skip
-    alone = model.score(texts[1], ["by"])
-    assert alone[0]["mlm"] == pytest.approx(scored[1][0]["mlm"], abs=1e-5)
 
 
 @pytest.mark.once
@@ -251,9 +236,6 @@ def test_lone_surrogates_become_replacement_characters():
     assert model.fill(broken) == model.fill(clean)
     assert model.score(broken, ["a\ud800"]) == model.score(clean, ["a"])
     assert model.fill([]) == []
-
-
-# === Preprocessor ===
 
 
 @pytest.mark.once
@@ -301,5 +283,4 @@ def test_script_can_import_tensorflow_first():
         "import tensorflow\nimport keras_spanbert as ks\n"
         "print(ks.SpanBertBackbone(7, 1, 1, 4, 4).count_params())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0 and int(done.stdout) > 0, done.stderr[-2000:]
+    assert int(run_python("-c", code)[0]) > 0

@@ -75,18 +75,6 @@ def test_masks_of_pairs_are_seeded():
     assert (fresh[0] != fresh[1]).any()
 
 
-@pytest.mark.parametrize("name", ["mlm,sbo", "mlm,nsp"])
-def test_preprocessor_is_the_same_in_tf_data(name):
-    import tensorflow as tf
-
-    model = build(name)
-    dataset = tf.data.Dataset.from_tensors(TEXTS).map(lambda t: model.preprocessor(t, seed=5))
-    for ours, theirs in zip(arrays(model), next(dataset.as_numpy_iterator())):
-        for name in ours:
-            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
-            assert ours[name].dtype == theirs[name].dtype
-
-
 @pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize(
     "name, factors", [("mlm,sbo", {"sbo_weight": 0.5}), ("mlm,nsp", {"nsp_weight": 0.3})]

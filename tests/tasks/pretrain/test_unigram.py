@@ -25,14 +25,11 @@ def test_unigram_entropies_by_hand():
     }
 
 
-def test_unigram_entropy_without_targets_is_0_like_in_keras():
+def test_baseline_without_targets_and_of_pairs():
     # Short held-out blocks may have no span with both neighbours.
     dataset = [batch([0, 1], [1.0, 1.0], [0, 0], [0.0, 0.0])]
     entropies = unigram_entropies(np.array([1, 1]), dataset)
     assert entropies == {"mlm": pytest.approx(np.log(2)), "sbo": 0.0}
-
-
-def test_pair_baseline_is_a_coin_flip():
     y = {"mlm": np.array([[0, 1]]), "nsp": np.array([1, 0, 0])}
     weights = {"mlm": np.array([[1.0, 0.0]]), "nsp": np.array([1.0, 1.0, 0.0])}
     entropies = unigram_entropies(np.array([1, 1]), [(None, y, weights)])

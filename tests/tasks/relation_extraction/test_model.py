@@ -15,9 +15,6 @@ def trained(trained_extractor):
     return trained_extractor
 
 
-# === The released model ===
-
-
 @pytest.fixture(scope="module")
 def reference(shared_data):
     folder = shared_data / "reference" / "finetuning" / "relation"
@@ -36,12 +33,9 @@ def test_logits_losses_and_scores_equal_the_released_code(reference, mode):
     model, splits, expected, features = reference
     kind, _, length = mode.rpartition("_") if mode[-1].isdecimal() else (mode, "", 128)
     model.preprocessor = ks.SpanBertRelationExtractorPreprocessor(
-        model.preprocessor.tokenizer,
-        int(length),
-        kind,
-        expected["special_tokens_dev_then_train_then_test"],
-        truncation="released",
-    )
+        model.preprocessor.tokenizer, int(length), kind,
+        expected["special_tokens_dev_then_train_then_test"], truncation="released",
+    )  # fmt: skip
     for name, given in splits.items() if length == 128 else [("dev", splits["dev"])]:
         wanted = expected["evaluation"][f"{mode}/{name}"]
         inputs = model.preprocessor.inputs(given)
@@ -56,9 +50,6 @@ def test_logits_losses_and_scores_equal_the_released_code(reference, mode):
             assert scores[score] / 100 == pytest.approx(wanted["evaluate_batch_32"][score])
         found = [model.relations.index(answer["relation"]) for answer in model.extract(given)]
         assert found == wanted["predictions"]
-
-
-# === Training ===
 
 
 def test_fit_learns_relations(trained):
@@ -90,9 +81,6 @@ def test_semeval_uses_its_official_score():
     assert "macro_f1" in scores and "f1" in scores and model.best_score == "macro_f1"
 
 
-# === Answers ===
-
-
 def test_extract_gives_the_most_likely_relation(trained):
     given = examples(32, seed=4)
     x, y = columns(given)
@@ -109,9 +97,6 @@ def test_extract_gives_the_most_likely_relation(trained):
     ]
     of_words = trained.extract(words, *spans, x["subject_type"], x["object_type"])
     assert of_words == found
-
-
-# === Presets ===
 
 
 @pytest.mark.once

@@ -55,14 +55,11 @@ def test_labels_form_whole_entities(rows, best):
     assert decode(make_log_probabilities(*rows), [len(rows)]) == best
 
 
-def test_entities_do_not_cross_texts():
+def test_entities_do_not_cross_texts_and_may_lack_a_beginning_label():
     row = {"I-a": 0.6, "B-a": 0.3}
     scores = make_log_probabilities({"B-a": 0.9}, row, row)
     assert decode(scores, [1, 0, 2]) == ["B-a", "B-a", "I-a"]
     assert decode(scores, [3]) == ["B-a", "I-a", "I-a"]
-
-
-def test_type_without_beginning_label_starts_with_inside_label():
     labels = ["O", "I-a", "B-b", "I-b"]
     scores = make_log_probabilities({"I-a": 0.9}, {"I-b": 0.9}, labels=labels)
     assert decode(scores, [2], labels)[0] == "I-a"

@@ -93,18 +93,12 @@ def test_words_of_strings_come_from_the_tokenizer():
     assert windows["is_label"].sum(axis=1).tolist() == [4, 0, 0, 2]
 
 
-def test_words_in_any_container():
+def test_words_in_any_container_and_default_stride():
     expected = preprocessor().inputs([["a", "bc"], ["a"]])
     for texts in [(["a", "bc"], ("a",)), [np.array(["a", "bc"]), np.array([b"a"])]]:
         for name, array in preprocessor().inputs(texts).items():
             np.testing.assert_array_equal(array, expected[name])
-
-
-def test_inputs_need_words():
     with pytest.raises(ValueError, match=r"`words` must be a list of lists of strings.*\['a b'\]"):
         preprocessor().inputs(["a b"])
-
-
-def test_default_stride():
     assert preprocessor(512).doc_stride == 128 and preprocessor(64).doc_stride == 31
     assert preprocessor(3).doc_stride == 1
