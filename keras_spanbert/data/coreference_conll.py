@@ -95,7 +95,7 @@ def _read_document(name, part, begin, lines):
         if starts:
             raise ValueError(
                 f"{place}: mentions must close before the document ends. Received: "
-                f"'({cluster}' of {starts[-1][1]}, without `{cluster})`"
+                f"'({cluster}' at {starts[-1][1]}, without `{cluster})`"
             )
     return {
         "doc_key": name if part is None else f"{name}_{int(part)}",

@@ -7,7 +7,7 @@ from keras_spanbert.models.length_batches import epoch_batches, row_lengths, tri
 
 
 class LengthGroupedStream(ArrayStream):
-    """Batches of rows of similar length, cut to a few lengths to reduce padding.
+    """Batches of rows of similar length, each cut to one of a few lengths to reduce padding.
 
     Each epoch contains every row once: see `RowStream` and `epoch_batches`.
 

@@ -347,7 +347,8 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         }
 
     def get_config(self):
-        # keras-hub's version would take the source of quantized layers' policies from the layers.
+        # keras-hub's version would not save the float dtype of quantized layers: see
+        # `policy_with_quantization`.
         names = ["name", "trainable", *_SETTINGS, "initializer_range", "rematerialize"]
         policy = policy_with_quantization(self, self.dtype_policy)
         config = {

@@ -228,19 +228,24 @@ class _PyDataset(keras.utils.PyDataset):
 
 
 class Rows(keras.utils.PyDataset):
-    """Batches of rows that are all in memory."""
+    """Batches of rows that are all in memory, in a new order in each epoch if `shuffle` is true."""
 
-    def __init__(self, x, batch_size: int):
+    def __init__(self, x: list, batch_size: int, shuffle: bool):
         super().__init__()
-        self._batches = [
-            rows(x, slice(i, i + batch_size)) for i in range(0, num_rows(x), batch_size)
-        ]
+        self._rows = np.array(x, object)
+        self._batch_size = batch_size
+        self._shuffle = shuffle
+        self.on_epoch_end()
+
+    def on_epoch_end(self):
+        if self._shuffle:
+            np.random.shuffle(self._rows)  # Keras's `set_random_seed` determines the order.
 
     def __len__(self):
-        return len(self._batches)
+        return -(-len(self._rows) // self._batch_size)
 
     def __getitem__(self, index):
-        return self._batches[index]
+        return self._rows[index * self._batch_size :][: self._batch_size].tolist()
 
 
 def _is_data_loader(x):

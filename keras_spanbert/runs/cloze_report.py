@@ -100,7 +100,7 @@ def _blank(sentence, num_words, preprocessor, generator):
 
 
 def score_truths(pretrainer, blanks: list[dict]) -> list[float]:
-    """Returns the MLM head's log-probability (nats) of each blank's truth, over all its tokens."""
+    """Returns the MLM head's log-probability (nats) of each truth, summed over its tokens."""
     texts, truths = [blank["text"] for blank in blanks], [[blank["truth"]] for blank in blanks]
     # `pretrainer.score` would warn that the model is not trained yet.
     return [truth["mlm"] for (truth,) in score(pretrainer, texts, truths, batch_size=32)]

@@ -36,7 +36,8 @@ _AFTER_OBJECT = _DETERMINERS | (PRONOUNS - {"other"}) | frozenset(
     "believe come die do eat feel get give go goodbye know make say see sing sit speak stay take "
     "tell therefore think thrice thus twice understand want".split()
 )  # fmt: skip
-# More such words, at the end of a clause. Others are words in -ly and -ing, except these nouns.
+# Words that follow the object "her" at the end of a clause. So do words in -ly and -ing, except
+# `_NOUNS`.
 _AT_CLAUSE_END = frozenset(
     "afraid alive angry cold dead first free happy ill mad proud ready sad safe sick warm".split()
 )

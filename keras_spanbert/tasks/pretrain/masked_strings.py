@@ -50,10 +50,11 @@ class MaskedStringInputs:
                 f"{len(texts)} texts, which leaves one alone"
             )
         check_rows(len(texts), batch_size)
+        shuffle = is_training if shuffle is None else shuffle
         try:
             import tensorflow as tf
         except ImportError:
-            dataset = batches.Rows(texts, batch_size)
+            dataset = batches.Rows(texts, batch_size, shuffle)
         else:
             dataset = tf.data.Dataset.from_tensor_slices(texts)
             dataset = dataset.shuffle(len(texts)) if shuffle else dataset

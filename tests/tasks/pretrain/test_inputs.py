@@ -34,7 +34,7 @@ def model():
 def expected(model):
     """Returns the losses of an evaluation and of two epochs, and the outputs."""
     losses = model.evaluate(TEXTS, batch_size=SIZE, verbose=0, return_dict=True)
-    history = fit(model, TEXTS, batch_size=SIZE, epochs=2)
+    history = fit(model, TEXTS, batch_size=SIZE, epochs=2, shuffle=False)
     assert len(set(history["mlm_loss"])) == 2
     return losses, history["mlm_loss"], model.predict(TEXTS, batch_size=SIZE, verbose=0)["mlm"]
 
@@ -122,7 +122,7 @@ def test_validation_split_holds_out_the_last_rows_and_shuffle_mixes_rows(model, 
     history = fit(model, TEXTS, validation_split=0.3, validation_batch_size=2)
     last = model.evaluate(TEXTS[7:], batch_size=2, verbose=0, return_dict=True)
     assert history["val_loss"][0] == pytest.approx(last["loss"], rel=1e-5)
-    history = fit(model, TEXTS, batch_size=SIZE, shuffle=True)
+    history = fit(model, TEXTS, batch_size=SIZE)
     assert abs(history["mlm_loss"][0] - expected[1][0]) > 1e-4
 
 
@@ -141,8 +141,14 @@ def test_strings_are_masked_without_tensorflow(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     losses = [model.evaluate(TEXTS, batch_size=SIZE, verbose=0) for _ in range(2)]
     assert losses[0] == losses[1]
-    first, again = (fit(model, TEXTS, batch_size=SIZE, epochs=2)["mlm_loss"] for _ in range(2))
+    arguments = {"batch_size": SIZE, "epochs": 2}
+    first, again = (fit(model, TEXTS, **arguments, shuffle=False)["mlm_loss"] for _ in range(2))
     assert first == again and first[0] != first[1]
+    keras.utils.set_random_seed(0)
+    shuffled = fit(model, TEXTS, **arguments)["mlm_loss"]
+    assert shuffled[0] != first[0] and shuffled[1] != first[1]
+    keras.utils.set_random_seed(0)
+    assert fit(model, TEXTS, **arguments)["mlm_loss"] == shuffled
 
 
 @pytest.mark.parametrize(
