@@ -146,7 +146,7 @@ def draw_evidence(path):
     """Draws held-out losses of the pretraining runs, and F1 on entities after fine-tuning."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     losses, scores = figure.subplots(1, 2)
-    for row, color in zip(files.read_csv(str(EVIDENCE / "arms.csv")), ["0.4", MLM, SBO]):
+    for row, color in zip(files.read_csv(str(EVIDENCE / "arms.csv")), ["0.4", MLM, "#2f9e62", SBO]):
         if row["history"]:
             entropy = float(row["unigram_entropy"])
             rows = files.read_csv(str(ROOT / row["history"]))
