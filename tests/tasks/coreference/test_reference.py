@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from keras_spanbert.tasks.coreference.tensors import truncate
+from keras_spanbert.tasks.coreference.segments import truncate
 
 from keras_spanbert.formats.checkpoint import Checkpoint
 from keras_spanbert.formats.google import _to_pytorch
