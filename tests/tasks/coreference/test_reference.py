@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from keras_spanbert.tasks.coreference.segments import truncate
 
 from keras_spanbert.formats.checkpoint import Checkpoint
 from keras_spanbert.formats.google import _to_pytorch
@@ -19,6 +18,7 @@ from keras_spanbert.tasks.coreference.batches import (
 )
 from keras_spanbert.tasks.coreference.checkpoint_entries import head_entries
 from keras_spanbert.tasks.coreference.preprocessor import SETTINGS
+from keras_spanbert.tasks.coreference.segments import truncate
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
 pytestmark = pytest.mark.usefixtures("untraced")
