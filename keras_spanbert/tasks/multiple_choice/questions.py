@@ -62,10 +62,12 @@ def _questions_in_graph(prompts, choices, contexts):
     if choices.dtype != tf.string or choices.shape.rank != 2:
         raise ValueError(f"`choices` must be strings [N, C]. Received: choices={choices!r:.80}")
     is_ragged = isinstance(choices, tf.RaggedTensor)
-    num_questions = choices.nrows() if is_ragged else tf.shape(choices)[0]
-    is_right = tf.size(prompts) == tf.cast(num_questions, tf.int32)
-    message = "`prompts` and `choices` must have the same length"
-    prompts = check_in_graph(prompts, is_right, message)
+    num_questions = tf.cast(choices.nrows() if is_ragged else tf.shape(choices)[0], tf.int32)
+    num_prompts = tf.size(prompts)
+    message = "`prompts` and `choices` must have the same length. Received:"
+    prompts = check_in_graph(
+        prompts, num_prompts == num_questions, message, num_prompts, num_questions
+    )
     return Questions(contexts, prompts, tf.strings.unicode_transcode(choices, "UTF-8", "UTF-8"))
 
 

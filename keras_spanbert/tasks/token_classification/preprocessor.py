@@ -334,10 +334,15 @@ def _labels_in_graph(words, labels, names):
             f"possible in a graph. Received: x={words!r:.80}, y={labels!r:.80}"
         )
     labels = _as_ragged(labels)
-    is_right = _row_lengths(labels) == _row_lengths(words)
+    sizes = _row_lengths(labels), _row_lengths(words)
     # An empty word is padding without tokens, so its label does not matter.
     any_label = names[0] if names and labels.dtype == tf.string else tf.zeros([], labels.dtype)
-    is_empty = check_in_graph(words.values == "", is_right, "`y` must have a label for each word")
+    is_empty = check_in_graph(
+        words.values == "",
+        sizes[0] == sizes[1],
+        "`y` must have a label for each word. Received numbers of labels and words:",
+        *sizes,
+    )
     return as_labels(tf.where(is_empty, any_label, labels.values), names)
 
 

@@ -70,7 +70,9 @@ def test_prompt_without_choices_has_no_answer(signatures):
             prompt=tf.constant([], tf.string), choices=tf.zeros(shape, tf.string)
         )
         assert outputs["scores"].shape == shape and outputs["choice"].shape == (0,)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must have the same length"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="must have the same length. Received:. .2. .1."
+    ):
         signatures["serving_default"](
             prompt=tf.constant(["it", "it"]), choices=tf.constant([["red", "it"]])
         )
