@@ -34,7 +34,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             `"independent"`.
         max_num_speakers: int. Number of different speakers of a document,
             including the unknown speaker and separators. Defaults to `20`.
-        genres: strings of two letters, with which documents' keys begin.
+        genres: strings, with one of which the key of each document begins.
             Defaults to those of OntoNotes.
         **kwargs: see `keras.layers.Layer`.
 
