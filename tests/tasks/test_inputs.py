@@ -121,7 +121,7 @@ def test_validation_split_holds_out_the_last_rows(task, model):
     assert history["val_loss"][0] == pytest.approx(last, rel=1e-5)
 
 
-@every_task
+@pytest.mark.parametrize("task", tiny_tasks.TASKS, indirect=True)
 def test_loss_is_weighted_by_row(task, model):
     """Each window of a question and each word has the weight of its row."""
     x, y = task.forms["columns"]
