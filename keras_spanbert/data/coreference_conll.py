@@ -43,8 +43,8 @@ def read_conll(path: str | os.PathLike) -> list[dict]:
 
 def _refuse_mark(place, line):
     raise ValueError(
-        f"{place}: a line with # must be `#begin document (id); part 000`, after the end of the "
-        f"last document, or `#end document`. Received: {line!r:.80}"
+        f"{place}: a line that starts with # must be `#begin document (id); part 000` between "
+        f"documents, or `#end document` at the end of one. Received: {line!r:.80}"
     )
 
 
@@ -110,8 +110,8 @@ def _add_mentions(cell, word, place, clusters, is_open):
     """Adds the mentions that end at a word to their clusters, and opens those that start there."""
     if not _BRACKETS.fullmatch(cell):
         raise ValueError(
-            f"{place}: the last column must be `-`, or `(1`, `1)` and `(1)` separated by |. "
-            f"Received: {cell!r:.80}"
+            f"{place}: the last column must be `-`, or brackets such as `(1`, `1)` or `(1)`, "
+            f"separated by |. Received: {cell!r:.80}"
         )
     for bracket in sorted(cell.split("|"), key=_scorer_pass):
         cluster = bracket.strip("()")

@@ -109,9 +109,10 @@ def test_rematerialisation_gives_the_same_weights(dropout, dtype):
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="specific to JAX")
-def test_sixteen_bit_backward_pass_keeps_no_float32_values():
+def test_sixteen_bit_backward_pass_keeps_no_float32_values(monkeypatch):
     import jax
 
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")  # Not on CPUs.
     layer, x = build(dropout=0.3, dtype="mixed_bfloat16")
     inputs = keras.ops.cast(x, "bfloat16")
     _, backward = jax.vjp(lambda inputs: layer(inputs, training=True), inputs)
@@ -122,7 +123,10 @@ def test_sixteen_bit_backward_pass_keeps_no_float32_values():
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="specific to JAX")
-def test_changed_weights_are_used():
+def test_changed_weights_are_used(monkeypatch):
+    import jax
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     layer, x = build(dtype="mixed_bfloat16")
     norm = layer._feedforward_layer_norm
     call(layer, x, training=True)

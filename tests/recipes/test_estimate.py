@@ -112,7 +112,7 @@ def test_tokens_of_streams():
         tensors=masks,
         batch_size=1,
         seed=1,
-        sizes=Sizes(segments=2, length=5, tokens=10, spans=3),
+        sizes=Sizes(segments=2, length=5, tokens=10, spans=3, tops=2),
         cut=lambda number, epoch: {"input_mask": masks[number]},
     )
     assert DocumentStream(documents).num_tokens() == (12, 20)

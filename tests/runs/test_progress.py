@@ -96,14 +96,10 @@ def check_progress(drawn, lines, columns, steps):
 
 def test_progress_of_scores_and_stopped_run_leaves_nothing(in_terminal):
     def fit(terminal):
-        report = reports.TrainingReport(
-            None,
-            4,
-            10,
-            describe=ks.SpanBertQuestionAnswerer.describe,
-            evaluate=lambda: {"f1": 7.0},
-            labels={name: name.upper() for name in ["mse", "mae"]},
-        )
+        class Task(ks.SpanBertQuestionAnswerer):
+            progress_labels = {name: name.upper() for name in ["mse", "mae"]}
+
+        report = reports.TrainingReport(None, 4, 10, Task, evaluate=lambda: {"f1": 7.0})
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse", metrics=["mse", "mae"])
         x, y = np.ones((8, 3)), np.ones((8, 1))

@@ -90,9 +90,8 @@ def test_best_model_is_saved_and_known_after_resuming(tmp_path, capsys):
         tmp_path / "history.csv",
         total_steps=9,
         tokens_per_step=10,
-        describe=ks.SpanBertQuestionAnswerer.describe,
+        task=ks.SpanBertQuestionAnswerer,
         evaluate=lambda: next(scores),
-        best_score="f1",
         save_best=lambda: saved.append(report.step),
     )
     train(report, 3 * [{"loss": 1.0}])

@@ -86,6 +86,6 @@ def load_with_objectives(task, given: dict, preset: str, load_weights: bool, arg
         added = " and ".join(n for n in new if n not in old)
         removed = " and ".join(n for n in old if n not in new)
         notes = [f"has no weights for {added}, which start from random weights"] if added else []
-        notes += [f"has its {removed} left unused"] if removed else []
+        notes += [f"has weights for {removed}, which are not used"] if removed else []
         _LOG.warning("%s %s", preset, "; ".join(notes))
     return other
