@@ -53,7 +53,7 @@ def check_weights_fit(arguments: dict, preset: dict) -> None:
             continue
         given, of_preset = arguments[name], preset.get(name)
         if name == "genres":
-            given, of_preset = list(given), list(of_preset or [])
+            given, of_preset = given and list(given), list(of_preset or [])
         if given != of_preset:
             raise ValueError(
                 f"`{name}` must be that of the weights, {of_preset!r}. Received: {name}={given!r}"

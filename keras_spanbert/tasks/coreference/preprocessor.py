@@ -34,7 +34,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             `"independent"`.
         max_num_speakers: int. Number of different speakers of a document,
             including the unknown speaker and separators. Defaults to `20`.
-        genres: strings, with one of which the key of each document begins.
+        genres: strings of two letters, with which documents' keys begin.
             Defaults to those of OntoNotes.
         **kwargs: see `keras.layers.Layer`.
 
@@ -203,7 +203,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             for start, end in cluster
         )
         starts, ends, cluster_ids = np.array(gold, np.int32).reshape(-1, 3).T
-        genres = [genre for genre in self.genres if document["doc_key"].startswith(genre)]
+        key = document["doc_key"]
+        genre = key if key in self.genres else key[:2]  # `resolve` gives the genre as the key.
         return {
             **segment_rows(
                 np.array([self._id_of.get(token, unknown) for token in tokens], np.int32),
@@ -212,7 +213,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
                 self.sequence_length,
                 self.added_separators(),
             ),
-            "genre": np.int32(self.genres.index(max(genres, key=len)) if genres else 0),
+            "genre": np.int32(self.genres.index(genre) if genre in self.genres else 0),
             "gold_starts": starts,
             "gold_ends": ends,
             "cluster_ids": cluster_ids,
