@@ -161,7 +161,12 @@ def test_api_returns_labels_of_the_models(labellers, several_address):
             client.predict(" ", "", api_name="/classify")
         chosen, tags = client.predict(text, "", api_name="/classify_1")
         relations = client.predict(
-            "ann runs acme .", "ann", "acme", "PERSON", "COMPANY", api_name="/extract"
+            text="ann runs acme .",
+            subject="ann",
+            object="acme",
+            subject_type="PERSON",
+            object_type="COMPANY",
+            api_name="/extract",
         )
         with pytest.raises(Exception, match="must occur in the text"):
             client.predict("ann runs .", "ann", "acme", "PERSON", "COMPANY", api_name="/extract")
@@ -220,6 +225,7 @@ def test_clusters_are_highlighted_in_a_browser(several_address, tmp_path):
     with browsers.phone(tmp_path) as browser:
         from selenium.webdriver.common.action_chains import ActionChains
         from selenium.webdriver.common.by import By
+        from selenium.webdriver.common.keys import Keys
         from selenium.webdriver.support.ui import WebDriverWait
 
         browser.get(several_address)
@@ -239,7 +245,13 @@ def test_clusters_are_highlighted_in_a_browser(several_address, tmp_path):
         assert browser.execute_script(
             "return document.documentElement.scrollWidth <= window.innerWidth"
         )
+        button = browser.find_element(By.CSS_SELECTOR, ".coref button")
+        states = []
+        for action in [button.click, lambda: button.send_keys(Keys.ESCAPE)]:
+            action()
+            states.append(button.get_attribute("aria-pressed"))
     assert shown == COREFERENCE
+    assert states == ["true", "false"]
 
 
 def test_highlighting_of_answers():

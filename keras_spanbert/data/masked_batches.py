@@ -58,7 +58,7 @@ def mask_batches(
             Defaults to `0`.
         are_full: bool. Whether no block has padding. The result then has no
             `padding_mask`, unless the preprocessor pads. Defaults to `False`.
-        unigram_counts: see `SpanMasking`. Requires `batch_shard`.
+        unigram_counts: see `SpanMasking`. Requires `shard`.
         shard: `BatchShard`, the rows that `batches` have. Needed with `unigram_counts`.
 
     Returns:

@@ -77,7 +77,9 @@ def relation_page(extractor, name: str):
     """Builds the page of a `SpanBertRelationExtractor`."""
     preprocessor = extractor.preprocessor
 
-    def extract(text, subject, object, *types):
+    # The page's API has arguments of these names.
+    def extract(text, subject, object, subject_type=None, object_type=None):
+        types = (subject_type, object_type) if preprocessor.uses_types else ()
         text, subject, object = check_texts(text=text, subject=subject, object=object)
         spans = []
         for part in (subject, object):

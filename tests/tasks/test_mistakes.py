@@ -189,6 +189,14 @@ def test_examples_without_valid_labels_are_not_scored(request, model, examples, 
         ("relations", {"truncation": "x"}, "`truncation` must be one of window, released"),
         ("words", {"sequence_length": 2}, "`sequence_length` must be .* at least 3.* a token"),
         ("words", {"sequence_length": 2.5}, "`sequence_length` must be an integer"),
+        *(
+            (
+                "texts",
+                {"sequence_length": value},
+                f"`sequence_length` must be .* Received: .*={text}",
+            )
+            for value, text in [(None, None), ("8", "'8'"), (float("inf"), "inf"), (True, True)]
+        ),
         ("words", {"doc_stride": 0}, "`doc_stride` must be at least 1"),
         ("words", {"doc_stride": 15}, "at most .* less 2 .* doc_stride=15, sequence_length=16"),
     ],

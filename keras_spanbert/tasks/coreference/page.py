@@ -69,6 +69,12 @@ const light = (number) => {
   for (const part of element.querySelectorAll(`.coref [data-cluster="${number}"]`))
     part.classList.add("lit");
 };
+const choose = (number) => {
+  chosen = number;
+  light(chosen);
+  for (const button of element.querySelectorAll(".coref button"))
+    button.setAttribute("aria-pressed", button.dataset.cluster === chosen);
+};
 const clusterAt = (event) => {
   const part = event.target.closest(".coref [data-cluster]");
   return part && part.dataset.cluster;
@@ -80,15 +86,12 @@ element.addEventListener("focusout", () => light(chosen));
 element.addEventListener("click", (event) => {
   const number = clusterAt(event);
   if (number === null) return;
-  chosen = chosen === number ? null : number;
-  light(chosen);
-  for (const button of element.querySelectorAll(".coref button"))
-    button.setAttribute("aria-pressed", button.dataset.cluster === chosen);
+  choose(chosen === number ? null : number);
   if (chosen !== null && event.target.closest("button"))
     element.querySelector(`mark[data-cluster="${number}"]`).scrollIntoView({ block: "center" });
 });
 element.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") light((chosen = null));
+  if (event.key === "Escape") choose(null);
 });
 """
 

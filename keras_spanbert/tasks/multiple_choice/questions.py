@@ -136,7 +136,8 @@ def _split_pairs(prompts):
 
 def _as_choices(choices):
     """Converts choices to lists of two or more each."""
-    is_padded = hasattr(choices, "__array__") and not hasattr(choices, "to_list")
+    is_ragged = hasattr(choices, "to_list")
+    is_padded = not is_ragged and hasattr(choices, "__array__") and np.ndim(choices) == 2
     rows = to_python(choices)
     if not isinstance(rows, list):
         raise ValueError(

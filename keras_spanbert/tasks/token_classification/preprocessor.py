@@ -88,9 +88,9 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         super().__init__(label_names, **kwargs)
         self.sequence_length = check_length(sequence_length)
         if doc_stride is None:
-            doc_stride = self.arguments_for_length(sequence_length)["doc_stride"]
+            doc_stride = self.arguments_for_length(self.sequence_length)["doc_stride"]
         check_counts(doc_stride=doc_stride)
-        if doc_stride > sequence_length - 2:
+        if doc_stride > self.sequence_length - 2:
             raise ValueError(
                 "`doc_stride` must be at most `sequence_length` less 2 special tokens. Received: "
                 f"doc_stride={doc_stride}, sequence_length={sequence_length}"

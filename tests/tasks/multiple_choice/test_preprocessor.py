@@ -75,6 +75,9 @@ def test_empty_choices_in_lists_and_arrays():
     assert tokens(by_list["token_ids"][0, 0]) == "[CLS] a [SEP]"
     by_array = build().inputs(["a"], np.array([["", "b", "c"]]))
     np.testing.assert_array_equal(by_list["choice_mask"], [[1, 1, 1]])
+    lists = np.empty(1, object)
+    lists[0] = ["", "b", "c"]
+    np.testing.assert_array_equal(build().inputs(["a"], lists)["choice_mask"], [[1, 1, 1]])
     np.testing.assert_array_equal(by_array["choice_mask"], [[0, 1, 1]])
     assert not by_array["padding_mask"][0, 0].any()
 
