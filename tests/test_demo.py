@@ -245,6 +245,7 @@ def test_clusters_are_highlighted_in_a_browser(several_address, tmp_path):
         assert browser.execute_script(
             "return document.documentElement.scrollWidth <= window.innerWidth"
         )
+        browser.find_element(By.CSS_SELECTOR, ".coref summary").click()
         button = browser.find_element(By.CSS_SELECTOR, ".coref button")
         states = []
         for action in [button.click, lambda: button.send_keys(Keys.ESCAPE)]:
