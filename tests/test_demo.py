@@ -116,7 +116,7 @@ def test_api_returns_answers_of_the_model(model, address):
 
     with contextlib.closing(Client(address, verbose=False)) as client:
         highlighted, best = client.predict(PASSAGE, "who wrote it", api_name="/ask")
-        with pytest.raises(Exception, match="A passage is needed"):
+        with pytest.raises(Exception, match="The passage must not be empty"):
             client.predict(" ", "who wrote it", api_name="/ask")
     expected = model[0].answer("who wrote it", PASSAGE, top_k=answers.NUM_ANSWERS)
     assert [row[0] for row in best["data"]] == [a["answer"] for a in expected]
@@ -157,7 +157,7 @@ def test_api_returns_labels_of_the_models(labellers, several_address):
     text = "red is blue"
     with contextlib.closing(Client(several_address, verbose=False)) as client:
         labels = client.predict(text, "", api_name="/classify")
-        with pytest.raises(Exception, match="A text is needed"):
+        with pytest.raises(Exception, match="The text must not be empty"):
             client.predict(" ", "", api_name="/classify")
         chosen, tags = client.predict(text, "", api_name="/classify_1")
         relations = client.predict(
@@ -207,7 +207,7 @@ def test_page_with_several_models(model, several_address):
     with contextlib.closing(Client(several_address, verbose=False)) as client:
         shown = client.predict(COREFERENCE, api_name="/resolve")
         _, best = client.predict(PASSAGE, "who wrote it", api_name="/ask")
-        with pytest.raises(Exception, match="A text is needed"):
+        with pytest.raises(Exception, match="The text must not be empty"):
             client.predict(" ", api_name="/resolve")
     assert shown == draw_clusters(
         COREFERENCE, stub_resolver.clusters_in_text(COREFERENCE, scores=True)

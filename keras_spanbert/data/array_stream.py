@@ -10,7 +10,10 @@ from keras_spanbert.optional import require
 
 
 def check_batch_size(batch_size: int, num_rows: int) -> None:
-    """Raises `ValueError` if a batch would have more rows than the data. Accepts empty data."""
+    """Raises `ValueError` if the batch size is not from 1 to `num_rows`.
+
+    With empty data (`num_rows` is 0), any positive batch size is accepted.
+    """
     if batch_size < 1 or 0 < num_rows < batch_size:
         raise ValueError(
             f"`batch_size` (--batch_size) must be from 1 to the number of rows, {num_rows:,}. "

@@ -16,14 +16,21 @@ _TOKENIZE_CHARACTERS = 1 << 18
 
 
 def chunk_pieces(pieces: Iterable[tuple[str, bool, int]], cross_documents: bool) -> Iterator[tuple]:
-    """Groups pieces `(text, ends_document, range)` of documents into chunks for the tokenizer.
+    """Groups pieces of documents into chunks for the tokenizer.
+
+    Args:
+        pieces: iterable of `(text, ends_document, range)`. `range` is the index of the
+            range of bytes in a file that the text is from.
+        cross_documents: bool. Whether a block can continue from a document to the
+            next in the same range.
 
     Yields:
-        `(texts, ends, continues)`, three lists: the texts, whether blocks end after
-        each, and whether a `[SEP]` follows it.
+        `(texts, ends, continues)`, three lists: the texts, whether a block must end
+        after each, and whether a `[SEP]` follows it, because the block continues with
+        the next document.
     """
     group, size = ([], [], []), 0
-    # Blocks end at the end of a range, which only the next piece shows.
+    # Blocks that cross documents end with their range. Only the next piece shows where.
     for (text, ends, within), following in itertools.pairwise(itertools.chain(pieces, [None])):
         continues = False
         if cross_documents:
@@ -98,7 +105,8 @@ def cut_into_blocks(
 
     Args:
         values: int32 `[tokens]` of all pieces.
-        lengths, ends: `[pieces]`. Their numbers of tokens, and whether they end their documents.
+        lengths, ends: `[pieces]`. Number of tokens of each piece, and whether a block must
+            end after it.
         block_length, min_tokens: ints.
 
     Returns:

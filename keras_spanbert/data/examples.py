@@ -8,7 +8,7 @@ from keras_spanbert.models.strings import replace_surrogates
 
 
 def check_text(place: str, **texts) -> None:
-    """Raises a `ValueError` if a string of a list has a lone surrogate."""
+    """Raises a `ValueError` if a string in one of the lists `texts` has a lone surrogate."""
     for name, values in texts.items():
         for value in values:
             clean = replace_surrogates(value)

@@ -59,8 +59,8 @@ def read(paths) -> list[dict]:
 def refers_to(example: dict, clusters) -> tuple[bool, bool]:
     """Returns whether the pronoun refers to A and to B, according to clusters of the text.
 
-    As in the released system, it refers to a name if a mention of the pronoun's
-    cluster contains the name or is contained in it.
+    As in SpanBERT's released coreference code, the pronoun refers to a name if a
+    mention of the pronoun's cluster contains the name or is contained in it.
 
     Args:
         example: dict from `read`.

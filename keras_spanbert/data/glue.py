@@ -106,7 +106,7 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
             )
     if short:
         logging.getLogger("keras_spanbert").warning(
-            "Left out %d rows of QQP with too few columns, the first %s", len(short), short[0]
+            "Left out %d rows of QQP with too few columns. The first is %s", len(short), short[0]
         )
     return check_not_empty(examples, path)
 
@@ -157,7 +157,7 @@ def _format_label(task, value):
         return classes[value]
     if classes is None and isinstance(value, numbers.Real) and math.isfinite(value):
         return f"{value:.6f}"
-    rule = f"of {', '.join(classes)}, or their indices" if classes else "finite numbers"
+    rule = f"any of {', '.join(classes)}, or their indices" if classes else "finite numbers"
     raise ValueError(f"`predictions` must be {rule}. Received: {value!r:.80}")
 
 

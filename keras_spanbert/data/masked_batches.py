@@ -59,7 +59,8 @@ def mask_batches(
         are_full: bool. Whether no block has padding. The result then has no
             `padding_mask`, unless the preprocessor pads. Defaults to `False`.
         unigram_counts: see `SpanMasking`. Requires `shard`.
-        shard: `BatchShard`, the rows that `batches` have. Needed with `unigram_counts`.
+        shard: `BatchShard`. The rows of each whole batch that `batches` contains. Used
+            only with `unigram_counts`.
 
     Returns:
         `tf.data.Dataset` of `(x, y, sample_weight)`.

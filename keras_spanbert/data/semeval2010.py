@@ -36,8 +36,8 @@ def read(paths, needs_labels: bool = True) -> list[dict]:
 
     Returns:
         List of dicts as in `keras_spanbert.data.tacred.read`. e1 is the subject,
-        e2 the object, both without types. Words are separated by blanks and cut
-        at the tags. Relations are written as in the file.
+        e2 the object, both without types. The sentence is split into words at blanks
+        and at the tags. Relations are written as in the file.
 
     Raises:
         ValueError: if a line is not in this order, a tag is missing, a nominal is
@@ -125,7 +125,7 @@ def read_answers(path: str | os.PathLike) -> dict[str, str]:
 
     Raises:
         ValueError: if a line is malformed, its relation is unknown or its id is
-            repeated, as in the official scorer.
+            repeated, as in the official scorer. Also if there are no lines.
 
     Example:
     ```python

@@ -46,7 +46,8 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
 
     Args:
         paths: string or list of strings. JSON files of SQuAD 1.1 or 2.0.
-        strict: bool. Whether such an answer is an error. Defaults to `False`.
+        strict: bool. Whether such a question is an error instead. Has no effect if
+            `for_training` is `False`. Defaults to `False`.
         for_training: bool. Whether to leave such questions out. Set it to `False`
             for scoring, which uses all questions. Defaults to `True`.
         needs_answers: bool. Whether each question must have `answers`. Set it to
@@ -61,8 +62,8 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
     Raises:
         ValueError: if the file is not JSON in this format or a question has no
             `answers` (the message gives the place), an id is repeated, a question
-            or context is empty, or, with `strict`, an answer is not at its
-            position.
+            or context is empty, no question is left, or, with `strict`, the first
+            answer of a question is not at its position.
 
     Example:
     ```python

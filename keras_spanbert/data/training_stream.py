@@ -9,7 +9,7 @@ from keras_spanbert.data.array_stream import BatchShard, RowStream
 from keras_spanbert.data.masked_batches import EVALUATION_SEED, mask_batches
 from keras_spanbert.optional import require
 
-# Number of rows per read, because each call has a high fixed cost.
+# Approximate number of rows per read. Each read has a high fixed cost.
 _READ_ROWS = 4096
 
 
@@ -112,7 +112,10 @@ class TrainingStream(RowStream):
 
 
 class BlockDatasets:
-    """Datasets of masked batches, for classes with a method `prepared`: see `Corpus.prepared`."""
+    """Mixin that adds datasets of masked batches to a class with a method `prepared`.
+
+    See `Corpus.prepared`.
+    """
 
     def training_dataset(self, preprocessor, batch_size: int, seed, min_tokens: int = 8):
         """Returns an endless `tf.data` dataset of shuffled and masked batches.

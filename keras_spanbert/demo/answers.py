@@ -51,7 +51,10 @@ def format_position(answer) -> str:
 
 
 def highlight(passage, answers) -> list:
-    """Returns pieces `(text, score)` of the passage. The score is `None` outside of answers."""
+    """Returns pieces `(text, score)` of the passage. The score is `None` outside of answers.
+
+    If answers overlap, only the best of them is highlighted.
+    """
     taken = []
     for answer in answers:
         start, end = answer["start"], answer["end"]

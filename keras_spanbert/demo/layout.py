@@ -29,8 +29,9 @@ def build(
         inputs: list of components.
         outputs: list of components.
         examples: list of rows of values for the first inputs.
-        labels: list of strings, the text of each example. A click then also calls
-            the function. Defaults to `None`: the examples show their values.
+        labels: list of strings, the text of each example. A click on an example then
+            also calls the function. Defaults to `None`: the examples show their
+            values, and a click only fills in the inputs.
         submit: text box in which the enter key calls the function. Defaults to `None`.
 
     Returns:
@@ -79,5 +80,5 @@ def check_texts(**texts) -> list[str]:
     texts = {name: replace_surrogates(text or "") for name, text in texts.items()}
     for name, text in texts.items():
         if not text.strip():
-            raise gradio.Error(f"A {name} is needed.", print_exception=False)
+            raise gradio.Error(f"The {name} must not be empty.", print_exception=False)
     return list(texts.values())

@@ -120,7 +120,7 @@ def _jax(mode, dead_after):
     process, count = jax.process_index(), jax.process_count()
     if mode == "model":
         # The devices that share a model exchange activations in each layer. If a host has several
-        # devices, they share a model among themselves only.
+        # devices, each host has a whole model, so that hosts exchange no activations.
         shards = jax.local_device_count() if jax.local_device_count() > 1 else devices
         mesh = keras.distribution.DeviceMesh(
             (devices // shards, shards), ("batch", "model"), keras.distribution.list_devices()
@@ -138,7 +138,7 @@ def _jax(mode, dead_after):
 
 
 def _connect_jax(count, dead_after):
-    """Like `keras.distribution.initialize`, but with the time after which a process is dead."""
+    """Like `keras.distribution.initialize`, but `dead_after` sets JAX's heartbeat timeout."""
     import jax
 
     names = ["KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_PROCESS_ID"]
@@ -177,7 +177,7 @@ def _torch(mode, dead_after):
     if "WORLD_SIZE" not in os.environ:
         raise ValueError(
             "With PyTorch, start the processes with torchrun. Received: mode='data' without "
-            "its WORLD_SIZE"
+            "the variable WORLD_SIZE that torchrun sets"
         )
     import torch
 
@@ -204,8 +204,8 @@ def _torch(mode, dead_after):
     )
     # The heartbeats have their own store, because a waiting call blocks all users of a store.
     heartbeats = Heartbeats(store(), process, count, dead_after)
-    # Signs off if a script ends without `close`, or with an error, which the others notice by the
-    # closed connections.
+    # Signs off when a script ends without `close` or with an error. The others still notice the
+    # error, because the connections are closed.
     atexit.register(heartbeats.stop)
     return Distribution(count, process, count, process, count, heartbeats=heartbeats)
 

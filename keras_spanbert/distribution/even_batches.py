@@ -13,7 +13,10 @@ _RULE = (
 
 
 def num_batch_shards() -> int:
-    """Returns the number of shards of this process's part of a batch, 1 except on JAX."""
+    """Returns how many equal parts JAX divides this process's rows of a batch into.
+
+    Returns 1 on other backends and without a distribution.
+    """
     engine = keras.distribution.distribution()
     if engine is None or keras.backend.backend() != "jax":
         return 1
@@ -40,7 +43,10 @@ def check_rows(num_rows: int, batch_size: int | None) -> None:
 
 @contextlib.contextmanager
 def even_batches(model: keras.Model) -> Iterator[None]:
-    """Context manager that explains errors of uneven batches and keeps the weights after errors."""
+    """Context manager that explains errors about uneven batches.
+
+    On JAX, it also puts the weights back into the model after any error.
+    """
     is_jax = keras.backend.backend() == "jax"
     variables = []
     if is_jax:
@@ -66,13 +72,13 @@ def even_batches(model: keras.Model) -> Iterator[None]:
 def _is_lost(variable):
     try:
         variable.value  # noqa: B018
-    except TypeError:  # The initializer is gone too.
+    except TypeError:  # Without a value Keras calls the initializer, which is `None` by now.
         return True
     return False
 
 
 def pad_to_batch_shards(x, num_rows: int | None):
-    """Pads arrays with copies of the last row, to a number that the devices can share."""
+    """Pads arrays with copies of the last row, so that the devices can share the rows evenly."""
     missing = 0 if num_rows is None else -num_rows % num_batch_shards()
     if not missing:
         return x

@@ -15,8 +15,9 @@ _LEFT = b"left"
 class Heartbeats:
     """Sends heartbeats to a shared store and watches those of the other processes.
 
-    If a process has been silent for too long, the watcher prints a message and ends
-    its own process with exit code 1, because the main thread may be waiting.
+    If another process has been silent for too long, the heartbeat thread prints a
+    message and ends this process with exit code 1. It does not raise an
+    error instead, because the main thread may be waiting for the other process.
 
     Args:
         store: `torch.distributed.Store`. Only the heartbeat thread may use it.
@@ -35,7 +36,7 @@ class Heartbeats:
         self._thread.start()
 
     def stop(self) -> None:
-        """Signs off, so that the others no longer expect heartbeats of this process."""
+        """Signs off, so that the others no longer expect heartbeats from this process."""
         self._is_over.set()
         self._thread.join(self._dead_after)
 
@@ -57,8 +58,8 @@ class Heartbeats:
             ]
             if silent and not self._is_over.is_set():
                 print(
-                    f"Process {self._process}: no heartbeat of process {silent[0]} for "
-                    f"{self._dead_after} s (`dead_after`): stopping",
+                    f"Process {self._process} stops: no heartbeat from process {silent[0]} for "
+                    f"{self._dead_after} s (`dead_after`)",
                     file=sys.stderr,
                     flush=True,
                 )

@@ -9,7 +9,10 @@ from keras_spanbert.distribution.processes import num_torch_processes
 
 
 def mean_over_replicas(x):
-    """Returns the mean of a tensor over the replicas of a step. JAX always has a single one."""
+    """Returns the mean of a tensor over the replicas of a step.
+
+    On JAX the tensor is returned unchanged, because it is computed from the whole batch.
+    """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -35,7 +38,7 @@ def sum_over_replicas(tensors):
     dense tensors, because the norm of separate rows is not the norm of the gradient.
 
     Args:
-        tensors: list of tensors or `None`, which is kept.
+        tensors: list. Each item is a tensor or `None`. `None` stays in its place.
     """
     if keras.backend.backend() != "tensorflow":
         return tensors, 1
@@ -68,7 +71,10 @@ def wrap_in_ddp(model: keras.Model, call: Callable):
 
 @contextlib.contextmanager
 def sync_metrics(metrics: list[keras.Metric]) -> Iterator[None]:
-    """Context manager in which PyTorch's metrics are those of all processes together."""
+    """Context manager in which metrics have the results of all PyTorch processes together.
+
+    It adds up their variables, and restores this process's own values at the end.
+    """
     variables = [variable for metric in metrics for variable in metric.variables]
     if num_torch_processes() == 1 or not variables:
         yield

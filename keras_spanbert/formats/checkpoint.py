@@ -64,11 +64,13 @@ class Checkpoint:
             `max_span_tokens` and `position_dim` if the checkpoint has an SBO head,
             and `num_labels` if it has a classifier.
         rows: list of `Row`. The outcome for each tensor, and for each weight
-            without one. Filled when models are made.
+            without one. Set each time a model is loaded from the checkpoint.
 
     Raises:
-        ValueError: if a setting is missing or unknown, tied tensors differ, or
-            the vocabulary has another size.
+        ValueError: if a setting is missing or has a value that is not supported, a
+            tensor is repeated, a classifier or SBO head lacks the tensor that gives its
+            sizes, tied tensors differ, or the vocabulary has another size than the
+            embeddings.
     """
 
     def __init__(
@@ -143,12 +145,18 @@ class Checkpoint:
         if classifier is not None and len(classifier.shape) == 1:
             (config["num_labels"],) = classifier.shape
         elif self.has("classifier."):
-            raise ValueError(f"{self.source} lacks classifier.bias, a vector")
+            raise ValueError(
+                f"{self.source}: a classifier must have the tensor classifier.bias, a vector. "
+                "Received: no such tensor"
+            )
         positions = self.tensors.get(_SBO_POSITIONS)
         if positions is not None and len(positions.shape) == 2:
             config["max_span_tokens"], config["position_dim"] = positions.shape
         elif self.has("cls.pair_target_predictions."):
-            raise ValueError(f"{self.source} lacks {_SBO_POSITIONS}, a matrix")
+            raise ValueError(
+                f"{self.source}: an SBO head must have the tensor {_SBO_POSITIONS}, a matrix. "
+                "Received: no such tensor"
+            )
         return config
 
     def _check_ties(self):
@@ -157,8 +165,8 @@ class Checkpoint:
                 continue
             if not np.array_equal(self.tensors[name].read(), self.tensors[tied].read()):
                 raise ValueError(
-                    f"{self.source}: the tensor {name} must be the same as {tied}, as the head "
-                    "is tied to the embedding. Received: other values"
+                    f"{self.source}: the tensor {name} must be the same as {tied}, because the "
+                    "model has only one weight for both. Received: other values"
                 )
 
     # === Report ===

@@ -30,7 +30,10 @@ _ENCODER = ("embeddings.", "encoder.", "pooler.")
 def open_huggingface(
     folder: str, vocabulary: str | None = None, source: str | None = None
 ) -> Checkpoint:
-    """Opens a Hugging Face folder as a `Checkpoint`. Its name in messages is `source`."""
+    """Opens a Hugging Face folder as a `Checkpoint`.
+
+    Messages call the checkpoint `source`, by default the path of the folder.
+    """
     source = source or folder
     tensors = open_tensors(find_tensor_files(folder))
     if os.path.isfile(os.path.join(folder, SBO_FILE)):
@@ -60,8 +63,8 @@ def write_huggingface(
 ) -> None:
     """Writes the settings of `transformers.BertConfig` and weights into an existing folder.
 
-    The names of the tensors have no prefix `bert.`. `is_encoder` says whether the model is only an
-    encoder.
+    Pass the names of `tensors` without the prefix `bert.`. In the files, the encoder's tensors get
+    this prefix, unless the model is only an encoder (`is_encoder`).
     """
     from safetensors.numpy import save_file
 

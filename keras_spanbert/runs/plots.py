@@ -53,7 +53,10 @@ def plot_scores(
 
 
 def plot_span_lengths(path: str, lengths: np.ndarray, probabilities: np.ndarray) -> None:
-    """Plots drawn span lengths in words against the probabilities of 1, 2, ..., as PNG."""
+    """Plots the shares of drawn span lengths and the expected probabilities, as PNG.
+
+    `lengths` are in words. `probabilities` are those of the lengths 1, 2, ...
+    """
     figure, (axes,) = _figure()
     words = np.arange(1, len(probabilities) + 1)
     counts = np.bincount(np.ravel(lengths), minlength=len(words) + 1)[1:]
@@ -70,8 +73,9 @@ def plot_span_lengths(path: str, lengths: np.ndarray, probabilities: np.ndarray)
 def plot_runs(path: str, labels: list[str], figures: list[dict], title: str, score: str) -> None:
     """Plots the runs, mean and interval of each combination of flags, as PNG.
 
-    `figures` are results of `statistics.summary` for a score in percent, the best first, each
-    with `values`, a dict of seed to value.
+    `figures` has a dict for each of `labels`, the best first. It is the result of
+    `statistics.summary` for a score in percent, with one more item, `values`, a dict from seed to
+    score.
     """
     figure, (axes,) = _figure(height=max(5.0, 1.0 + 0.3 * len(labels)))
     for place, found in enumerate(figures):

@@ -12,12 +12,15 @@ from keras_spanbert.distribution import mean_over_replicas
 def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=None, axis=-1):
     """Computes the cross-entropy (nats) of labels, in float32 or a wider dtype.
 
-    On PyTorch this calls Keras's function on a matrix of rows: with more axes, Keras
-    would move the class axis to second place, which takes 2.5 times as long. On
-    TensorFlow it is computed with basic operations, because the kernel for CPUs is
-    slower. On JAX too, and the axes are kept: a TPU would copy logits `[B, M, V]` to
-    rows if M is not a multiple of 8. Devices that hold parts of the vocabulary then
-    add up their parts, whereas gathering by label would exchange the logits.
+    Each backend computes the loss of logits in the way that is fastest there:
+
+    - PyTorch: Keras's function on a matrix of rows. With more axes, Keras would move
+      the class axis to second place, which takes 2.5 times as long.
+    - TensorFlow: basic operations, because TensorFlow's own kernel is slower on CPUs.
+    - JAX: basic operations on logits with all their axes. To make `[B, M, V]` a matrix,
+      a TPU would copy the logits if M is not a multiple of 8. The label's logit is
+      found with a mask and a sum: if the vocabulary is split over devices, they
+      exchange only sums. To gather it by index, they would exchange the logits.
 
     Args:
         y_true: int `[...]`. The labels.
@@ -137,6 +140,8 @@ class WeightedMeanSquaredError(_WeightedMean, keras.losses.MeanSquaredError):
 
 class WeightedMean(_WeightedMean, keras.losses.Loss):
     """Computes the weighted mean of given losses over all replicas.
+
+    Pass the losses as `y_pred`. The values of `y_true` are not used, only its shape.
 
     Example:
     ```python

@@ -77,7 +77,7 @@ def test_short_rows_of_qqp_are_logged(tmp_path, caplog):
     (example,) = glue.read(path, "qqp", "dev")
     assert example == {"id": "4", "text": "Why?", "text_pair": "How?", "label": "1"}
     (record,) = caplog.records
-    assert f"Left out 2 rows of QQP with too few columns, the first {path}, line 2" in (
+    assert f"Left out 2 rows of QQP with too few columns. The first is {path}, line 2" in (
         record.getMessage()
     )
     with pytest.raises(ValueError, match=r"line 2: a row must have as many cells.*Received: 4"):

@@ -286,7 +286,7 @@ def test_silent_process_is_noticed_within_a_minute(texts, tmp_path):
         assert time.time() - (tmp_path / "died").stat().st_mtime < 60
         assert code and second.poll() is None, output
         if BACKEND == "torch":
-            assert "no heartbeat of process 1 for 8 s (`dead_after`)" in output
+            assert "no heartbeat from process 1 for 8 s (`dead_after`)" in output
     finally:
         os.killpg(second.pid, signal.SIGKILL)
         second.communicate()
