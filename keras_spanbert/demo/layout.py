@@ -59,7 +59,9 @@ def build(
     return blocks
 
 
-# Components that `build` places on the page.
+# === Components, which `build` renders ===
+
+
 def text_box(value: str, label: str, lines: int = 1):
     return gradio.Textbox(value, label=label, lines=lines, max_lines=20, render=False)
 

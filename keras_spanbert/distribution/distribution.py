@@ -85,8 +85,9 @@ class Distribution:
             size, remainder = divmod(array.shape[0], self.num_parts)
             if remainder:
                 raise ValueError(
-                    f"The batch size must be a multiple of the {self.num_parts} parts of a batch. "
-                    f"Received: shape {array.shape}"
+                    f"The batch size must be a multiple of {self.num_parts}, because the processes "
+                    f"split each batch into {self.num_parts} equal parts. Received: "
+                    f"shape {array.shape}"
                 )
             return array[self.part * size : (self.part + 1) * size]
 

@@ -79,14 +79,13 @@ def check_in(is_in, rule: str, **argument) -> None:
     """Raises a `ValueError` that states `rule`, such as "in (0, 1]", if `is_in` is false."""
     ((name, value),) = argument.items()
     if not is_in:
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value}")
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
 
 
 def check_choice(choices, **argument) -> None:
     """Raises a `ValueError` if an argument is not one of the choices."""
-    ((name, value),) = argument.items()
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {choices}. Received: {name}={value!r}")
+    (value,) = argument.values()
+    check_in(value in choices, f"one of {choices}", **argument)
 
 
 def continuations(tokenizer) -> list[int]:

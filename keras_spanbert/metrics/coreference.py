@@ -56,7 +56,7 @@ def coreference(gold, predicted) -> dict:
     documents = [_Document(*pair) for pair in zip(gold, predicted)]
     scores = {
         name: _percentages(*np.sum([count(document) for document in documents], axis=0).tolist())
-        for name, count in _MEASURES.items()
+        for name, count in MEASURES.items()
     }
     average = sum(scores[name]["f1"] for name in ["muc", "b_cubed", "ceaf_e"]) / 3
     return {**scores, "average_f1": average}
@@ -224,7 +224,7 @@ def _mentions(document):
     return matched, len(document.gold_of), matched, len(document.predicted_of)
 
 
-_MEASURES = {
+MEASURES = {
     "muc": _muc, "b_cubed": _b_cubed, "ceaf_e": _ceaf_e, "lea": _lea, "mentions": _mentions
 }  # fmt: skip
 

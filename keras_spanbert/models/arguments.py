@@ -14,9 +14,8 @@ def check_counts(**arguments) -> None:
 
 def check_length(sequence_length, minimum: int = 3) -> int:
     """Returns the number of tokens in a row. Checks that it is an integer of at least `minimum`."""
-    is_number = isinstance(sequence_length, numbers.Real) and not isinstance(sequence_length, bool)
-    # The remainder of infinity is not a number.
-    if not is_number or sequence_length % 1 != 0 or sequence_length < minimum:
+    is_integer = isinstance(sequence_length, numbers.Integral) and sequence_length is not True
+    if not is_integer or sequence_length < minimum:
         raise ValueError(
             f"`sequence_length` must be an integer of at least {minimum}, for the special tokens "
             f"and a token of each text. Received: sequence_length={sequence_length!r:.80}"

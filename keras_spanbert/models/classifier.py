@@ -200,7 +200,11 @@ class ClassifierTask(SpanBertTask):
         return LengthBatches(arrays, batch_size or 32, is_shuffled, seed), None, None
 
     def logits_of(self, x, batch_size: int = 32) -> np.ndarray:
-        """Returns logits float32 `[N, C]` of strings, in the format of `fit`."""
+        """Returns logits float32 `[N, C]` of strings, in the format of `fit`.
+
+        Only for tasks that classify whole rows. In multiple choice, C is the largest
+        number of choices, and missing choices have logits of -1e9.
+        """
         self.check_preprocessor()
         return self.logits_of_rows(self.preprocessor.rows(x), batch_size)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from keras_spanbert.layers.array_functions import is_symbolic
-from keras_spanbert.models.strings import check_in_graph
+from keras_spanbert.models.strings import check_in_graph, decode
 
 
 def check_names(**argument) -> list[str]:
@@ -102,7 +102,7 @@ def label_id(value, numbers_of: dict[str, int], place) -> int:
         place: string. Description of the label's position, for the message.
     """
     value = as_scalar(value)
-    value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    value = decode(value) if isinstance(value, bytes) else value
     if isinstance(value, str) and value in numbers_of:
         return numbers_of[value]
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -39,7 +39,7 @@ def to_python(values):
 
     Other values do not change. Lists and tuples become lists of converted values.
     """
-    if hasattr(values, "to_list"):  # A ragged tensor, or of pandas.
+    if hasattr(values, "to_list"):  # A ragged tensor or a pandas object.
         values = values.to_list()
     elif hasattr(values, "tolist"):
         values = values.tolist()

@@ -51,7 +51,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     - `describe`: text that a run shows for a row of its history.
     - `demo_page`: the function that builds its page of the demo from a model and a
       name, as `"package.module:function"`. `None` if it has no page.
-    - `default_learning_rate`, `default_loss`, `default_loss_weights` and
+    - `default_optimizer`, `default_loss`, `default_loss_weights` and
       `default_metrics`: for `compile`.
 
     `super().__init__` compiles the model, so a constructor first sets the attributes
@@ -68,7 +68,6 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     loss_unit: str = "nats"
     progress_labels: dict[str, str] = {}
     demo_page: str | None = None
-    default_learning_rate: float = 2e-5
 
     def __new__(cls, *args, **kwargs):
         backbone = kwargs.get("backbone", args[0] if args else None)
@@ -275,21 +274,21 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
 
         Args:
             optimizer: `"auto"`, a Keras optimizer or its name. Defaults to
-                `"auto"`, AdamW with the learning rate that the class describes,
-                weight decay 0.01 and gradients clipped to norm 1.
+                `"auto"`, AdamW with the task's learning rate (see the class), weight
+                decay 0.01 and gradients clipped to norm 1.
             loss: `"auto"`, a loss, or a dict of losses by output. Defaults to
-                `"auto"`, the loss that the class describes.
-            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, the weights
-                that the class describes, or none if `loss` is not a dict.
+                `"auto"`, the task's loss.
+            loss_weights: `"auto"` or a dict. Defaults to `"auto"`, the task's
+                weights, or none if `loss` is not a dict.
             weighted_metrics: `"auto"`, a list, or a dict by output. Defaults to
-                `"auto"`, the metrics that the class describes.
+                `"auto"`, the task's metrics.
             jit_compile: `"auto"` or bool. Defaults to `"auto"`: Keras's choice,
                 except on TensorFlow without a GPU or TPU, where XLA is slower and
                 not used.
             **kwargs: see `keras.Model.compile`.
         """
         if optimizer == "auto":
-            optimizer = AdamW(self.default_learning_rate)
+            optimizer = self.default_optimizer()
         if loss == "auto":
             loss = self.default_loss()
         if loss_weights == "auto":
@@ -309,6 +308,10 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
             jit_compile=jit_compile,
             **kwargs,
         )
+
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
+        """Returns the default optimizer of `compile`."""
+        return AdamW(2e-5)
 
     def default_loss(self):
         """Returns the default loss of `compile`, or a dict of losses by output."""

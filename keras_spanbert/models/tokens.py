@@ -100,7 +100,9 @@ def tokenize_repeated(tokenizer, texts) -> Tokens:
 
 
 def expand(xp, starts, counts, dtype=np.int32) -> tuple:
-    """Returns for each value of ranges, one after another, the number of its range and the value.
+    """Lists the values of ranges, one range after another.
+
+    Returns the index of each value's range, and the values.
 
     Args:
         xp: `numpy` or `tensorflow.experimental.numpy`.

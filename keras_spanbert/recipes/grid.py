@@ -5,7 +5,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from keras_spanbert.recipes.flags import FLAGS, own_flags
+from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.names import recipe
 
 # Appendix B of the paper, https://arxiv.org/abs/1907.10529, for tasks without a
@@ -36,7 +36,7 @@ def combinations() -> list[dict[str, str]]:
         _check(match, _RULE, item or repr(grid))
         name, texts = match[1], match[2].split(",")
         _check(name not in values, "each flag once", item)
-        if is_paper and name in FLAGS and FLAGS[name].present:
+        if is_paper and FLAGS[name].present:
             continue  # A flag given on its own replaces the paper's values.
         _check_flag(name)
         known = {}
@@ -65,12 +65,8 @@ def using(values: dict[str, str]) -> Iterator[None]:
 def _check_flag(name):
     """Checks that a flag is a number that changes training."""
     groups = ["Training", "Model", FLAGS.task.replace("_", " ").capitalize()]
-    is_numeric = name not in _EXCLUDED_FLAGS and any(
-        flag.name == name
-        and flag.flag_type() in ("int", "float")
-        and FLAGS.find_module_defining_flag(name) in groups
-        for flag in own_flags()
-    )
+    is_own = name not in _EXCLUDED_FLAGS and FLAGS.find_module_defining_flag(name) in groups
+    is_numeric = is_own and FLAGS[name].flag_type() in ("int", "float")
     hint = "; use --num_seeds for several seeds" if name in ("seed", "num_seeds") else ""
     _check(is_numeric, f"numeric flags of training with --task={FLAGS.task}{hint}", name)
     if FLAGS[name].present:

@@ -30,6 +30,6 @@ class TrainingSettings:
     evaluate: Callable[[keras.Model], dict] | None = None
     num_predictions: int = 0  # Masked positions per row.
     sequences: int = 1  # Sequences of --sequence_length per row.
-    # Returns the optimizer for a number of steps. `None`: AdamW with the values of the flags.
+    # Returns the optimizer for a model and a number of steps. `None`: AdamW with the flags' values.
     optimizer: Callable[[keras.Model, int], keras.optimizers.Optimizer] | None = None
     files: dict = dataclasses.field(default_factory=dict)  # JSON values to write at the start.

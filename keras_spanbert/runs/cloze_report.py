@@ -129,8 +129,8 @@ def fill_blanks(pretrainer, blanks: list[dict]) -> list[dict]:
 def render(blanks, before, after, guesses, counts: np.ndarray, vocabulary) -> list[str]:
     """Returns lines of text that show statistics and example sentences.
 
-    `before` and `after` are results of `score_truths`, and `counts` `[V]` those of the tokens in
-    the training text.
+    `before` and `after` are the results of `score_truths` before and after training. `guesses`
+    come from `fill_blanks`. `counts` `[V]` is how often each token occurs in the training text.
     """
     if not blanks:
         return ["No examples: no held-out sentence has at least 6 words and fits a block"]

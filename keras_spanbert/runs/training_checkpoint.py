@@ -328,9 +328,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             try:
                 if self._is_main:
                     with files.atomic_write(path, "wb") as file:
+                        batch = keras.utils.unpack_x_y_sample_weight(batch)
                         named = dict(zip(["x", "y", "sample_weight"], batch))
-                        arrays = keras.tree.flatten_with_path(named)
-                        np.savez(file, **{".".join(path): array for path, array in arrays})
+                        found = keras.tree.flatten_with_path(named)
+                        arrays = {".".join(map(str, names)): array for names, array in found}
+                        np.savez(file, **{n: a for n, a in arrays.items() if a is not None})
                 text += f"; its batch is in {path}"
             except OSError as error:
                 text += f"; its batch cannot be written: {error}"

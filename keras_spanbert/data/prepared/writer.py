@@ -16,6 +16,7 @@ from keras_spanbert.data.prepared.shards import (
     span_kinds,
     write_shard,
 )
+from keras_spanbert.models.arguments import check_length
 from keras_spanbert.optional import check_installed
 
 
@@ -74,11 +75,7 @@ def prepare(
     """
     if num_shards is not None and num_shards < 1:
         raise ValueError(f"`num_shards` must be at least 1. Received: num_shards={num_shards}")
-    if sequence_length < 3:
-        raise ValueError(
-            "`sequence_length` must be at least 3: [CLS], a token, [SEP]. "
-            f"Received: sequence_length={sequence_length}"
-        )
+    check_length(sequence_length)
     files.check_new(path)
     if beam_runner:
         run = _beam().beam_job_runner(beam_runner, beam_options)

@@ -1,5 +1,7 @@
 """The resolver's arguments and their checks."""
 
+from keras_spanbert.layers.masking_schemes import check_in
+
 _MODEL_TYPES = ("independent", "overlap")
 _MINIMUMS = {
     "max_segment_len": 4, "sequence_length": 4, "max_training_sentences": 1, "max_span_width": 1,
@@ -63,5 +65,6 @@ def check_weights_fit(arguments: dict, preset: dict) -> None:
 def check_arguments(**arguments) -> None:
     """Raises a `ValueError` if an argument of the resolver or preprocessor is out of its range."""
     for name, value in arguments.items():
-        if name in _RULES and not _RULES[name][0](value):
-            raise ValueError(f"`{name}` must be {_RULES[name][1]}. Received: {name}={value!r}")
+        if name in _RULES:
+            accepts, rule = _RULES[name]
+            check_in(accepts(value), rule, **{name: value})

@@ -13,8 +13,6 @@ from keras_spanbert.tasks.coreference.inference import run
 from keras_spanbert.tasks.coreference.replacing import replace
 from keras_spanbert.tasks.coreference.resolving import as_dicts, as_documents, find_clusters
 
-_MEASURES = ("muc", "b_cubed", "ceaf_e", "lea", "mentions")
-
 
 class DocumentInputs:
     """The part of a resolver that handles documents and texts."""
@@ -133,10 +131,10 @@ class DocumentInputs:
         without = coreference(*map(_without_singletons, (gold, predicted)))
         scores = coreference(gold, predicted) if self.singletons else without
         row = {"average_f1": scores["average_f1"]}
-        for measure in _MEASURES:
+        for measure in coreference.MEASURES:
             row.update({f"{measure}_{name}": value for name, value in scores[measure].items()})
         row["average_f1_without_singletons"] = without["average_f1"]
-        for measure in _MEASURES:
+        for measure in coreference.MEASURES:
             row[f"{measure}_f1_without_singletons"] = without[measure]["f1"]
         return {**row, "total": len(documents)}
 

@@ -143,9 +143,8 @@ class ResolverLayers:
 
         def network(layer, num_shared, num_rows):
             """Counts a network whose first two pieces are multiplied once for each span."""
-            first, second, *own = [*layer.pieces, *layer.hidden]
-            products = num_shared * sum(int(np.prod(x.kernel.shape)) for x in (first, second))
-            return products + num_rows * sum(int(np.prod(x.kernel.shape)) for x in own)
+            sizes = [int(np.prod(x.kernel.shape)) for x in [*layer.pieces, *layer.hidden]]
+            return num_shared * sum(sizes[:2]) + num_rows * sum(sizes[2:])
 
         products = network(self.mention.mention, tokens, candidates)
         if self.heads is not None:

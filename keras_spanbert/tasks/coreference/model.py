@@ -228,9 +228,10 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         """
         if loss not in ("auto", None):
             raise ValueError(f'`loss` must be "auto". Received: loss={loss}')
-        if optimizer == "auto":
-            optimizer = TwoRateAdam(heads=self.head_names())
         super().compile(optimizer=optimizer, **kwargs)
+
+    def default_optimizer(self):
+        return TwoRateAdam(heads=self.head_names())
 
     def head_names(self) -> list[str]:
         """Returns the names of the layers outside the encoder: see `TwoRateAdam`."""

@@ -54,7 +54,7 @@ _ALSO_VERBS = frozenset(
 )
 _LET = re.compile(r"\b(?:lets?|letting|mak(?:es?|ing)|made|help(?:s|ed|ing)?)\s+\Z", re.IGNORECASE)
 # Capitalized words that follow the possessive "her". Others are names that begin a clause.
-_CAPITALISED = frozenset(
+_CAPITALIZED = frozenset(
     "Christian Christmas English Excellency French German Grace Highness Italian Ladyship Latin "
     "Majesty Spanish Sunday".split()
 )
@@ -239,7 +239,7 @@ class _Replacing:
         if mention.text != "her":  # Capitalized, as at the start of a sentence.
             return True
         if found.group(1)[0].isupper():
-            return found.group(1) in _CAPITALISED
+            return found.group(1) in _CAPITALIZED
         if word in _ALSO_VERBS:
             before = self.text[max(0, mention.start - _MAX_BEFORE) : mention.start]
             return not _LET.search(before)

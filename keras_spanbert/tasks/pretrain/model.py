@@ -21,6 +21,7 @@ from keras_spanbert.tasks.pretrain.checkpoint_entries import (
 from keras_spanbert.tasks.pretrain.filling import fill, score
 from keras_spanbert.tasks.pretrain.masked_strings import MaskedStringInputs
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
+from keras_spanbert.training.optimizer import AdamW
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -86,7 +87,6 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
     huggingface_class = "BertForMaskedLM"
     demo_page = "keras_spanbert.demo.blanks:page"
     serves_heads = False
-    default_learning_rate = 1e-4
     sharding_layout = {
         r"mlm_head/intermediate_dense/kernel": (None, "model"),
         r"sbo_head/dense_\d/kernel": (None, "model"),
@@ -243,6 +243,9 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         """Returns the function from strings to embeddings for a SavedModel, and its input specs."""
         longest = min(self.backbone.max_sequence_length, self.preprocessor.sequence_length)
         return embeddings(self.backbone, self.preprocessor.tokenizer, longest), strings("text")
+
+    def default_optimizer(self):
+        return AdamW(1e-4)
 
     def default_loss(self):
         return objectives.losses(self.objectives)

@@ -5,6 +5,7 @@ import numpy as np
 
 from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models import windows as text_windows
+from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
 from keras_spanbert.models.strings import as_strings, code_points
 from keras_spanbert.models.tokens import Part, in_chunks, token_rows, tokenize_texts, unique_texts
@@ -72,13 +73,11 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for name, value in [
-            ("sequence_length", sequence_length),
-            ("doc_stride", doc_stride),
-            ("max_question_length", max_question_length),
-        ]:
-            if int(value) != value or value < 1:
-                raise ValueError(f"`{name}` must be 1, 2, ... Received: {name}={value}")
+        check_counts(
+            sequence_length=sequence_length,
+            doc_stride=doc_stride,
+            max_question_length=max_question_length,
+        )
         if max_question_length + 3 + doc_stride > sequence_length:
             raise ValueError(
                 "`sequence_length` must allow the question, 3 special tokens and `doc_stride` "

@@ -233,16 +233,16 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         xp, num_words = namespace(given.words), given.num_words
         tokens = self._tokenize_words(given.words, given.are_examples)
         ids, starts, sizes = (xp.asarray(x, dtype=np.int64) for x in tokens[:3])
-        up_to = xp.concatenate([np.zeros(1, np.int64), xp.cumsum(num_words)], axis=0)
+        first_word = xp.cumsum(num_words) - num_words
 
         def lay_out(rows):
-            some = slice(None)  # The words of the rows.
-            if xp is np:
-                some = slice(up_to[rows.start], up_to[: rows.stop + 1][-1])
-            row, place = expand(xp, xp.zeros_like(num_words[rows]), num_words[rows], np.int64)
-            word, token = expand(xp, starts[some], sizes[some], np.int64)
+            row, word = expand(xp, first_word[rows], num_words[rows], np.int64)
+            place = word - take(xp, first_word[rows], row)
+            number, token = expand(xp, take(xp, starts, word), take(xp, sizes, word), np.int64)
             words = Words(
-                *(take(xp, x, i) for x, i in [(ids, token), (place, word), (row, word)]),
+                take(xp, ids, token),
+                take(xp, place, number),
+                take(xp, row, number),
                 given.spans[rows],
                 given.types[rows],
             )

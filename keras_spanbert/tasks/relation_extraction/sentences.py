@@ -2,9 +2,6 @@
 
 import collections
 import numbers
-from collections.abc import Sequence
-
-import numpy as np
 
 from keras_spanbert.data.tacred import example_of_text, relation_example
 from keras_spanbert.models.strings import as_strings, to_python
@@ -133,15 +130,14 @@ def _sentence_from_text(number, text, subject, object, *types):
 
 def _as_spans(**argument):
     ((name, spans),) = argument.items()
-    if hasattr(spans, "__array__"):
-        spans = np.asarray(spans).tolist()
-    if not isinstance(spans, Sequence) or isinstance(spans, str):
+    spans = to_python(spans)
+    if not isinstance(spans, list):
         raise ValueError(
             f"`{name}` must be a list of (start, end). Received: {name}={spans!r:.80}, of type "
             f"{type(spans).__name__}"
         )
     for i, span in enumerate(spans):
-        is_span = isinstance(span, (list, tuple, np.ndarray)) and len(span) == 2
+        is_span = isinstance(span, (list, tuple)) and len(span) == 2
         if not is_span or not all(
             isinstance(x, numbers.Integral) and not isinstance(x, bool) for x in span
         ):
