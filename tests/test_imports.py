@@ -18,12 +18,10 @@ def test_package_can_be_imported_first():
     assert "Error" not in run_python("-c", program)[0]
 
 
-def test_public_modules_are_listed():
+def test_public_modules_are_listed_and_unknown_names_are_errors():
     import keras_spanbert as ks
 
     for name in ["checkpoints", "data", "metrics", "serving"]:
         assert name in ks.__all__ and name in dir(ks)
-    import keras_spanbert as ks
-
     with pytest.raises(AttributeError, match="no attribute 'SpanBert'"):
         ks.SpanBert  # noqa: B018

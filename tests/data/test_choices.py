@@ -55,8 +55,8 @@ def test_swag_matches_the_reference(shared_data):
         assert example["choices"] == row["endings"] and example["label"] == row["label"]
 
 
-PAIR = ("A tale.", "Who?")
-ROW = "A tale.,Who?,text A,text B,text C,text D,LABEL\n"
+PAIR = ("A tale, old.", "Who?")
+ROW = '"A tale, old.",Who?,text A,text B,text C,text D,LABEL\n'
 ONE_QUESTION = {
     "article": PAIR[0], "questions": [PAIR[1]], "options": [CHOICES], "answers": ["LABEL"],
     "id": "a",

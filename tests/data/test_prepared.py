@@ -238,7 +238,7 @@ def test_invalid_folders_and_arguments_are_named(corpus, tokenizer, folder, tmp_
     runner = "installed runner. Received: 'NoRunner'" if is_installed else "no package apache_beam"
     for length, arguments, message in [
         (LENGTH, {"num_shards": 0}, "`num_shards` must be at least 1. Received: num_shards=0"),
-        (2, {}, "`sequence_length` must be at least 3"),
+        (2, {}, "`sequence_length` must be an integer of at least 3"),
         (LENGTH, {"beam_runner": "NoRunner"}, runner),
     ]:
         with pytest.raises(ValueError, match=message):

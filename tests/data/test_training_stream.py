@@ -70,7 +70,9 @@ def test_text_without_blocks_is_refused(preprocessor, tmp_path):
 
 
 @pytest.mark.parametrize("has_counts, next_sentence", [(False, False), (True, False), (True, True)])
-def test_parts_give_the_rows_of_one(corpus, preprocessor, has_counts, next_sentence, monkeypatch):
+def test_processes_give_the_rows_of_one(
+    corpus, preprocessor, has_counts, next_sentence, monkeypatch
+):
     if next_sentence:
         preprocessor = type(preprocessor)(preprocessor.tokenizer, 7, next_sentence=True)
     counts = corpus.prepared(preprocessor).token_counts()[0] if has_counts else None

@@ -83,7 +83,9 @@ def test_multiple_choice_logits_equal_in_both_directions(transformers, tmp_path)
         ("regression", 1, np.float32([0.5, -1.0, 2.0])),
     ],
 )
-def test_classifier_in_both_directions(transformers, tmp_path, problem_type, num_labels, labels):
+def test_classifier_equals_in_both_directions(
+    transformers, tmp_path, problem_type, num_labels, labels
+):
     cls = transformers.BertForSequenceClassification
     theirs = build(cls, num_labels=num_labels, problem_type=problem_type)
     x = inputs()

@@ -41,7 +41,9 @@ def check(pretrainer, expected):
 
 
 @pytest.mark.parametrize("span_boundary", [False, True])
-def test_logits_in_both_ways(transformers, huggingface, expected, tmp_path, caplog, span_boundary):
+def test_logits_equal_after_conversion_both_ways(
+    transformers, huggingface, expected, tmp_path, caplog, span_boundary
+):
     heads = {"span_boundary": span_boundary, "next_sentence": True}
     pretrainer = ks.SpanBertPretrainer.from_preset(huggingface, **heads)
     untrained = ["sbo_head"] if span_boundary else []

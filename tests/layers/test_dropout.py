@@ -1,5 +1,7 @@
 """Dropout equals that of Keras, and uses the hardware generator of TPUs on JAX."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -51,6 +53,19 @@ def test_draws_and_seed_equal_keras(arguments):
     assert (state.shape, state.dtype) == (expected.shape, expected.dtype)
     np.testing.assert_array_equal(*map(ops.convert_to_numpy, (state, expected)))
     np.testing.assert_array_equal(mine(x), x)
+
+
+@only_jax
+@pytest.mark.parametrize("shape, drawn", [((4, 6), "4x6"), ((4, 3, 5, 6), "4x3x6x5")])
+def test_tpu_draws_masks_of_attention_transposed_and_keeps_no_random_bits(shape, drawn):
+    import jax
+
+    layer = Dropout(0.1, seed=1)
+    arguments = np.ones(shape, "float32"), layer.variables[0].value
+    traced = jax.jit(make_gradient(layer)).trace(*arguments)
+    text = traced.lower(lowering_platforms=("tpu",)).as_text()
+    assert re.findall(r"rng_bit_generator.*tensor<(\S+)xui16>", text) == [drawn]
+    assert "optimization_barrier" in text  # Without it, XLA would keep the 16 bits.
 
 
 @only_jax

@@ -194,7 +194,7 @@ def test_tf_data_gives_the_same_pairs():
         np.testing.assert_array_equal(ours["span_marks"], np.where(ids > 3, ids % 7, 0))
 
 
-def test_seeds_determine_pairs():
+def test_seeds_determine_pairs_and_masks_draw_other_numbers():
     token_ids = sequences([L - 2] * 50, np.random.default_rng(1))
     same = [numbers(make()(token_ids, seed=4))["token_ids"] for _ in range(2)]
     np.testing.assert_array_equal(*same)

@@ -32,7 +32,7 @@ def test_padding_does_not_affect_other_tokens():
     assert np.abs(before[1, -3:] - after[1, -3:]).max() > 1e-3
 
 
-def test_arguments_of_layers():
+def test_layers_have_exact_gelu_and_the_given_arguments():
     layer = build().transformer_layers[0]
     x = np.array([[-1.0, 0.5, 2.0]], "float32")
     y = keras.ops.convert_to_numpy(layer.activation(keras.ops.convert_to_tensor(x)))

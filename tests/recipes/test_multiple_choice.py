@@ -112,6 +112,18 @@ def test_released_format_and_its_predictions(trained, tmp_path):
     assert answers.read_text() == ",pred\n" + "".join(f"{i},{a}\n" for i, a in enumerate(found))
 
 
+def test_predictions_of_codah_are_a_table(trained, tmp_path):
+    path, answers = write_codah(tmp_path / "data.tsv", examples(6, seed=3, choices=4)), "a.csv"
+    run_in_process(
+        TASK, f"--preset={trained / 'run'}", "--benchmark=codah", f"--predict_data={path}",
+        f"--predictions={tmp_path / answers}",
+    )  # fmt: skip
+    read, rows = data.codah.read(path), files.read_csv(tmp_path / answers)
+    model = ks.SpanBertMultipleChoice.from_preset(str(trained / "run"))
+    assert [int(row["choice"]) for row in rows] == model.logits_of(read).argmax(axis=1).tolist()
+    assert [row["id"] for row in rows] == [example["id"] for example in read]
+
+
 @pytest.mark.every_backend
 def test_run_on_codah_resumes(preset, tmp_path, capsys, caplog):
     train = write_codah(tmp_path / "train.tsv", examples(40, choices=4))

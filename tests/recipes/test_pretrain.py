@@ -137,7 +137,7 @@ def test_run_shows_and_writes_its_objectives(texts, tmp_path, capsys):
     out = capsys.readouterr().out
     assert re.search(r"held-out MLM \S+ nats per token  NSP \S+ nats per row", out)
     assert re.search(r"held-out NSP cross-entropy .* the coin-flip baseline of 0\.693; acc", out)
-    assert "SBO" not in out
+    assert "right: MLM" in out and "SBO" not in out
     metrics = files.read_json(output / "metrics.json")
     assert {name[:3] for name in metrics if name.endswith("_unigram_entropy")} == {"mlm", "nsp"}
     assert metrics["nsp_unigram_entropy"] == pytest.approx(np.log(2))

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import tensorflow as tf
 from squad_runs import SIZES, save_preset, write_squad
 from train_script import check_fails, check_resumes, run, run_in_process
 
@@ -110,8 +111,15 @@ def test_export_without_training_writes_the_next_version(trained, tmp_path, caps
     # With the windows of the preset, not the defaults of the flags.
     record = files.read_json(tmp_path / "again" / "run.json")
     assert record["flags"]["sequence_length"] == 24 and record["flags"]["doc_stride"] == 8
-    assert (tmp_path / "served" / "11" / "saved_model.pb").is_file()
+    path = tmp_path / "served" / "11"
+    assert f"Wrote the SavedModel {path}" in capsys.readouterr().out
     assert len(list((tmp_path / "served").iterdir())) == 5
+    served = tf.saved_model.load(str(path)).signatures["serving_default"]
+    examples = squad.read([folder / "dev.json"])
+    questions, contexts = tf.constant(examples.questions), tf.constant(examples.contexts)
+    found = served(question=questions, context=contexts)["answer"].numpy()
+    predictions = files.read_json(folder / "answers.json")
+    assert [answer.decode() for answer in found] == [predictions[name] for name in examples.ids]
 
 
 @pytest.mark.every_backend

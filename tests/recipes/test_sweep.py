@@ -210,7 +210,7 @@ def test_other_tasks_refuse_sweeps(runs, capsys, task, flag):
     check_fails(capsys, flags, f"--task={task} does not use --{name}")
 
 
-def test_single_runs_and_several_processes_are_no_sweep(runs, tmp_path, capsys, monkeypatch):
+def test_sweep_needs_a_new_folder_and_one_process(runs, tmp_path, capsys, monkeypatch):
     (tmp_path / "out").mkdir()
     given = {"task": "question_answering", "preset": "preset", "train_data": ["train.json"]}
     given["eval_data"] = ["dev.json"]

@@ -77,9 +77,6 @@ def check(served, answers, contexts):
         assert served["score"][i] == pytest.approx(best["score"], abs=1e-4)
 
 
-# === Answers ===
-
-
 def test_answers_equal_the_model(trained_answerer, exported, serve):
     questions, contexts, golds = examples(60, seed=7)
     contexts += ["sold it and " * 200 + "ann wrote it.", "bob\u0301 wr\u00adote it 😀 \u200f.", "é"]
@@ -231,9 +228,6 @@ def test_subclass_serves_a_function_that_is_traced_once(serve, tmp_path):
     np.testing.assert_allclose(served["row"], row, rtol=1e-6)
 
 
-# === Embeddings ===
-
-
 def check_embeddings(served, backbone, tokenizer, texts, longest):
     for i, text in enumerate(texts):
         ids = tokenizer(text)[: longest - 2].tolist()
@@ -267,9 +261,6 @@ def test_embeddings_of_a_backbone_or_pretrainer(is_pretrainer, longest, serve, t
         export_saved_model(backbone, tmp_path / "model", tokenizer=tokenizer)
     (served,) = serve(tmp_path / "model", {"text": TEXTS})
     check_embeddings(served, backbone, tokenizer, TEXTS, longest)
-
-
-# === Mistakes ===
 
 
 class Subclass(ks.SpanBertQuestionAnswerer):

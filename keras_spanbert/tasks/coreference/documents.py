@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert.data.coreference_documents import check_has_clusters
-from keras_spanbert.metrics import coreference
+from keras_spanbert.metrics.coreference import MEASURES, coreference
 from keras_spanbert.tasks.coreference.batches import DocumentBatches, document_inputs, gold_clusters
 from keras_spanbert.tasks.coreference.decoding import cluster_mentions, extract_spans
 from keras_spanbert.tasks.coreference.inference import run
@@ -131,10 +131,10 @@ class DocumentInputs:
         without = coreference(*map(_without_singletons, (gold, predicted)))
         scores = coreference(gold, predicted) if self.singletons else without
         row = {"average_f1": scores["average_f1"]}
-        for measure in coreference.MEASURES:
+        for measure in MEASURES:
             row.update({f"{measure}_{name}": value for name, value in scores[measure].items()})
         row["average_f1_without_singletons"] = without["average_f1"]
-        for measure in coreference.MEASURES:
+        for measure in MEASURES:
             row[f"{measure}_f1_without_singletons"] = without[measure]["f1"]
         return {**row, "total": len(documents)}
 

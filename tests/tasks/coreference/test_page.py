@@ -87,8 +87,11 @@ def test_text_is_escaped(text):
         assert page.count("</script>") <= 1
 
 
-def test_page_loads_no_external_files():
+def test_invalid_html_characters_are_replaced():
     assert Marks(cluster_page("a\0b\ud800c", [])).text == "a\ufffdb\ufffdc"
+
+
+def test_page_loads_no_external_files():
     page = cluster_page(*bracketed_clusters.read(NESTED))
     assert not re.findall(r"https?:|\bsrc=|\bhref=|@import|url\(", page)
     assert 'name="viewport"' in page and '<meta charset="utf-8">' in page

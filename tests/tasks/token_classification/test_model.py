@@ -88,7 +88,7 @@ def test_entities_are_exact_slices_of_short_and_long_texts(trained):
 
 
 @pytest.mark.once
-def test_entities_of_words_count_words(trained):
+def test_entities_of_words_count_words_and_words_without_tokens_are_outside(trained):
     found = trained.tag([["annie", "met", "new", "york"], []])
     assert [{**x, "score": 0} for x in found[0]] == [
         {"text": "annie", "label": "person", "start": 0, "end": 1, "score": 0},
