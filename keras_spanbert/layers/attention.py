@@ -6,6 +6,7 @@ import math
 import keras
 from keras import ops
 
+from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.softmax import softmax_backward, softmax_forward, wide_dtype
 
 # B = batch, L = length, N = heads, D = size of a head; T attends to S.
@@ -80,13 +81,17 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
 
 
 def _attend(query, key, value, padding_mask, dropout=None):
-    scores = ops.einsum("bsnd,btnd->bnts", key, query)
     bias = None
     if padding_mask is not None:
         # Cheaper than `where`: the sum broadcasts, and its gradient needs no computation.
-        bias = (1.0 - ops.cast(padding_mask, wide_dtype(scores))) * -1e9
+        bias = (1.0 - ops.cast(padding_mask, wide_dtype(query))) * -1e9
         bias = bias[:, None, None, :]  # [B, 1, 1, S]
-    weights = _softmax(scores, bias)  # [B, N, T, S]
+    if isinstance(dropout, Dropout) and keras.backend.backend() == "jax":
+        from keras_spanbert.layers import jax_gradients
+
+        if jax_gradients.are_cheaper(query.dtype):
+            return jax_gradients.attend_with_dropout(query, key, value, bias, dropout)
+    weights = _softmax(ops.einsum("bsnd,btnd->bnts", key, query), bias)  # [B, N, T, S]
     if dropout is not None:
         weights = dropout(weights, training=True)
     return ops.einsum("bnts,bsnd->btnd", weights, value)

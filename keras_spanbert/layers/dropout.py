@@ -69,17 +69,25 @@ class Dropout(keras.layers.Dropout):
         drops = training and 0.0 < self.rate < 1.0
         if keras.backend.backend() != "jax" or not drops or self.noise_shape is not None:
             return super().call(inputs, training=training)
+        return _select(self.draw_in_jax(inputs.shape), self.scale_in_jax(inputs))
+
+    def draw_in_jax(self, shape):
+        """Returns which elements of a shape to keep, bool, and takes the next seed."""
         import jax
 
         # Both generators use this seed, so that a run can resume on another platform.
         seed = self.seed_generator.next()
-        draw = functools.partial(self._draw_with_keras, shape=inputs.shape)
-        draw_on_tpu = functools.partial(self._draw_with_hardware, shape=inputs.shape)
-        keep = jax.lax.platform_dependent(seed, tpu=draw_on_tpu, default=draw)
-        kept = jax.lax.platform_dependent(
-            inputs, tpu=self._scale_exactly, default=lambda x: x / (1.0 - self.rate)
+        draw = functools.partial(self._draw_with_keras, shape=shape)
+        draw_on_tpu = functools.partial(self._draw_with_hardware, shape=shape)
+        return jax.lax.platform_dependent(seed, tpu=draw_on_tpu, default=draw)
+
+    def scale_in_jax(self, x):
+        """Returns `x` over the keep rate."""
+        import jax
+
+        return jax.lax.platform_dependent(
+            x, tpu=self._scale_exactly, default=lambda x: x / (1.0 - self.rate)
         )
-        return _select(keep, kept)
 
     def _draw_with_keras(self, seed, shape):
         return keras.random.dropout(keras.ops.ones(shape), self.rate, seed=seed) != 0.0

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from keras_spanbert.layers import jax_gradients
+from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.self_attention import SelfAttention
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 
@@ -160,6 +161,30 @@ def test_recompute_keeps_only_its_inputs():
     assert_close(found, gradients(gelu, x), 1e-6)
 
 
+@pytest.mark.parametrize("has_padding", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2**-6), ("float16", 2**-8)])
+def test_attend_with_dropout(dtype, tolerance, has_padding):
+    bias = np.where(np.arange(L) < L - 2, 0, -1e9).astype("float32")[None, None, None]
+    bias = bias if has_padding else None
+    inputs = [jnp.asarray(random(B, L, N, D, seed=seed), dtype) for seed in range(3)]
+
+    def expected(query, key, value):
+        scores = jnp.einsum("btnd,bsnd->bnts", query, key) + (bias if has_padding else 0)
+        weights = Dropout(0.3, seed=1)(jax.nn.softmax(scores), training=True)
+        return jnp.einsum("bnts,bsnd->btnd", weights, value)
+
+    def attend(*inputs):
+        return jax_gradients.attend_with_dropout(*inputs, bias, Dropout(0.3, seed=1))
+
+    wide = [x.astype("float32") for x in inputs]
+    found = attend(*inputs)
+    assert found.dtype == dtype
+    assert_close([found], [expected(*wide)], tolerance)
+    found = gradients(attend, *inputs, dtype=dtype)
+    assert all(array.dtype == dtype for array in found)
+    assert_close(found, gradients(expected, *wide, dtype=dtype), tolerance)
+
+
 @pytest.fixture
 def on_accelerators(monkeypatch):
     """Selects the gradients that `TransformerLayer` uses on GPUs and TPUs."""
@@ -168,7 +193,7 @@ def on_accelerators(monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])
 def test_gradients_on_accelerators_equal_those_on_cpus(dtype, request):
-    layer = TransformerLayer(12, 2, dtype=dtype)
+    layer = TransformerLayer(12, 2, attention_dropout=0.3, dtype=dtype)
     layer.build((B, L, 8))
     x = jnp.asarray(random(B, L, 8), layer.compute_dtype)
 
@@ -178,14 +203,17 @@ def test_gradients_on_accelerators_equal_those_on_cpus(dtype, request):
 
     values = [variable.value for variable in layer.trainable_variables]
 
-    def program():
-        return str(jax.make_jaxpr(jax.grad(lambda x: train(values, x).sum()))(x))
+    def counts():
+        """Counts what `recompute` and `attend_with_dropout` add to the program."""
+        program = str(jax.make_jaxpr(jax.grad(lambda x: train(values, x).sum()))(x))
+        texts = "optimization_barrier", "preferred_element_type=float32"
+        return [program.count(text) for text in texts]
 
     expected = keras.tree.flatten(gradients(train, values, x))
-    assert "optimization_barrier" not in program()  # Of `recompute`.
+    on_cpus = counts()
     request.getfixturevalue("on_accelerators")
     found = keras.tree.flatten(gradients(train, values, x))
-    assert "optimization_barrier" in program()
+    assert np.greater(counts(), on_cpus).all()
     scale = max(np.abs(np.asarray(array, "float32")).max() for array in expected)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(
