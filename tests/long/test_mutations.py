@@ -47,7 +47,7 @@ MUTATIONS = [
      "0", "data/test_prepared.py"),
     ("choices that a question lacks are not chosen", "tasks/multiple_choice/layers.py",
      'ops.where(ops.cast(mask, "bool"), logits,', 'ops.where(ops.cast(mask >= 0, "bool"), logits,',
-     "tasks/multiple_choice/test_model.py"),
+     "tasks/multiple_choice/test_model.py::test_padding_choices_change_nothing"),
     ("a label of a multi-label model needs a probability of 0.5",
      "tasks/classification/multi_label.py", "logits >= 0.0", "logits >= 0.5",
      "tasks/classification/test_multi_label.py"),
@@ -74,7 +74,7 @@ MUTATIONS = [
      "sys.exit(1)", "recipes/test_checks.py"),
     ("a damaged checkpoint is set aside", "runs/checkpoint_folder.py",
      "_verify_checksums(folder, check_shards=is_main)", "pass",
-     "runs/test_checkpoint_shards.py"),
+     "runs/test_checkpoint_shards.py::test_checkpoint_with_a_damaged_shard_is_set_aside"),
 ]  # fmt: skip
 # Imports other packages once, which takes longer than most tests, and forks for each line of tests.
 SERVER = """
