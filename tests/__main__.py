@@ -22,7 +22,18 @@ BACKENDS = ("tensorflow", "jax", "torch")
 SLOTS = 2
 # Tests that start runs, processes or exports. They take as long as all others.
 RUNS = ("tests/distribution", "tests/recipes", "tests/serving", "tests/runs")
-OTHERS = tuple(f"--ignore={folder}" for folder in RUNS)
+PATHS = {"runs": RUNS, "all others": tuple(f"--ignore={folder}" for folder in RUNS)}
+# The longest jobs start first, so that both slots end at about the same time.
+ORDER = {
+    "not long": [("all others", BACKENDS), ("runs", BACKENDS)],
+    "long": [
+        ("all others", ["tensorflow"]),
+        ("runs", ["tensorflow", "jax"]),
+        ("all others", ["torch"]),
+        ("runs", ["torch"]),
+        ("all others", ["jax"]),
+    ],
+}
 # Lets the jobs share a GPU and the cores.
 SHARING = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
@@ -55,9 +66,9 @@ def jobs(arguments: list[str]) -> list[Job]:
         return [Job(backend, "", tuple(arguments)) for backend in BACKENDS]
     marked = "long" if arguments else "not long"
     return [
-        Job(backend, f"{name}, {marked}", (*paths, "-m", marked))
-        for name, paths in [("all others", OTHERS), ("runs", RUNS)]
-        for backend in BACKENDS
+        Job(backend, f"{name}, {marked}", (*PATHS[name], "-m", marked))
+        for name, backends in ORDER[marked]
+        for backend in backends
     ]
 
 

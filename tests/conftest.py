@@ -1,3 +1,4 @@
+import gc
 import os
 import pathlib
 
@@ -81,6 +82,11 @@ def required_backend(item):
     return "torch" if item.get_closest_marker("on_torch") else "tensorflow"
 
 
+def pytest_collection_finish():
+    """Makes collections of garbage faster: they no longer visit imported modules."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
     """Keeps tokenized text and copies of stored files out of the user's cache."""
@@ -129,6 +135,12 @@ def untraced(request, monkeypatch):
     if keras.backend.backend() == "tensorflow" and not request.node.get_closest_marker("traced"):
         always = property(lambda self: True, lambda self, value: None)
         monkeypatch.setattr(keras.Model, "run_eagerly", always)
+
+
+@pytest.fixture
+def without_collections(monkeypatch):
+    """Keras collects garbage for each quantized layer, which would take most of the time."""
+    monkeypatch.setattr(gc, "collect", lambda *_: 0)
 
 
 @pytest.fixture(scope="session")

@@ -49,10 +49,7 @@ NOT_RUN = (
     ("KERAS_BACKEND=torch python train.py", "needs LitBank or another process"),
     ("KERAS_BACKEND=torch torchrun", "needs several processes, see tests/distribution"),
     ("until python train.py", "needs several processes, see tests/distribution"),
-    (
-        "python train.py --task=prepare --span_annotator=en_core_web_sm",
-        "downloads a pipeline",
-    ),
+    ("python train.py --task=prepare --span_annotator=en_core_web_sm", "downloads a pipeline"),
     ('python train.py --preset="$(', "needs weights of 83 MB and several minutes"),
     ("python train.py --task=coreference --preset=saved_models/litbank", "needs LitBank"),
     ("python train.py --num_seeds=", "starts processes, see tests/recipes/test_sweep.py"),

@@ -1,7 +1,5 @@
 """Models with quantized layers work, save and load on every backend."""
 
-import gc
-
 import keras
 import numpy as np
 import pytest
@@ -10,17 +8,12 @@ from tiny_models import V, answerer, backbone, outputs, pretrainer
 import keras_spanbert as ks
 from keras_spanbert.layers.sublayers import flatten_sublayers
 
-# Warnings of Keras, for layers without weights and for its embedding on PyTorch.
 pytestmark = [
+    pytest.mark.usefixtures("without_collections"),
+    # Warnings of Keras, for layers without weights and for its embedding on PyTorch.
     pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method"),
     pytest.mark.filterwarnings(r"ignore:[\s\S]*The use of `x.T`"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def without_collections(monkeypatch):
-    """Keras collects garbage for each quantized layer, which would take most of the time."""
-    monkeypatch.setattr(gc, "collect", lambda *_: 0)
 
 
 def quantized(model):

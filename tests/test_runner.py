@@ -10,19 +10,22 @@ from tests import conftest
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def test_each_backend_runs_each_file_once():
+@pytest.mark.parametrize(("given", "expected"), [([], "not long"), (["--long"], "long")])
+def test_each_backend_runs_each_file_once(given, expected):
     files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
     for backend in runner.BACKENDS:
         found = []
-        for job in runner.jobs(["--long"]):
+        for job in runner.jobs(given):
             if job.backend == backend:
                 *arguments, option, marked = job.arguments
-                assert (option, marked) == ("-m", "long")
+                assert (option, marked) == ("-m", expected)
                 ignored = tuple(a[9:] + "/" for a in arguments if a.startswith("--ignore="))
                 chosen = tuple(f"{a}/" for a in arguments if a.startswith("tests/")) or "tests/"
                 found += [f for f in files if f.startswith(chosen) and not f.startswith(ignored)]
         assert sorted(found) == sorted(files) and len(files) > 40
-    assert {job.arguments[-2:] for job in runner.jobs([])} == {("-m", "not long")}
+
+
+def test_given_arguments_run_on_each_backend():
     jobs = runner.jobs(["tests/layers", "-x"])
     assert [job.backend for job in jobs] == list(runner.BACKENDS)
     assert {job.arguments for job in jobs} == {("tests/layers", "-x")}

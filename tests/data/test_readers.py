@@ -52,11 +52,7 @@ FILES = [
     (columns.read_texts, ".tsv", "text\tlabel\ncafé\ta\n"),
     (columns.read_words, ".jsonl", as_json({"words": ["café"], "tags": ["O"]})),
     (conll.read, ".txt", "café\tO\n\nb\tO\n"),
-    (
-        coreference.read,
-        ".conll",
-        f"#begin document (a); part 000\n{CONLL_2012}\n\n#end document\n",
-    ),
+    (coreference.read, ".conll", f"#begin document (a); part 000\n{CONLL_2012}\n\n#end document\n"),
     (coreference.read, ".jsonlines", as_json({"doc_key": "a", "sentences": [["café"]]})),
     (gap.read, ".tsv", f"{GAP}\n1\tcafé a b\tcafé\t0\ta\t5\tTRUE\tb\t7\tFALSE\tx\n"),
     (RTE, ".tsv", "index\tsentence1\tsentence2\tlabel\n1\tcafé\tb\tentailment\n"),

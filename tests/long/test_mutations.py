@@ -1,10 +1,13 @@
 """Breaks behaviours on purpose: the tests that run by default must notice each of them."""
 
+import contextlib
+import functools
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -13,7 +16,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 # Name of the behaviour, file in `keras_spanbert/`, code, broken code, tests that must fail.
 MUTATIONS = [
     ("exactly ceil(0.15 n) tokens are masked", "layers/span_masks.py", "xp.ceil(mask_rate * ",
-     "xp.floor(mask_rate * ", "layers/test_span_masks.py"),
+     "xp.floor(mask_rate * ", "layers/test_span_masks.py::test_masks_equal_sequential_drawing"),
     ("SBO fuses the left boundary before the right one", "layers/span_boundary_head.py",
      "[left, right, position]", "[right, left, position]", "layers/test_span_boundary_head.py"),
     ("padding is not attended to", "layers/attention.py",
@@ -24,7 +27,7 @@ MUTATIONS = [
     ("the first step of the warm-up updates the weights", "training/optimizer.py",
      'ops.cast(step, "float32") + 1.0', 'ops.cast(step, "float32")', "training/test_optimizer.py"),
     ("checkpoints cannot run code", "formats/tensors.py", "weights_only=True", "weights_only=False",
-     "formats/test_sources.py"),
+     "formats/test_sources.py::test_pickle_with_code_is_refused_and_not_run"),
     ("a failed write leaves the old file", "files.py",
      'partial = f"{path}{stores.PARTIAL}"\n    text', "partial = path\n    text", "test_files.py"),
     ("SQuAD's scores ignore articles", "metrics/squad.py",
@@ -38,12 +41,13 @@ MUTATIONS = [
     ("epochs have different orders", "data/array_stream.py", "default_rng([seed, epoch])",
      "default_rng([seed])", "data/test_prepared.py"),
     ("text with other settings is tokenized again", "data/corpus.py",
-     "crosses, length, min_tokens]", "crosses, length]", "data/test_corpus.py"),
+     "crosses, length, min_tokens]", "crosses, length]",
+     "data/test_corpus.py::test_any_change_is_tokenized_again"),
     ("prepared rows come from their shard", "data/prepared/corpus.py", "(stops[i - 1] if i else 0)",
      "0", "data/test_prepared.py"),
     ("choices that a question lacks are not chosen", "tasks/multiple_choice/layers.py",
      'ops.where(ops.cast(mask, "bool"), logits,', 'ops.where(ops.cast(mask >= 0, "bool"), logits,',
-     "tasks/multiple_choice/test_model.py"),
+     "tasks/multiple_choice/test_model.py::test_padding_choices_change_nothing"),
     ("a label of a multi-label model needs a probability of 0.5",
      "tasks/classification/multi_label.py", "logits >= 0.0", "logits >= 0.5",
      "tasks/classification/test_multi_label.py"),
@@ -69,40 +73,73 @@ MUTATIONS = [
     ("a mistake of the user ends with exit code 2", "recipes/terminal.py", "sys.exit(2)",
      "sys.exit(1)", "recipes/test_checks.py"),
     ("a damaged checkpoint is set aside", "runs/checkpoint_folder.py",
-     "_verify_checksums(folder, check_shards=is_main)", "pass", "runs/test_checkpoint_shards.py"),
+     "_verify_checksums(folder, check_shards=is_main)", "pass",
+     "runs/test_checkpoint_shards.py::test_checkpoint_with_a_damaged_shard_is_set_aside"),
 ]  # fmt: skip
+# Imports other packages once, which takes longer than most tests, and forks for each line of tests.
+SERVER = """
+import os, sys
+import torch, keras, keras_hub, pytest, tensorflow_text
+
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        os.dup2(2, 1)
+        options = ["-qx", "-p", "no:cacheprovider", "--basetemp=temporary", "-m", "not long"]
+        os._exit(pytest.main([*options, *line.split()]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """A copy of the checkout, without its presets."""
     folder = tmp_path_factory.mktemp("mutations") / "checkout"
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "saved_models", "site")
+    ignored = shutil.ignore_patterns(".*", "saved_models", "site")
     return shutil.copytree(ROOT, folder, ignore=ignored)
+
+
+@pytest.fixture(scope="module")
+def fails(checkout):
+    """Returns a function: does a test that runs by default fail, on one backend?"""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def start(backend):
+            # Compiles each module once: a changed file has another time than its compiled one.
+            environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONDONTWRITEBYTECODE": ""}
+            environment.pop("PYTHONPATH", None)
+            log = stack.enter_context(tempfile.TemporaryFile("w+"))
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
+            server = subprocess.Popen(
+                [sys.executable, "-c", SERVER], cwd=checkout, env=environment, text=True, bufsize=1,
+                **pipes,
+            )  # fmt: skip
+            return stack.enter_context(server), log
+
+        def fails(tests, backend) -> bool:
+            server, log = start(backend)
+            print(*(f"tests/{name}" for name in tests.split()), file=server.stdin)
+            code = server.stdout.readline().strip()
+            log.seek(0)
+            print(log.read())
+            log.seek(0)
+            log.truncate()
+            assert code in ("0", "1", "5")
+            return code == "1"
+
+        yield fails
 
 
 @pytest.mark.parametrize(
     "file, code, broken, tests", [pytest.param(*row[1:], id=row[0]) for row in MUTATIONS]
 )
-def test_broken_code_fails_a_test(checkout, file, code, broken, tests):
+def test_broken_code_fails_a_test(checkout, fails, file, code, broken, tests):
     path = checkout / "keras_spanbert" / file
     content = path.read_text()
     assert content.count(code) == 1, f"The code of this mutation must occur once in {file}"
     path.write_text(content.replace(code, broken))
     try:
-        assert any(fails(checkout, tests, backend) for backend in ["tensorflow", "torch"])
+        assert any(fails(tests, backend) for backend in ["tensorflow", "torch"])
     finally:
         path.write_text(content)
-
-
-def fails(checkout, tests, backend) -> bool:
-    """Returns whether a test that runs by default fails, on one backend."""
-    paths = [str(pathlib.Path("tests") / name) for name in tests.split()]
-    command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "-m", "not long"]
-    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONDONTWRITEBYTECODE": "1"}
-    environment.pop("PYTHONPATH", None)
-    done = subprocess.run(
-        [*command, *paths], cwd=checkout, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode in (0, 1, 5), done.stdout + done.stderr
-    return done.returncode == 1

@@ -34,11 +34,7 @@ def test_scores_computed_by_hand():
     predictions = {"a": "Black cat!", "b": "eight", "c": "two three two"}  # d is missing.
     # a: exact. b: nothing. c: one word in common of 3 and 2. d: nothing.
     scores = metrics.squad(dataset, predictions)
-    assert scores == {
-        "exact": 25.0,
-        "f1": pytest.approx(100 * (1 + 0 + 2 / 5 + 0) / 4),
-        "total": 4,
-    }
+    assert scores == {"exact": 25.0, "f1": pytest.approx(100 * (1 + 0 + 2 / 5 + 0) / 4), "total": 4}
     dataset = data(a=["cat"], b=["dog house"], c=[], d=[])
     predictions = {"a": "cat", "b": "dog", "c": "", "d": "bird"}
     assert metrics.squad(dataset, predictions) == {

@@ -171,8 +171,7 @@ def test_masks_in_tf_data_equal_eager_masks():
 
 
 @pytest.mark.parametrize(
-    "case",
-    ["texts", "pairs, classes by name", "choices", "relations of padded words"],
+    "case", ["texts", "pairs, classes by name", "choices", "relations of padded words"]
 )
 def test_single_row_equals_row_of_a_batch(case):
     preprocessor, forms = build(case)

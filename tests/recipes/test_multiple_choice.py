@@ -6,13 +6,7 @@ import json
 import numpy as np
 import pytest
 from tiny_chooser import VOCABULARY, build, examples
-from train_script import (
-    check_fails,
-    check_flags_only,
-    check_resumes,
-    run_in_process,
-    save_encoder,
-)
+from train_script import check_fails, check_flags_only, check_resumes, run_in_process, save_encoder
 
 import keras_spanbert as ks
 from keras_spanbert import data, files

@@ -209,11 +209,8 @@ def interrupt(process, line_start, number=signal.SIGINT):
 # tests/runs/test_interruption.py tests both signals on every backend.
 @pytest.mark.every_backend
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT if keras.backend.backend() == "tensorflow" else signal.SIGTERM],
-)
-def test_signal_saves_a_preset_and_ends_the_run(number, texts, tmp_path):
+def test_signal_saves_a_preset_and_ends_the_run(texts, tmp_path):
+    number = signal.SIGINT if keras.backend.backend() == "tensorflow" else signal.SIGTERM
     output = tmp_path / "run"
     with start(
         f"--train_data={texts}", f"--output={output}", "--steps=100000", "--eval_every=2",

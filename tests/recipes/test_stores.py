@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 from forked import Forked
-from train_script import check_error, check_flags_only, run_in_process
+from train_script import check_fails, check_flags_only, run_in_process
 
 from keras_spanbert import files, stores
 from keras_spanbert.stores import fsspec_calls
@@ -51,12 +51,6 @@ def figures(folder):
         file.visititems(add)
     rows = files.read_csv(os.path.join(folder, "history.csv"))
     return arrays, [{k: row[k] for k in row if "loss" in k or k == "step"} for row in rows]
-
-
-def check_fails(capsys, flags, *values):
-    with pytest.raises(SystemExit) as error:
-        run_in_process(*flags)
-    check_error(error.value.code, capsys.readouterr().err, *values)
 
 
 def test_run_killed_during_a_checkpoint_resumes_elsewhere(proxy, bucket, texts, tmp_path, capsys):

@@ -196,12 +196,7 @@ def empty(path):
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "damage"),
-    [
-        ("arrays.npz", flip),
-        ("arrays.npz", os.remove),
-        ("state.json", flip),
-        ("SHA256SUMS", empty),
-    ],
+    [("arrays.npz", flip), ("arrays.npz", os.remove), ("state.json", flip), ("SHA256SUMS", empty)],
 )
 def test_damaged_newest_checkpoint_is_set_aside(name, damage, tmp_path, uninterrupted, caplog):
     run(tmp_path, dies_after=10)

@@ -138,6 +138,7 @@ def quantized():
     return model
 
 
+@pytest.mark.usefixtures("without_collections")
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.filterwarnings(r"ignore:[\s\S]*The use of `x.T`")
 @pytest.mark.parametrize(

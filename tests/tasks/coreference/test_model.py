@@ -82,6 +82,7 @@ def test_presets_give_the_same_scores(build, document, tmp_path):
         assert_same(again.score_document(document), expected)
 
 
+@pytest.mark.usefixtures("without_collections")
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.filterwarnings(r"ignore:[\\s\\S]*The use of `x.T`")
 def test_quantized_heads_save_and_load(build, document, tmp_path):

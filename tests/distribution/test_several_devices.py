@@ -1,12 +1,12 @@
-"""On several JAX devices, uneven batches and models that cannot be split are refused.
+"""Several JAX devices of a process: dropout, uneven batches, models that cannot be split."""
 
-Predictions accept any number of rows.
-"""
-
+import functools
 import os
+import re
 import sys
 
 import keras
+import numpy as np
 import pytest
 from forked import Forked
 
@@ -14,20 +14,56 @@ if __name__ != "__main__" and keras.backend.backend() != "jax":
     pytest.skip("specific to JAX", allow_module_level=True)
 
 import keras_spanbert as ks
+from keras_spanbert.layers.dropout import Dropout
 
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c d e".split()
 RULE = "must be a multiple of the 2 devices. Received: "
 
 
-def test_uneven_rows_and_heads_are_refused_on_several_devices():
+@pytest.mark.parametrize("what", ["dropout", "uneven rows and heads"])
+def test_several_devices(what):
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
-    with Forked([sys.executable, __file__], env={**os.environ, "XLA_FLAGS": flags}) as process:
+    environment = {**os.environ, "XLA_FLAGS": flags}
+    with Forked([sys.executable, __file__, what], env=environment) as process:
         assert process.wait() == 0
 
 
 def test_one_device_accepts_any_number_of_rows():
     ks.distribution.check_rows(5, 3)
     assert ks.distribution.pad_to_batch_shards([1], 1) == [1]
+
+
+def each_device_draws_its_own_dropout():
+    """Checks that each device draws different dropout for its own part of a tensor."""
+    import jax
+
+    # The code that JAX compiles for a TPU.
+    jax.lax.platform_dependent = lambda *args, tpu, default: tpu(*args)
+    devices = keras.distribution.list_devices()
+    mesh = keras.distribution.DeviceMesh((2, 2), ("batch", "model"), devices)
+    layout = keras.distribution.LayoutMap(mesh)
+    for engine, axis, shape, shard in [
+        (keras.distribution.DataParallel(devices=devices), None, (8, 6, 11), (2, 6, 11)),
+        (keras.distribution.DataParallel(devices=devices), None, (7, 6, 11), (7, 6, 11)),
+        (keras.distribution.ModelParallel(layout_map=layout), None, (8, 6, 11), (4, 6, 11)),
+        (keras.distribution.ModelParallel(layout_map=layout), 1, (8, 6, 11), (4, 3, 11)),
+        (keras.distribution.ModelParallel(layout_map=layout), 1, (8, 5, 11), (4, 5, 11)),
+    ]:
+        with engine.scope():
+            layer = Dropout(0.5, seed=1, model_axis=axis)
+            arguments = [], [layer.variables[0].value], np.ones(shape, "float32")
+            drop = jax.jit(functools.partial(layer.stateless_call, training=True))
+            masks = np.asarray(drop(*arguments)[0]) > 0.0
+        parts = [
+            masks[i : i + shard[0], j : j + shard[1]].tobytes()
+            for i in range(0, shape[0], shard[0])
+            for j in range(0, shape[1], shard[1])
+        ]
+        assert len(set(parts)) == len(parts) and 0.4 < masks.mean() < 0.6, shape
+        drawn = re.findall(
+            r"rng_bit_generator.*tensor<(\S+)xui16>", drop.lower(*arguments).as_text()
+        )
+        assert drawn == ["x".join(map(str, shard))], (shape, drawn)
 
 
 def model_on_four_devices():
@@ -89,5 +125,8 @@ def rows_on_two_devices():
 
 
 if __name__ == "__main__":
-    model_on_four_devices()
-    rows_on_two_devices()
+    if sys.argv[1] == "dropout":
+        each_device_draws_its_own_dropout()
+    else:
+        model_on_four_devices()
+        rows_on_two_devices()
