@@ -43,12 +43,11 @@ for name, text in [
         "updated from its likely antecedents. Default: 2.",
     ),
 ]:
-    integer(name, None, text, lower_bound=1)
+    integer(name, None, text)
 number(
     "top_span_ratio",
     None,
     "Number of candidate mentions to keep per token of the document. Default: 0.4.",
-    lower_bound=0.0,
     upper_bound=1.0,
 )
 strings(
@@ -72,14 +71,12 @@ number(
     1e-4,
     "Initial learning rate of all layers above the encoder. It falls linearly to 0, without "
     "warm-up.",
-    lower_bound=0.0,
 )
 integer(
     "max_spans_in_memory",
     2000,
     "Largest number of candidate mentions in memory at once, in evaluation and prediction. Texts "
     "with more are resolved in chunks.",
-    lower_bound=1,
 )
 former_name("max_spans", "max_spans_in_memory")
 string(

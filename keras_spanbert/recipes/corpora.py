@@ -34,6 +34,7 @@ number(
     0.05,
     "Fraction of the documents of --train_data that is used for evaluation instead of training. At "
     "least one document and at most half of them are held out. Not used with --eval_data.",
+    lower_bound=None,
 )
 choice(
     "document_boundary",
@@ -53,7 +54,6 @@ integer(
     8,
     "Smallest number of tokens in the last block of a document, without [CLS] and [SEP]. A shorter "
     "last block is dropped.",
-    lower_bound=1,
 )
 string(
     "vocabulary",
@@ -62,7 +62,10 @@ string(
     "the prepared corpus, else a new one that is trained on --train_data.",
 )
 integer(
-    "vocabulary_size", 3000, "Number of tokens in a newly trained vocabulary. Only for new models."
+    "vocabulary_size",
+    3000,
+    "Number of tokens in a newly trained vocabulary. Only for new models.",
+    lower_bound=None,
 )
 boolean("lowercase", False, "Convert text to lower case and remove accents. Only for new models.")
 choice(

@@ -8,7 +8,7 @@ string, integer, number, boolean, strings, choice = group(
     "Masking",
     "only for --task=pretrain. Which tokens are masked, and what the model learns from them.",
 )
-number("mask_rate", 0.15, "Fraction of the tokens to mask.")
+number("mask_rate", 0.15, "Fraction of the tokens to mask.", lower_bound=None)
 choice(
     "masking_scheme",
     "span",
@@ -25,7 +25,6 @@ integer(
     None,
     "Number of fixed sets of masks per block. Each time that a block is used, one of its sets is "
     "drawn at random; BERT's data has 10. Default: new masks each time.",
-    lower_bound=1,
 )
 former_name("static_copies", "num_mask_copies")
 choice(
@@ -41,7 +40,6 @@ integer(
     "Round the number of masked positions per block up to a multiple of this number. The extra "
     "positions are padding. TPUs are faster with multiples of 8. Default: 8 if this adds at most "
     "a tenth to the positions, else 1.",
-    lower_bound=1,
 )
 former_name("predictions_multiple", "pad_predictions_to")
 

@@ -20,13 +20,11 @@ number(
     "sbo_weight",
     1.0,
     "Weight of the span boundary objective in the loss. MLM has weight 1.",
-    lower_bound=0.0,
 )
 number(
     "nsp_weight",
     1.0,
     "Weight of next sentence prediction in the loss, if nsp is in --objectives. MLM has weight 1.",
-    lower_bound=0.0,
 )
 
 

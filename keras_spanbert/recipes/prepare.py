@@ -27,7 +27,6 @@ integer(
     None,
     "Number of files to write for the training text, and as many for the held-out text; at most "
     "one per text file, or per part of a text file above 64 MB. Default: 16.",
-    lower_bound=1,
 )
 string(
     "beam_runner",
