@@ -90,23 +90,6 @@ class TiedHead(keras.layers.Layer):
             return self._embedding_config["config"]["name"]
         return self.token_embedding and self.token_embedding.name
 
-    def dense(self, units: int, name: str, activation=None) -> keras.layers.Dense:
-        """Returns a new dense layer."""
-        return keras.layers.Dense(
-            units,
-            activation=activation,
-            # Cloned, because a shared instance would draw the same values for equal shapes.
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def layer_norm(self, name: str) -> keras.layers.LayerNormalization:
-        """Returns a new layer normalization."""
-        return keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
-        )
-
     def build_projection(self, hidden_dim: int) -> None:
         """Adds the bias and, if the head is not tied, the output kernel."""
         if self._embedding_config is not None:

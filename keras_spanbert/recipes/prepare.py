@@ -73,7 +73,7 @@ def _annotate_spans(corpus, output):
     """Yields the corpus with the spans that --span_annotator finds, in temporary files."""
     from keras_spanbert.data import linguistic_spans
     from keras_spanbert.data.corpus import Corpus
-    from keras_spanbert.data.document_lines import is_document_lines
+    from keras_spanbert.data.text_files import is_document_lines
 
     for name in corpus.files:
         if is_document_lines(name):

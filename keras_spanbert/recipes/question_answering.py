@@ -80,12 +80,10 @@ def check() -> None:
 
 
 def prediction_extensions() -> tuple[str, ...]:
-    """Returns the file extensions that `--predictions` may have."""
     return (".json",)
 
 
 def read(paths, flag, model):
-    """Returns the examples of files."""
     from keras_spanbert.data import mrqa, squad
     from keras_spanbert.data.questions import Examples
     from keras_spanbert.data.text_files import read_text
@@ -124,14 +122,12 @@ def stream(answerer, train):
 
 
 def evaluate(model, examples):
-    """Returns the scores of examples."""
     return model.evaluate_squad(
         examples, max_answer_length=FLAGS.max_answer_length, batch_size=FLAGS.batch_size
     )
 
 
 def predict(answerer, prediction):
-    """Writes the predictions to --predictions."""
     from keras_spanbert import files
 
     answers = answerer.answer(
