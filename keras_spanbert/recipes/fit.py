@@ -122,7 +122,12 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
 
     # === Fit ===
     with distribution.scope():
-        model.compile(optimizer, **_compile_arguments())
+        compiles = {"auto": "auto", "true": True, "false": False}[FLAGS.jit_compile]
+        model.compile(
+            optimizer,
+            steps_per_execution=FLAGS.steps_per_execution,
+            jit_compile=fallback.jit_compile(compiles),
+        )
     with _exit_on_training_error(distribution, checkpoint, report) as interruption:
         if settings.evaluate_first and not report.rows:
             log("Evaluating before training")
@@ -235,14 +240,6 @@ def _optimizer(distribution, settings, steps):
 def accumulated_steps() -> int | None:
     """Returns the number of batches per update for a Keras optimizer, `None` for one."""
     return FLAGS.gradient_accumulation if FLAGS.gradient_accumulation > 1 else None
-
-
-def _compile_arguments():
-    values = {"auto": "auto", "true": True, "false": False}
-    return {
-        "steps_per_execution": FLAGS.steps_per_execution,
-        "jit_compile": fallback.jit_compile(values[FLAGS.jit_compile]),
-    }
 
 
 def _step_cost(distribution, settings):

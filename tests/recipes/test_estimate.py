@@ -10,8 +10,7 @@ from absl.testing import flagsaver
 from train_script import parse_flags
 
 import keras_spanbert as ks
-from keras_spanbert.data.array_stream import ArrayStream, RowStream
-from keras_spanbert.data.length_batches import LengthGroupedStream
+from keras_spanbert.data.array_stream import ArrayStream, LengthGroupedStream, RowStream
 from keras_spanbert.recipes import fit
 from keras_spanbert.recipes.fit import TrainingSettings
 from keras_spanbert.recipes.terminal import format_duration

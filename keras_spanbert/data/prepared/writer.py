@@ -78,7 +78,10 @@ def prepare(
     check_length(sequence_length)
     files.check_new(path)
     if beam_runner:
-        run = _beam().beam_job_runner(beam_runner, beam_options)
+        check_installed("apache_beam", "`beam_runner`")
+        from keras_spanbert.data.prepared import beam
+
+        run = beam.beam_job_runner(beam_runner, beam_options)
     else:
         run = _in_threads(progress)
     with _new_folder(path) as partial:
@@ -181,10 +184,3 @@ def _in_threads(progress):
                 raise
 
     return run
-
-
-def _beam():
-    check_installed("apache_beam", "`beam_runner`")
-    from keras_spanbert.data.prepared import beam
-
-    return beam
