@@ -90,9 +90,7 @@ def mask_batches(
         return x, *rest
 
     return batches.enumerate(first_step).map(
-        mask,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
+        mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
 
 

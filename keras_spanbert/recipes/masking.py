@@ -55,11 +55,7 @@ strings(
     "whether the second segment of a pair follows the first. With --preset, the default is the "
     "preset's objectives.",
 )
-number(
-    "sbo_weight",
-    1.0,
-    "Weight of the span boundary objective in the loss. MLM has weight 1.",
-)
+number("sbo_weight", 1.0, "Weight of the span boundary objective in the loss. MLM has weight 1.")
 number(
     "nsp_weight",
     1.0,

@@ -19,8 +19,7 @@ DEFAULTS = {"sequence_length": 32, "batch_size": 64}
 GROUPS = ("Pretraining data", "Preparing text", "Masking")
 
 string, integer, number, boolean, strings, choice = group(
-    "Preparing text",
-    "only for --task=prepare, which also uses the flags under Pretraining data.",
+    "Preparing text", "only for --task=prepare, which also uses the flags under Pretraining data."
 )
 integer(
     "shards",
