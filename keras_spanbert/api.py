@@ -31,17 +31,11 @@ from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint
 from keras_spanbert.tasks.classification.model import SpanBertTextClassifier
-from keras_spanbert.tasks.classification.preprocessor import (
-    SpanBertTextClassifierPreprocessor,
-)
+from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
 from keras_spanbert.tasks.coreference.model import SpanBertCoreferenceResolver
-from keras_spanbert.tasks.coreference.preprocessor import (
-    SpanBertCoreferenceResolverPreprocessor,
-)
+from keras_spanbert.tasks.coreference.preprocessor import SpanBertCoreferenceResolverPreprocessor
 from keras_spanbert.tasks.multiple_choice.model import SpanBertMultipleChoice
-from keras_spanbert.tasks.multiple_choice.preprocessor import (
-    SpanBertMultipleChoicePreprocessor,
-)
+from keras_spanbert.tasks.multiple_choice.preprocessor import SpanBertMultipleChoicePreprocessor
 from keras_spanbert.tasks.pretrain.model import SpanBertPretrainer
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.tasks.question_answering.model import SpanBertQuestionAnswerer

@@ -68,11 +68,7 @@ class ChoiceBenchmark:
         header: Sequence[str] = (),
     ):
         self._questions = questions
-        self._rules = {
-            "numbered": not lettered,
-            "lettered": lettered,
-            "allow_empty": allow_empty,
-        }
+        self._rules = {"numbered": not lettered, "lettered": lettered, "allow_empty": allow_empty}
         self._submission = submission
         self._header = header
 

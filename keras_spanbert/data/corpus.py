@@ -16,12 +16,16 @@ import numpy as np
 from keras_spanbert import stores
 from keras_spanbert.data.annotated_text import SPAN_KINDS
 from keras_spanbert.data.blocks import BlockBuilder, chunk_pieces, remove_span_marks
-from keras_spanbert.data.document_lines import is_document_lines, read_document_lines
 from keras_spanbert.data.file_ranges import FileRange, find_ranges
-from keras_spanbert.data.masked_batches import check_corpus
 from keras_spanbert.data.prepared import PreparedCorpus, prepare
-from keras_spanbert.data.text_files import DOCUMENT_BOUNDARIES, find_files, read_documents
-from keras_spanbert.data.training_stream import BlockDatasets
+from keras_spanbert.data.text_files import (
+    DOCUMENT_BOUNDARIES,
+    find_files,
+    is_document_lines,
+    read_document_lines,
+    read_documents,
+)
+from keras_spanbert.data.training_stream import BlockDatasets, check_corpus
 from keras_spanbert.data.vocabulary import add_words, train_vocabulary
 
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
@@ -38,7 +42,7 @@ class Corpus(BlockDatasets):
     Args:
         files: string, `os.PathLike` or a list of these: paths or globs of UTF-8
             text, plain or gzip. JSON lines (`.jsonl`) have a document per line,
-            with its linguistic spans: see `document_lines`.
+            with its linguistic spans: see `text_files.read_document_lines`.
         document_boundary: "file", "blank_line" or "line". The end of a document.
             Defaults to `"file"`.
         held_out: float in [0, 1). Share of documents to hold out, at most a half.

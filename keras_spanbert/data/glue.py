@@ -30,14 +30,7 @@ _COLUMNS = {
 _COLA = ("source", "label", "mark", "sentence")
 
 _SPLITS = {
-    "mnli": (
-        "train",
-        "dev_matched",
-        "dev_mismatched",
-        "test_matched",
-        "test_mismatched",
-        "ax",
-    ),
+    "mnli": ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched", "ax"),
     "ax": ("test",),
 }
 _AX_FILES = ("ax.tsv", "diagnostic.tsv", "AX.tsv")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from keras_spanbert import files
 from keras_spanbert.data.corpus import Corpus
-from keras_spanbert.data.document_lines import is_document_lines
+from keras_spanbert.data.text_files import is_document_lines
 
 # spaCy's labels of numerical entities, which SpanBERT's paper leaves out.
 NUMERICAL = ("CARDINAL", "ORDINAL", "PERCENT", "MONEY", "QUANTITY", "DATE", "TIME")

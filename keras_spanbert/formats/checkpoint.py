@@ -35,11 +35,7 @@ _SIZES = [
     "max_position_embeddings",
     "type_vocab_size",
 ]
-_RATES = {
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "layer_norm_eps": 1e-12,
-}
+_RATES = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12}
 _SBO_POSITIONS = "cls.pair_target_predictions.position_embeddings.weight"
 
 Row = collections.namedtuple("Row", ["status", "name", "shape"])

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_spanbert.layers.sublayers import dense, layer_norm
 from keras_spanbert.layers.tied_head import TiedHead
 
 
@@ -54,10 +55,10 @@ class MaskedLMHead(TiedHead):
     def build(self, sequence_output_shape, *_):
         hidden_dim = sequence_output_shape[-1]
         # Keras uses these attributes as names in weight files.
-        self._intermediate_dense = self.dense(hidden_dim, "intermediate_dense", self.activation)
-        self._intermediate_dense.build((None, None, hidden_dim))
-        self._intermediate_layer_norm = self.layer_norm("intermediate_layer_norm")
-        self._intermediate_layer_norm.build((None, None, hidden_dim))
+        self._intermediate_dense = dense(
+            self, hidden_dim, hidden_dim, "intermediate_dense", self.activation
+        )
+        self._intermediate_layer_norm = layer_norm(self, hidden_dim, "intermediate_layer_norm")
         self.build_projection(hidden_dim)
         self.built = True
 

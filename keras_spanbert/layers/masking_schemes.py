@@ -82,12 +82,6 @@ def check_in(is_in, rule: str, **argument) -> None:
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
 
 
-def check_choice(choices, **argument) -> None:
-    """Raises a `ValueError` if an argument is not one of the choices."""
-    (value,) = argument.values()
-    check_in(value in choices, f"one of {choices}", **argument)
-
-
 def continuations(tokenizer) -> list[int]:
     """Returns the ids of tokens that continue a word: see `SpanMasking.from_tokenizer`."""
     special = set(tokenizer.special_token_ids)

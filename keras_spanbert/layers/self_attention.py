@@ -50,11 +50,7 @@ class SelfAttention(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        num_heads: int,
-        dropout: float = 0.0,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
+        self, num_heads: int, dropout: float = 0.0, kernel_initializer="glorot_uniform", **kwargs
     ):
         super().__init__(**kwargs)
         self.num_heads = num_heads

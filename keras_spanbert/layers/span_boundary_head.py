@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_spanbert.layers.sublayers import dense, layer_norm
 from keras_spanbert.layers.tied_head import TiedHead
 
 FUSIONS = ("concat", "sum")
@@ -100,19 +101,14 @@ class SpanBoundaryHead(TiedHead):
         )
         self._position_embedding.build((None, None))
         if self.fusion == "sum":
-            self._position_dense = self.dense(hidden_dim, "position_dense")
-            self._position_dense.build((None, None, self.position_dim))
+            self._position_dense = dense(self, hidden_dim, self.position_dim, "position_dense")
         fused_dim = hidden_dim
         if self.fusion == "concat":
             fused_dim = 2 * hidden_dim + self.position_dim
-        self._dense_1 = self.dense(hidden_dim, "dense_1", self.activation)
-        self._dense_1.build((None, None, fused_dim))
-        self._layer_norm_1 = self.layer_norm("layer_norm_1")
-        self._layer_norm_1.build((None, None, hidden_dim))
-        self._dense_2 = self.dense(hidden_dim, "dense_2", self.activation)
-        self._dense_2.build((None, None, hidden_dim))
-        self._layer_norm_2 = self.layer_norm("layer_norm_2")
-        self._layer_norm_2.build((None, None, hidden_dim))
+        self._dense_1 = dense(self, hidden_dim, fused_dim, "dense_1", self.activation)
+        self._layer_norm_1 = layer_norm(self, hidden_dim, "layer_norm_1")
+        self._dense_2 = dense(self, hidden_dim, hidden_dim, "dense_2", self.activation)
+        self._layer_norm_2 = layer_norm(self, hidden_dim, "layer_norm_2")
         self.build_projection(hidden_dim)
         self.built = True
 

@@ -14,7 +14,6 @@ from keras_spanbert.layers.masking_schemes import (
     SCHEMES,
     as_marks,
     as_numpy,
-    check_choice,
     check_in,
     check_span_marks,
     continuations,
@@ -187,8 +186,8 @@ class SpanMasking(keras.layers.Layer):
             check_in(int(value) == value and value >= 1, "a positive integer", **{name: value})
         if seed is not None:
             check_in(np.ndim(seed) == 0 and int(seed) == seed, "an integer", seed=seed)
-        check_choice(SCHEMES, scheme=scheme)
-        check_choice(REPLACEMENTS, replacement=replacement)
+        check_in(scheme in SCHEMES, f"one of {SCHEMES}", scheme=scheme)
+        check_in(replacement in REPLACEMENTS, f"one of {REPLACEMENTS}", replacement=replacement)
 
         self.vocabulary_size = int(vocabulary_size)
         self.mask_token_id = int(mask_token_id)

@@ -210,11 +210,7 @@ def span_masks(
     new_ids = xp.where(
         choice < mask_token_rate,
         xp.full_like(ids, mask_token_id),
-        xp.where(
-            choice < mask_token_rate + random_token_rate,
-            random_ids,
-            ids,
-        ),
+        xp.where(choice < mask_token_rate + random_token_rate, random_ids, ids),
     )
     change = xp.where(real, new_ids - ids, 0)
 

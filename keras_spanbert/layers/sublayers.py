@@ -1,8 +1,35 @@
-"""Lists sublayers, and writes their dtype policies into a config."""
+"""Makes and lists sublayers, and writes their dtype policies into a config."""
 
 from collections.abc import Iterable
 
 import keras
+
+
+def dense(
+    parent: keras.layers.Layer, units: int, input_dim: int, name: str, activation=None
+) -> keras.layers.Dense:
+    """Returns a built dense layer with the initializer and the dtype policy of `parent`."""
+    layer = keras.layers.Dense(
+        units,
+        activation=activation,
+        # Cloned, because a shared instance would draw the same values for equal shapes.
+        kernel_initializer=parent.kernel_initializer.clone(),
+        dtype=parent.dtype_policy,
+        name=name,
+    )
+    layer.build((None, None, input_dim))
+    return layer
+
+
+def layer_norm(
+    parent: keras.layers.Layer, input_dim: int, name: str
+) -> keras.layers.LayerNormalization:
+    """Returns a built layer normalization with the epsilon and the dtype policy of `parent`."""
+    layer = keras.layers.LayerNormalization(
+        epsilon=parent.layer_norm_epsilon, dtype=parent.dtype_policy, name=name
+    )
+    layer.build((None, None, input_dim))
+    return layer
 
 
 def flatten_sublayers(operations: Iterable) -> list[keras.layers.Layer]:

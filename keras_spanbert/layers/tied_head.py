@@ -19,19 +19,7 @@ class TiedHead(keras.layers.Layer):
     with the embedding's name among the layers (and their sublayers) that compute
     the head's inputs.
 
-    Args:
-        vocabulary_size: int. Defaults to `None`: the size of `token_embedding`.
-        token_embedding: `keras.layers.ReversibleEmbedding` to tie the projection to.
-            Defaults to `None`: the head has a kernel of its own.
-        activation: activation of hidden layers. Defaults to `"gelu"`.
-        layer_norm_epsilon: float. Defaults to `1e-12`.
-        kernel_initializer: initializer of all kernels. Defaults to
-            `"glorot_uniform"`.
-        **kwargs: see `keras.layers.Layer`.
-
-    Raises:
-        ValueError: if neither `vocabulary_size` nor `token_embedding` is
-            given, or both are given and differ.
+    The arguments and errors are those of `MaskedLMHead`.
     """
 
     def __init__(
@@ -89,23 +77,6 @@ class TiedHead(keras.layers.Layer):
         if self._embedding_config is not None:
             return self._embedding_config["config"]["name"]
         return self.token_embedding and self.token_embedding.name
-
-    def dense(self, units: int, name: str, activation=None) -> keras.layers.Dense:
-        """Returns a new dense layer."""
-        return keras.layers.Dense(
-            units,
-            activation=activation,
-            # Cloned, because a shared instance would draw the same values for equal shapes.
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def layer_norm(self, name: str) -> keras.layers.LayerNormalization:
-        """Returns a new layer normalization."""
-        return keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
-        )
 
     def build_projection(self, hidden_dim: int) -> None:
         """Adds the bias and, if the head is not tied, the output kernel."""

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.self_attention import SelfAttention
+from keras_spanbert.layers.sublayers import dense, layer_norm
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -89,21 +90,16 @@ class TransformerLayer(keras.layers.Layer):
             name="self_attention_layer",
         )
         self._self_attention_layer.build(inputs_shape)
-        self._self_attention_layer_norm = self._layer_norm("self_attention_layer_norm")
-        self._self_attention_layer_norm.build(inputs_shape)
-        # Built here so that the first call changes nothing: see `SelfAttention`.
-        self._self_attention_dropout = self._dropout("self_attention_dropout")
-        self._self_attention_dropout.build(inputs_shape)
-        self._feedforward_layer_norm = self._layer_norm("feedforward_layer_norm")
-        self._feedforward_layer_norm.build(inputs_shape)
-        self._feedforward_intermediate_dense = self._dense(
-            self.intermediate_dim, "feedforward_intermediate_dense"
+        self._self_attention_layer_norm = layer_norm(self, hidden_dim, "self_attention_layer_norm")
+        self._self_attention_dropout = self._dropout("self_attention_dropout", inputs_shape)
+        self._feedforward_layer_norm = layer_norm(self, hidden_dim, "feedforward_layer_norm")
+        self._feedforward_intermediate_dense = dense(
+            self, self.intermediate_dim, hidden_dim, "feedforward_intermediate_dense"
         )
-        self._feedforward_intermediate_dense.build(inputs_shape)
-        self._feedforward_output_dense = self._dense(hidden_dim, "feedforward_output_dense")
-        self._feedforward_output_dense.build((*inputs_shape[:-1], self.intermediate_dim))
-        self._feedforward_dropout = self._dropout("feedforward_dropout")
-        self._feedforward_dropout.build(inputs_shape)
+        self._feedforward_output_dense = dense(
+            self, hidden_dim, self.intermediate_dim, "feedforward_output_dense"
+        )
+        self._feedforward_dropout = self._dropout("feedforward_dropout", inputs_shape)
         self.built = True
 
     def call(self, inputs, padding_mask=None, training=None):
@@ -153,22 +149,10 @@ class TransformerLayer(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
 
-    def _dense(self, units, name):
-        return keras.layers.Dense(
-            units,
-            # A shared instance would draw the same values for equal shapes.
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _layer_norm(self, name):
-        return keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
-        )
-
-    def _dropout(self, name):
-        return Dropout(self.dropout, dtype=self.dtype_policy, name=name)
+    def _dropout(self, name, inputs_shape):
+        dropout = Dropout(self.dropout, dtype=self.dtype_policy, name=name)
+        dropout.build(inputs_shape)  # So that the first call changes nothing: see `SelfAttention`.
+        return dropout
 
     def get_config(self):
         return {

@@ -81,7 +81,6 @@ def _check_separator(is_used):
 
 
 def prediction_extensions() -> tuple[str, ...]:
-    """Returns the file extensions that `--predictions` may have."""
     return (".tsv",) if FLAGS.benchmark else columns.EXTENSIONS
 
 
@@ -135,7 +134,6 @@ def build(**arguments):
 
 
 def read(paths, flag, model):
-    """Returns the examples of files."""
     from keras_spanbert.data import glue
     from keras_spanbert.data.columns import read_texts
 
@@ -171,12 +169,10 @@ def _glue_split(path, flag):
 
 
 def evaluate(model, examples):
-    """Returns the scores of examples."""
     return model.evaluate_texts(examples, FLAGS.benchmark, FLAGS.batch_size, FLAGS.selection_metric)
 
 
 def predict(model, examples):
-    """Writes the predictions to --predictions."""
     from keras_spanbert.data import glue
 
     found = model.classify(examples, batch_size=FLAGS.batch_size)

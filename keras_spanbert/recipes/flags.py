@@ -19,11 +19,18 @@ _FORMER = "Former names"
 def group(name: str, about: str = "") -> list:
     """Returns the functions that define flags, which `--help` shows under `name`.
 
-    `about` introduces the group. Give it where the group's first flags are defined.
+    `about` introduces the group. Give it where the group's first flags are defined. Integers must
+    be at least 1 and other numbers at least 0, unless `lower_bound` is given.
     """
     _GROUPS.setdefault(name, about)
     kinds = ["string", "integer", "float", "bool", "list", "enum"]
-    return [functools.partial(getattr(flags, f"DEFINE_{kind}"), module_name=name) for kind in kinds]
+    bounds = {"integer": {"lower_bound": 1}, "float": {"lower_bound": 0.0}}
+    return [
+        functools.partial(
+            getattr(flags, f"DEFINE_{kind}"), module_name=name, **bounds.get(kind, {})
+        )
+        for kind in kinds
+    ]
 
 
 def former_name(former: str, name: str) -> None:

@@ -52,7 +52,6 @@ def check() -> None:
 
 
 def prediction_extensions() -> tuple[str, ...]:
-    """Returns the file extensions that `--predictions` may have."""
     return _SUBMISSIONS.get(FLAGS.benchmark, columns.EXTENSIONS)
 
 
@@ -64,7 +63,6 @@ def _benchmark():
 
 
 def read(paths, flag, model):
-    """Returns the examples of files."""
     from keras_spanbert.data.columns import read_choices
 
     needs_labels = flag != "predict_data"
@@ -88,12 +86,10 @@ def sequences(model, stream):
 
 
 def evaluate(model, examples):
-    """Returns the scores of examples."""
     return model.evaluate_choices(examples, FLAGS.batch_size)
 
 
 def predict(model, examples):
-    """Writes the predictions to --predictions."""
     found = model.choose(examples, batch_size=FLAGS.batch_size)
     numbers = [answer["choice"] for answer in found]
     with exit_on_user_error():

@@ -19,15 +19,13 @@ DEFAULTS = {"sequence_length": 32, "batch_size": 64}
 GROUPS = ("Pretraining data", "Preparing text", "Masking")
 
 string, integer, number, boolean, strings, choice = group(
-    "Preparing text",
-    "only for --task=prepare, which also uses the flags under Pretraining data.",
+    "Preparing text", "only for --task=prepare, which also uses the flags under Pretraining data."
 )
 integer(
     "shards",
     None,
     "Number of files to write for the training text, and as many for the held-out text; at most "
     "one per text file, or per part of a text file above 64 MB. Default: 16.",
-    lower_bound=1,
 )
 string(
     "beam_runner",
@@ -74,7 +72,7 @@ def _annotate_spans(corpus, output):
     """Yields the corpus with the spans that --span_annotator finds, in temporary files."""
     from keras_spanbert.data import linguistic_spans
     from keras_spanbert.data.corpus import Corpus
-    from keras_spanbert.data.document_lines import is_document_lines
+    from keras_spanbert.data.text_files import is_document_lines
 
     for name in corpus.files:
         if is_document_lines(name):

@@ -25,14 +25,12 @@ integer(
     "Long contexts are cut into overlapping windows. This is the number of tokens from the start "
     "of a window to the start of the next one. Default: 128, or a little less than half of "
     "--sequence_length if that is smaller; without training, the value of the preset.",
-    lower_bound=1,
 )
 integer(
     "max_question_length",
     None,
     "Largest number of tokens per question. Longer questions are truncated. Default: 64, or three "
     "eighths of --sequence_length if that is smaller; without training, the value of the preset.",
-    lower_bound=1,
 )
 string(
     "question",
@@ -40,7 +38,7 @@ string(
     "A question to answer from each text in --predict_data, which must name text files (.txt). "
     "The three best answers are printed. Default: the questions in the files of --predict_data.",
 )
-integer("max_answer_length", 30, "Largest number of tokens in a predicted answer.", lower_bound=1)
+integer("max_answer_length", 30, "Largest number of tokens in a predicted answer.")
 boolean(
     "strict_answers",
     False,
@@ -82,12 +80,10 @@ def check() -> None:
 
 
 def prediction_extensions() -> tuple[str, ...]:
-    """Returns the file extensions that `--predictions` may have."""
     return (".json",)
 
 
 def read(paths, flag, model):
-    """Returns the examples of files."""
     from keras_spanbert.data import mrqa, squad
     from keras_spanbert.data.questions import Examples
     from keras_spanbert.data.text_files import read_text
@@ -126,14 +122,12 @@ def stream(answerer, train):
 
 
 def evaluate(model, examples):
-    """Returns the scores of examples."""
     return model.evaluate_squad(
         examples, max_answer_length=FLAGS.max_answer_length, batch_size=FLAGS.batch_size
     )
 
 
 def predict(answerer, prediction):
-    """Writes the predictions to --predictions."""
     from keras_spanbert import files
 
     answers = answerer.answer(

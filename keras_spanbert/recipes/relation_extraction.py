@@ -29,20 +29,15 @@ choice(
     "like ner, with the words appended. Default: the mode of the preset, else ner, or text for "
     "data without types.",
 )
-strings(
-    "subject_columns",
-    ["subject_start", "subject_end"],
-    "Two columns: the start and the end of the subject, as positions of characters in the text. "
-    "The start counts from 0, and the end is the position after the last character.",
-)
-strings(
-    "object_columns",
-    ["object_start", "object_end"],
-    "Two columns: the start and the end of the object, as positions of characters in the text. "
-    "The start counts from 0, and the end is the position after the last character.",
-)
-string("subject_type_column", None, "Column of the subject's type. Default: no types.")
-string("object_type_column", None, "Column of the object's type. Default: no types.")
+for role in ["subject", "object"]:
+    strings(
+        f"{role}_columns",
+        [f"{role}_start", f"{role}_end"],
+        f"Two columns: the start and the end of the {role}, as positions of characters in the "
+        "text. The start counts from 0, and the end is the position after the last character.",
+    )
+for role in ["subject", "object"]:
+    string(f"{role}_type_column", None, f"Column of the {role}'s type. Default: no types.")
 string(
     "no_relation",
     None,
@@ -72,7 +67,6 @@ def _check_types():
 
 
 def prediction_extensions() -> tuple[str, ...]:
-    """Returns the file extensions that `--predictions` may have."""
     return (".txt", ".tsv") if FLAGS.benchmark else columns.EXTENSIONS
 
 
@@ -118,7 +112,6 @@ def build(has_types=True, **arguments):
 
 
 def read(paths, flag, model):
-    """Returns the examples of files."""
     from keras_spanbert.data import semeval2010, tacred
     from keras_spanbert.data.columns import read_relations
 
@@ -187,13 +180,11 @@ def stream(model, examples):
 
 
 def evaluate(model, examples):
-    """Returns the scores of examples."""
     scores = model.evaluate_relations(examples, FLAGS.batch_size)
     return {name: value for name, value in scores.items() if name != "by_relation"}
 
 
 def predict(model, examples):
-    """Writes the predictions to --predictions."""
     from keras_spanbert.data import semeval2010, tacred
 
     found = model.extract(examples, batch_size=FLAGS.batch_size)

@@ -99,20 +99,16 @@ def restore_flags() -> None:
             continue
         if FLAGS[name].present:
             # Compare the given value and the used one: a run may lower a number that is too large.
-            if FLAGS[name].value not in [run["given"].get(name, value), value]:
-                _check_changeable(name, value)
+            is_same = FLAGS[name].value in [run["given"].get(name, value), value]
+            if not is_same and name not in CHANGEABLE_FLAGS:
+                raise ValueError(
+                    f"A resumed run keeps its flags; {new_run_hint(FLAGS.output)}. Received: "
+                    f"--{name}={FLAGS[name].value!r} with --resume --output={FLAGS.output}, where "
+                    f"it is {value!r}"
+                )
             continue
         if name in run["given"]:
             set_flags(**{name: run["given"][name]})
             FLAGS[name].present = 1
         elif name not in CHANGEABLE_FLAGS:
             set_flags(**{name: value})
-
-
-def _check_changeable(name, value):
-    if name not in CHANGEABLE_FLAGS:
-        raise ValueError(
-            f"A resumed run keeps its flags; {new_run_hint(FLAGS.output)}. Received: "
-            f"--{name}={FLAGS[name].value!r} with --resume --output={FLAGS.output}, where it is "
-            f"{value!r}"
-        )

@@ -42,7 +42,6 @@ integer(
     "Number of fine-tuning runs, with seeds --seed, --seed + 1, ... The reports give the mean, the "
     "standard deviation and the 95% interval of each score. --predict_data and --export use the "
     "model of the best run. Default: one run.",
-    lower_bound=1,
 )
 former_name("seeds", "num_seeds")
 string(
@@ -133,7 +132,6 @@ number(
     "dropout",
     0.0,
     "Dropout rate of embeddings and hidden layers; the paper uses 0.1. Only for new models.",
-    lower_bound=0.0,
     upper_bound=1.0,
 )
 number(
@@ -141,7 +139,6 @@ number(
     None,
     "Dropout rate of the attention weights. 0 allows fused attention kernels, which are faster. "
     "Only for new models. Default: the value of --dropout.",
-    lower_bound=0.0,
     upper_bound=1.0,
 )
 number(
@@ -149,7 +146,6 @@ number(
     None,
     "Standard deviation of the initial embeddings and kernels. Only for new models. Default: "
     "0.02, as in BERT, or 0.02 * sqrt(768 / hidden size) if the hidden size is below 768.",
-    lower_bound=0.0,
 )
 boolean(
     "rematerialize",
@@ -165,6 +161,7 @@ integer(
     "instead, and log how many were truncated. Default: 32 for pretraining, or the length of a "
     "prepared corpus; 384 for question answering and coreference; 128 for other tasks; at most "
     "the limit of --preset. Without training, the default is the preset's own length.",
+    lower_bound=None,
 )
 choice(
     "dtype",

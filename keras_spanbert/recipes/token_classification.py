@@ -54,7 +54,6 @@ def check() -> None:
 
 
 def prediction_extensions() -> tuple[str, ...]:
-    """Returns the file extensions that `--predictions` may have."""
     are_texts = _are_texts(matching_files("predict_data"))
     return (".jsonl",) if are_texts else (".conll", ".txt", *columns.EXTENSIONS)
 
@@ -91,7 +90,6 @@ def model_arguments(examples):
 
 
 def read(paths, flag, model):
-    """Returns the examples of files."""
     from keras_spanbert.data.columns import read_entities, read_words
 
     if flag == "predict_data" and _are_texts(paths) and not _have_tags(paths, model.kinds):
@@ -154,7 +152,6 @@ def _texts(paths):
 
 
 def evaluate(model, examples):
-    """Returns the scores of examples."""
     scores = model.evaluate_entities(examples, batch_size=FLAGS.batch_size)
     by_type = scores.pop("by_type", {})
     for kind, of_kind in by_type.items():
@@ -163,7 +160,6 @@ def evaluate(model, examples):
 
 
 def predict(model, examples):
-    """Writes the predictions to --predictions."""
     from keras_spanbert import files
     from keras_spanbert.data import conll
 

@@ -10,7 +10,6 @@ integer(
     None,
     "Number of training steps, of one batch each. Default: 1600 for pretraining; other tasks use "
     "--epochs.",
-    lower_bound=1,
 )
 integer(
     "epochs",
@@ -18,7 +17,6 @@ integer(
     "Number of passes over the training data. --epochs and --steps cannot both be given. Default: "
     "pretraining uses --steps; 2 for question answering, 20 for coreference, 10 for relation "
     "extraction, 3 for other tasks.",
-    lower_bound=1,
 )
 integer(
     "batch_size",
@@ -27,7 +25,6 @@ integer(
     "answering, documents in coreference. Default: 64 for pretraining; 32 for question answering, "
     "classification and relation extraction; 16 for multiple choice and token classification; 1 "
     "for coreference.",
-    lower_bound=1,
 )
 number(
     "learning_rate",
@@ -36,7 +33,6 @@ number(
     "coreference, this is the rate of the encoder; --head_learning_rate is that of the other "
     "layers. Default: 2e-3 for pretraining, 1e-4 for pretraining from --preset, 5e-5 for token "
     "classification, 2e-5 for other tasks.",
-    lower_bound=0.0,
 )
 integer(
     "warmup_steps",
@@ -50,14 +46,12 @@ number(
     0.01,
     "Weight decay of AdamW. Biases and layer normalizations are not decayed. In coreference, it "
     "applies to the encoder only.",
-    lower_bound=0.0,
 )
 number(
     "beta_2",
     None,
     "AdamW's decay rate of the moving average of squared gradients. Default: 0.98 for "
     "pretraining, 0.999 for other tasks.",
-    lower_bound=0.0,
     upper_bound=1.0,
 )
 number(
@@ -66,25 +60,20 @@ number(
     "AdamW's epsilon, a small number that avoids division by zero. In coreference, it applies to "
     "the encoder only. Default: 1e-8 for pretraining and question answering, 1e-6 for other "
     "tasks.",
-    lower_bound=0.0,
 )
 number(
     "clip_norm",
     1.0,
     "Largest global norm of the gradients. Larger gradients are scaled down. 0 means no limit. In "
     "coreference, it applies to the gradients of the encoder and of the other layers separately.",
-    lower_bound=0.0,
 )
 integer(
     "eval_every",
     None,
     "Number of steps between evaluations on --eval_data or the held-out text. Default: a tenth of "
     "all steps for pretraining, one epoch for other tasks.",
-    lower_bound=1,
 )
-integer(
-    "eval_steps", 100, "Largest number of batches per evaluation in pretraining.", lower_bound=1
-)
+integer("eval_steps", 100, "Largest number of batches per evaluation in pretraining.")
 choice(
     "distribution",
     "auto",
@@ -99,14 +88,12 @@ integer(
     1,
     "Number of batches whose gradients are averaged for one update of the weights. --steps and "
     "--warmup_steps count batches, not updates. Not supported with TensorFlow on several devices.",
-    lower_bound=1,
 )
 integer(
     "steps_per_execution",
     1,
     "Number of steps per call of the compiled training function, on TensorFlow and JAX. Values "
     "above 1 save time if steps are short. It must divide --steps and --eval_every.",
-    lower_bound=1,
 )
 choice(
     "jit_compile",
@@ -125,15 +112,11 @@ integer(
     None,
     "Number of steps to trace with the profiler of the backend. The trace starts at the sixth "
     "step and is written to the folder profile/ in --output. Default: no trace.",
-    lower_bound=1,
 )
 former_name("profile", "profile_steps")
 integer(
     "checkpoint_every",
     500,
     "Number of steps between checkpoints. --resume continues from the newest checkpoint.",
-    lower_bound=1,
 )
-integer(
-    "keep_checkpoints", 3, "Number of checkpoints to keep. Older ones are deleted.", lower_bound=1
-)
+integer("keep_checkpoints", 3, "Number of checkpoints to keep. Older ones are deleted.")

@@ -15,8 +15,8 @@ from keras_spanbert.data import blocks as blocks_module
 from keras_spanbert.data import linguistic_spans, text_files
 from keras_spanbert.data.annotated_text import AnnotatedText, filter_spans, tokenize_with_span_marks
 from keras_spanbert.data.blocks import BlockBuilder, extract_span_marks, remove_span_marks
-from keras_spanbert.data.document_lines import read_document_lines
 from keras_spanbert.data.prepared import prepare
+from keras_spanbert.data.text_files import read_document_lines
 from keras_spanbert.data.training_stream import TrainingStream
 
 LETTERS = list("abcdeé")

@@ -24,8 +24,8 @@ import keras
 import numpy as np
 
 import keras_spanbert as ks
+from keras_spanbert.data.array_stream import LengthGroupedStream
 from keras_spanbert.data.corpus import Corpus
-from keras_spanbert.data.length_batches import LengthGroupedStream
 from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
 from keras_spanbert.tasks.coreference.batches import DocumentStream

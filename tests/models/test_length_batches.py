@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_spanbert.data.length_batches import LengthGroupedStream
+from keras_spanbert.data.array_stream import LengthGroupedStream
 from keras_spanbert.models.length_batches import (
     LengthBatches,
     predict_by_length,

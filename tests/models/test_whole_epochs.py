@@ -8,8 +8,7 @@ import tiny_extractor
 import tiny_tagger
 
 import keras_spanbert as ks
-from keras_spanbert.data.array_stream import ArrayStream
-from keras_spanbert.data.length_batches import LengthGroupedStream
+from keras_spanbert.data.array_stream import ArrayStream, LengthGroupedStream
 
 pytestmark = pytest.mark.usefixtures("untraced")
 

@@ -54,11 +54,7 @@ def _write_blocks(path, job, tokenizer, is_cancelled):
     writer = array_record_module.ArrayRecordWriter(path, _WRITER_OPTIONS)
     try:
         for blocks in job["corpus"].blocks(
-            tokenizer,
-            job["sequence_length"],
-            job["split"],
-            job["min_tokens"],
-            with_marks=has_marks,
+            tokenizer, job["sequence_length"], job["split"], job["min_tokens"], with_marks=has_marks
         ):
             if is_cancelled():
                 break

@@ -10,12 +10,7 @@ import numpy as np
 
 from keras_spanbert import files, stores
 from keras_spanbert.data.prepared import corpus as prepared
-from keras_spanbert.data.prepared.shards import (
-    SPLITS,
-    SUFFIX,
-    span_kinds,
-    write_shard,
-)
+from keras_spanbert.data.prepared.shards import SPLITS, SUFFIX, span_kinds, write_shard
 from keras_spanbert.models.arguments import check_length
 from keras_spanbert.optional import check_installed
 
@@ -78,7 +73,10 @@ def prepare(
     check_length(sequence_length)
     files.check_new(path)
     if beam_runner:
-        run = _beam().beam_job_runner(beam_runner, beam_options)
+        check_installed("apache_beam", "`beam_runner`")
+        from keras_spanbert.data.prepared import beam
+
+        run = beam.beam_job_runner(beam_runner, beam_options)
     else:
         run = _in_threads(progress)
     with _new_folder(path) as partial:
@@ -181,10 +179,3 @@ def _in_threads(progress):
                 raise
 
     return run
-
-
-def _beam():
-    check_installed("apache_beam", "`beam_runner`")
-    from keras_spanbert.data.prepared import beam
-
-    return beam

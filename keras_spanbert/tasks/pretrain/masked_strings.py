@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_spanbert import distribution
-from keras_spanbert.data.masked_batches import EVALUATION_SEED, mask_batches
+from keras_spanbert.data.training_stream import EVALUATION_SEED, mask_batches
 from keras_spanbert.distribution import check_rows
 from keras_spanbert.models import batches
 from keras_spanbert.models.strings import as_strings, replace_surrogates
