@@ -179,7 +179,7 @@ def _attend_forward(scale, query, key, value, bias, keep):
 def _attend_backward(scale, kept, upstream):
     query, key, value, keep, weights, outputs = kept
     means = jnp.einsum("btnd,btnd->bnt", upstream, outputs, preferred_element_type=jnp.float32)
-    of_weights = jnp.einsum("bsnd,btnd->bnts", value, upstream, preferred_element_type=jnp.float32)
+    of_weights = jnp.einsum("bsnd,btnd->bnts", value, upstream).astype(jnp.float32)
     of_weights = jnp.where(keep, scale(of_weights), 0)
     of_scores = weights.astype(jnp.float32) * (of_weights - means[..., None])
     of_scores = of_scores.astype(query.dtype)
