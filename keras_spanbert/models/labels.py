@@ -94,13 +94,7 @@ def check_labels_in_graph(found, is_right, labels, names):
 
 
 def label_id(value, numbers_of: dict[str, int], place) -> int:
-    """Returns the number of a label.
-
-    Args:
-        value: the label's name or number.
-        numbers_of: dict that maps names to numbers.
-        place: string. Description of the label's position, for the message.
-    """
+    """Returns the number of a label: a name in `numbers_of` or a number. Errors name `place`."""
     value = as_scalar(value)
     value = decode(value) if isinstance(value, bytes) else value
     if isinstance(value, str) and value in numbers_of:

@@ -54,14 +54,10 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
         return {}
 
     def log_cut(self, is_cut) -> None:
-        """Logs how many rows of a call are cut, once for each number of rows.
+        """Logs how many rows of a call have lost tokens, once for each number of rows.
 
         Batches of the same size are therefore logged once, and data sets of
-        different sizes are logged separately.
-
-        Args:
-            is_cut: bool `[N]`. Whether each row has lost tokens. A tensor of a graph
-                is not logged.
+        different sizes are logged separately. Tensors of a graph are not logged.
         """
         if is_symbolic(is_cut):
             return
@@ -149,15 +145,9 @@ def _as_batch(x):
 
 
 def as_weights(sample_weight, rows, noun: str = "row"):
-    """Checks the weights of rows and converts them to float32.
+    """Checks the weights of rows, numbers `[N]`, and converts them to float32.
 
-    Args:
-        sample_weight: numbers `[N]`.
-        rows: list, array or tensor of N rows.
-        noun: string. The word for a row in messages. Defaults to `"row"`.
-
-    Returns:
-        float32 `[N]`.
+    `rows` is a list, array or tensor of N rows, and `noun` the word for a row in messages.
 
     Raises:
         ValueError: if `sample_weight` has another shape or is not finite.

@@ -32,9 +32,6 @@ def marginal_loss(scores, antecedents, labels):
         antecedents: int `[..., K, A]`.
         labels: int `[..., K]`, each span's gold cluster, 0 for none.
 
-    Returns:
-        float `[..., K]`.
-
     Reference:
         [Lee et al. 2017](https://arxiv.org/abs/1707.07045), section 4.
     """
@@ -63,15 +60,9 @@ def mention_loss(scores, labels):
 def extract_spans(row: dict, first_token: int = 0, index=None, xp=np) -> dict:
     """Returns the spans of a result of `inference.run`, each with its best antecedent.
 
-    Args:
-        row: dict.
-        first_token: int, the first token of the chunk. Defaults to `0`.
-        index: int `[M + K]`, the numbers of the spans in the document. Defaults to
-            `None`: a whole document.
-
-    Returns:
-        Dict of arrays `[K]`: `starts` and `ends`, tokens of the document,
-        `mention_scores`, and `best_antecedents`, -1 for none.
+    For a chunk, `first_token` is its first token, and `index`, int `[M + K]`, has the numbers of
+    the spans in the document. Returns a dict of arrays `[K]`: `starts` and `ends`, tokens of the
+    document, `mention_scores`, and `best_antecedents`, -1 for none.
     """
     antecedents = row["top_antecedents"]
     place = xp.argmax(row["top_antecedent_scores"], axis=1)[:, None]  # 0 for none.

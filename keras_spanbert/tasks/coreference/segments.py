@@ -45,14 +45,11 @@ def cut_words(sizes, sentence_sizes, max_segment_len: int, with_separators: bool
 
     A segment takes as many subtokens as fit, cut back to the last end of a
     sentence. If no sentence fits, it ends at the last end of a word, and if no word
-    fits, within the word.
+    fits, within the word. Its length includes two separators. With `with_separators`,
+    segments are stored with `[CLS]` and `[SEP]`, which then count as tokens.
 
-    Args:
-        sizes: int32 `[W]`, the number of subtokens of each word, at least one.
-        sentence_sizes: int32, the number of words of each sentence.
-        max_segment_len: int, including two separators.
-        with_separators: bool. Whether segments are stored with `[CLS]` and
-            `[SEP]`, which then count as tokens.
+    `sizes`, int32 `[W]`, are the numbers of subtokens of words, at least one each, and
+    `sentence_sizes` the numbers of words of sentences.
     """
     sentence_of_word = repeat(xp, range_like(xp, sentence_sizes), sentence_sizes)
     sentence_of = repeat(xp, sentence_of_word, sizes)

@@ -11,12 +11,7 @@ _ODD = 0x2545F4914F6CDD1D  # Any large odd number.
 
 
 def answers(model, max_answer_length: int):
-    """Returns the function of `question` and `context`, strings `[B]`, for a SavedModel.
-
-    Args:
-        model: `SpanBertQuestionAnswerer` with preprocessor.
-        max_answer_length: int, in tokens.
-    """
+    """Returns the function of `question` and `context`, strings `[B]`, for a SavedModel."""
     import tensorflow as tf
     import tensorflow.experimental.numpy as tnp
 

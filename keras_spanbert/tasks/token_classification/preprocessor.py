@@ -278,14 +278,9 @@ def read_labels(examples) -> list:
 def as_texts(texts):
     """Converts texts in any container to a list of strings or of lists of words.
 
-    Args:
-        texts: list, tuple, array or tensor of strings; list of examples, dicts with
-            `words` or `text`, or a dict with a column of words; or list or ragged
-            tensor of lists of strings.
-
-    Returns:
-        List of strings, or of lists of strings. In a graph, a string tensor `[N]`, or
-        a ragged one of words.
+    Takes a list, tuple, array or tensor of strings; a list of examples, dicts with
+    `words` or `text`, or a dict with a column of words; or a list or ragged tensor of lists of
+    strings. In a graph, returns a string tensor `[N]`, or a ragged one of words.
 
     Raises:
         ValueError: if it is something else.
