@@ -22,18 +22,11 @@ def check_names(**argument) -> list[str]:
 
 
 def as_labels(labels, names: list[str] | None, place: Callable = str):
-    """Converts labels to the numbers that the model trains on.
+    """Converts labels, names or numbers, to the numbers that the model trains on.
 
-    Args:
-        labels: list, array or tensor `[N]` of names or numbers. Without `names`
-            also numbers `[N, C]`.
-        names: list of strings, the name of each number, or `None` if labels are
-            numbers.
-        place: function that maps a label's index to its description in messages.
-            Defaults to `str`.
-
-    Returns:
-        int32 `[N]` for names and integers, float32 for other numbers.
+    Labels are a list, array or tensor `[N]`. Without `names`, the name of each number, they can
+    also be numbers `[N, C]`. `place` maps a label's index to its description in messages.
+    Returns int32 `[N]` for names and integers, float32 for other numbers.
 
     Raises:
         ValueError: if a label is none of these. A graph raises

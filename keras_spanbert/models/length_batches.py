@@ -18,11 +18,8 @@ _MIN_LENGTH = 8
 def round_up(size: int, per_octave: int = 4) -> int:
     """Rounds a size up, so that only a few different sizes occur.
 
-    Args:
-        size: int.
-        per_octave: int, a power of 2. Number of sizes between consecutive powers
-            of 2. With 4, the sizes are 1 to 8, 10, 12, 14, 16, 20, ... Defaults
-            to `4`.
+    There are `per_octave`, a power of 2, sizes between consecutive powers of 2. With 4, the
+    sizes are 1 to 8, 10, 12, 14, 16, 20, ...
     """
     if size <= 2 * per_octave:
         return max(size, 1)

@@ -75,13 +75,8 @@ class LabelledPreprocessor(SpanBertPreprocessor):
     """Base class of the preprocessors whose rows have labels.
 
     A class defines `rows`, which makes the rows, and `label_key`, the key of the
-    label in a reader's examples.
-
-    Args:
-        label_names: list of C strings, the name of each label's number. A model
-            sets it to its own label names. Defaults to `None`: labels are
-            numbers.
-        **kwargs: see `keras.layers.Layer`.
+    label in a reader's examples. `label_names` are the names of the labels' numbers. A
+    model sets them to its own.
     """
 
     label_key = "label"
@@ -96,12 +91,7 @@ class LabelledPreprocessor(SpanBertPreprocessor):
         raise NotImplementedError
 
     def labels(self, y, inputs: dict | None = None):
-        """Converts the labels of rows to numbers.
-
-        Args:
-            y: see `as_labels`.
-            inputs: the result of `rows`. Defaults to `None`, unknown.
-        """
+        """Converts the labels of rows to numbers. `inputs` are the result of `rows`, if known."""
         return as_labels(y, self.label_names)
 
     def __call__(self, x, y=None, sample_weight=None, **kwargs):

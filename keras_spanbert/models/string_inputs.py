@@ -28,9 +28,8 @@ class StringInputs:
     def start_preprocessing(self, is_training: bool) -> Callable:
         """Returns the function that converts the batches of one pass over the data.
 
-        Returns:
-            Function of the batch's number, x, y and sample weight. It returns arrays
-            as `preprocess` does.
+        It takes the batch's number, x, y and sample weight, and returns arrays as
+        `preprocess` does.
         """
         return lambda number, x, y, sample_weight: self.preprocess(x, y, sample_weight)
 

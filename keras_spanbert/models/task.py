@@ -186,9 +186,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     def head_flops(self, num_predictions: int) -> float:
         """Returns the FLOPs of the heads for one sequence in the forward pass.
 
-        Args:
-            num_predictions: int. Number of masked positions per sequence. Used
-                only by tasks with masked positions.
+        `num_predictions` is the number of masked positions, if the task has them.
         """
         return 0.0
 

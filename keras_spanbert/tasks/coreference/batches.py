@@ -50,11 +50,7 @@ class Sizes(NamedTuple):
 
 
 def document_inputs(tensors: dict, settings: Settings, xp=np) -> dict:
-    """Returns a document's inputs without padding.
-
-    Args:
-        tensors: dict from the preprocessor's `tensors`.
-        settings: `Settings`.
+    """Returns the inputs, without padding, of a document from the preprocessor's `tensors`.
 
     Returns:
         Dict of int32 arrays: `token_ids`, `padding_mask` `[S, L]`, `token_places`,

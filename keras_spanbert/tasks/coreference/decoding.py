@@ -96,14 +96,11 @@ def token_to_word_clusters(spans: dict, word_of, singletons: bool, xp=np) -> dic
 
     A span of separators alone is no mention. If two spans are the same words, the one
     in the earlier cluster counts. Clusters are in the order of their first links, and
-    those of one mention follow.
+    those of one mention follow. With `singletons`, a span without a cluster that is more
+    likely a mention than not is a cluster of one.
 
-    Args:
-        spans: dict of arrays `[K]`, from `extract_spans`.
-        word_of: int32 `[T]`, the word of each token, -1 for a separator. Without
-            words, the number of each token.
-        singletons: bool. Whether a span without a cluster that is more likely a mention
-            than not is a cluster of one.
+    `spans` are from `extract_spans`. `word_of`, int32 `[T]`, is the word of each token, -1 for a
+    separator, or the token's number if there are no words.
 
     Returns:
         Dict of int32 `[K]`: `first`, `last`, the words of each span; `cluster`, a

@@ -105,22 +105,17 @@ def split_rows(values: Iterable, sizes: Iterable[int]) -> list[list]:
 def segment_rows(
     ids, speakers, sizes, max_segment_len: int, separators: tuple[int, int] | None, xp=np
 ) -> dict:
-    """Converts the tokens of a document to one row per segment.
+    """Converts the tokens of a document to one row per segment, with L `max_segment_len`.
 
     With overlap, there are also windows over the joints of segments, one more than
     there are segments. The first window contains the first half of the first segment.
     The others contain the second half of a segment and the first half of the next. The
-    last contains the rest.
+    last contains the rest. The ids of `[CLS]` and `[SEP]`, `separators`, are then added to each
+    row. They are `None` if segments include them.
 
-    Args:
-        ids, speakers: int32 `[T]`, the id and the speaker's number of each token.
-        sizes: int32 `[S]`, the number of tokens of each segment.
-        max_segment_len: int, L.
-        separators: with overlap, the ids of `[CLS]` and `[SEP]`, which are added to
-            each row. `None` if segments include them.
-
-    Returns:
-        Dict of the arrays `[S]`, `[S, L]` and `[S + 1, L]` of the preprocessor's `tensors`.
+    Takes the id and the speaker's number of each token, int32 `[T]`, and the number of tokens of
+    each segment, int32 `[S]`. Returns a dict of the arrays `[S]`, `[S, L]` and `[S + 1, L]` of the
+    preprocessor's `tensors`.
     """
 
     def to_rows(values, begins, sizes, separators):

@@ -178,10 +178,6 @@ class TopSpans(keras.layers.Layer):
 
     A span's embedding is its start, its end, and optionally its width and its head.
 
-    Args:
-        max_span_width: int, W.
-        **kwargs: see `keras.layers.Layer`.
-
     Call arguments:
         inputs: dict of the model's inputs, without those of the encoder.
         mention_scores: float32 `[B, N]`.

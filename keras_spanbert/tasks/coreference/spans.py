@@ -93,8 +93,6 @@ def select_spans(scores, starts, ends, top_span_mask, num_tokens, max_span_width
         starts, ends: int `[B, N]`, ends included, sorted by start and end. A span
             that ends before its start is padding.
         top_span_mask: int `[B, K]`, 1 for each span to keep.
-        num_tokens: int, T.
-        max_span_width: int, W.
 
     Returns:
         int32 `[B, K]`, indices of candidates in ascending order. If fewer spans

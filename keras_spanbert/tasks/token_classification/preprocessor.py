@@ -184,12 +184,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
     def word_labels(self, texts, labels, words: Words, places=None):
         """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
-        Args:
-            texts: see `as_texts`.
-            labels: list, array or ragged tensor with a list of labels, names or
-                numbers, for each text. For strings, a list of lists of entities.
-            words: `Words` of the texts.
-            places: see `spans_to_labels`.
+        `labels` are a list, array or ragged tensor with a list of labels, names or numbers, for
+        each text, or for strings a list of lists of entities. For `places` see `spans_to_labels`.
 
         Raises:
             ValueError: if the numbers of labels and words differ, or a label is unknown.
