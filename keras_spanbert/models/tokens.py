@@ -1,6 +1,7 @@
 """Tokenizes many texts and lays out rows of tokens, eagerly and in graph code.
 
-Legend: N = texts or rows, T = tokens of all texts, L = tokens per row.
+Legend: N = texts or rows, T = tokens of all texts, L = tokens per row. `xp` is `numpy` or
+`tensorflow.experimental.numpy`.
 """
 
 import collections

@@ -1,7 +1,7 @@
 """Finds candidate spans, and selects those that may be mentions.
 
 B = documents, T = tokens of a document, W = widest span in tokens, N = candidate
-spans, K = spans that are kept.
+spans, K = spans that are kept. `xp` is `numpy` or `tensorflow.experimental.numpy`.
 """
 
 import keras
