@@ -1,11 +1,11 @@
 """Converts labels: names or numbers, in any container, eagerly and in graph code."""
 
-import numbers
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from keras_spanbert.layers.array_functions import is_symbolic
+from keras_spanbert.models.arguments import is_integer
 from keras_spanbert.models.strings import check_in_graph, decode
 
 
@@ -92,8 +92,7 @@ def label_id(value, numbers_of: dict[str, int], place) -> int:
     value = decode(value) if isinstance(value, bytes) else value
     if isinstance(value, str) and value in numbers_of:
         return numbers_of[value]
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if is_integer and 0 <= value < len(numbers_of):
+    if is_integer(value) and 0 <= value < len(numbers_of):
         return int(value)
     raise ValueError(
         f"A label must be {_known(list(numbers_of))}. Received: {value!r:.80} at {place}"

@@ -19,8 +19,12 @@ _LOG = logging.getLogger("keras_spanbert")
 
 
 class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
-    """A preprocessor that loads from presets and from other libraries' checkpoints."""
+    """A preprocessor that loads from presets and from other libraries' checkpoints.
 
+    `config_names` are the arguments that `get_config` saves from attributes of the same name.
+    """
+
+    config_names: tuple[str, ...] = ()
     backbone_cls = SpanBertBackbone
     tokenizer_cls = SpanBertTokenizer
 
@@ -69,6 +73,9 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
                 "(--sequence_length) changes this",
                 *(self.sequence_length, f"{num_cut:,}", f"{num_rows:,}"),
             )
+
+    def get_config(self):
+        return {**super().get_config(), **{name: getattr(self, name) for name in self.config_names}}
 
 
 class LabelledPreprocessor(SpanBertPreprocessor):

@@ -43,6 +43,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
       `serving_endpoints` if it has several. `serves_heads`: whether the graph uses
       its heads.
     - `preprocess`: strings to arrays, for `fit`, `evaluate` and `predict`.
+    - `config_names`: its arguments that `get_config` saves from attributes of the same name.
     - `scores`: labels of the evaluation's scores in percent, by name.
     - `best_score`: name of the score used to select the best checkpoint. Higher is
       better.
@@ -63,6 +64,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     huggingface_class: str | None = None
     sharding_layout: dict[str, tuple] = {}
     serves_heads = True
+    config_names: tuple[str, ...] = ()
     scores: dict[str, str] = {}
     best_score: str | None = None
     loss_unit: str = "nats"
@@ -347,7 +349,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         # The layers of the heads take their policies from the backbone's policy map, by path.
         policy = policy_with_quantization(self, self.backbone.dtype_policy)
         config["backbone"]["config"]["dtype"] = keras.dtype_policies.serialize(policy)
-        return config
+        return {**config, **{name: getattr(self, name) for name in self.config_names}}
 
     def quantize(self, mode=None, config=None, filters=None, **kwargs) -> None:
         """Quantizes the backbone and the head: see `keras.Model.quantize`."""

@@ -5,6 +5,7 @@ import collections
 import numpy as np
 
 from keras_spanbert.layers.array_functions import is_symbolic
+from keras_spanbert.models.arguments import check_same_length
 from keras_spanbert.models.pairs import is_not_empty
 from keras_spanbert.models.strings import as_strings, check_in_graph, to_python
 
@@ -38,11 +39,7 @@ def check_questions(prompts, choices, contexts=None) -> Questions:
         prompts = as_strings(prompts=prompts)
         contexts = [""] * len(prompts) if contexts is None else as_strings(contexts=contexts)
     choices = _as_choices(choices)
-    if not len(prompts) == len(contexts) == len(choices):
-        raise ValueError(
-            "`prompts`, `choices` and `contexts` must have the same length. Received: "
-            f"{len(prompts)}, {len(choices)}, {len(contexts)}"
-        )
+    check_same_length(prompts=prompts, choices=choices, contexts=contexts)
     return Questions(contexts, prompts, choices)
 
 

@@ -117,10 +117,10 @@ def _is_first(keys):
     return tf.gather(first, number) == place
 
 
-def _rank_in_group(groups, format_count):
+def _rank_in_group(groups, mask):
     """Returns how many earlier values of its group a mask selects, for sorted groups `[n]`."""
     import tensorflow as tf
 
-    before = tf.cumsum(tf.cast(format_count, tf.int64), exclusive=True)
+    before = tf.cumsum(tf.cast(mask, tf.int64), exclusive=True)
     starts = tf.searchsorted(groups, groups, "left", tf.int64)
     return before - tf.gather(before, starts)

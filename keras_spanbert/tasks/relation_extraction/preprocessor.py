@@ -112,6 +112,7 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
     """
 
     label_key = "relation"
+    config_names = ("sequence_length", "mode", "truncation")
 
     def __init__(
         self,
@@ -356,10 +357,5 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         return {name: ids[token] for name, token in symbols.items()}
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "sequence_length": self.sequence_length,
-            "mode": self.mode,
-            "symbols": self.symbols if self._ids_of_symbols else self._given_symbols,
-            "truncation": self.truncation,
-        }
+        symbols = self.symbols if self._ids_of_symbols else self._given_symbols
+        return {**super().get_config(), "symbols": symbols}

@@ -11,12 +11,7 @@ import collections
 
 import numpy as np
 
-from keras_spanbert.layers.array_functions import (
-    append_end,
-    int32,
-    namespace,
-    take,
-)
+from keras_spanbert.layers.array_functions import append_end, int32, namespace, take
 from keras_spanbert.models.tokens import expand, tokenize_repeated, tokenize_texts
 
 Words = collections.namedtuple(
