@@ -22,6 +22,7 @@ from keras_spanbert.models.checkpoint_entries import (
 )
 from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.keras_export import KerasExport
+from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.models.torch_parameters import register_parameters
 
@@ -233,7 +234,7 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         # === Functional Model ===
         inputs = {
             name: keras.Input((None,), dtype="int32", name=name, optional=name == "padding_mask")
-            for name in ["token_ids", "segment_ids", "padding_mask"]
+            for name in SEQUENCES
         }
         tokens = self.token_embedding(inputs["token_ids"])
         positions = self.position_embedding(tokens)

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import numbers
 import random
 
 import keras
@@ -11,7 +10,7 @@ import numpy as np
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
-from keras_spanbert.models.arguments import check_counts
+from keras_spanbert.models.arguments import check_counts, is_number
 from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
 from keras_spanbert.models.labels import check_names
 from keras_spanbert.models.length_batches import LengthBatches, predict_by_length
@@ -39,8 +38,7 @@ def classifier(backbone, num_labels: int) -> keras.layers.Layer:
 
 def dropout_layer(backbone, dropout: float) -> keras.layers.Layer:
     """Returns the dropout layer before the classifier. Checks its rate."""
-    is_number = isinstance(dropout, numbers.Real) and not isinstance(dropout, bool)
-    if not is_number or not 0.0 <= dropout < 1.0:
+    if not is_number(dropout) or not 0.0 <= dropout < 1.0:
         raise ValueError(f"`dropout` must be in [0, 1). Received: dropout={dropout!r}")
     return Dropout(dropout, dtype=backbone.dtype_policy, name="output_dropout")
 

@@ -9,15 +9,10 @@ from keras_spanbert.layers.sublayers import flatten_sublayers
 
 
 def dequantize(model: keras.Model, dtype: str | keras.DTypePolicy) -> keras.Model:
-    """Returns a copy of a quantized backbone or task with float weights.
+    """Returns a copy of a quantized backbone or task with float weights and a dtype policy.
 
-    Args:
-        model: `SpanBertBackbone` or `SpanBertTask`.
-        dtype: dtype policy of the copy.
-
-    Returns:
-        A model of the same class. Its weights are the rounded values that the
-        quantized layers use. Activations are no longer quantized.
+    Its weights are the rounded values that the quantized layers use. Activations are
+    no longer quantized.
     """
     config, backbone = model.get_config(), getattr(model, "backbone", model)
     copy = type(backbone).from_config({**backbone.get_config(), "dtype": dtype})

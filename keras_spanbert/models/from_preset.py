@@ -87,14 +87,9 @@ class FromPreset:
 
 
 def registration_hint(saved) -> str | None:
-    """Explains how to register a class of an object or its parts.
+    """Explains how to register a class of an object or its parts. `None` if all are registered.
 
-    Args:
-        saved: a task, backbone, preprocessor or tokenizer. Parts are its
-            backbone, preprocessor and tokenizer.
-
-    Returns:
-        string, or `None` if all classes are registered.
+    Parts of a task are its backbone, its preprocessor and the tokenizer.
     """
     preprocessor = getattr(saved, "preprocessor", None)
     parts = [saved, getattr(saved, "backbone", None), preprocessor]

@@ -19,15 +19,7 @@ Tokens = collections.namedtuple(
 
 
 def tokenize_with_offsets(tokenizer, texts):
-    """Tokenizes texts and returns the offsets of the tokens.
-
-    Args:
-        tokenizer: `SpanBertTokenizer`.
-        texts: string tensor `[B]`, valid UTF-8.
-
-    Returns:
-        `Tokens`.
-    """
+    """Tokenizes a string tensor `[B]`, valid UTF-8, and returns the offsets of the tokens."""
     import tensorflow as tf
 
     # === Characters, normalized ===

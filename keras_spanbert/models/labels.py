@@ -1,11 +1,11 @@
 """Converts labels: names or numbers, in any container, eagerly and in graph code."""
 
-import numbers
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from keras_spanbert.layers.array_functions import is_symbolic
+from keras_spanbert.models.arguments import is_integer
 from keras_spanbert.models.strings import check_in_graph, decode
 
 
@@ -22,18 +22,11 @@ def check_names(**argument) -> list[str]:
 
 
 def as_labels(labels, names: list[str] | None, place: Callable = str):
-    """Converts labels to the numbers that the model trains on.
+    """Converts labels, names or numbers, to the numbers that the model trains on.
 
-    Args:
-        labels: list, array or tensor `[N]` of names or numbers. Without `names`
-            also numbers `[N, C]`.
-        names: list of strings, the name of each number, or `None` if labels are
-            numbers.
-        place: function that maps a label's index to its description in messages.
-            Defaults to `str`.
-
-    Returns:
-        int32 `[N]` for names and integers, float32 for other numbers.
+    Labels are a list, array or tensor `[N]`. Without `names`, the name of each number, they can
+    also be numbers `[N, C]`. `place` maps a label's index to its description in messages.
+    Returns int32 `[N]` for names and integers, float32 for other numbers.
 
     Raises:
         ValueError: if a label is none of these. A graph raises
@@ -94,19 +87,12 @@ def check_labels_in_graph(found, is_right, labels, names):
 
 
 def label_id(value, numbers_of: dict[str, int], place) -> int:
-    """Returns the number of a label.
-
-    Args:
-        value: the label's name or number.
-        numbers_of: dict that maps names to numbers.
-        place: string. Description of the label's position, for the message.
-    """
+    """Returns the number of a label: a name in `numbers_of` or a number. Errors name `place`."""
     value = as_scalar(value)
     value = decode(value) if isinstance(value, bytes) else value
     if isinstance(value, str) and value in numbers_of:
         return numbers_of[value]
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if is_integer and 0 <= value < len(numbers_of):
+    if is_integer(value) and 0 <= value < len(numbers_of):
         return int(value)
     raise ValueError(
         f"A label must be {_known(list(numbers_of))}. Received: {value!r:.80} at {place}"

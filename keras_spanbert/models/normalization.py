@@ -61,10 +61,8 @@ class GraphNormalizer:
     TensorFlow Text would split a word. Texts that both normalize alike take a faster path
     without the table.
 
-    Args:
-        lowercase: bool. Whether to lower-case and strip accents.
-        special_tokens: tuple of strings of two or more characters. Each is one
-            token wherever it occurs in a text. Defaults to `()`.
+    With `lowercase`, accents are stripped too. Each of `special_tokens`, of two or more
+    characters, is one token wherever it occurs in a text.
     """
 
     def __init__(self, lowercase, special_tokens=()):

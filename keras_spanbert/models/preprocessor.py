@@ -19,8 +19,12 @@ _LOG = logging.getLogger("keras_spanbert")
 
 
 class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
-    """A preprocessor that loads from presets and from other libraries' checkpoints."""
+    """A preprocessor that loads from presets and from other libraries' checkpoints.
 
+    `config_names` are the arguments that `get_config` saves from attributes of the same name.
+    """
+
+    config_names: tuple[str, ...] = ()
     backbone_cls = SpanBertBackbone
     tokenizer_cls = SpanBertTokenizer
 
@@ -54,14 +58,10 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
         return {}
 
     def log_cut(self, is_cut) -> None:
-        """Logs how many rows of a call are cut, once for each number of rows.
+        """Logs how many rows of a call have lost tokens, once for each number of rows.
 
         Batches of the same size are therefore logged once, and data sets of
-        different sizes are logged separately.
-
-        Args:
-            is_cut: bool `[N]`. Whether each row has lost tokens. A tensor of a graph
-                is not logged.
+        different sizes are logged separately. Tensors of a graph are not logged.
         """
         if is_symbolic(is_cut):
             return
@@ -74,18 +74,16 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
                 *(self.sequence_length, f"{num_cut:,}", f"{num_rows:,}"),
             )
 
+    def get_config(self):
+        return {**super().get_config(), **{name: getattr(self, name) for name in self.config_names}}
+
 
 class LabelledPreprocessor(SpanBertPreprocessor):
     """Base class of the preprocessors whose rows have labels.
 
     A class defines `rows`, which makes the rows, and `label_key`, the key of the
-    label in a reader's examples.
-
-    Args:
-        label_names: list of C strings, the name of each label's number. A model
-            sets it to its own label names. Defaults to `None`: labels are
-            numbers.
-        **kwargs: see `keras.layers.Layer`.
+    label in a reader's examples. `label_names` are the names of the labels' numbers. A
+    model sets them to its own.
     """
 
     label_key = "label"
@@ -100,12 +98,7 @@ class LabelledPreprocessor(SpanBertPreprocessor):
         raise NotImplementedError
 
     def labels(self, y, inputs: dict | None = None):
-        """Converts the labels of rows to numbers.
-
-        Args:
-            y: see `as_labels`.
-            inputs: the result of `rows`. Defaults to `None`, unknown.
-        """
+        """Converts the labels of rows to numbers. `inputs` are the result of `rows`, if known."""
         return as_labels(y, self.label_names)
 
     def __call__(self, x, y=None, sample_weight=None, **kwargs):
@@ -149,15 +142,9 @@ def _as_batch(x):
 
 
 def as_weights(sample_weight, rows, noun: str = "row"):
-    """Checks the weights of rows and converts them to float32.
+    """Checks the weights of rows, numbers `[N]`, and converts them to float32.
 
-    Args:
-        sample_weight: numbers `[N]`.
-        rows: list, array or tensor of N rows.
-        noun: string. The word for a row in messages. Defaults to `"row"`.
-
-    Returns:
-        float32 `[N]`.
+    `rows` is a list, array or tensor of N rows, and `noun` the word for a row in messages.
 
     Raises:
         ValueError: if `sample_weight` has another shape or is not finite.

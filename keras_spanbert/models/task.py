@@ -43,6 +43,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
       `serving_endpoints` if it has several. `serves_heads`: whether the graph uses
       its heads.
     - `preprocess`: strings to arrays, for `fit`, `evaluate` and `predict`.
+    - `config_names`: its arguments that `get_config` saves from attributes of the same name.
     - `scores`: labels of the evaluation's scores in percent, by name.
     - `best_score`: name of the score used to select the best checkpoint. Higher is
       better.
@@ -63,6 +64,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     huggingface_class: str | None = None
     sharding_layout: dict[str, tuple] = {}
     serves_heads = True
+    config_names: tuple[str, ...] = ()
     scores: dict[str, str] = {}
     best_score: str | None = None
     loss_unit: str = "nats"
@@ -122,11 +124,8 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     def rebuilt(self, cls=None, layers=None, **changes):
         """Returns a model with this one's backbone, preprocessor and config, except for changes.
 
-        Args:
-            cls: class of the model. Defaults to `None`, the class of this one.
-            layers: names of the layers of the heads to copy the weights of. Defaults to
-                `None`: those that both models have.
-            **changes: arguments of the class.
+        `cls` is its class, by default this one's. The weights of the heads' `layers` are
+        copied, by default of those that both models have.
         """
         parts = {"backbone": self.backbone, "preprocessor": self.preprocessor}
         other = (cls or type(self))(**{**self.get_config(), **parts, **changes})
@@ -189,9 +188,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     def head_flops(self, num_predictions: int) -> float:
         """Returns the FLOPs of the heads for one sequence in the forward pass.
 
-        Args:
-            num_predictions: int. Number of masked positions per sequence. Used
-                only by tasks with masked positions.
+        `num_predictions` is the number of masked positions, if the task has them.
         """
         return 0.0
 
@@ -352,7 +349,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         # The layers of the heads take their policies from the backbone's policy map, by path.
         policy = policy_with_quantization(self, self.backbone.dtype_policy)
         config["backbone"]["config"]["dtype"] = keras.dtype_policies.serialize(policy)
-        return config
+        return {**config, **{name: getattr(self, name) for name in self.config_names}}
 
     def quantize(self, mode=None, config=None, filters=None, **kwargs) -> None:
         """Quantizes the backbone and the head: see `keras.Model.quantize`."""

@@ -27,11 +27,10 @@ def check_is_registered(model: keras.Model) -> None:
 
 
 def run_on_tensorflow(function: Callable, model: keras.Model, preset: str, *arguments) -> None:
-    """Calls a function with a model in a process that runs TensorFlow.
+    """Calls a function with a model and `arguments` in a process that runs TensorFlow.
 
     Args:
-        function: a function of a module of this package. It is called with the
-            model and `arguments`.
+        function: a function of a module of this package.
         model: a task or `SpanBertBackbone`, see `check_is_registered`.
         preset: string. A folder that the model is saved to and loaded from.
         *arguments: values that JSON preserves.

@@ -1,6 +1,7 @@
 """Tokenizes many texts and lays out rows of tokens, eagerly and in graph code.
 
-Legend: N = texts or rows, T = tokens of all texts, L = tokens per row.
+Legend: N = texts or rows, T = tokens of all texts, L = tokens per row. `xp` is `numpy` or
+`tensorflow.experimental.numpy`.
 """
 
 import collections
@@ -9,13 +10,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from keras_spanbert.layers.array_functions import (
-    is_symbolic,
-    namespace,
-    range_like,
-    repeat,
-    take,
-)
+from keras_spanbert.layers.array_functions import is_symbolic, namespace, range_like, repeat, take
 from keras_spanbert.models.graph_tokens import tokenize_with_offsets
 
 # The tokens of all texts, one text after another. All arrays are int32.
@@ -63,14 +58,7 @@ def unique_texts(texts) -> tuple:
 
 
 def tokenize_texts(tokenizer, texts, with_offsets: bool = False) -> Tokens:
-    """Tokenizes texts.
-
-    Args:
-        tokenizer: `SpanBertTokenizer`.
-        texts: list of strings, or string tensor of a graph `[N]`, valid UTF-8.
-        with_offsets: bool. Whether to return the offsets of the tokens.
-            Defaults to `False`.
-    """
+    """Tokenizes a list of strings, or a graph's string tensor `[N]` of valid UTF-8."""
     if is_symbolic(texts):
         return _tokenize_in_graph(tokenizer, texts, with_offsets)
     ids, offsets = [], []
@@ -100,15 +88,9 @@ def tokenize_repeated(tokenizer, texts) -> Tokens:
 
 
 def expand(xp, starts, counts, dtype=np.int32) -> tuple:
-    """Lists the values of ranges, one range after another.
+    """Lists the values of ranges `[N]` with these starts and counts, one range after another.
 
-    Returns the index of each value's range, and the values.
-
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        starts: `[N]`, the first value of each range.
-        counts: `[N]`, the number of values of each range.
-        dtype: dtype of all arrays. Defaults to `np.int32`.
+    Returns the index of each value's range, and the values. All arrays have the `dtype`.
     """
     number = repeat(xp, range_like(xp, counts, dtype), counts)
     shift = starts - (xp.cumsum(counts, dtype=dtype) - counts)
@@ -129,13 +111,9 @@ def _tokenize_in_graph(tokenizer, texts, with_offsets):
 
 
 def token_rows(xp, parts: list[Part], length: int, tokenizer) -> tuple:
-    """Lays out rows: `[CLS] part [SEP]`, or `[CLS] part [SEP] part [SEP]`, padded.
+    """Lays out rows: `[CLS] part [SEP]`, or `[CLS] part [SEP] part [SEP]`, padded to L tokens.
 
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        parts: list of one or two `Part`s, which fit into a row.
-        length: int, L.
-        tokenizer: `SpanBertTokenizer`.
+    The one or two `parts` must fit into a row.
 
     Returns:
         Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, and for
@@ -165,13 +143,9 @@ def token_rows(xp, parts: list[Part], length: int, tokenizer) -> tuple:
 
 
 def in_chunks(xp, like, lay_out: Callable) -> dict:
-    """Lays out rows of arrays. NumPy does so in chunks, to limit memory, and in threads.
+    """Lays out a row for each value of `like`. NumPy does so in threads, in chunks to limit memory.
 
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        like: array with a value for each row.
-        lay_out: function that takes a slice of the rows and returns a dict of
-            their arrays.
+    `lay_out` takes a slice of the rows and returns a dict of their arrays.
     """
     if xp is not np:
         return lay_out(slice(None))

@@ -8,12 +8,8 @@ def register_parameters(model: keras.Model) -> None:
 
     On PyTorch, keras-hub's models set attributes without `torch.nn.Module` while
     they are constructed, including Keras's own table of parameters. The module
-    would silently have no parameters to train or load. The other backends need
-    nothing.
-
-    Args:
-        model: `keras_hub.models.Backbone` or `keras_hub.models.Task`, at the
-            end of its constructor.
+    would silently have no parameters to train or load. Backbones and tasks call this at
+    the end of their constructors. The other backends need nothing.
     """
     if keras.backend.backend() != "torch":
         return

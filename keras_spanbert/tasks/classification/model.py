@@ -18,10 +18,7 @@ from keras_spanbert.models.pooler import pooler
 from keras_spanbert.tasks.classification.multi_label import binary_accuracy, is_assigned
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
 from keras_spanbert.tasks.classification.serving import label_serving_functions
-from keras_spanbert.training.losses import (
-    WeightedMeanBinaryCrossentropy,
-    WeightedMeanSquaredError,
-)
+from keras_spanbert.training.losses import WeightedMeanBinaryCrossentropy, WeightedMeanSquaredError
 
 # Values of `problem_type` in the settings of `transformers`.
 _REGRESSION = "regression"
@@ -90,6 +87,7 @@ class SpanBertTextClassifier(ClassifierTask):
     demo_page = "keras_spanbert.demo.labels:text_page"
     huggingface_class = "BertForSequenceClassification"
     names_argument = "class_names"
+    config_names = ("num_classes", "class_names", "dropout", "multi_label")
     scores = {
         "score": "score",
         "accuracy": "accuracy",
@@ -366,7 +364,3 @@ class SpanBertTextClassifier(ClassifierTask):
                 f"The model must have the classes of {task}, {', '.join(classes)}. Received: "
                 f"{', '.join(own)}{several}"
             )
-
-    def get_config(self):
-        names = ["num_classes", "class_names", "dropout", "multi_label"]
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

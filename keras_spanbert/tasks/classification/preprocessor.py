@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_spanbert.models.arguments import check_length
+from keras_spanbert.models.arguments import check_length, check_same_length
 from keras_spanbert.models.batches import column, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
@@ -65,6 +65,8 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
         appendix B. Rows are the same as in the released script for GLUE.
     """
 
+    config_names = ("sequence_length", "multi_label")
+
     def __init__(
         self,
         tokenizer,
@@ -116,13 +118,6 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
             text_pairs = pairs if any(pairs) else None
         texts = as_strings(texts=texts)
         text_pairs = None if text_pairs is None else as_strings(text_pairs=text_pairs)
-        if isinstance(text_pairs, list) and len(text_pairs) != len(texts):
-            raise ValueError(
-                "`texts` and `text_pairs` must have the same length. Received: "
-                f"{len(texts)}, {len(text_pairs)}"
-            )
+        if isinstance(text_pairs, list):
+            check_same_length(texts=texts, text_pairs=text_pairs)
         return encode_pairs(self, texts, text_pairs)
-
-    def get_config(self):
-        own = {"sequence_length": self.sequence_length, "multi_label": self.multi_label}
-        return {**super().get_config(), **own}

@@ -6,11 +6,7 @@ from keras_spanbert.tasks.classification.multi_label import is_assigned
 
 
 def label_serving_functions(model) -> dict:
-    """Returns the serving functions of `text`, and of `text` and `text_pair`, strings `[B]`.
-
-    Args:
-        model: `SpanBertTextClassifier` with preprocessor.
-    """
+    """Returns the serving functions of `text`, and of `text` and `text_pair`, strings `[B]`."""
     import tensorflow as tf
 
     preprocessor = model.preprocessor

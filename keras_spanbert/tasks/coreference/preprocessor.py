@@ -55,6 +55,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         are the same as in the released scripts.
     """
 
+    config_names = ("sequence_length", "model_type", "max_num_speakers")
+
     def __init__(
         self,
         tokenizer,
@@ -239,13 +241,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         return [pieces[word] or [tokenizer.oov_token] for word in words]
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "sequence_length": self.sequence_length,
-            "model_type": self.model_type,
-            "max_num_speakers": self.max_num_speakers,
-            "genres": list(self.genres),
-        }
+        return {**super().get_config(), "genres": list(self.genres)}
 
 
 def _merge_clusters(clusters) -> list[list[tuple[int, int]]]:

@@ -1,7 +1,7 @@
 """Finds candidate spans, and selects those that may be mentions.
 
 B = documents, T = tokens of a document, W = widest span in tokens, N = candidate
-spans, K = spans that are kept.
+spans, K = spans that are kept. `xp` is `numpy` or `tensorflow.experimental.numpy`.
 """
 
 import keras
@@ -17,13 +17,8 @@ MAX_TOP_SPANS = 3900
 def candidate_spans(sentence_map, max_span_width: int, xp=np) -> tuple:
     """Returns the spans of up to `max_span_width` tokens that lie in one sentence.
 
-    Args:
-        sentence_map: int `[T]`. The number of each token's sentence.
-        max_span_width: int.
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-
-    Returns:
-        `(starts, ends)`, int32 `[N]`, ends included, sorted by start, then by end.
+    Takes the number of each token's sentence, int `[T]`. Returns `(starts, ends)`, int32 `[N]`,
+    ends included, sorted by start, then by end.
     """
     num_tokens = size(xp, sentence_map)
     ends = range_like(xp, sentence_map)[:, None] + np.arange(max_span_width, dtype=np.int32)
@@ -98,8 +93,6 @@ def select_spans(scores, starts, ends, top_span_mask, num_tokens, max_span_width
         starts, ends: int `[B, N]`, ends included, sorted by start and end. A span
             that ends before its start is padding.
         top_span_mask: int `[B, K]`, 1 for each span to keep.
-        num_tokens: int, T.
-        max_span_width: int, W.
 
     Returns:
         int32 `[B, K]`, indices of candidates in ascending order. If fewer spans

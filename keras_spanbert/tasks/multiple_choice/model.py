@@ -8,18 +8,13 @@ from scipy.special import softmax
 
 from keras_spanbert.models.batches import check_examples
 from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
-from keras_spanbert.models.classifier import (
-    ClassifierTask,
-    classifier,
-    dropout_layer,
-)
+from keras_spanbert.models.classifier import ClassifierTask, classifier, dropout_layer
+from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.tasks.multiple_choice.layers import NO_CHOICE, ChoiceLogits, ChoicesAsRows
 from keras_spanbert.tasks.multiple_choice.preprocessor import SpanBertMultipleChoicePreprocessor
 from keras_spanbert.tasks.multiple_choice.questions import is_one
 from keras_spanbert.tasks.multiple_choice.serving import choice_serving_functions
-
-INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
 
 def _score_entries(settings: dict) -> Iterator[Entry]:
@@ -75,6 +70,7 @@ class SpanBertMultipleChoice(ClassifierTask):
     huggingface_class = "BertForMultipleChoice"
     scores = {"accuracy": "accuracy"}
     best_score = "accuracy"
+    config_names = ("dropout",)
 
     def __init__(self, backbone, preprocessor=None, dropout: float = 0.1, **kwargs):
         # === Layers ===
@@ -91,7 +87,7 @@ class SpanBertMultipleChoice(ClassifierTask):
             name: keras.Input(
                 (None, None), dtype="int32", name=name, optional=name == "padding_mask"
             )
-            for name in INPUTS
+            for name in SEQUENCES
         }
         mask = keras.Input((None,), dtype="int32", name="choice_mask", optional=True)
         encoded = backbone(self.choices_as_rows(inputs))  # [N * C, L, H]
@@ -113,7 +109,7 @@ class SpanBertMultipleChoice(ClassifierTask):
     def logits_of_rows(self, inputs: dict, batch_size: int) -> np.ndarray:
         # Padding is not computed. Each choice becomes a question with one choice.
         is_choice = inputs["choice_mask"] > 0
-        rows = {name: inputs[name][is_choice][:, None, :] for name in INPUTS}
+        rows = {name: inputs[name][is_choice][:, None, :] for name in SEQUENCES}
         logits = np.full(is_choice.shape, NO_CHOICE, "float32")
         logits[is_choice] = super().logits_of_rows(rows, batch_size)[:, 0]
         return logits
@@ -186,9 +182,6 @@ class SpanBertMultipleChoice(ClassifierTask):
         logits = self.logits_of_rows(inputs, batch_size)
         is_right = np.argmax(logits, axis=1) == labels
         return {"accuracy": 100.0 * float(np.mean(is_right)), "total": len(examples)}
-
-    def get_config(self):
-        return {**super().get_config(), "dropout": self.dropout}
 
 
 def _answer(logits):

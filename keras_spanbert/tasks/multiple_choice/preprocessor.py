@@ -9,10 +9,7 @@ from keras_spanbert.models.batches import column, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.models.strings import check_in_graph
-from keras_spanbert.tasks.multiple_choice.questions import (
-    check_questions,
-    choice_texts,
-)
+from keras_spanbert.tasks.multiple_choice.questions import check_questions, choice_texts
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -62,6 +59,8 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
         [Zellers et al. 2018](https://aclanthology.org/D18-1009/), SWAG, with the
         input format of BERT's fine-tuning.
     """
+
+    config_names = ("sequence_length",)
 
     def __init__(self, tokenizer, sequence_length: int = 512, **kwargs):
         super().__init__(**kwargs)
@@ -141,6 +140,3 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
             array = xp.concatenate([padding, array], axis=0)
             inputs[name] = take(xp, array, xp.where(mask, number, np.int32(0)))
         return inputs
-
-    def get_config(self):
-        return {**super().get_config(), "sequence_length": self.sequence_length}

@@ -5,6 +5,7 @@ import collections
 import numpy as np
 
 from keras_spanbert.layers.array_functions import is_symbolic
+from keras_spanbert.models.arguments import check_same_length
 from keras_spanbert.models.pairs import is_not_empty
 from keras_spanbert.models.strings import as_strings, check_in_graph, to_python
 
@@ -17,15 +18,7 @@ MIN_CHOICES = 2  # Minimum number of choices of a question.
 
 
 def check_questions(prompts, choices, contexts=None) -> Questions:
-    """Checks questions.
-
-    Args:
-        prompts: list, tuple, array or tensor of strings; or a list of pairs of
-            strings, `(context, prompt)`.
-        choices: list of N lists of two or more strings; or an array or tensor of
-            strings `[N, C]`, padded with `""`.
-        contexts: list of N strings, if `prompts` are strings. Defaults to `None`:
-            no contexts.
+    """Returns the `Questions` of these arguments of `SpanBertMultipleChoice.choose`.
 
     Raises:
         ValueError: if they are something else or differ in number, or a question
@@ -46,11 +39,7 @@ def check_questions(prompts, choices, contexts=None) -> Questions:
         prompts = as_strings(prompts=prompts)
         contexts = [""] * len(prompts) if contexts is None else as_strings(contexts=contexts)
     choices = _as_choices(choices)
-    if not len(prompts) == len(contexts) == len(choices):
-        raise ValueError(
-            "`prompts`, `choices` and `contexts` must have the same length. Received: "
-            f"{len(prompts)}, {len(choices)}, {len(contexts)}"
-        )
+    check_same_length(prompts=prompts, choices=choices, contexts=contexts)
     return Questions(contexts, prompts, choices)
 
 
@@ -72,12 +61,9 @@ def _questions_in_graph(prompts, choices, contexts):
 
 
 def choice_texts(questions: Questions) -> tuple:
-    """Returns the two texts of each choice.
+    """Returns where there is a choice, bool `[N, C]`, and the two texts of each of these choices.
 
-    Returns:
-        bool `[N, C]`, whether there is a choice, and the first and the second texts
-        of these R choices in order, lists of R strings or, in a graph, string
-        tensors `[R]`.
+    The texts of the R choices are lists of R strings or, in a graph, string tensors `[R]`.
     """
     contexts, prompts, choices = questions
     if is_symbolic(prompts):

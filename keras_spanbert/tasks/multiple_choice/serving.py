@@ -4,15 +4,10 @@ from keras_spanbert.serving.row_batches import outputs_by_length
 
 
 def choice_serving_functions(model) -> dict:
-    """Returns the functions that a SavedModel serves, by signature name.
+    """Returns the functions that a SavedModel serves, with their input specs, by signature name.
 
-    Args:
-        model: `SpanBertMultipleChoice` with preprocessor.
-
-    Returns:
-        Dict of `(function, input specs)` by signature name. `serving_default` takes
-        `prompt`, strings `[B]`, and `choices`, strings `[B, C]`, padded with `""`.
-        `contexts` also takes `context`, strings `[B]`, `""` for no context.
+    `serving_default` takes `prompt`, strings `[B]`, and `choices`, strings `[B, C]`, padded
+    with `""`. `contexts` also takes `context`, strings `[B]`, `""` for no context.
     """
     import tensorflow as tf
 

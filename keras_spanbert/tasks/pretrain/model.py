@@ -1,5 +1,7 @@
 """The SpanBERT pretraining task: masked language model, span boundaries, next sentence."""
 
+from collections.abc import Iterator
+
 import keras
 import numpy as np
 
@@ -7,21 +9,47 @@ from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
-from keras_spanbert.models.checkpoint_entries import TensorGroup
+from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense, layer_norm
 from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.embeddings import embeddings
 from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.pretrain import objectives
-from keras_spanbert.tasks.pretrain.checkpoint_entries import (
-    mlm_entries,
-    nsp_entries,
-    sbo_entries,
-)
 from keras_spanbert.tasks.pretrain.filling import fill, score
 from keras_spanbert.tasks.pretrain.masked_strings import MaskedStringInputs
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
+from keras_spanbert.training.losses import WeightedMeanCrossentropy
 from keras_spanbert.training.optimizer import AdamW
+
+
+# Tensors of the heads in a checkpoint, and their weights.
+def _mlm_entries(settings: dict) -> Iterator[Entry]:
+    H = settings["hidden_size"]
+    yield Entry("cls.predictions.bias", "mlm_head/output_bias", (settings["vocab_size"],))
+    name = "cls.predictions.transform"
+    yield from dense(f"{name}.dense", "mlm_head/intermediate_dense", H, H)
+    yield from layer_norm(f"{name}.LayerNorm", "mlm_head/intermediate_layer_norm", H)
+
+
+def _sbo_entries(settings: dict) -> Iterator[Entry]:
+    H, P = settings["hidden_size"], settings["position_dim"]
+    name = "cls.pair_target_predictions"
+    yield Entry(f"{name}.bias", "sbo_head/output_bias", (settings["vocab_size"],))
+    yield Entry(
+        f"{name}.position_embeddings.weight",
+        "sbo_head/position_embedding/embeddings",
+        (settings["max_span_tokens"], P),
+    )
+    for i, inputs in [(1, 2 * H + P), (2, H)]:
+        mlp = f"{name}.mlp_layer_norm"
+        yield from dense(f"{mlp}.linear{i}", f"sbo_head/dense_{i}", inputs, H)
+        yield from layer_norm(f"{mlp}.layer_norm{i}", f"sbo_head/layer_norm_{i}", H)
+
+
+_NSP = TensorGroup(
+    "cls.seq_relationship.",
+    lambda x: dense("cls.seq_relationship", "nsp_head", x["hidden_size"], 2),
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -81,12 +109,16 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
 
     preprocessor_cls = SpanBertPretrainerPreprocessor
     tensor_groups = (
-        TensorGroup("cls.predictions.", mlm_entries),
-        TensorGroup("cls.pair_target_predictions.", sbo_entries),
+        TensorGroup("cls.predictions.", _mlm_entries),
+        TensorGroup("cls.pair_target_predictions.", _sbo_entries),
     )
     huggingface_class = "BertForMaskedLM"
     demo_page = "keras_spanbert.demo.blanks:page"
     serves_heads = False
+    config_names = (
+        *("max_span_tokens", "position_dim", "sbo_weight", "nsp_weight"),
+        *objectives.CHOICES,
+    )
     sharding_layout = {
         r"mlm_head/intermediate_dense/kernel": (None, "model"),
         r"sbo_head/dense_\d/kernel": (None, "model"),
@@ -173,7 +205,8 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
     @property
     def objectives(self) -> tuple[str, ...]:
         """Names of the model's objectives and outputs."""
-        return objectives.objectives(self.span_boundary, self.next_sentence)
+        chosen = {"mlm": True, "sbo": self.span_boundary, "nsp": self.next_sentence}
+        return tuple(name for name in objectives.OBJECTIVES if chosen[name])
 
     @classmethod
     def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
@@ -189,10 +222,9 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
 
     @classmethod
     def tensor_groups_for(cls, arguments: dict) -> tuple[TensorGroup, ...]:
-        heads = (POOLER, TensorGroup("cls.seq_relationship.", nsp_entries))
         chosen = {**objectives.CHOICES, **arguments}
         groups = cls.tensor_groups if chosen["span_boundary"] else cls.tensor_groups[:1]
-        return (*groups, *heads) if chosen["next_sentence"] else groups
+        return (*groups, POOLER, _NSP) if chosen["next_sentence"] else groups
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
@@ -248,7 +280,7 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         return AdamW(1e-4)
 
     def default_loss(self):
-        return objectives.losses(self.objectives)
+        return {name: WeightedMeanCrossentropy(from_logits=True) for name in self.objectives}
 
     def default_loss_weights(self):
         return {"mlm": 1.0, "sbo": self.sbo_weight, "nsp": self.nsp_weight}
@@ -340,7 +372,3 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         """
         self.warn_if_untrained()
         return score(self, texts, fillings, batch_size)
-
-    def get_config(self):
-        names = ["max_span_tokens", "position_dim", "sbo_weight", "nsp_weight", *objectives.CHOICES]
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -1,10 +1,10 @@
-"""The pretrainer's objectives: their names, inputs, losses and metrics."""
+"""The pretrainer's objectives: their names, inputs and metrics."""
 
 import logging
 
 import keras
 
-from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
+from keras_spanbert.training.losses import sparse_crossentropy
 
 _LOG = logging.getLogger("keras_spanbert")
 
@@ -12,30 +12,18 @@ _LOG = logging.getLogger("keras_spanbert")
 OBJECTIVES = ("mlm", "sbo", "nsp")
 # Inputs of the SBO and MLM heads, in addition to the encoded sequence.
 SBO_INPUTS = ("span_left", "span_right", "span_offsets")
-MLM_INPUTS = ("mask_positions",)
 # Arguments that choose objectives, and their defaults.
 CHOICES = {"span_boundary": True, "next_sentence": False}
 
 
-def objectives(span_boundary: bool, next_sentence: bool) -> tuple[str, ...]:
-    """Returns the names of the objectives that the arguments choose. MLM is always included."""
-    chosen = {"mlm": True, "sbo": span_boundary, "nsp": next_sentence}
-    return tuple(name for name in OBJECTIVES if chosen[name])
-
-
 def mask_inputs(span_boundary: bool) -> tuple[str, ...]:
     """Returns the names of the inputs `[B, M]`."""
-    return (*MLM_INPUTS, *(SBO_INPUTS if span_boundary else ()))
+    return ("mask_positions", *(SBO_INPUTS if span_boundary else ()))
 
 
 def choices(names) -> dict[str, bool]:
     """Returns the arguments that choose the objectives with these names."""
     return {"span_boundary": "sbo" in names, "next_sentence": "nsp" in names}
-
-
-def losses(names) -> dict:
-    """Returns the loss of each objective, the mean cross-entropy (nats)."""
-    return {name: WeightedMeanCrossentropy(from_logits=True) for name in names}
 
 
 def metrics(names) -> dict[str, list]:
@@ -65,15 +53,10 @@ def describe(row: dict) -> str:
 
 
 def load_with_objectives(task, given: dict, preset: str, load_weights: bool, arguments: dict):
-    """Returns a preset's pretrainer with other objectives.
+    """Returns a preset's pretrainer, `task`, with other objectives, `given` as `CHOICES`.
 
-    Args:
-        task: `SpanBertPretrainer` of the preset.
-        given: dict of `CHOICES`.
-        preset: string, for the log.
-        load_weights: bool. Whether to load the preset's weights of heads that it has.
-        arguments: dict of the other given arguments. A given preprocessor is used
-            unchanged.
+    With `load_weights`, heads that the preset has keep its weights. `arguments` are the other
+    given arguments. A given preprocessor is used unchanged.
     """
     preprocessor = task.preprocessor
     if preprocessor is not None and "preprocessor" not in arguments:

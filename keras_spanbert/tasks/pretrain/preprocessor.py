@@ -58,6 +58,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 3.
     """
 
+    config_names = ("sequence_length", *CHOICES)
+
     def __init__(
         self,
         tokenizer,
@@ -188,8 +190,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         return self._masking
 
     def get_config(self):
-        own = {name: getattr(self, name) for name in ["sequence_length", *CHOICES]}
-        return {**super().get_config(), **own, **self.masking_config}
+        return {**super().get_config(), **self.masking_config}
 
 
 def _cast_like(x, like):

@@ -9,7 +9,7 @@ from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
 from keras_spanbert.models.arguments import check_counts, check_number_or_none
 from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
-from keras_spanbert.models.length_batches import predict_by_length
+from keras_spanbert.models.length_batches import SEQUENCES, predict_by_length
 from keras_spanbert.models.strings import as_strings
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.signature import strings
@@ -20,7 +20,6 @@ from keras_spanbert.tasks.question_answering.preprocessor import (
 from keras_spanbert.tasks.question_answering.serving import answers
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 
-INPUTS = ("token_ids", "segment_ids", "padding_mask")
 LABELS = ("start", "end")
 
 
@@ -74,6 +73,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     huggingface_class = "BertForQuestionAnswering"
     scores = {"exact": "exact match", "f1": "F1"}
     best_score = "f1"
+    config_names = ("null_threshold",)
 
     def __init__(self, backbone, preprocessor=None, null_threshold: float | None = None, **kwargs):
         # === Layers ===
@@ -239,7 +239,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
 
     def _logits(self, windows, batch_size):
         """Returns logits of windows, minus infinity for padding."""
-        inputs = {name: windows[name] for name in INPUTS}
+        inputs = {name: windows[name] for name in SEQUENCES}
         shape = inputs["padding_mask"].shape
         logits = {name: np.full(shape, -np.inf, "float32") for name in LABELS}
         for rows, outputs in predict_by_length(self, inputs, batch_size):
@@ -248,6 +248,3 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         # Without this, values in the padding would depend on the other windows of the batch.
         is_token = inputs["padding_mask"] > 0
         return [np.where(is_token, logits[name], -np.inf) for name in LABELS]
-
-    def get_config(self):
-        return {**super().get_config(), "null_threshold": self.null_threshold}

@@ -5,7 +5,8 @@ import numpy as np
 
 from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models import windows as text_windows
-from keras_spanbert.models.arguments import check_counts
+from keras_spanbert.models.arguments import check_counts, check_same_length
+from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
 from keras_spanbert.models.strings import as_strings, code_points
 from keras_spanbert.models.tokens import Part, in_chunks, token_rows, tokenize_texts, unique_texts
@@ -64,6 +65,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         appendix B. Windows are the same as in the released script.
     """
 
+    config_names = ("sequence_length", "doc_stride", "max_question_length")
+
     def __init__(
         self,
         tokenizer,
@@ -111,7 +114,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
                 f"x={x!r:.80}, of type {type(x).__name__}"
             )
         windows = self.windows(x["question"], x["context"], y)
-        inputs = {n: windows[n] for n in ["token_ids", "segment_ids", "padding_mask"]}
+        inputs = {n: windows[n] for n in SEQUENCES}
         labels = None if y is None else {n: windows[n] for n in ["start", "end"]}
         if sample_weight is not None:
             weights = as_weights(sample_weight, x["question"], "question")
@@ -148,13 +151,9 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         xp = namespace(questions)
         if answers is not None:
             answers = as_answers(answers, contexts)
-        columns = [questions, contexts, *([answers.texts] if answers else [])]
-        sizes = [len(column) for column in columns if isinstance(column, list)]
-        if len(set(sizes)) > 1:
-            raise ValueError(
-                "`questions`, `contexts` and `answers` must have the same length. Received: "
-                + ", ".join(map(str, sizes))
-            )
+        columns = {"questions": questions, "contexts": contexts}
+        columns |= {"answers": answers.texts} if answers else {}
+        check_same_length(**{n: x for n, x in columns.items() if isinstance(x, list)})
         length, stride = self.sequence_length, self.doc_stride
         unique, context_of = unique_texts(contexts)
         texts = tokenize_texts(self.tokenizer, unique, with_offsets=True)
@@ -193,7 +192,3 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
                 windows[name] = xp.where(is_inside, token + shift, np.int32(0))
         # The largest arrays are made last, after the memory for answers is free again.
         return {**in_chunks(xp, example, lay_out), **windows}
-
-    def get_config(self):
-        names = ["sequence_length", "doc_stride", "max_question_length"]
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

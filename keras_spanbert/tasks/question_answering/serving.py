@@ -11,12 +11,7 @@ _ODD = 0x2545F4914F6CDD1D  # Any large odd number.
 
 
 def answers(model, max_answer_length: int):
-    """Returns the function of `question` and `context`, strings `[B]`, for a SavedModel.
-
-    Args:
-        model: `SpanBertQuestionAnswerer` with preprocessor.
-        max_answer_length: int, in tokens.
-    """
+    """Returns the function of `question` and `context`, strings `[B]`, for a SavedModel."""
     import tensorflow as tf
     import tensorflow.experimental.numpy as tnp
 
@@ -122,10 +117,10 @@ def _is_first(keys):
     return tf.gather(first, number) == place
 
 
-def _rank_in_group(groups, format_count):
+def _rank_in_group(groups, mask):
     """Returns how many earlier values of its group a mask selects, for sorted groups `[n]`."""
     import tensorflow as tf
 
-    before = tf.cumsum(tf.cast(format_count, tf.int64), exclusive=True)
+    before = tf.cumsum(tf.cast(mask, tf.int64), exclusive=True)
     starts = tf.searchsorted(groups, groups, "left", tf.int64)
     return before - tf.gather(before, starts)

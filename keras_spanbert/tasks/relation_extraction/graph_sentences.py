@@ -19,12 +19,7 @@ _LAST_BLANK = 0x3000
 
 
 def columns_in_graph(preprocessor, x: dict) -> Columns:
-    """Returns the sentences of columns: see `SpanBertRelationExtractorPreprocessor`.
-
-    Args:
-        preprocessor: `SpanBertRelationExtractorPreprocessor`.
-        x: dict of tensors. Its keys have been checked by `check_columns`.
-    """
+    """Returns the sentences of a dict of tensors, whose keys `check_columns` has checked."""
     import tensorflow as tf
 
     are_examples = "token" in x

@@ -73,6 +73,7 @@ class SpanBertRelationExtractor(ClassifierTask):
     demo_page = "keras_spanbert.demo.labels:relation_page"
     huggingface_class = "BertForSequenceClassification"
     names_argument = "relations"
+    config_names = ("relations", "dropout")
     scores = {
         "macro_f1": "official macro F1",
         "precision": "precision",
@@ -223,7 +224,3 @@ class SpanBertRelationExtractor(ClassifierTask):
         if self.is_semeval2010:
             scores = {**semeval2010_task8(labels, predictions), **scores}
         return {**scores, "total": len(examples)}
-
-    def get_config(self):
-        own = {"relations": list(self.relations), "dropout": self.dropout}
-        return {**super().get_config(), **own}

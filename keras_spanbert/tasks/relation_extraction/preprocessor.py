@@ -112,6 +112,7 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
     """
 
     label_key = "relation"
+    config_names = ("sequence_length", "mode", "truncation")
 
     def __init__(
         self,
@@ -169,11 +170,9 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         return dict(self._ids_of_symbols)
 
     def types(self, role: str = "") -> dict[str, int]:
-        """Returns the types that have symbols, and the token ids of these.
+        """Returns the types of a role that have symbols, and the token ids of these.
 
-        Args:
-            role: `"SUBJ"` or `"OBJ"`. Defaults to `""`: both, with the role as a
-                prefix, as in `"OBJ=CITY"`.
+        `role` is `"SUBJ"`, `"OBJ"` or `""`: both, with the role as a prefix, as in `"OBJ=CITY"`.
         """
         prefix = f"{role}=" if role else ""
         return {
@@ -358,10 +357,5 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         return {name: ids[token] for name, token in symbols.items()}
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "sequence_length": self.sequence_length,
-            "mode": self.mode,
-            "symbols": self.symbols if self._ids_of_symbols else self._given_symbols,
-            "truncation": self.truncation,
-        }
+        symbols = self.symbols if self._ids_of_symbols else self._given_symbols
+        return {**super().get_config(), "symbols": symbols}

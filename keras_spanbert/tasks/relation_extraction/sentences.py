@@ -1,9 +1,9 @@
 """Converts the inputs of `SpanBertRelationExtractor`, examples or columns, to sentences."""
 
 import collections
-import numbers
 
 from keras_spanbert.data.tacred import example_of_text, relation_example
+from keras_spanbert.models.arguments import check_same_length, is_integer
 from keras_spanbert.models.strings import as_strings, to_python
 
 # Brackets in the Penn Treebank.
@@ -101,11 +101,7 @@ def sentences_from_texts(
         "object_types": _as_types(object_types, "object_types", len(texts)),
     }
     for name, column in columns.items():
-        if len(column) != len(texts):
-            raise ValueError(
-                f"`texts` and `{name}` must have the same length. Received: {len(texts)}, "
-                f"{len(column)}"
-            )
+        check_same_length(texts=texts, **{name: column})
     return [
         _sentence_from_text(i, *values) for i, values in enumerate(zip(texts, *columns.values()))
     ]
@@ -138,9 +134,7 @@ def _as_spans(**argument):
         )
     for i, span in enumerate(spans):
         is_span = isinstance(span, (list, tuple)) and len(span) == 2
-        if not is_span or not all(
-            isinstance(x, numbers.Integral) and not isinstance(x, bool) for x in span
-        ):
+        if not is_span or not all(map(is_integer, span)):
             raise ValueError(
                 f"`{name}` must be a list of (start, end), two integers each. Received: "
                 f"{name}[{i}]={span!r:.80}"

@@ -11,9 +11,6 @@ def relation_serving_function(model) -> tuple:
     """Returns the serving function, and the specifications of its arguments `[B]`.
 
     The arguments are `text`, the spans and, in modes with types, the types.
-
-    Args:
-        model: `SpanBertRelationExtractor` with preprocessor.
     """
     import tensorflow as tf
 

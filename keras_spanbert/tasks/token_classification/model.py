@@ -6,14 +6,9 @@ import numpy as np
 from keras_spanbert.metrics.entities import entities as entity_scores
 from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.models.batches import is_examples
-from keras_spanbert.models.classifier import (
-    CLASSIFIER,
-    ClassifierTask,
-    classifier,
-    dropout_layer,
-)
+from keras_spanbert.models.classifier import CLASSIFIER, ClassifierTask, classifier, dropout_layer
 from keras_spanbert.models.labels import check_names
-from keras_spanbert.models.length_batches import predict_by_length
+from keras_spanbert.models.length_batches import SEQUENCES, predict_by_length
 from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.token_classification.decoding import (
     best_labels,
@@ -29,8 +24,6 @@ from keras_spanbert.tasks.token_classification.preprocessor import (
 )
 from keras_spanbert.tasks.token_classification.serving import entity_serving_function
 from keras_spanbert.tasks.token_classification.spans import spans_to_labels
-
-_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -82,6 +75,7 @@ class SpanBertTokenClassifier(ClassifierTask):
     tensor_groups = (CLASSIFIER,)
     huggingface_class = "BertForTokenClassification"
     names_argument = "labels"
+    config_names = ("labels", "dropout")
     scores = {"precision": "precision", "recall": "recall", "f1": "F1", "accuracy": "accuracy"}
 
     def __init__(self, backbone, labels, preprocessor=None, dropout: float = 0.1, **kwargs):
@@ -282,7 +276,7 @@ class SpanBertTokenClassifier(ClassifierTask):
         self.warn_if_untrained()
         words = self.preprocessor.words(texts)
         windows = self.preprocessor.windows_of(words)
-        inputs = {name: windows[name] for name in _INPUTS}
+        inputs = {name: windows[name] for name in SEQUENCES}
         rules = scheme(self.labels)
         # A word without tokens is outside of entities.
         scores = np.full([words.num_words.sum(), len(rules.names)], -np.inf)
@@ -292,9 +286,6 @@ class SpanBertTokenClassifier(ClassifierTask):
             found = log_probabilities(np, logits[is_label], rules)
             scores[windows["word"][rows, : logits.shape[1]][is_label]] = found
         return words, scores, rules
-
-    def get_config(self):
-        return {**super().get_config(), "labels": list(self.labels), "dropout": self.dropout}
 
 
 def _split_by_text(names, words):

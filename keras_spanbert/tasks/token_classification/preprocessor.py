@@ -8,17 +8,12 @@ from keras_spanbert.models import windows as text_windows
 from keras_spanbert.models.arguments import check_counts, check_length
 from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.labels import as_labels
+from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights
 from keras_spanbert.models.strings import as_strings, check_in_graph, to_python
 from keras_spanbert.models.tokens import Part, in_chunks, token_rows
 from keras_spanbert.tasks.token_classification.spans import spans_to_labels
-from keras_spanbert.tasks.token_classification.words import (
-    Words,
-    tokenize_strings,
-    tokenize_words,
-)
-
-_NAMES = ("token_ids", "segment_ids", "padding_mask")
+from keras_spanbert.tasks.token_classification.words import Words, tokenize_strings, tokenize_words
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -77,6 +72,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
     ```
     """
 
+    config_names = ("sequence_length", "doc_stride")
+
     def __init__(
         self,
         tokenizer,
@@ -106,7 +103,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
 
     def rows(self, x) -> dict:
         windows = self.windows_of(self.words(as_texts(x)))
-        return {name: windows[name] for name in _NAMES}
+        return {name: windows[name] for name in SEQUENCES}
 
     def call(self, x, y=None, sample_weight=None):
         places = None
@@ -127,7 +124,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         if sample_weight is not None:
             sample_weight = as_weights(sample_weight, texts, "text")
             weights *= take(xp, sample_weight, example)[:, None]
-        return {name: windows[name] for name in _NAMES}, y, weights
+        return {name: windows[name] for name in SEQUENCES}, y, weights
 
     def inputs(self, words) -> dict:
         """Makes one row for each list of words. Rows that are too long are cut.
@@ -151,7 +148,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         self.log_cut(all_words.sizes > room)
         all_words = all_words._replace(sizes=np.minimum(all_words.sizes, room))
         windows = _number_words(self.windows_of(all_words), all_words)
-        return {name: windows[name] for name in [*_NAMES, "word_index"]}
+        return {name: windows[name] for name in [*SEQUENCES, "word_index"]}
 
     def windows(self, texts) -> dict:
         """Cuts texts into windows.
@@ -184,12 +181,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
     def word_labels(self, texts, labels, words: Words, places=None):
         """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
-        Args:
-            texts: see `as_texts`.
-            labels: list, array or ragged tensor with a list of labels, names or
-                numbers, for each text. For strings, a list of lists of entities.
-            words: `Words` of the texts.
-            places: see `spans_to_labels`.
+        `labels` are a list, array or ragged tensor with a list of labels, names or numbers, for
+        each text, or for strings a list of lists of entities. For `places` see `spans_to_labels`.
 
         Raises:
             ValueError: if the numbers of labels and words differ, or a label is unknown.
@@ -257,10 +250,6 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
 
         return {**in_chunks(xp, spans.example, lay_out), "example_index": spans.example}
 
-    def get_config(self):
-        own = {"sequence_length": self.sequence_length, "doc_stride": self.doc_stride}
-        return {**super().get_config(), **own}
-
 
 def _number_words(windows, words):
     """Returns windows with the number of each word in its text, `word_index`."""
@@ -278,14 +267,9 @@ def read_labels(examples) -> list:
 def as_texts(texts):
     """Converts texts in any container to a list of strings or of lists of words.
 
-    Args:
-        texts: list, tuple, array or tensor of strings; list of examples, dicts with
-            `words` or `text`, or a dict with a column of words; or list or ragged
-            tensor of lists of strings.
-
-    Returns:
-        List of strings, or of lists of strings. In a graph, a string tensor `[N]`, or
-        a ragged one of words.
+    Takes a list, tuple, array or tensor of strings; a list of examples, dicts with
+    `words` or `text`, or a dict with a column of words; or a list or ragged tensor of lists of
+    strings. In a graph, returns a string tensor `[N]`, or a ragged one of words.
 
     Raises:
         ValueError: if it is something else.

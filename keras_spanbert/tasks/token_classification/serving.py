@@ -11,11 +11,7 @@ from keras_spanbert.tasks.token_classification.decoding import (
 
 
 def entity_serving_function(model):
-    """Returns the function of `text`, strings `[B]`, that a SavedModel serves.
-
-    Args:
-        model: `SpanBertTokenClassifier` with preprocessor.
-    """
+    """Returns the function of `text`, strings `[B]`, that a SavedModel serves."""
     import tensorflow as tf
     import tensorflow.experimental.numpy as tnp
 

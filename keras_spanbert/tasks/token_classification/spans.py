@@ -1,9 +1,8 @@
 """Converts entities, given as characters, to labels of words."""
 
-import numbers
-
 import numpy as np
 
+from keras_spanbert.models.arguments import is_integer
 from keras_spanbert.tasks.token_classification.decoding import is_of_entities
 from keras_spanbert.tasks.token_classification.words import Words
 
@@ -13,13 +12,8 @@ def spans_to_labels(
 ) -> np.ndarray:
     """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
-    Args:
-        words: `Words` of the texts.
-        texts: list of strings.
-        spans: list with a list of `{"start", "end", "label"}` for each text.
-        labels: list of strings, the model's.
-        places: list of strings, the description of each text in messages, or `None`
-            for its number. Defaults to `None`, for all.
+    `spans` has a list of `{"start", "end", "label"}` for each text. `places` are the
+    descriptions of the texts in messages, `None` for a text's number.
 
     Raises:
         ValueError: if a span is malformed or not in its text, contains no word or
@@ -75,9 +69,7 @@ def spans_to_labels(
 def _check_span(span, text, place):
     """Returns start, end and label of an entity, checked."""
     values = [span.get(name) for name in ("start", "end")] if isinstance(span, dict) else []
-    are_places = len(values) == 2 and all(
-        isinstance(value, numbers.Integral) and not isinstance(value, bool) for value in values
-    )
+    are_places = len(values) == 2 and all(map(is_integer, values))
     if not are_places or not isinstance(span.get("label"), str):
         raise ValueError(
             "An entity must be {'start', 'end', 'label'}, two integers and a string. Received: "
