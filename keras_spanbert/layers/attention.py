@@ -28,7 +28,9 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
       without dropout. On GPUs, dropout uses PyTorch's own random generator, as
       Keras's `Dropout` does there.
     - Otherwise: plain matrix products and a softmax in float32 or wider. Only
-      the weights, in the values' dtype, are kept for the backward pass.
+      the weights, in the values' dtype, and the mask of dropout are kept for
+      the backward pass. With dropout in 16 bits on accelerators, JAX also keeps
+      the outputs.
 
     `keras.config.disable_flash_attention()` selects the plain implementation
     everywhere.
@@ -86,7 +88,7 @@ def _attend(query, key, value, padding_mask, dropout=None):
         # Cheaper than `where`: the sum broadcasts, and its gradient needs no computation.
         bias = (1.0 - ops.cast(padding_mask, wide_dtype(query))) * -1e9
         bias = bias[:, None, None, :]  # [B, 1, 1, S]
-    if isinstance(dropout, Dropout) and keras.backend.backend() == "jax":
+    if isinstance(dropout, Dropout) and dropout.draws_in_jax:
         from keras_spanbert.layers import jax_gradients
 
         if jax_gradients.are_cheaper(query.dtype):

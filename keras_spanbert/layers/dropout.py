@@ -66,10 +66,15 @@ class Dropout(keras.layers.Dropout):
         self.model_axis = model_axis
 
     def call(self, inputs, training=False):
-        drops = training and 0.0 < self.rate < 1.0
-        if keras.backend.backend() != "jax" or not drops or self.noise_shape is not None:
+        if not training or not self.draws_in_jax:
             return super().call(inputs, training=training)
         return _select(self.draw_in_jax(inputs.shape), self.scale_in_jax(inputs))
+
+    @property
+    def draws_in_jax(self) -> bool:
+        """Whether `draw_in_jax` and `scale_in_jax` compute what the layer returns."""
+        is_jax = keras.backend.backend() == "jax"
+        return is_jax and 0.0 < self.rate < 1.0 and self.noise_shape is None
 
     def draw_in_jax(self, shape):
         """Returns which elements of a shape to keep, bool, and takes the next seed."""

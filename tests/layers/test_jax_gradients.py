@@ -161,15 +161,17 @@ def test_recompute_keeps_only_its_inputs():
     assert_close(found, gradients(gelu, x), 1e-6)
 
 
-@pytest.mark.parametrize("has_padding", [False, True])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2**-5), ("float16", 2**-7)])
-def test_attend_with_dropout(dtype, tolerance, has_padding):
-    bias = np.where(np.arange(L) < L - 2, 0, -1e9).astype("float32")[None, None, None]
-    bias = bias if has_padding else None
-    inputs = [jnp.asarray(random(B, L, N, D, seed=seed), dtype) for seed in range(3)]
+@pytest.mark.parametrize("num_tokens", [L, L - 2, 1])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2**-6), ("float16", 2**-9)])
+def test_attend_with_dropout(dtype, tolerance, num_tokens):
+    bias = np.where(np.arange(L) < num_tokens, 0, -1e9).astype("float32")[None, None, None]
+    bias = bias if num_tokens < L else None
+    # Keys and values with an offset, so that errors with the same sign do not cancel.
+    key, value = (random(B, L, N, D, seed=seed) + 2 for seed in (1, 2))
+    inputs = [jnp.asarray(x, dtype) for x in (random(B, L, N, D) / D, key, value)]
 
     def expected(query, key, value):
-        scores = jnp.einsum("btnd,bsnd->bnts", query, key) + (bias if has_padding else 0)
+        scores = jnp.einsum("btnd,bsnd->bnts", query, key) + (0 if bias is None else bias)
         weights = Dropout(0.3, seed=1)(jax.nn.softmax(scores), training=True)
         return jnp.einsum("bnts,bsnd->btnd", weights, value)
 
@@ -182,7 +184,10 @@ def test_attend_with_dropout(dtype, tolerance, has_padding):
     assert_close([found], [expected(*wide)], tolerance)
     found = gradients(attend, *inputs, dtype=dtype)
     assert all(array.dtype == dtype for array in found)
-    assert_close(found, gradients(expected, *wide, dtype=dtype), tolerance)
+    expected = gradients(expected, *wide, dtype=dtype)
+    scale = max(np.abs(np.asarray(array)).max() for array in expected)  # Some are zeros.
+    for one, other in zip(found, expected):
+        np.testing.assert_allclose(one.astype("float32"), other, atol=tolerance * scale)
 
 
 @pytest.fixture
