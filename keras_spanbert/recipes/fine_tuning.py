@@ -37,7 +37,8 @@ def fine_tune(run: Run, recipe: ModuleType) -> None:
     """Trains, evaluates, predicts and exports, with the functions of a recipe: see `names`."""
     from keras_spanbert import files
     from keras_spanbert.data.text_files import find_files
-    from keras_spanbert.recipes.fit import TrainingSettings, export, fit
+    from keras_spanbert.recipes.fit import export, fit
+    from keras_spanbert.recipes.training_settings import TrainingSettings
     from keras_spanbert.runs import plots
 
     distribution = run.distribution

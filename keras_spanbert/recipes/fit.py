@@ -1,72 +1,33 @@
 """The training loop of all recipes: optimizer, checkpoint, report, `fit`, saving, export."""
 
-import builtins
-import contextlib
-import dataclasses
 import hashlib
-import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from fractions import Fraction
 
 import keras
-import tensorflow as tf
 
 from keras_spanbert import files, stores
 from keras_spanbert.optional import missing
 from keras_spanbert.recipes.checks import check_steps, num_steps
+from keras_spanbert.recipes.errors import exit_on_training_error
+from keras_spanbert.recipes.estimate import log_estimate
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.resume import identity
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import (
     exit_on_user_error,
     exit_process,
-    exit_with_error,
-    format_duration,
     log,
     stop_on_signals,
 )
+from keras_spanbert.recipes.training_settings import TrainingSettings
 from keras_spanbert.runs import cost, fallback
-from keras_spanbert.runs.interruption import Interruption
 from keras_spanbert.runs.profile import FIRST_STEP, Profile
 from keras_spanbert.runs.reports import TrainingReport
-from keras_spanbert.runs.training_checkpoint import CheckpointError, TrainingCheckpoint
+from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint
 from keras_spanbert.serving import export_saved_model
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 from keras_spanbert.wording import format_count
-
-# The last line of a Python traceback.
-_LAST_LINE = re.compile(r"^(?:[\w.]+\.)?(\w+): (.*)$", re.MULTILINE)
-# Number of matrix products to time for the estimate. The first one warms up.
-_MEASURED = 4
-_PREFIXES = ["", "k", "M", "G", "T", "P", "E"]
-
-
-@dataclasses.dataclass
-class TrainingSettings:
-    """Settings that a recipe passes to `fit`."""
-
-    model: keras.Model  # A task model with a preprocessor, not compiled.
-    stream: object  # `TrainingStream` or `RowStream`. The source of the batches.
-    num_examples: int  # Rows per epoch.
-    steps_per_epoch: int | Fraction  # A fraction if batches span epochs.
-    learning_rate: float  # The default of --learning_rate.
-    steps: int  # The default of --steps if --epochs is not given either.
-    # Returns the contents of `metrics.json`, except steps and seconds.
-    metrics: Callable[[TrainingReport], dict]
-    plot: Callable[[TrainingReport], None]  # Draws the PNG files.
-    eval_every: int | None = None  # The default of --eval_every. `None`: a tenth of all steps.
-    # `tf.data.Dataset` to evaluate losses on, this process's part. `None`: no validation.
-    validation: object = None
-    evaluate_first: bool = False  # Whether to evaluate before the first step too.
-    # Returns scores of the model. If it is given, the best model is kept instead of the last.
-    evaluate: Callable[[keras.Model], dict] | None = None
-    num_predictions: int = 0  # Masked positions per row.
-    sequences: int = 1  # Sequences of --sequence_length per row.
-    # Returns the optimizer for a model and a number of steps. `None`: AdamW with the flags' values.
-    optimizer: Callable[[keras.Model, int], keras.optimizers.Optimizer] | None = None
-    files: dict = dataclasses.field(default_factory=dict)  # JSON values to write at the start.
 
 
 def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingReport, dict]:
@@ -128,7 +89,7 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             steps_per_execution=FLAGS.steps_per_execution,
             jit_compile=fallback.jit_compile(compiles),
         )
-    with _exit_on_training_error(distribution, checkpoint, report) as interruption:
+    with exit_on_training_error(distribution, checkpoint, report) as interruption:
         if settings.evaluate_first and not report.rows:
             log("Evaluating before training")
             logs = model.evaluate(
@@ -272,77 +233,3 @@ def _checkpoint(run, settings, report):
     if checkpoint.step:
         log(f"Continuing from step {checkpoint.step:,} of {checkpoint.newest}")
     return checkpoint
-
-
-# === Errors ===
-@contextlib.contextmanager
-def _exit_on_training_error(distribution, checkpoint, report) -> Iterator[Interruption]:
-    """Context manager for training. Handles signals and reports expected errors in one line."""
-    try:
-        with Interruption(distribution) as interruption, contextlib.closing(report):
-            yield interruption
-    except (CheckpointError, FloatingPointError, OSError) as error:
-        _exit(error, checkpoint)
-    except tf.errors.OpError as error:
-        # An error of our Python code inside `tf.data`: its text ends with a Python traceback.
-        name, text = [("", ""), *_LAST_LINE.findall(str(error))][-1]
-        kind = getattr(builtins, name, getattr(stores, name, None))
-        if not (isinstance(kind, type) and issubclass(kind, OSError)):
-            raise
-        _exit(text, checkpoint)
-
-
-def _exit(error, checkpoint):
-    if checkpoint.newest and checkpoint.newest not in str(error):
-        error = f"{error}; the last good checkpoint is {checkpoint.newest}"
-    exit_with_error(error)
-
-
-# === Estimate ===
-def log_estimate(settings: TrainingSettings, steps: int, num_devices: int) -> None:
-    """Logs rows, steps, tokens, floating-point operations, and the shortest possible time.
-
-    The time is that of the same number of operations in a large matrix product,
-    measured on this machine. A real step is slower. Nothing is measured if that
-    would take as long as the run.
-    """
-    num_epochs = steps / settings.steps_per_epoch
-    rows = round(num_epochs * settings.num_examples)
-    tokens, padding, length = _tokens(settings, rows)
-    flops = steps * cost.step_flops(
-        settings.model, FLAGS.batch_size * settings.sequences, length, settings.num_predictions
-    )
-    epochs = f"{float(num_epochs):,.1f}".removesuffix(".0")
-    parts = [
-        f"{format_count(steps, 'step')}, each with {FLAGS.batch_size} of "
-        f"{format_count(settings.num_examples, 'row')} "
-        f"({epochs} epoch{'' if epochs == '1' else 's'})",
-        f"{tokens:,} tokens{padding}",
-        f"{_format_si(flops)}FLOP",
-    ]
-    rate = None
-    if flops > _MEASURED * cost.matrix_flops():
-        policy = keras.dtype_policies.get(FLAGS.dtype)
-        rate = num_devices * cost.matrix_rate(policy.compute_dtype)
-        parts.append(f"at least {format_duration(flops / rate)}")
-    log(f"To train: {', '.join(parts)}")
-    if rate:
-        log(f"(at {_format_si(rate)}FLOP/s, measured with a matrix product; without evaluations)")
-
-
-def _tokens(settings, rows):
-    """Returns the tokens of the rows, a phrase about padding, and the mean padded length."""
-    found = settings.stream.num_tokens() if hasattr(settings.stream, "num_tokens") else None
-    if found is None:
-        return rows * settings.sequences * FLAGS.sequence_length, "", FLAGS.sequence_length
-    tokens, positions = (count / settings.num_examples for count in found)
-    padding = f" in batches that are {1.0 - tokens / positions:.0%} padding"
-    return round(tokens * rows), padding, positions / settings.sequences
-
-
-def _format_si(number):
-    """Returns a number with an SI prefix: `1.2 G`."""
-    power = 0
-    while number >= 1000.0 and power < len(_PREFIXES) - 1:
-        number, power = number / 1000.0, power + 1
-    return f"{number:.3g} {_PREFIXES[power]}"

@@ -37,7 +37,8 @@ def run(run: Run) -> None:
     import tensorflow as tf
 
     from keras_spanbert.data.training_stream import TrainingStream
-    from keras_spanbert.recipes.fit import TrainingSettings, export, fit
+    from keras_spanbert.recipes.fit import export, fit
+    from keras_spanbert.recipes.training_settings import TrainingSettings
     from keras_spanbert.runs import cloze_report
     from keras_spanbert.tasks.pretrain.unigram import unigram_entropies, unigram_log_probabilities
 

@@ -7,20 +7,16 @@ the memory of an accelerator.
 
 import contextlib
 import dataclasses
-import itertools
 import os
-import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 from keras_spanbert import files, stores
-from keras_spanbert.recipes import checks, flags, sweep_results
+from keras_spanbert.recipes import checks, flags, grid, sweep_results
 from keras_spanbert.recipes.flags import FLAGS
-from keras_spanbert.recipes.names import recipe
 from keras_spanbert.recipes.resume import recorded_run
 from keras_spanbert.recipes.terminal import PROGRAM, exit_on_user_error, log, stop_on_signals
 from keras_spanbert.runs.versions import versions
@@ -37,14 +33,6 @@ _COMMAND = (
     "import sys; sys.argv[0] = {program!r}; import keras_spanbert_commands; "
     "keras_spanbert_commands.train()"
 )
-# Appendix B of the paper, https://arxiv.org/abs/1907.10529, for tasks without a
-# `PAPER_GRID` of their own. CoLA has fewer epochs, because it overfits with more.
-_PAPER = "learning_rate=5e-6,1e-5,2e-5,3e-5,5e-5 batch_size=16,32 epochs=10"
-_PAPER_COLA = _PAPER.replace("epochs=10", "epochs=4")
-# Numeric flags that do not change training, or that have a flag of their own for several values.
-_EXCLUDED_FLAGS = ["seed", "num_seeds", "checkpoint_every", "keep_checkpoints", "profile_steps"]
-_RULE = "flags with their values, such as learning_rate=1e-5,2e-5"
-_ITEM = re.compile(r"(?:--)?(\w+)=([^,\s]+(?:,[^,\s]+)*)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +55,7 @@ class Member:
     @property
     def numbers(self) -> dict[str, int | float]:
         """The values from --grid as numbers."""
-        return {name: _number(name, text) for name, text in self.values.items()}
+        return {name: grid.number(name, text) for name, text in self.values.items()}
 
     @property
     def flags(self) -> list[str]:
@@ -83,7 +71,7 @@ def is_requested() -> bool:
 def members() -> list[Member]:
     """Returns the runs that the flags ask for, in order."""
     seeds = range(FLAGS.seed, FLAGS.seed + (FLAGS.num_seeds or 1))
-    return [Member(values, seed) for values in _combinations() for seed in seeds]
+    return [Member(values, seed) for values in grid.combinations() for seed in seeds]
 
 
 def check(check_task) -> None:
@@ -109,11 +97,11 @@ def check(check_task) -> None:
         received = f"{checks.format_flags('output')}, which holds a single run"
     if needs:
         raise ValueError(f"`--num_seeds` and `--grid` need {needs}. Received: {received}")
-    for values in _combinations():
-        with _using(values):
+    for values in grid.combinations():
+        with grid.using(values):
             checks.check()
             check_task()
-    with _using({"seed": str(members()[-1].seed)}):
+    with grid.using({"seed": str(members()[-1].seed)}):
         checks.check()
 
 
@@ -179,7 +167,7 @@ def _use_best(output, found):
     """Predicts and exports with the best model. Returns the exit code if that failed."""
     folder = os.path.join(output, "best")
     shutil.rmtree(folder, ignore_errors=True)  # From before the sweep was resumed.
-    own = ["train_data", "eval_data", "preset", *_PER_RUN_FLAGS, *_combinations()[0]]
+    own = ["train_data", "eval_data", "preset", *_PER_RUN_FLAGS, *grid.combinations()[0]]
     arguments = [f"--preset={os.path.join(output, found['best']['folder'])}", f"--output={folder}"]
     log(f"Predicting and exporting with {found['best']['folder']}")
     code, interrupted_by = start_run([*_shared_flags(own), *arguments])
@@ -236,77 +224,3 @@ def start_run(arguments: list[str]) -> tuple[int, int | None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-# === --grid ===
-def _combinations() -> list[dict[str, str]]:
-    """Returns the combinations, each a dict of flag to text. Without --grid, one empty dict.
-
-    Raises:
-        ValueError: if --grid is anything but distinct values of numeric flags.
-    """
-    if not FLAGS.grid:
-        return [{}]
-    grid, is_paper = FLAGS.grid, FLAGS.grid == "paper"
-    if is_paper:
-        is_cola = "benchmark" in FLAGS and FLAGS["benchmark"].value == "cola"
-        grid = getattr(recipe(FLAGS.task), "PAPER_GRID", _PAPER_COLA if is_cola else _PAPER)
-    values = {}
-    for item in grid.split() or [""]:
-        match = _ITEM.fullmatch(item)
-        _check_grid(match, _RULE, item or repr(grid))
-        name, texts = match[1], match[2].split(",")
-        _check_grid(name not in values, "each flag once", item)
-        if is_paper and FLAGS[name].present:
-            continue  # A flag given on its own replaces the paper's values.
-        _check_flag(name)
-        known = {}
-        for text in texts:
-            value = _number(name, text)
-            same = f"{known.get(value)} and {text}, the same number"
-            _check_grid(value not in known, f"each value of --{name} once", same)
-            known[value] = text
-        values[name] = texts
-    return [dict(zip(values, chosen)) for chosen in itertools.product(*values.values())]
-
-
-@contextlib.contextmanager
-def _using(values: dict[str, str]) -> Iterator[None]:
-    """Context manager that sets flags to these values, as if the user had given them."""
-    before = {name: (FLAGS[name].value, FLAGS[name].present) for name in values}
-    try:
-        for name, text in values.items():
-            FLAGS[name].value, FLAGS[name].present = _number(name, text), 1
-        yield
-    finally:
-        for name, (value, present) in before.items():
-            FLAGS[name].value, FLAGS[name].present = value, present
-
-
-def _check_flag(name):
-    """Checks that a flag is a number that changes training."""
-    groups = ["Training", "Model", FLAGS.task.replace("_", " ").capitalize()]
-    is_own = name not in _EXCLUDED_FLAGS and FLAGS.find_module_defining_flag(name) in groups
-    is_numeric = is_own and FLAGS[name].flag_type() in ("int", "float")
-    hint = "; use --num_seeds for several seeds" if name in ("seed", "num_seeds") else ""
-    _check_grid(is_numeric, f"numeric flags of training with --task={FLAGS.task}{hint}", name)
-    if FLAGS[name].present:
-        given = f"{FLAGS.grid} and --{name}={FLAGS[name].value}"
-        raise ValueError(
-            f"`--grid` must not set a flag that is also given on its own. Received: --grid={given}"
-        )
-
-
-def _number(name: str, text: str) -> int | float:
-    """Returns the value that absl parses from a flag's text."""
-    try:
-        return FLAGS[name].parser.parse(text)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"`--grid` has --{name}={text}: {error}") from None
-
-
-def _check_grid(is_right, rule, received):
-    if not is_right:
-        raise ValueError(
-            f"`--grid` must have {rule}. Received: --grid={FLAGS.grid}, with {received}"
-        )

@@ -32,6 +32,11 @@ def dtype_policy(name: str, may_be_slow: bool = False) -> str:
 
     Raises:
         ValueError: if `name` is not a policy.
+
+    Example:
+    ```python
+    keras.config.set_dtype_policy(fallback.dtype_policy("mixed_bfloat16"))
+    ```
     """
     if keras.dtype_policies.get(name).variable_dtype in _HALF:
         _warn("dtype policy", name, "16-bit weights lose small updates", f"mixed_{name}")

@@ -16,6 +16,16 @@ class ProgressLine:
     The line is never wider than the terminal. Figures that do not fit are left out,
     and the remaining width becomes a bar. If stdout is not a terminal, a new line
     is printed once in a while.
+
+    Example:
+    ```python
+    line = ProgressLine()
+    for step in range(1, 1001):
+        ...
+        if line.is_due():
+            line.show(step, 1000, ["0:12 left", f"loss {loss:.3f}"])
+    line.clear()
+    ```
     """
 
     def __init__(self):

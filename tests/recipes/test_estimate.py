@@ -11,9 +11,9 @@ from train_script import parse_flags
 
 import keras_spanbert as ks
 from keras_spanbert.data.array_stream import ArrayStream, LengthGroupedStream, RowStream
-from keras_spanbert.recipes import fit
-from keras_spanbert.recipes.fit import TrainingSettings
+from keras_spanbert.recipes import estimate
 from keras_spanbert.recipes.terminal import format_duration
+from keras_spanbert.recipes.training_settings import TrainingSettings
 from keras_spanbert.runs import cost
 from keras_spanbert.tasks.coreference.batches import DocumentStream, Sizes
 
@@ -44,7 +44,7 @@ def output_lines(capsys):
 
 def test_tokens_and_flops_counted_by_hand(flags, capsys):
     stream = ArrayStream((rows(7, 5, 2, 7, 1, 6, length=7), np.zeros(6)), 3, seed=1)
-    fit.log_estimate(settings(stream, 6), steps=4, num_devices=1)
+    estimate.log_estimate(settings(stream, 6), steps=4, num_devices=1)
     # 28 of 42 positions are tokens, twice. Each position and layer takes 72 + 60 + 84 FLOPs, as in
     # test_cost.py, times three for a training step, times 84 positions.
     flops = 3 * 84 * 2 * (72 + 60 + 84)
@@ -57,7 +57,7 @@ def test_tokens_and_flops_counted_by_hand(flags, capsys):
 
 def test_stream_of_unknown_lengths_counts_whole_rows(flags, capsys):
     for stream in [types.SimpleNamespace(), RowStream(6, 3, seed=1)]:
-        fit.log_estimate(settings(stream, 6, sequences=2), steps=1, num_devices=1)
+        estimate.log_estimate(settings(stream, 6, sequences=2), steps=1, num_devices=1)
         assert "3 of 6 rows (0.5 epochs), 42 tokens, 54.4 kFLOP" in output_lines(capsys)[0]
 
 
@@ -65,7 +65,7 @@ def test_time_from_the_matrix_rate_except_for_short_runs(flags, capsys, monkeypa
     monkeypatch.setattr(cost, "matrix_flops", lambda: 1000.0)
     monkeypatch.setattr(cost, "matrix_rate", lambda dtype: {"bfloat16": 54.432}[dtype])
     with flagsaver.flagsaver(dtype="mixed_bfloat16"):
-        fit.log_estimate(settings(RowStream(6, 3, seed=1), 6), steps=2, num_devices=2)
+        estimate.log_estimate(settings(RowStream(6, 3, seed=1), 6), steps=2, num_devices=2)
     # 54,432 FLOPs at twice 54.432 FLOP/s take 500 s.
     assert output_lines(capsys) == [
         "To train: 2 steps, each with 3 of 6 rows (1 epoch), 42 tokens, 54.4 kFLOP, at least 8 min",
@@ -73,7 +73,7 @@ def test_time_from_the_matrix_rate_except_for_short_runs(flags, capsys, monkeypa
     ]
     monkeypatch.setattr(cost, "matrix_rate", None)
     monkeypatch.setattr(cost, "matrix_flops", lambda: 54_432 / 4)
-    fit.log_estimate(settings(RowStream(6, 3, seed=1), 6), steps=2, num_devices=1)
+    estimate.log_estimate(settings(RowStream(6, 3, seed=1), 6), steps=2, num_devices=1)
     assert len(output_lines(capsys)) == 1
 
 
@@ -82,7 +82,7 @@ def test_matrix_rate_counts_flops_of_the_product(monkeypatch):
     matmul = keras.ops.matmul
     monkeypatch.setattr(cost.ops, "matmul", lambda x, y: products.append(x.shape) or matmul(x, y))
     assert cost.matrix_rate(side=64) > 0.0
-    assert products == [(64, 64)] * fit._MEASURED  # The first one warms up.
+    assert products == [(64, 64)] * estimate._MEASURED  # The first one warms up.
     assert cost.matrix_flops(64) == 2.0 * 64**3
 
 
