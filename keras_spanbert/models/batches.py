@@ -150,10 +150,16 @@ def check_arrays(x) -> None:
 
 
 def preprocess_batches(stream, start, map_dataset):
-    """Converts the batches of a stream to arrays, in a stream of the same kind.
+    """Converts the batches of a stream to arrays. Batches of arrays do not change.
 
-    Batches of arrays do not change. `start` is described in the module's docstring.
-    `map_dataset` maps a `tf.data.Dataset` of strings to one of arrays.
+    Args:
+        stream: see `is_stream`.
+        start: function without arguments: see the module's docstring.
+        map_dataset: function that maps a `tf.data.Dataset` of strings to one of
+            arrays.
+
+    Returns:
+        A stream of the same kind.
     """
     if is_tensorflow(stream):
         if is_preprocessed(stream.element_spec):

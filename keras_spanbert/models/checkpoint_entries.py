@@ -117,10 +117,18 @@ def load_entries(
     backbone: keras.Model,
     skip_backbone: bool = False,
 ) -> None:
-    """Copies a checkpoint's tensors, the `entries` from `select_entries`, into a model's weights.
+    """Copies a checkpoint's tensors into a model's weights.
 
     Records in `checkpoint.rows` which tensors were loaded, which were not used, and
-    which weights have no tensor. `skip_backbone` leaves the backbone's weights alone.
+    which weights have no tensor.
+
+    Args:
+        checkpoint: `Checkpoint`.
+        entries: list from `select_entries`.
+        model: the backbone or a task.
+        backbone: the model's backbone.
+        skip_backbone: bool. Whether to leave the backbone's weights alone.
+            Defaults to `False`.
 
     Raises:
         ValueError: if a tensor does not fit its weight, or there is no tensor for

@@ -22,11 +22,18 @@ def check_names(**argument) -> list[str]:
 
 
 def as_labels(labels, names: list[str] | None, place: Callable = str):
-    """Converts labels, names or numbers, to the numbers that the model trains on.
+    """Converts labels to the numbers that the model trains on.
 
-    Labels are a list, array or tensor `[N]`. Without `names`, the name of each number, they can
-    also be numbers `[N, C]`. `place` maps a label's index to its description in messages.
-    Returns int32 `[N]` for names and integers, float32 for other numbers.
+    Args:
+        labels: list, array or tensor `[N]` of names or numbers. Without `names`
+            also numbers `[N, C]`.
+        names: list of strings, the name of each number, or `None` if labels are
+            numbers.
+        place: function that maps a label's index to its description in messages.
+            Defaults to `str`.
+
+    Returns:
+        int32 `[N]` for names and integers, float32 for other numbers.
 
     Raises:
         ValueError: if a label is none of these. A graph raises
@@ -87,7 +94,13 @@ def check_labels_in_graph(found, is_right, labels, names):
 
 
 def label_id(value, numbers_of: dict[str, int], place) -> int:
-    """Returns the number of a label: a name in `numbers_of` or a number. Errors name `place`."""
+    """Returns the number of a label.
+
+    Args:
+        value: the label's name or number.
+        numbers_of: dict that maps names to numbers.
+        place: string. Description of the label's position, for the message.
+    """
     value = as_scalar(value)
     value = decode(value) if isinstance(value, bytes) else value
     if isinstance(value, str) and value in numbers_of:

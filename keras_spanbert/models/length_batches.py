@@ -18,8 +18,11 @@ _MIN_LENGTH = 8
 def round_up(size: int, per_octave: int = 4) -> int:
     """Rounds a size up, so that only a few different sizes occur.
 
-    There are `per_octave`, a power of 2, sizes between consecutive powers of 2. With 4, the
-    sizes are 1 to 8, 10, 12, 14, 16, 20, ...
+    Args:
+        size: int.
+        per_octave: int, a power of 2. Number of sizes between consecutive powers
+            of 2. With 4, the sizes are 1 to 8, 10, 12, 14, 16, 20, ... Defaults
+            to `4`.
     """
     if size <= 2 * per_octave:
         return max(size, 1)
@@ -55,8 +58,12 @@ def epoch_batches(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) -> 
     """Returns the rows of each batch of an epoch: rows of similar length, batches in random order.
 
     The epoch is split into equal parts of at most 50 batches. In each part the
-    rows are sorted by their number of tokens, `sizes`, and the batches are shuffled. The
-    order depends only on the arguments. The last batch may have fewer rows.
+    rows are sorted by length and the batches are shuffled.
+
+    Args:
+        sizes: int `[N]`, number of tokens of each row.
+        batch_size: int. The last batch of the last part may have fewer rows.
+        seed, epoch: ints. The order depends only on them and on the sizes.
     """
     order = np.random.default_rng([seed, epoch]).permutation(len(sizes))
     num_batches = -(-len(sizes) // batch_size)
@@ -73,11 +80,15 @@ def epoch_batches(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) -> 
 
 
 class LengthBatches(keras.utils.PyDataset):
-    """Batches of rows of similar length, for `fit` and `evaluate`, in a new order if `shuffle`.
+    """Batches of rows of similar length, for `fit` and `evaluate`.
 
-    `arrays` are `(x, y, sample_weight)`. `x` is a dict of the model's arrays. Labels are `[N]`
-    or `[N, C]` with weights `[N]`, or both are `[N, L]`, and both can be `None`. The last batch
-    may have fewer rows.
+    Args:
+        arrays: `(x, y, sample_weight)`. `x` is a dict of the model's arrays. Labels
+            are `[N]` or `[N, C]` with weights `[N]`, or both are `[N, L]`. Labels
+            and weights can be `None`.
+        batch_size: int. The last batch may have fewer rows.
+        shuffle: bool. Whether to draw a new order of the rows in each epoch.
+        seed: int.
     """
 
     def __init__(self, arrays: tuple, batch_size: int, shuffle: bool, seed: int):
@@ -127,10 +138,16 @@ class LengthBatches(keras.utils.PyDataset):
 
 
 def predict_by_length(model, inputs: dict, batch_size: int) -> Iterator[tuple]:
-    """Yields a task's outputs for batches of rows of similar length, from a dict of N rows.
+    """Yields the model's outputs for batches of rows of similar length.
 
-    Yields the indices of the rows, int `[n]`, and the model's outputs for them.
-    Outputs per token have the length that the batch was cut to.
+    Args:
+        model: a task.
+        inputs: dict of the model's arrays, with N rows.
+        batch_size: int. Number of rows per batch.
+
+    Yields:
+        The indices of the rows, int `[n]`, and the model's outputs for them.
+        Outputs per token have the length that the batch was cut to.
     """
     sizes = row_lengths(inputs)
     longest = inputs["token_ids"].shape[-1]

@@ -61,8 +61,10 @@ class GraphNormalizer:
     TensorFlow Text would split a word. Texts that both normalize alike take a faster path
     without the table.
 
-    With `lowercase`, accents are stripped too. Each of `special_tokens`, of two or more
-    characters, is one token wherever it occurs in a text.
+    Args:
+        lowercase: bool. Whether to lower-case and strip accents.
+        special_tokens: tuple of strings of two or more characters. Each is one
+            token wherever it occurs in a text. Defaults to `()`.
     """
 
     def __init__(self, lowercase, special_tokens=()):

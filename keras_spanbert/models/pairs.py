@@ -18,12 +18,16 @@ def encode_pairs(preprocessor, first, second) -> dict:
 
     If a pair is too long, tokens are dropped from the end of the longer text, one
     at a time, and from the second text if both have the same length. An empty
-    second text has no `[SEP]`. The preprocessor logs how many rows are cut.
+    second text has no `[SEP]`.
 
     Args:
-        preprocessor: `SpanBertPreprocessor` with `sequence_length` L.
+        preprocessor: `SpanBertPreprocessor` with `sequence_length` L. It logs how
+            many rows are cut.
         first: list of N strings, or string tensor of a graph `[N]`.
         second: N strings as in `first`, `""` for no second text, or `None`.
+
+    Returns:
+        Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`.
 
     Reference:
         Behaves like the released SpanBERT's `run_glue.py`.

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.array_functions import is_symbolic
+from keras_spanbert.models.arguments import config_of
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.from_preset import FromPreset
@@ -58,10 +59,14 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
         return {}
 
     def log_cut(self, is_cut) -> None:
-        """Logs how many rows of a call have lost tokens, once for each number of rows.
+        """Logs how many rows of a call are cut, once for each number of rows.
 
         Batches of the same size are therefore logged once, and data sets of
-        different sizes are logged separately. Tensors of a graph are not logged.
+        different sizes are logged separately.
+
+        Args:
+            is_cut: bool `[N]`. Whether each row has lost tokens. A tensor of a graph
+                is not logged.
         """
         if is_symbolic(is_cut):
             return
@@ -75,7 +80,7 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
             )
 
     def get_config(self):
-        return {**super().get_config(), **{name: getattr(self, name) for name in self.config_names}}
+        return {**super().get_config(), **config_of(self)}
 
 
 class LabelledPreprocessor(SpanBertPreprocessor):
@@ -98,7 +103,12 @@ class LabelledPreprocessor(SpanBertPreprocessor):
         raise NotImplementedError
 
     def labels(self, y, inputs: dict | None = None):
-        """Converts the labels of rows to numbers. `inputs` are the result of `rows`, if known."""
+        """Converts the labels of rows to numbers.
+
+        Args:
+            y: see `as_labels`.
+            inputs: the result of `rows`. Defaults to `None`, unknown.
+        """
         return as_labels(y, self.label_names)
 
     def __call__(self, x, y=None, sample_weight=None, **kwargs):
@@ -142,9 +152,15 @@ def _as_batch(x):
 
 
 def as_weights(sample_weight, rows, noun: str = "row"):
-    """Checks the weights of rows, numbers `[N]`, and converts them to float32.
+    """Checks the weights of rows and converts them to float32.
 
-    `rows` is a list, array or tensor of N rows, and `noun` the word for a row in messages.
+    Args:
+        sample_weight: numbers `[N]`.
+        rows: list, array or tensor of N rows.
+        noun: string. The word for a row in messages. Defaults to `"row"`.
+
+    Returns:
+        float32 `[N]`.
 
     Raises:
         ValueError: if `sample_weight` has another shape or is not finite.

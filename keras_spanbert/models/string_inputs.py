@@ -18,9 +18,15 @@ class StringInputs:
     """
 
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
-        """Converts strings, all rows or a batch of them, to arrays with the preprocessor.
+        """Converts strings to arrays with the preprocessor.
 
-        Returns `(x, y, sample_weight)`. Items that are not given are `None`.
+        Args:
+            x: input of the preprocessor: all rows, or a batch of them.
+            y: labels of the rows, or `None`.
+            sample_weight: weights of the rows, or `None`.
+
+        Returns:
+            `(x, y, sample_weight)`. Items that are not given are `None`.
         """
         self.check_preprocessor()
         return keras.utils.unpack_x_y_sample_weight(self.preprocessor.call(x, y, sample_weight))
@@ -28,8 +34,9 @@ class StringInputs:
     def start_preprocessing(self, is_training: bool) -> Callable:
         """Returns the function that converts the batches of one pass over the data.
 
-        It takes the batch's number, x, y and sample weight, and returns arrays as
-        `preprocess` does.
+        Returns:
+            Function of the batch's number, x, y and sample weight. It returns arrays
+            as `preprocess` does.
         """
         return lambda number, x, y, sample_weight: self.preprocess(x, y, sample_weight)
 

@@ -65,10 +65,15 @@ def _string_array(value) -> np.ndarray | None:
 
 
 def as_strings(**argument):
-    """Returns the single argument, strings in any container, as a list of strings.
+    """Returns an argument with strings in any container as a list of strings.
 
-    Takes a list or tuple of strings, or an array, tensor or series `[B]` of any library. A
-    tensor of a TensorFlow graph becomes a tensor `[B]` of valid UTF-8.
+    Args:
+        **argument: a single argument: a list or tuple of strings, or an array,
+            tensor or series `[B]` of strings of any library.
+
+    Returns:
+        List of strings. For a tensor of a TensorFlow graph, a tensor `[B]` of
+        valid UTF-8.
 
     Raises:
         ValueError: if it is something else.
@@ -111,7 +116,15 @@ def check_in_graph(x, is_right, *message):
 
 
 def code_points(texts) -> CodePoints:
-    """Returns the characters of a list of strings, or of a graph's tensor `[N]` of valid UTF-8."""
+    """Returns the characters of texts as integers.
+
+    Args:
+        texts: list of strings, or string tensor of a graph `[N]`, valid UTF-8.
+
+    Returns:
+        `CodePoints`: `values` of all characters, and `starts` int64 `[N]`, the
+        index of each text's first character.
+    """
     if is_symbolic(texts):
         import tensorflow as tf
 

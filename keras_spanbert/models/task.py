@@ -15,6 +15,7 @@ from keras_spanbert import distribution
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.sublayers import flatten_sublayers, policy_with_quantization
+from keras_spanbert.models.arguments import config_of
 from keras_spanbert.models.backbone import SpanBertBackbone, named_inputs
 from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
 from keras_spanbert.models.from_preset import FromPreset
@@ -124,8 +125,11 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     def rebuilt(self, cls=None, layers=None, **changes):
         """Returns a model with this one's backbone, preprocessor and config, except for changes.
 
-        `cls` is its class, by default this one's. The weights of the heads' `layers` are
-        copied, by default of those that both models have.
+        Args:
+            cls: class of the model. Defaults to `None`, the class of this one.
+            layers: names of the layers of the heads to copy the weights of. Defaults to
+                `None`: those that both models have.
+            **changes: arguments of the class.
         """
         parts = {"backbone": self.backbone, "preprocessor": self.preprocessor}
         other = (cls or type(self))(**{**self.get_config(), **parts, **changes})
@@ -188,7 +192,9 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
     def head_flops(self, num_predictions: int) -> float:
         """Returns the FLOPs of the heads for one sequence in the forward pass.
 
-        `num_predictions` is the number of masked positions, if the task has them.
+        Args:
+            num_predictions: int. Number of masked positions per sequence. Used
+                only by tasks with masked positions.
         """
         return 0.0
 
@@ -349,7 +355,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         # The layers of the heads take their policies from the backbone's policy map, by path.
         policy = policy_with_quantization(self, self.backbone.dtype_policy)
         config["backbone"]["config"]["dtype"] = keras.dtype_policies.serialize(policy)
-        return {**config, **{name: getattr(self, name) for name in self.config_names}}
+        return {**config, **config_of(self)}
 
     def quantize(self, mode=None, config=None, filters=None, **kwargs) -> None:
         """Quantizes the backbone and the head: see `keras.Model.quantize`."""

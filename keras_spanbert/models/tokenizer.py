@@ -51,7 +51,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
     Call shapes:
         A string becomes int32 `[tokens]`. A list of strings becomes a list of
-        such arrays in eager code and a ragged tensor in `tf.data`.
+        these arrays in eager code, and a ragged tensor in `tf.data`.
 
     Example:
     ```python
@@ -179,9 +179,16 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     def tokenize_batch(self, texts: list[str], with_offsets: bool = False):
         """Tokenizes many strings eagerly, on all cores.
 
-        Returns a list with an int32 array `[tokens]` for each string. `with_offsets` returns a
-        tuple of this list and a list with an int32 array `[tokens, 2]` for each string: the index
-        of each token's first character and the index after its last.
+        Args:
+            texts: list of strings.
+            with_offsets: bool. Whether to return the offsets of the tokens.
+                Defaults to `False`.
+
+        Returns:
+            List with an int32 array `[tokens]` for each string. With offsets, a
+            tuple of this list and a list with an int32 array `[tokens, 2]` for
+            each string: the index of each token's first character and the index
+            after its last.
         """
         encode = self.reference.encode_batch if with_offsets else self.reference.encode_batch_fast
         encodings = encode([replace_surrogates(text) for text in texts], add_special_tokens=False)

@@ -88,9 +88,13 @@ def tokenize_repeated(tokenizer, texts) -> Tokens:
 
 
 def expand(xp, starts, counts, dtype=np.int32) -> tuple:
-    """Lists the values of ranges `[N]` with these starts and counts, one range after another.
+    """Returns for each value of ranges, one after another, the number of its range and the value.
 
-    Returns the index of each value's range, and the values. All arrays have the `dtype`.
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        starts: `[N]`, the first value of each range.
+        counts: `[N]`, the number of values of each range.
+        dtype: dtype of all arrays. Defaults to `np.int32`.
     """
     number = repeat(xp, range_like(xp, counts, dtype), counts)
     shift = starts - (xp.cumsum(counts, dtype=dtype) - counts)
@@ -111,9 +115,13 @@ def _tokenize_in_graph(tokenizer, texts, with_offsets):
 
 
 def token_rows(xp, parts: list[Part], length: int, tokenizer) -> tuple:
-    """Lays out rows: `[CLS] part [SEP]`, or `[CLS] part [SEP] part [SEP]`, padded to L tokens.
+    """Lays out rows: `[CLS] part [SEP]`, or `[CLS] part [SEP] part [SEP]`, padded.
 
-    The one or two `parts` must fit into a row.
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        parts: list of one or two `Part`s, which fit into a row.
+        length: int, L.
+        tokenizer: `SpanBertTokenizer`.
 
     Returns:
         Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, and for
@@ -143,9 +151,13 @@ def token_rows(xp, parts: list[Part], length: int, tokenizer) -> tuple:
 
 
 def in_chunks(xp, like, lay_out: Callable) -> dict:
-    """Lays out a row for each value of `like`. NumPy does so in threads, in chunks to limit memory.
+    """Lays out rows of arrays. NumPy does so in chunks, to limit memory, and in threads.
 
-    `lay_out` takes a slice of the rows and returns a dict of their arrays.
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        like: array with a value for each row.
+        lay_out: function that takes a slice of the rows and returns a dict of
+            their arrays.
     """
     if xp is not np:
         return lay_out(slice(None))

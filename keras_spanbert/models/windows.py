@@ -29,8 +29,15 @@ DocSpans = collections.namedtuple(
 def doc_spans(xp, before, sizes, length, stride):
     """Splits texts into the spans that windows show, in the order of the texts.
 
-    Texts have `sizes` `[N]` tokens, and `before` `[N]` tokens come before the span in each of
-    their windows. A span starts `stride` tokens after the one before it.
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        before: `[N]`, number of tokens before the span in each text's windows.
+        sizes: `[N]`, number of tokens of each text.
+        length: int, L.
+        stride: int. Number of tokens from the start of a span to that of the next.
+
+    Returns:
+        `DocSpans`.
     """
     room = length - 1 - before
     num_spans = 1 + xp.maximum(-(-(sizes - room) // stride), 0)
@@ -44,7 +51,14 @@ def doc_spans(xp, before, sizes, length, stride):
 
 
 def is_max_context(xp, spans, length, stride):
-    """Returns whether each token has its largest context in this window: bool `[W, L]`."""
+    """Returns whether each token has its largest context in this window: bool `[W, L]`.
+
+    Args:
+        xp: see `doc_spans`.
+        spans: `DocSpans`.
+        length: int, L.
+        stride: int.
+    """
     if xp is not np:
         return _is_max_context(xp, spans, length, stride, (length - 3) // stride)
     token = np.arange(length, dtype=np.int32)[None, :] - spans.before[:, None]

@@ -4,7 +4,7 @@ import math
 import os
 from fractions import Fraction
 
-from keras_spanbert.recipes import checks, corpora, masking
+from keras_spanbert.recipes import checks, corpora, masking, objectives
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
@@ -26,7 +26,7 @@ def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     checks.reject_flags("predict_data", "predictions", "num_seeds", "grid")
     corpora.check()
-    masking.check()
+    objectives.check()
     checks.check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
     if not FLAGS.eval_data:
         checks.check_value("held_out", FLAGS.held_out > 0.0, "above 0 without --eval_data")
@@ -81,7 +81,7 @@ def run(run: Run) -> None:
     validation = distribution.split(validation).apply(
         tf.data.experimental.assert_cardinality(num_batches)
     )
-    masking.log_baselines(counts.sum(), num_blocks, unigram)
+    objectives.log_baselines(counts.sum(), num_blocks, unigram)
 
     blanks = cloze_report.choose_blanks(preprocessor, texts)
     with distribution.local(model, keep=False) as local:
@@ -117,7 +117,7 @@ def run(run: Run) -> None:
     for line in cloze_report.render(blanks, before, after, guesses, counts, known["vocabulary"]):
         log(line)
     log()
-    masking.log_results(unigram, metrics)
+    objectives.log_results(unigram, metrics)
     export(model)
     log(f"Wrote the preset and {run.report_names()} to {run.output}")
 
@@ -127,7 +127,7 @@ def _build_model(corpus, vocabulary):
     import keras_spanbert as ks
 
     if FLAGS.preset:
-        model, tokenizer = corpora.load_preset(**masking.arguments())
+        model, tokenizer = corpora.load_preset(**objectives.arguments())
     else:
         tokenizer = corpora.new_tokenizer(corpus, vocabulary)
         size = ks.SpanBertBackbone.SIZES[FLAGS.size]
@@ -143,8 +143,8 @@ def _build_model(corpus, vocabulary):
             max_sequence_length=FLAGS.sequence_length,
             **size,
         )
-        model = ks.SpanBertPretrainer(backbone, **masking.arguments())
-    chosen = masking.preprocessor_arguments(model)
+        model = ks.SpanBertPretrainer(backbone, **objectives.arguments())
+    chosen = objectives.preprocessor_arguments(model)
     model.preprocessor = masking.new_preprocessor(tokenizer, model.max_span_tokens, **chosen)
     return model
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from keras_spanbert.layers import jax_gradients
+from keras_spanbert.layers.attention import attend
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.self_attention import SelfAttention
 from keras_spanbert.layers.transformer_layer import TransformerLayer
@@ -175,14 +176,14 @@ def test_attend_with_dropout(dtype, tolerance, num_tokens):
         weights = Dropout(0.3, seed=1)(jax.nn.softmax(scores), training=True)
         return jnp.einsum("bnts,bsnd->btnd", weights, value)
 
-    def attend(*inputs):
+    def compute(*inputs):
         return jax_gradients.attend_with_dropout(*inputs, bias, Dropout(0.3, seed=1))
 
     wide = [x.astype("float32") for x in inputs]
-    found = attend(*inputs)
+    found = compute(*inputs)
     assert found.dtype == dtype
     assert_close([found], [expected(*wide)], tolerance)
-    found = gradients(attend, *inputs, dtype=dtype)
+    found = gradients(compute, *inputs, dtype=dtype)
     assert all(array.dtype == dtype for array in found)
     expected = gradients(expected, *wide, dtype=dtype)
     scale = max(np.abs(np.asarray(array)).max() for array in expected)  # Some are zeros.
@@ -194,6 +195,21 @@ def test_attend_with_dropout(dtype, tolerance, num_tokens):
 def on_accelerators(monkeypatch):
     """Selects the gradients that `TransformerLayer` uses on GPUs and TPUs."""
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+
+
+# With a rate of 1, the generator of TPUs would keep 16 of a million weights.
+@pytest.mark.parametrize("arguments", [{"rate": 1.0}, {"rate": 0.5, "noise_shape": (1, 1, 1, 1)}])
+def test_dropout_of_keras_is_used_where_it_differs(arguments, monkeypatch, request):
+    x = jnp.asarray(random(4, 256, 4, 8), "bfloat16")
+
+    def compute():
+        dropout = Dropout(seed=1, dtype="bfloat16", **arguments)
+        return np.asarray(attend(x, x, x, dropout=dropout, training=True))
+
+    expected = compute()
+    request.getfixturevalue("on_accelerators")
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu, default: tpu(*args))
+    np.testing.assert_array_equal(compute(), expected)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])

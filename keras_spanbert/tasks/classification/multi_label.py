@@ -24,8 +24,11 @@ def binary_accuracy(y_true, y_pred):
 def label_rows(labels, names: list[str]):
     """Returns the labels of N texts, any number each, as int32 `[N, C]` of 0 and 1.
 
-    A row of `labels`, a list, array or tensor, is a list or set of names, in which `""` is
-    padding, or C values: 1 for each class of the text and 0 for the others.
+    Args:
+        labels: list, array or tensor of N rows. A row is a list or set of names, in
+            which `""` is padding, or C values: 1 for each class of the text and 0
+            for the others.
+        names: list of C strings.
 
     Raises:
         ValueError: if a row is something else, or a name is not in `names`.

@@ -50,7 +50,11 @@ class Sizes(NamedTuple):
 
 
 def document_inputs(tensors: dict, settings: Settings, xp=np) -> dict:
-    """Returns the inputs, without padding, of a document from the preprocessor's `tensors`.
+    """Returns a document's inputs without padding.
+
+    Args:
+        tensors: dict from the preprocessor's `tensors`.
+        settings: `Settings`.
 
     Returns:
         Dict of int32 arrays: `token_ids`, `padding_mask` `[S, L]`, `token_places`,
@@ -155,8 +159,19 @@ class DocumentBatches(keras.utils.PyDataset):
     """Batches of documents for `fit` and `evaluate`, all of the same shape.
 
     A document with more than `max_segments` is cut to a run of that many. The seed,
-    the epoch and the document determine the run. `tensors` are dicts from the preprocessor's
-    `tensors`. With `shuffle`, each epoch has a new order of the documents.
+    the epoch and the document determine the run.
+
+    Args:
+        tensors: list of dicts from the preprocessor's `tensors`.
+        settings: `Settings`.
+        batch_size: int. Number of documents per batch. Defaults to `1`.
+        max_segments: int. Defaults to `None`: whole documents.
+        has_labels: bool. Whether the documents' clusters are known. Defaults to
+            `True`.
+        shuffle: bool. Whether to draw a new order of the documents in each
+            epoch. Defaults to `False`.
+        seed: int. Defaults to `0`.
+        **kwargs: see `keras.utils.PyDataset`.
     """
 
     def __init__(

@@ -32,6 +32,9 @@ def marginal_loss(scores, antecedents, labels):
         antecedents: int `[..., K, A]`.
         labels: int `[..., K]`, each span's gold cluster, 0 for none.
 
+    Returns:
+        float `[..., K]`.
+
     Reference:
         [Lee et al. 2017](https://arxiv.org/abs/1707.07045), section 4.
     """
@@ -60,9 +63,15 @@ def mention_loss(scores, labels):
 def extract_spans(row: dict, first_token: int = 0, index=None, xp=np) -> dict:
     """Returns the spans of a result of `inference.run`, each with its best antecedent.
 
-    For a chunk, `first_token` is its first token, and `index`, int `[M + K]`, has the numbers of
-    the spans in the document. Returns a dict of arrays `[K]`: `starts` and `ends`, tokens of the
-    document, `mention_scores`, and `best_antecedents`, -1 for none.
+    Args:
+        row: dict.
+        first_token: int, the first token of the chunk. Defaults to `0`.
+        index: int `[M + K]`, the numbers of the spans in the document. Defaults to
+            `None`: a whole document.
+
+    Returns:
+        Dict of arrays `[K]`: `starts` and `ends`, tokens of the document,
+        `mention_scores`, and `best_antecedents`, -1 for none.
     """
     antecedents = row["top_antecedents"]
     place = xp.argmax(row["top_antecedent_scores"], axis=1)[:, None]  # 0 for none.
@@ -96,11 +105,14 @@ def token_to_word_clusters(spans: dict, word_of, singletons: bool, xp=np) -> dic
 
     A span of separators alone is no mention. If two spans are the same words, the one
     in the earlier cluster counts. Clusters are in the order of their first links, and
-    those of one mention follow. With `singletons`, a span without a cluster that is more
-    likely a mention than not is a cluster of one.
+    those of one mention follow.
 
-    `spans` are from `extract_spans`. `word_of`, int32 `[T]`, is the word of each token, -1 for a
-    separator, or the token's number if there are no words.
+    Args:
+        spans: dict of arrays `[K]`, from `extract_spans`.
+        word_of: int32 `[T]`, the word of each token, -1 for a separator. Without
+            words, the number of each token.
+        singletons: bool. Whether a span without a cluster that is more likely a mention
+            than not is a cluster of one.
 
     Returns:
         Dict of int32 `[K]`: `first`, `last`, the words of each span; `cluster`, a

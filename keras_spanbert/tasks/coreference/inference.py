@@ -26,10 +26,13 @@ _CHUNK_TOKENS = 1024
 
 
 def run(model, inputs: list[dict], sizes: Sizes | None = None, memory: dict | None = None) -> list:
-    """Runs the model on documents, the rows of a batch, or on a chunk of one.
+    """Runs the model on documents, or on a chunk of one.
 
-    `inputs` are dicts of `document_inputs`, `sizes` what to pad to, by default for these
-    inputs. A chunk has a `memory` from `Memory.inputs`.
+    Args:
+        model: `SpanBertCoreferenceResolver`.
+        inputs: dicts of `document_inputs`, the rows of a batch.
+        sizes: `Sizes` to pad to. Defaults to `None`: sizes for these inputs.
+        memory: dict from `Memory.inputs`. Defaults to `None`: whole documents.
 
     Returns:
         For each row the dict of `score_document` without its candidates, clusters and
@@ -128,12 +131,16 @@ def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
 
 
 class Memory:
-    """The spans of a document that later ones may refer to, at most `size`, for a chunk's model.
+    """The spans of a document that later ones may refer to, as inputs of a chunk's model.
 
     The newest half is always kept. Among the older spans, those without a cluster
     are dropped first, then those with a later mention of their cluster in memory,
     the oldest first. A memory therefore keeps a mention of entities that have not
     been mentioned for a long time.
+
+    Args:
+        size: int, M.
+        num_levels, embedding_dim: ints, of the embeddings `[M, levels, D]`.
     """
 
     def __init__(self, size: int, num_levels: int, embedding_dim: int):

@@ -147,12 +147,22 @@ def cluster_page(text: str, clusters: Sequence, title: str = "Coreference") -> s
 
 
 def draw_clusters(text: str, clusters: Sequence) -> str:
-    """Returns the part of a page that shows a text with its clusters, HTML with its style.
+    """Returns the part of a page that shows a text with its clusters.
 
     Each mention is a box with the number of its cluster. It contains the boxes of the
     mentions inside it. `SCRIPT` highlights the other mentions of a cluster. If
-    mentions have a `score`, a checkbox shows the scores. See `cluster_page` for the
-    arguments and errors.
+    mentions have a `score`, a checkbox shows the scores.
+
+    Args:
+        text: string.
+        clusters: list of clusters from `resolve`.
+
+    Returns:
+        String of HTML, including its style.
+
+    Raises:
+        ValueError: if `clusters` are not lists of mentions, or a mention's text is not
+            the slice of the text at its position.
     """
     mentions = sort_mentions(text, clusters)
     names = {m.cluster: _format_mention(m) for m in mentions if m.is_main}

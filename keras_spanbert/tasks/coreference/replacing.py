@@ -139,8 +139,11 @@ class _Replacing:
     def replaced_text(self, start, end, enclosing, name_of):
         """Returns a part of the text with each mention replaced with its cluster's name.
 
-        `enclosing` lists `(end, cluster)` of the mentions around the part that stay. Mentions
-        inside the part are added and removed. `name_of` is a function of a cluster.
+        Args:
+            start, end: int.
+            enclosing: list of `(end, cluster)` of the mentions around the part that
+                stay. Mentions inside the part are added and removed.
+            name_of: function of a cluster.
         """
         pieces, at = [], start
         for i, mention in self._mentions_within(start, end):

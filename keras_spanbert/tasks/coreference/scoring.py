@@ -58,14 +58,23 @@ def feature_rows(settings: dict) -> dict[str, int]:
 
 
 class FeedForward(WeightedLayer):
-    """A feed-forward network with one output, whose input is passed in pieces of these sizes.
+    """A feed-forward network with one output, whose input is passed in pieces.
 
     The first product of a concatenation is the sum of the products of its
     pieces. A piece that many inputs share, such as a span in all its pairs, is
     multiplied once. Combine pieces that no inputs share, because each product
-    makes an array as large as the hidden layer's. Pieces of size 0 are skipped.
+    makes an array as large as the hidden layer's.
 
-    From float `[..., ffnn_size]`, the sum of `project` of all pieces, to float32 `[...]`.
+    Args:
+        sizes: list of ints, the sizes of the input's pieces. Pieces of size 0 are
+            skipped.
+        **kwargs: see `WeightedLayer`.
+
+    Call arguments:
+        projected: float `[..., ffnn_size]`, the sum of `project` of all pieces.
+
+    Returns:
+        float32 `[...]`.
     """
 
     def __init__(self, sizes, **kwargs):
@@ -96,7 +105,16 @@ class FeedForward(WeightedLayer):
 
 
 class MentionScorer(WeightedLayer):
-    """Computes the mention score of each candidate, `[B, N]`. For its arguments see `TopSpans`."""
+    """Computes the mention score of each candidate, `[B, N]`.
+
+    Args:
+        hidden_dim: int, H.
+        **kwargs: see `WeightedLayer`.
+
+    Call arguments:
+        starts, ends: int32 `[B, N]`.
+        tokens, widths, heads: see `TopSpans`.
+    """
 
     def __init__(self, hidden_dim: int, **kwargs):
         super().__init__(**kwargs)
@@ -148,10 +166,18 @@ class MentionScorer(WeightedLayer):
 class CoarseScorer(WeightedLayer):
     """Selects the possible antecedents of each span with a cheap score of all pairs.
 
-    Takes the dicts of spans, where K is at least A, and of a memory: see the module.
-    Returns `(antecedents, scores)`, int32 and float32 `[B, K, A]`: indices into the
-    M spans in memory followed by the K spans, and the scores of the pairs, -inf
-    for missing antecedents.
+    Args:
+        embedding_dim: int, D.
+        **kwargs: see `WeightedLayer`.
+
+    Call arguments:
+        spans: dict, see the module. K is at least A.
+        memory: dict, or `None`.
+
+    Returns:
+        `(antecedents, scores)`, int32 and float32 `[B, K, A]`: indices into the
+        M spans in memory followed by the K spans, and the scores of the pairs, -inf
+        for missing antecedents.
     """
 
     def __init__(self, embedding_dim: int, **kwargs):
@@ -216,9 +242,20 @@ class FineScorer(WeightedLayer):
     With a depth of more than 1, a span's embedding is then mixed with those of
     its likely antecedents, and pairs are scored again.
 
-    Takes the dicts of spans and of a memory, see the module, the results of `CoarseScorer`,
-    and the genre, int32 `[B]`. Returns `(scores, embeddings)`, float32 `[B, K, A]`, and float
-    `[B, K, coref_depth, D]`, the embeddings used each time.
+    Args:
+        embedding_dim: int, D.
+        **kwargs: see `WeightedLayer`.
+
+    Call arguments:
+        spans: dict, see the module.
+        antecedents: int32 `[B, K, A]`.
+        coarse_scores: float32 `[B, K, A]`.
+        genre: int32 `[B]`.
+        memory: dict, or `None`.
+
+    Returns:
+        `(scores, embeddings)`, float32 `[B, K, A]`, and float
+        `[B, K, coref_depth, D]`, the embeddings used each time.
     """
 
     def __init__(self, embedding_dim: int, **kwargs):

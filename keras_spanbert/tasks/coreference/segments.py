@@ -45,11 +45,14 @@ def cut_words(sizes, sentence_sizes, max_segment_len: int, with_separators: bool
 
     A segment takes as many subtokens as fit, cut back to the last end of a
     sentence. If no sentence fits, it ends at the last end of a word, and if no word
-    fits, within the word. Its length includes two separators. With `with_separators`,
-    segments are stored with `[CLS]` and `[SEP]`, which then count as tokens.
+    fits, within the word.
 
-    `sizes`, int32 `[W]`, are the numbers of subtokens of words, at least one each, and
-    `sentence_sizes` the numbers of words of sentences.
+    Args:
+        sizes: int32 `[W]`, the number of subtokens of each word, at least one.
+        sentence_sizes: int32, the number of words of each sentence.
+        max_segment_len: int, including two separators.
+        with_separators: bool. Whether segments are stored with `[CLS]` and
+            `[SEP]`, which then count as tokens.
     """
     sentence_of_word = repeat(xp, range_like(xp, sentence_sizes), sentence_sizes)
     sentence_of = repeat(xp, sentence_of_word, sizes)
@@ -105,17 +108,22 @@ def split_rows(values: Iterable, sizes: Iterable[int]) -> list[list]:
 def segment_rows(
     ids, speakers, sizes, max_segment_len: int, separators: tuple[int, int] | None, xp=np
 ) -> dict:
-    """Converts the tokens of a document to one row per segment, with L `max_segment_len`.
+    """Converts the tokens of a document to one row per segment.
 
     With overlap, there are also windows over the joints of segments, one more than
     there are segments. The first window contains the first half of the first segment.
     The others contain the second half of a segment and the first half of the next. The
-    last contains the rest. The ids of `[CLS]` and `[SEP]`, `separators`, are then added to each
-    row. They are `None` if segments include them.
+    last contains the rest.
 
-    Takes the id and the speaker's number of each token, int32 `[T]`, and the number of tokens of
-    each segment, int32 `[S]`. Returns a dict of the arrays `[S]`, `[S, L]` and `[S + 1, L]` of the
-    preprocessor's `tensors`.
+    Args:
+        ids, speakers: int32 `[T]`, the id and the speaker's number of each token.
+        sizes: int32 `[S]`, the number of tokens of each segment.
+        max_segment_len: int, L.
+        separators: with overlap, the ids of `[CLS]` and `[SEP]`, which are added to
+            each row. `None` if segments include them.
+
+    Returns:
+        Dict of the arrays `[S]`, `[S, L]` and `[S + 1, L]` of the preprocessor's `tensors`.
     """
 
     def to_rows(values, begins, sizes, separators):

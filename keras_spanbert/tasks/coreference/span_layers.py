@@ -27,8 +27,12 @@ class SegmentRows(keras.layers.Layer):
 class DocumentTokens(keras.layers.Layer):
     """Gathers the tokens of documents in order from the encoder's output of their segments.
 
-    From float `[B * S, L, H]` and `places`, int32 `[B, T]`, each token's index in a
-    document's S * L tokens, to float `[B, T, H]`.
+    Call arguments:
+        encoded: float `[B * S, L, H]`.
+        places: int32 `[B, T]`, each token's index in a document's S * L tokens.
+
+    Returns:
+        float `[B, T, H]`.
     """
 
     def call(self, encoded, places):
@@ -40,7 +44,13 @@ class DocumentTokens(keras.layers.Layer):
 
 
 class WeightedLayer(keras.layers.Layer):
-    """A layer with dropout and one initializer for its matrices. `settings` are the resolver's."""
+    """A layer with dropout and one initializer for its matrices.
+
+    Args:
+        settings: dict of the resolver's arguments.
+        initializer_range: float. See `SpanBertBackbone`. Defaults to `0.02`.
+        **kwargs: see `keras.layers.Layer`.
+    """
 
     has_dropout = True
 
@@ -80,9 +90,16 @@ def as_scores(x):
 
 
 class Gate(WeightedLayer):
-    """Mixes two vectors x and y, float `[..., dim]`, with `g = sigmoid([x; y] W + b)`.
+    """Mixes two vectors with `g = sigmoid([x; y] W + b)`.
 
-    The result is `g * x + (1 - g) * y`, or with `toward=1` `g * y + (1 - g) * x`.
+    Args:
+        dim: int. Size D of each vector.
+        toward: 0 or 1. Whether an open gate passes x or y: the result is
+            `g * x + (1 - g) * y` or `g * y + (1 - g) * x`.
+        **kwargs: see `WeightedLayer`.
+
+    Call arguments:
+        x, y: float `[..., D]`.
     """
 
     has_dropout = False
@@ -135,8 +152,15 @@ class SpanHeads(WeightedLayer):
     of tokens. Memory is that of the result, and no weights are computed between a
     span and the rest of the document.
 
-    From tokens, float `[B, T, H]`, where W divides T, to float `[B, T * W, H]`. Row
-    `start * W + width - 1` is the head of a span.
+    Args:
+        hidden_dim: int, H.
+        **kwargs: see `WeightedLayer`.
+
+    Call arguments:
+        tokens: float `[B, T, H]`. W must divide T.
+
+    Returns:
+        float `[B, T * W, H]`. Row `start * W + width - 1` is the head of a span.
     """
 
     has_dropout = False
@@ -177,6 +201,10 @@ class TopSpans(keras.layers.Layer):
     """Selects the spans that are kept, and gathers the values that pairs are scored by.
 
     A span's embedding is its start, its end, and optionally its width and its head.
+
+    Args:
+        max_span_width: int, W.
+        **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
         inputs: dict of the model's inputs, without those of the encoder.

@@ -17,8 +17,13 @@ MAX_TOP_SPANS = 3900
 def candidate_spans(sentence_map, max_span_width: int, xp=np) -> tuple:
     """Returns the spans of up to `max_span_width` tokens that lie in one sentence.
 
-    Takes the number of each token's sentence, int `[T]`. Returns `(starts, ends)`, int32 `[N]`,
-    ends included, sorted by start, then by end.
+    Args:
+        sentence_map: int `[T]`. The number of each token's sentence.
+        max_span_width: int.
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+
+    Returns:
+        `(starts, ends)`, int32 `[N]`, ends included, sorted by start, then by end.
     """
     num_tokens = size(xp, sentence_map)
     ends = range_like(xp, sentence_map)[:, None] + np.arange(max_span_width, dtype=np.int32)

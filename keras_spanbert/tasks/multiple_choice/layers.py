@@ -13,7 +13,11 @@ NO_CHOICE = -1e9
 class ChoicesAsRows(keras.layers.Layer):
     """Flattens the choices of all questions to rows of the encoder.
 
-    From a dict of int `[N, C, L]` to int `[N * C, L]`. An optional input can be `None`.
+    Call arguments:
+        inputs: dict of int `[N, C, L]`, or `None` for an optional input.
+
+    Returns:
+        Dict of int `[N * C, L]`, or `None`.
     """
 
     def call(self, inputs):
@@ -34,11 +38,16 @@ class ChoicesAsRows(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class ChoiceLogits(keras.layers.Layer):
-    """Reshapes the scores of rows to logits of questions, float `[N, C]`. Padding gets -1e9.
+    """Reshapes the scores of rows to logits of questions. Padding gets -1e9.
 
-    Computes in float32 or a wider dtype. The inputs are a dict of `scores`, float
-    `[N * C, 1]`; `token_ids`, int `[N, C, L]`; and `choice_mask`, int or bool `[N, C]`, or
-    `None` for all ones.
+    Computes in float32 or a wider dtype.
+
+    Call arguments:
+        inputs: dict of `scores`, float `[N * C, 1]`; `token_ids`, int
+            `[N, C, L]`; `choice_mask`, int or bool `[N, C]`, or `None` for all ones.
+
+    Returns:
+        float `[N, C]`.
     """
 
     def call(self, inputs):

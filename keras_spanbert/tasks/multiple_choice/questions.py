@@ -18,7 +18,15 @@ MIN_CHOICES = 2  # Minimum number of choices of a question.
 
 
 def check_questions(prompts, choices, contexts=None) -> Questions:
-    """Returns the `Questions` of these arguments of `SpanBertMultipleChoice.choose`.
+    """Checks questions.
+
+    Args:
+        prompts: list, tuple, array or tensor of strings; or a list of pairs of
+            strings, `(context, prompt)`.
+        choices: list of N lists of two or more strings; or an array or tensor of
+            strings `[N, C]`, padded with `""`.
+        contexts: list of N strings, if `prompts` are strings. Defaults to `None`:
+            no contexts.
 
     Raises:
         ValueError: if they are something else or differ in number, or a question
@@ -61,9 +69,12 @@ def _questions_in_graph(prompts, choices, contexts):
 
 
 def choice_texts(questions: Questions) -> tuple:
-    """Returns where there is a choice, bool `[N, C]`, and the two texts of each of these choices.
+    """Returns the two texts of each choice.
 
-    The texts of the R choices are lists of R strings or, in a graph, string tensors `[R]`.
+    Returns:
+        bool `[N, C]`, whether there is a choice, and the first and the second texts
+        of these R choices in order, lists of R strings or, in a graph, string
+        tensors `[R]`.
     """
     contexts, prompts, choices = questions
     if is_symbolic(prompts):

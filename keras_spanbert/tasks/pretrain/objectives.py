@@ -53,10 +53,15 @@ def describe(row: dict) -> str:
 
 
 def load_with_objectives(task, given: dict, preset: str, load_weights: bool, arguments: dict):
-    """Returns a preset's pretrainer, `task`, with other objectives, `given` as `CHOICES`.
+    """Returns a preset's pretrainer with other objectives.
 
-    With `load_weights`, heads that the preset has keep its weights. `arguments` are the other
-    given arguments. A given preprocessor is used unchanged.
+    Args:
+        task: `SpanBertPretrainer` of the preset.
+        given: dict of `CHOICES`.
+        preset: string, for the log.
+        load_weights: bool. Whether to load the preset's weights of heads that it has.
+        arguments: dict of the other given arguments. A given preprocessor is used
+            unchanged.
     """
     preprocessor = task.preprocessor
     if preprocessor is not None and "preprocessor" not in arguments:

@@ -39,8 +39,9 @@ Answers = collections.namedtuple(
 def as_answers(answers, contexts) -> Answers:
     """Converts answers in any form to columns. Checks that they are at their positions.
 
-    For their forms see `SpanBertQuestionAnswererPreprocessor.windows`. Contexts are a list of
-    strings, or a graph's string tensor `[N]`.
+    Args:
+        answers: see `SpanBertQuestionAnswererPreprocessor.windows`.
+        contexts: list of strings, or string tensor of a graph `[N]`.
 
     Raises:
         ValueError: if they are something else. A graph raises
@@ -109,18 +110,22 @@ def _answers_in_graph(answers, contexts, is_columns):
 
 
 def answer_tokens(xp, contexts, characters, context_of, answers, starts, stops):
-    """Returns the first and the last token of each answer, counted in its context: `[N]` each.
+    """Returns the first and the last token of each answer, counted in its context.
 
     These are the tokens of the whole words that contain the answer. If the tokens of
-    the answer alone are among them, only these are returned. Without an answer or its tokens,
-    both are -1.
+    the answer alone are among them, only these are returned.
 
     Args:
-        contexts: `Tokens` of U contexts, with offsets. `characters` are their `CodePoints`.
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        contexts: `Tokens` of U contexts, with offsets.
+        characters: `CodePoints` of the contexts.
         context_of: `[N]`, the context of each question.
         answers: `Tokens` of N answers.
         starts, stops: `[N]`, the answer's first character in its context and
             the one after its last, -1 for no answer.
+
+    Returns:
+        `(first, last)`, `[N]` each, -1 for no answer and for one without tokens.
     """
 
     def int64(x):

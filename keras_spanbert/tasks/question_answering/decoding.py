@@ -137,10 +137,16 @@ def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_qu
     the threshold, otherwise by its logit but after the best candidate.
 
     Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
         logit: float64 `[C]`.
         question: int64 `[C]`, ascending.
         rank: int64 `[C]`. Rank of each among its question's, by its logit.
         null_logits: float64 `[Q]`, logits of no answer.
+        null_threshold: float or `None`.
+        num_questions: int, Q.
+
+    Returns:
+        `Scored`.
     """
     best = _segment_max(xp, logit, question, num_questions)
     has_any = best > -np.inf
@@ -173,8 +179,17 @@ def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_qu
 def candidate_spans(xp, start_logits, end_logits, windows, num_questions, n_best, max_length):
     """Returns pairs of start and end of all windows, sorted by question and then by logit.
 
-    For the arguments see `decode`. If the question or the context has no tokens, there are
-    none.
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        start_logits: float `[W, L]`.
+        end_logits: float `[W, L]`.
+        windows: see `decode`.
+        num_questions: int.
+        n_best: int.
+        max_length: int, in tokens.
+
+    Returns:
+        `Candidates`. If the question or the context has no tokens, there are none.
     """
     # Without question tokens, the second segment begins at index 2, after [CLS] [SEP].
     may = (windows["offsets"][:, :, 0] >= 0) & (windows["segment_ids"][:, 2:3] == 0)

@@ -170,9 +170,11 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         return dict(self._ids_of_symbols)
 
     def types(self, role: str = "") -> dict[str, int]:
-        """Returns the types of a role that have symbols, and the token ids of these.
+        """Returns the types that have symbols, and the token ids of these.
 
-        `role` is `"SUBJ"`, `"OBJ"` or `""`: both, with the role as a prefix, as in `"OBJ=CITY"`.
+        Args:
+            role: `"SUBJ"` or `"OBJ"`. Defaults to `""`: both, with the role as a
+                prefix, as in `"OBJ=CITY"`.
         """
         prefix = f"{role}=" if role else ""
         return {

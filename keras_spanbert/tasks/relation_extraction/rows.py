@@ -65,8 +65,15 @@ def relation_rows(
 ) -> dict:
     """Makes rows from sentences.
 
-    If `keeps_spans`, a row that would lose a part of a span, or of what follows the text,
-    leaves out other tokens instead.
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        words: `Words`.
+        mode: string of `MODES`.
+        markers: `Markers`.
+        tokenizer: `SpanBertTokenizer`.
+        length: int, L.
+        keeps_spans: bool. Whether a row that would lose a part of a span, or of
+            what follows the text, leaves out other tokens instead.
 
     Returns:
         Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, and

@@ -93,7 +93,11 @@ def log_probabilities(xp, logits, rules: Scheme):
 def best_labels(xp, scores, num_words, rules: Scheme):
     """Returns the best valid labels of each text's words, int `[S]`.
 
-    Takes log-probabilities float64 `[S, C]`, and the number of words of each text, int `[N]`.
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        scores: float64 `[S, C]`, log-probabilities.
+        num_words: int `[N]`, number of words of each text.
+        rules: `Scheme`.
     """
     is_bound = rules.is_bound
     if not is_bound.any():
@@ -138,7 +142,12 @@ def best_labels(xp, scores, num_words, rules: Scheme):
 
 
 def entities(xp, scores, labels, num_words, rules: Scheme) -> Entities:
-    """Returns the entities of words with these labels, int `[S]`, in order of the texts."""
+    """Returns the entities of words, in order of the texts.
+
+    Args:
+        xp, scores, num_words, rules: see `best_labels`.
+        labels: int `[S]`, from `best_labels`.
+    """
     size = len(rules.names)
     before = xp.concatenate([labels[:1], labels], axis=0)[:-1]
     continues = take(xp, rules.goes_on.reshape(-1), before * size + labels)
@@ -165,8 +174,13 @@ def entities(xp, scores, labels, num_words, rules: Scheme) -> Entities:
 def _step(xp, state, scores, rules):
     """Extends the best paths of n pieces by one word.
 
-    Takes the paths' scores by their last label, and the scores of the next words, float64
-    `[n, C]` each. Returns the new scores, and the previous label of each path, int `[n, C]`.
+    Args:
+        xp, rules: see `best_labels`.
+        state: float64 `[n, C]`, the best paths' scores, by their last label.
+        scores: float64 `[n, C]`, of the next words.
+
+    Returns:
+        The new state, and the previous label of each path, int `[n, C]`.
     """
     count, width = rules.before.shape
     through = xp.take(state, rules.before, axis=1) + rules.penalty  # [n, C, P]

@@ -181,8 +181,12 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
     def word_labels(self, texts, labels, words: Words, places=None):
         """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
-        `labels` are a list, array or ragged tensor with a list of labels, names or numbers, for
-        each text, or for strings a list of lists of entities. For `places` see `spans_to_labels`.
+        Args:
+            texts: see `as_texts`.
+            labels: list, array or ragged tensor with a list of labels, names or
+                numbers, for each text. For strings, a list of lists of entities.
+            words: `Words` of the texts.
+            places: see `spans_to_labels`.
 
         Raises:
             ValueError: if the numbers of labels and words differ, or a label is unknown.
@@ -267,9 +271,14 @@ def read_labels(examples) -> list:
 def as_texts(texts):
     """Converts texts in any container to a list of strings or of lists of words.
 
-    Takes a list, tuple, array or tensor of strings; a list of examples, dicts with
-    `words` or `text`, or a dict with a column of words; or a list or ragged tensor of lists of
-    strings. In a graph, returns a string tensor `[N]`, or a ragged one of words.
+    Args:
+        texts: list, tuple, array or tensor of strings; list of examples, dicts with
+            `words` or `text`, or a dict with a column of words; or list or ragged
+            tensor of lists of strings.
+
+    Returns:
+        List of strings, or of lists of strings. In a graph, a string tensor `[N]`, or
+        a ragged one of words.
 
     Raises:
         ValueError: if it is something else.

@@ -12,8 +12,13 @@ def spans_to_labels(
 ) -> np.ndarray:
     """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
-    `spans` has a list of `{"start", "end", "label"}` for each text. `places` are the
-    descriptions of the texts in messages, `None` for a text's number.
+    Args:
+        words: `Words` of the texts.
+        texts: list of strings.
+        spans: list with a list of `{"start", "end", "label"}` for each text.
+        labels: list of strings, the model's.
+        places: list of strings, the description of each text in messages, or `None`
+            for its number. Defaults to `None`, for all.
 
     Raises:
         ValueError: if a span is malformed or not in its text, contains no word or

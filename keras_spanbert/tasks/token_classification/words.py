@@ -31,8 +31,10 @@ Words = collections.namedtuple(
 def tokenize_words(tokenizer, words, num_words) -> Words:
     """Tokenizes texts that are lists of words. Equal words are tokenized once.
 
-    `words` are those of all texts, a list or a graph's string tensor `[S]`, and `num_words`
-    `[N]` their number in each text.
+    Args:
+        tokenizer: `SpanBertTokenizer`.
+        words: list of the words of all texts, or string tensor of a graph `[S]`.
+        num_words: `[N]`, number of words of each text.
     """
     xp = namespace(words)
     tokens = tokenize_repeated(tokenizer, words)
@@ -54,7 +56,11 @@ def tokenize_words(tokenizer, words, num_words) -> Words:
 def tokenize_strings(tokenizer, texts, is_continuation: np.ndarray) -> Words:
     """Tokenizes texts that are strings. The tokenizer splits them into words.
 
-    `is_continuation`, bool `[V]`, says which tokens of the vocabulary continue a word.
+    Args:
+        tokenizer: `SpanBertTokenizer`.
+        texts: list of strings, or string tensor of a graph `[N]`.
+        is_continuation: bool `[V]`, whether each token of the vocabulary continues a
+            word.
     """
     xp = namespace(texts)
     tokens = tokenize_texts(tokenizer, texts, with_offsets=True)
