@@ -4,10 +4,12 @@ The site also contains files outside of `docs/`, such as the model cards. All fi
 in the repository, so that relative links between them work in both places. Only addresses differ.
 """
 
+import ast
 import base64
 import html
 import json
 import pathlib
+import posixpath
 import re
 
 from mkdocs.structure.files import File
@@ -42,6 +44,18 @@ PARAMETER = re.compile(
 RETURNS = re.compile(
     r'((?:Returns|Yields):</span></p>\s*<ul>\s*<li class="doc-section-item field-body">)[^–]*–'
 )
+
+
+def on_config(config):
+    """Adds the pages in the tables of `docs/README.md` to the navigation."""
+    _, *parts = re.split(r"^## (.*)$", (ROOT / "docs/README.md").read_text(), flags=re.MULTILINE)
+    tables = dict(zip(parts[::2], parts[1::2]))
+    for section in config["nav"]:
+        for heading, pages in section.items():
+            links = re.findall(r"^\| \[(.*?)\]\((.*?)\)", tables.get(heading, ""), re.MULTILINE)
+            for title, link in links:
+                pages.append({title: posixpath.normpath(f"docs/{link}")})
+    return config
 
 
 def on_files(files, config):
@@ -102,12 +116,24 @@ def repository_file(name, site):
 def on_page_markdown(markdown, page, config, files):
     """Changes what GitHub's Markdown and Python-Markdown read differently."""
     if page.file.src_uri.startswith("docs/reference/"):
-        return markdown
+        return re.sub(r"^\{(model|preprocessor)s\}$", task_classes, markdown, flags=re.MULTILINE)
     markdown = re.sub(r"(\]\([^)\s]+)\.ipynb\)", r"\1.md)", markdown)  # On the site it is a page.
     # Lists in lists are indented by two or three spaces on GitHub, and by four here.
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     parts[::2] = [re.sub(r"^ {2,3}(?=\S)", "    ", x, flags=re.MULTILINE) for x in parts[::2]]
     return "".join(parts)
+
+
+def task_classes(match):
+    """Returns entries for the classes that `api.py` imports from a module of each task."""
+    imports = ast.parse((ROOT / "keras_spanbert/api.py").read_text()).body
+    return "\n\n".join(
+        f"::: keras_spanbert.{name.name}"
+        for node in imports
+        if isinstance(node, ast.ImportFrom)
+        and re.fullmatch(rf"keras_spanbert\.tasks\.\w+\.{match[1]}", node.module)
+        for name in node.names
+    )
 
 
 def on_page_content(content, page, config, files):

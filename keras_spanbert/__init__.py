@@ -25,8 +25,9 @@ if sys.argv[:1] == ["-m"]:
 
 if TYPE_CHECKING or not _IS_LAZY:
     with tensorflow_log.suppress_startup_log():
+        from keras_spanbert import api
         from keras_spanbert.api import *  # noqa: F403
-        from keras_spanbert.api import __all__  # noqa: F401
+    __all__ = [name for name in vars(api) if not name.startswith("_")]
 
 
 def __getattr__(name):
@@ -36,6 +37,6 @@ def __getattr__(name):
     if not (name.startswith("_") or is_module):
         with tensorflow_log.suppress_startup_log():
             api = importlib.import_module(f"{__name__}.api")
-        if name in api.__all__:
+        if hasattr(api, name):
             return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,8 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
+from task_rows import Task, as_arrays
 
 import keras_spanbert as ks
 
@@ -41,3 +43,27 @@ def train(**kwargs):
         {"question": questions, "context": contexts}, answers, epochs=4, batch_size=32, verbose=0
     )
     return model
+
+
+def questions():
+    questions, contexts, answers = examples(10, seed=1)
+    contexts[1] = " ".join([contexts[1]] * 4)
+    answers[2] = None
+    y = {
+        "text": np.array([answer["text"] if answer else "" for answer in answers]),
+        "answer_start": np.array([answer["answer_start"] if answer else -1 for answer in answers]),
+    }
+    x = {"question": questions, "context": contexts}
+    forms = {
+        "columns": (as_arrays(x), y),
+        "lists": (x, answers),
+        "tuples": ({name: tuple(column) for name, column in x.items()}, tuple(answers)),
+        "tensors": ({name: tf.constant(column) for name, column in x.items()}, y),
+    }
+    return Task(
+        build, "answer", [questions, contexts], "evaluate_squad", forms,
+        noun="question",
+    )  # fmt: skip
+
+
+TASKS = [questions]

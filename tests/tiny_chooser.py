@@ -2,6 +2,8 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
+from task_rows import Task, by_name, padded
 
 import keras_spanbert as ks
 
@@ -41,3 +43,21 @@ def train(**kwargs):
     model.compile(ks.AdamW(5e-3))
     model.fit(examples(320), epochs=2, batch_size=32, verbose=0)
     return model
+
+
+def choices():
+    rows = examples(10, seed=1)
+    labels = [row["label"] for row in rows]
+    x = by_name(rows, ["prompt", "choices"])
+    arrays = {"prompt": np.array(x["prompt"]), "choices": padded(x["choices"])}
+    forms = {
+        "columns": (arrays, np.array(labels)),
+        "lists": (x, labels),
+        "tensors": ({name: tf.constant(column) for name, column in arrays.items()}, labels),
+        "contexts": ({**arrays, "context": [""] * 10}, labels),
+        "examples": (rows, None),
+    }
+    return Task(build, "choose", list(x.values()), "evaluate_choices", forms)
+
+
+TASKS = [choices]

@@ -2,6 +2,8 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
+from task_rows import Task, padded
 
 import keras_spanbert as ks
 
@@ -57,3 +59,36 @@ def examples(texts, labels):
 
 def multi_hot(labels):
     return np.array([[int(name in names) for name in WORDS] for names in labels])
+
+
+def texts():
+    texts, labels = rows(10)
+    numbers = [CLASSES.index(label) for label in labels]
+    forms = {
+        "columns": (np.array(texts), np.array(labels)),
+        "lists": (texts, labels),
+        "numbers": ({"text": tuple(texts)}, np.array(numbers)),
+        "objects": (np.array(texts, object), np.array(labels, object)),
+        "examples": (examples(texts, labels), None),
+    }
+    return Task(build, "classify", [texts], "evaluate_texts", forms, "class_names")
+
+
+def texts_with_several_labels():
+    texts, labels = multi_label_rows(10)
+    numbers = multi_hot(labels)
+    forms = {
+        "columns": (np.array(texts), padded(labels)), "lists": (texts, labels),
+        "sets": (texts, [set(names) for names in labels]),
+        "ragged": (tf.constant(texts), tf.ragged.constant(labels)), "numbers": (texts, numbers),
+        "lists of numbers": (texts, numbers.tolist()), "booleans": (texts, numbers.astype(bool)),
+        "floats": (texts, numbers.astype("float32")),
+        "examples": (examples(texts, labels), None),
+    }  # fmt: skip
+    return Task(
+        build_multi_label, "classify", [texts], "evaluate_texts", forms,
+        "class_names",
+    )  # fmt: skip
+
+
+TASKS = [texts, texts_with_several_labels]

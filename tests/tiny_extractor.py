@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+from task_rows import Task, as_arrays
 
 import keras_spanbert as ks
 
@@ -74,3 +75,32 @@ def train(mode="text", **kwargs):
     model.compile(ks.AdamW(5e-3))
     model.fit(examples(320), epochs=5, batch_size=32, verbose=0)
     return model
+
+
+def relations():
+    rows = examples(10, seed=2)
+    x, labels = columns(rows)
+    numbers = np.array([RELATIONS.index(label) for label in labels])
+    words = [row["token"] for row in rows]
+    spans = [
+        [(row[f"{kind}_start"], row[f"{kind}_end"] + 1) for row in rows] for kind in ["subj", "obj"]
+    ]
+    forms = {
+        "columns": (as_arrays(x), np.array(labels)),
+        "lists": (x, labels),
+        "numbers": (x, numbers),
+        "words": ({**x, "text": words, **dict(zip(["subject", "object"], spans))}, labels),
+        "examples": (rows, None),
+    }
+
+    def build_adapted(**kwargs):
+        model = build("ner_text", **kwargs)
+        model.preprocessor.adapt(rows)
+        return model
+
+    return Task(
+        build_adapted, "extract", list(x.values()), "evaluate_relations", forms, "relations"
+    )
+
+
+TASKS = [relations]

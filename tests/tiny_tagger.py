@@ -2,8 +2,11 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
+from task_rows import Task, padded
 
 import keras_spanbert as ks
+from keras_spanbert.metrics.entities import read_tags
 
 PEOPLE = ["ann", "bob", "eve"]
 PLACES = ["oslo", "rome"]
@@ -48,3 +51,36 @@ def train():
     model.compile(ks.AdamW(2e-2))
     model.fit(examples(320), epochs=4, batch_size=32, verbose=0)
     return model
+
+
+def words():
+    rows = examples(10, seed=1)
+    rows[1] = {name: column * 6 for name, column in rows[1].items()}
+    words, tags = ([row[name] for row in rows] for name in ["words", "tags"])
+    texts = [" ".join(row) for row in words]
+    entities = [_entities(*row) for row in zip(words, tags)]
+    numbers = [[LABELS.index(tag) for tag in row] for row in tags]
+    forms = {
+        "columns": ({"words": padded(words)}, padded(tags)),
+        "lists": (words, numbers),
+        "ragged": (tf.ragged.constant(words), tf.ragged.constant(tags)),
+        "examples": (rows, None),
+        "texts": (texts, entities),
+        "examples of texts": (
+            [{"text": text, "entities": found} for text, found in zip(texts, entities)],
+            None,
+        ),
+    }
+    return Task(build, "tag", [texts], "evaluate_entities", forms, "labels", noun="text")
+
+
+def _entities(words, tags):
+    """Returns the entities of a text, in characters."""
+    ends = np.cumsum([len(word) + 1 for word in words]) - 1
+    return [
+        {"start": int(ends[i] - len(words[i])), "end": int(ends[j - 1]), "label": label}
+        for label, i, j in read_tags(tags)
+    ]
+
+
+TASKS = [words]

@@ -6,6 +6,7 @@ import own_task
 import pytest
 import tiny_tasks
 from batch_streams import KINDS, stream
+from task_rows import Task
 
 PARTS = [slice(i, i + 4) for i in range(0, 10, 4)]
 QUIET = {"batch_size": 64, "verbose": 0}
@@ -17,7 +18,7 @@ FORMS = {
     "examples": (ROWS, None),
     "examples and labels": (ROWS, SIMILARITY),
 }
-OWN = tiny_tasks.Task(own_task.build, "predict", [], "evaluate", FORMS)
+OWN = Task(own_task.build, "predict", [], "evaluate", FORMS)
 TASKS = {**tiny_tasks.TASKS, "user-defined": OWN}
 
 

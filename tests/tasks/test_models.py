@@ -5,7 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
-from tiny_tasks import TASKS, heads, with_large_weights
+from tiny_tasks import TASKS, with_large_weights
 
 import keras_spanbert as ks
 
@@ -98,7 +98,7 @@ def test_head_without_weights_is_random(task, model, caplog, tmp_path):
             type(model).from_preset(tmp_path)
         arguments = {task.labels: model.label_names()}
     again = type(model).from_preset(tmp_path, **arguments)
-    assert again.untrained_heads() == heads(model)
+    assert again.untrained_heads() == list(model.head_layers())
     assert "has no weights for the head" in caplog.text
     for one, other in zip(again.backbone.get_weights(), model.backbone.get_weights()):
         np.testing.assert_array_equal(one, other)
@@ -106,8 +106,8 @@ def test_head_without_weights_is_random(task, model, caplog, tmp_path):
     for use in [getattr(again, task.ask), lambda *_: again.save_to_preset(tmp_path / "again")]:
         caplog.clear()
         use(*task.columns)
-        message = f"not been trained: the output of its {' and '.join(heads(model))} is random"
-        assert message in caplog.text
+        heads = " and ".join(model.head_layers())
+        assert f"not been trained: the output of its {heads} is random" in caplog.text
 
 
 @pytest.mark.once
@@ -118,7 +118,7 @@ def test_other_labels_start_with_a_random_classifier(task, model, caplog, tmp_pa
     assert again.label_names() == ["O", "B-x", "I-x"] and again.classifier.units == 3
     assert again.untrained_heads() == ["classifier"]
     assert "has a classifier with other labels or of another kind" in caplog.text
-    for name in {*heads(model), "backbone"} - {"classifier"}:
+    for name in {*model.head_layers(), "backbone"} - {"classifier"}:
         for one, other in zip(getattr(again, name).weights, getattr(model, name).weights):
             np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, other)))
 

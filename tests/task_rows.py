@@ -1,0 +1,44 @@
+"""A task of labelled rows and its data, for the tests in `tiny_tasks.TASKS`."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+
+@dataclasses.dataclass
+class Task:
+    """A task: its model and data.
+
+    Attributes:
+        build: function that returns an untrained model.
+        ask: name of the model's method that returns answers.
+        columns: the arguments of that method, ten rows each.
+        evaluate: name of the model's method that scores examples.
+        forms: the same ten rows as `(x, y)` in different containers, by name.
+            "columns" are NumPy arrays that can be sliced.
+        labels: the argument of the class that names its labels, or `None`.
+        noun: the word for a row in messages.
+    """
+
+    build: Callable
+    ask: str
+    columns: list
+    evaluate: str
+    forms: dict
+    labels: str | None = None
+    noun: str = "row"
+
+
+def padded(rows):
+    """Converts lists of strings to an array padded with `""`."""
+    longest = max(map(len, rows))
+    return np.array([[*row, *[""] * (longest - len(row))] for row in rows])
+
+
+def as_arrays(columns):
+    return {name: np.array(column) for name, column in columns.items()}
+
+
+def by_name(rows, names):
+    return {name: [row[name] for row in rows] for name in names}
