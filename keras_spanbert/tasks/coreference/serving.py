@@ -109,14 +109,13 @@ def _tensors(preprocessor, words, sentence_sizes):
         tf.cast(sizes == 0, tf.int64),
     )
     pieces = tf.concat([found, unknown], axis=1)
-    word_of = tf.cast(pieces.value_rowids(), tf.int32)
     sizes = tf.cast(pieces.row_lengths(), tf.int32)
     added = preprocessor.added_separators()
     segments = cut_words(sizes, sentence_sizes, length, not added, tnp)
     separators = tokenizer.cls_token_id, tokenizer.sep_token_id
     ids = tf.gather(tf.concat([pieces.values, separators], axis=0), segments.index)
-    word_of = tf.gather(tf.concat([word_of, [-1, -1]], axis=0), segments.index)
     (speaker,) = speaker_numbers(["-"], preprocessor.max_num_speakers, preprocessor.model_type)
-    speakers = tf.where(word_of < 0, SEPARATOR_NUMBER, speaker)
+    speakers = tf.where(segments.word_of < 0, SEPARATOR_NUMBER, speaker)
     rows = segment_rows(ids, speakers, segments.sizes, length, added, tnp)
-    return {**rows, "sentence_map": segments.sentence_of, "genre": tf.constant(0)}, word_of
+    tensors = {**rows, "sentence_map": segments.sentence_of, "genre": tf.constant(0)}
+    return tensors, segments.word_of
