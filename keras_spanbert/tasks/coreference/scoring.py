@@ -19,8 +19,6 @@ Layers that take scores switch Keras's autocast off and cast their other inputs
 themselves, because the scores must stay float32.
 """
 
-import functools
-
 import keras
 import numpy as np
 from keras import ops
@@ -282,40 +280,34 @@ class FineScorer(WeightedLayer):
 
     def call(self, spans, antecedents, coarse_scores, genre, memory=None, training=None):
         embeddings = self.cast(spans["embeddings"])
-        others = {name: _prepend_memory(name, spans, memory) for name in _FEATURES}
+        keys = {name: _prepend_memory(name, spans, memory) for name in _FEATURES}
         rows = [antecedents, coarse_scores, *(spans[name] for name in _FEATURES)]
-        levels = [embeddings]
-        for depth in range(1, self.coref_depth + 1):
-            keys = _embeddings_at_level(embeddings, memory, depth - 1)
-            # The released graph refines once more without effect.
-            is_last = depth == self.coref_depth
-            projected = self.pair.project(1, keys)
-            scored = functools.partial(
-                self._score_pairs, keys, projected, others, genre, is_last, training
-            )
-            num_rows = max(_ROWS // antecedents.shape[2], 1)
-            found = map_in_chunks(scored, [embeddings, *rows], num_rows, training)
-            if is_last:
-                return found, ops.stack(levels, axis=2)
-            _, embeddings = found
-            levels.append(embeddings)
+        num_rows = max(_ROWS // antecedents.shape[2], 1)
 
-    def _score_pairs(self, keys, projected_keys, others, genre, is_last, training, rows):
-        """Returns scores of the pairs of some spans, and refined embeddings unless it is last."""
-        embeddings, antecedents, coarse_scores, *values = rows
-        spans = dict(zip(_FEATURES, values))
-        antecedent_embeddings = gather_rows(keys, antecedents)  # [B, K, A, D]
-        own = [embeddings[:, :, None, :] * antecedent_embeddings]
-        if self.tables:
-            features = self._features(spans, others, antecedents, genre)
-            own.append(self.dropout(self.cast(features), training=training))
-        projected = self.pair.project(2, ops.concatenate(own, axis=-1))
-        projected = projected + gather_rows(projected_keys, antecedents)
-        projected = projected + self.pair.project(0, embeddings)[:, :, None, :]
-        scores = coarse_scores + self.pair(projected, training=training)
-        if is_last:
-            return scores
-        return scores, self._refine_embeddings(embeddings, antecedent_embeddings, scores)
+        def score_pairs(rows):
+            """Returns scores of the pairs of some spans, and refined embeddings."""
+            embeddings, antecedents, coarse_scores, *values = rows
+            antecedent_embeddings = gather_rows(keys["embeddings"], antecedents)  # [B, K, A, D]
+            own = [embeddings[:, :, None, :] * antecedent_embeddings]
+            if self.tables:
+                features = self._features(dict(zip(_FEATURES, values)), keys, antecedents, genre)
+                own.append(self.dropout(self.cast(features), training=training))
+            projected = self.pair.project(2, ops.concatenate(own, axis=-1))
+            projected = projected + gather_rows(keys["projected"], antecedents)
+            projected = projected + self.pair.project(0, embeddings)[:, :, None, :]
+            scores = coarse_scores + self.pair(projected, training=training)
+            # The released graph refines once more without effect.
+            if len(levels) == self.coref_depth:
+                return scores, embeddings
+            return scores, self._refine_embeddings(embeddings, antecedent_embeddings, scores)
+
+        levels = []
+        while len(levels) < self.coref_depth:
+            keys["embeddings"] = _embeddings_at_level(embeddings, memory, len(levels))
+            keys["projected"] = self.pair.project(1, keys["embeddings"])
+            levels.append(embeddings)
+            scores, embeddings = map_in_chunks(score_pairs, [embeddings, *rows], num_rows, training)
+        return scores, ops.stack(levels, axis=2)
 
     def _features(self, spans, others, antecedents, genre):
         """Returns the features `[B, K, A, features * F]`."""
@@ -323,22 +315,15 @@ class FineScorer(WeightedLayer):
         def difference(name):
             return spans[name][:, :, None] - gather_rows(others[name], antecedents)
 
-        features = []
-        for name, table in self.tables.items():
-            if name == "same_speaker":
-                index = ops.cast(difference("speakers") == 0, "int32")
-            elif name == "genre":
-                index = genre[:, None, None]
-            elif name == "distance":
-                index = distance_bucket(difference("index"))
-            else:
-                index = ops.clip(difference("segments"), 0, self.feature_rows[name] - 1)
-            of_pairs = ops.take(table, index, axis=0)
-            if name == "genre":  # All pairs of a document have the same.
-                shape = (*ops.shape(antecedents), of_pairs.shape[-1])
-                of_pairs = ops.broadcast_to(of_pairs, shape)
-            features.append(of_pairs)
-        return ops.concatenate(features, axis=-1)
+        num_segments = self.settings["max_training_sentences"]
+        indices = {
+            "same_speaker": ops.cast(difference("speakers") == 0, "int32"),
+            "genre": ops.broadcast_to(genre[:, None, None], ops.shape(antecedents)),
+            "distance": distance_bucket(difference("index")),
+            "segment_distance": ops.clip(difference("segments"), 0, num_segments - 1),
+        }
+        rows = [ops.take(table, indices[name], axis=0) for name, table in self.tables.items()]
+        return ops.concatenate(rows, axis=-1)
 
     def _refine_embeddings(self, embeddings, others, scores):
         """Returns each span's embedding mixed with those of its antecedents and with itself."""
