@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_spanbert import distribution
 from keras_spanbert.layers.array_functions import size, take
-from keras_spanbert.tasks.coreference.batches import Sizes, document_inputs, pad, padded_sizes
+from keras_spanbert.tasks.coreference.batches import document_inputs, largest, pad, padded_sizes
 from keras_spanbert.tasks.coreference.decoding import extract_spans
 from keras_spanbert.tasks.coreference.scoring import NO_SPAN
 from keras_spanbert.tasks.coreference.segments import truncate
@@ -25,13 +25,13 @@ from keras_spanbert.tasks.coreference.spans import MAX_TOP_SPANS
 _CHUNK_TOKENS = 1024
 
 
-def run(model, inputs: list[dict], sizes: Sizes | None = None, memory: dict | None = None) -> list:
+def run(model, inputs: list[dict], sizes: dict | None = None, memory: dict | None = None) -> list:
     """Runs the model on documents, or on a chunk of one.
 
     Args:
         model: `SpanBertCoreferenceResolver`.
         inputs: dicts of `document_inputs`, the rows of a batch.
-        sizes: `Sizes` to pad to. Defaults to `None`: sizes for these inputs.
+        sizes: dict to pad to, see `padded_sizes`. Defaults to `None`: sizes for these inputs.
         memory: dict from `Memory.inputs`. Defaults to `None`: whole documents.
 
     Returns:
@@ -40,7 +40,7 @@ def run(model, inputs: list[dict], sizes: Sizes | None = None, memory: dict | No
         candidates, and with a memory `spans`: see `ResolverLayers.outputs`.
     """
     settings = model.input_settings()
-    sizes = sizes or Sizes.largest(padded_sizes(x, settings) for x in inputs)
+    sizes = sizes or largest(padded_sizes(x, settings) for x in inputs)
     rows = [pad(x, sizes) for x in inputs]
     batch = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     if memory is not None:
@@ -117,7 +117,7 @@ def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
         return inputs
 
     # All chunks have the same shape.
-    sizes = Sizes.largest(padded_sizes(inputs_at(begin), settings) for begin in begins)
+    sizes = largest(padded_sizes(inputs_at(begin), settings) for begin in begins)
     layers = model.resolver_layers
     memory = Memory(max_spans_in_memory, layers.num_levels, layers.embedding_dim)
     found = []

@@ -6,7 +6,7 @@ segment, K = spans that are kept.
 """
 
 from keras_spanbert.models.graph_tokens import tokenize_with_offsets
-from keras_spanbert.tasks.coreference.batches import Sizes, document_inputs, pad
+from keras_spanbert.tasks.coreference.batches import document_inputs, pad, padded_sizes
 from keras_spanbert.tasks.coreference.decoding import extract_spans, token_to_word_clusters
 from keras_spanbert.tasks.coreference.inference import without_padding
 from keras_spanbert.tasks.coreference.segments import (
@@ -72,11 +72,7 @@ def _mentions(model, words, sentence_sizes):
         tensors = {name: tf.identity(x) for name, x in tensors.items()}
     settings = model.input_settings()
     inputs = document_inputs(tensors, settings, tnp)
-    mask = inputs["padding_mask"]
-    longest = tf.reduce_max(tf.reduce_sum(mask, axis=1))  # Windows are not longer.
-    num_spans = tf.size(inputs["starts"])
-    sizes = Sizes.padded(tf.shape(mask)[0], longest, tf.size(word_of), num_spans, settings, tnp)
-    outputs = model(pad(inputs, sizes, tnp), training=False)
+    outputs = model(pad(inputs, padded_sizes(inputs, settings, tnp), tnp), training=False)
     spans = extract_spans(without_padding(inputs, 0, outputs, tnp), xp=tnp)
     found = token_to_word_clusters(spans, word_of, model.singletons, tnp)
 
