@@ -122,9 +122,10 @@ def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
     memory = Memory(max_spans_in_memory, layers.num_levels, layers.embedding_dim)
     found = []
     for begin in begins:
+        first = memory.num_added
         remembered = memory.inputs()
         (row,) = run(model, [inputs_at(begin)], sizes, remembered)
-        index = np.concatenate([remembered["index"][0], row["spans"]["index"]])
+        index = np.concatenate([remembered["index"][0], row["spans"]["index"]]) + first
         found.append(extract_spans(row, first_tokens[begin], index))
         memory.add(row["spans"], found[-1]["best_antecedents"])
     return {name: np.concatenate([chunk[name] for chunk in found]) for name in found[0]}
@@ -161,8 +162,9 @@ class Memory:
             name: np.pad(array, missing + [(0, 0)] * (array.ndim - 1))[None]
             for name, array in self.spans.items()
         }
+        padded["index"] -= np.int32(self.num_added)
         padded["index"][0, len(self.spans["index"]) :] = NO_SPAN
-        return {**padded, "next_index": np.array([self.num_added], np.int32)}
+        return padded
 
     def add(self, spans: dict, antecedents: np.ndarray) -> None:
         """Adds the spans of a chunk, and drops others.
@@ -170,6 +172,7 @@ class Memory:
         `antecedents`, int `[K]`, are the numbers of the spans' antecedents in the
         document, -1 for none.
         """
+        spans = {**spans, "index": spans["index"] + np.int32(self.num_added)}
         for span, antecedent in zip(spans["index"].tolist(), antecedents.tolist()):
             if antecedent >= 0:  # A cluster has the number of its first span.
                 self.cluster_of[span] = self.cluster_of.setdefault(antecedent, antecedent)

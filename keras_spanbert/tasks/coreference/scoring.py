@@ -10,7 +10,8 @@ is one, and the earlier ones of the same inputs. Spans and memory are dicts:
 - `embeddings`: float `[B, K, D]`. In a memory `[B, M, levels, D]`, first the
   original ones, then the refined ones.
 - `mention_scores`: float32 `[B, K]`.
-- `index`: int32 `[B, K]`, the number of each span in its document, in order.
+- `index`: int32 `[B, K]`, the number of each span in its inputs, in order. In a memory
+  it is negative, and counts back from the first span of the inputs.
 - `speakers`, `segments`: int32 `[B, K]`, of each span's first token.
 - `mask`: int32 `[B, K]`, 1 for spans of the document. A memory has no mask: the
   index of an empty place is `NO_SPAN`.
@@ -24,7 +25,7 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert.tasks.coreference.span_layers import Gate, WeightedLayer, as_scores
-from keras_spanbert.tasks.coreference.spans import gather_rows, map_in_chunks
+from keras_spanbert.tasks.coreference.spans import gather_rows, map_in_chunks, select_spans
 
 # Distances 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+.
 NUM_DISTANCES = 10
@@ -103,20 +104,29 @@ class FeedForward(WeightedLayer):
 
 
 class MentionScorer(WeightedLayer):
-    """Computes the mention score of each candidate, `[B, N]`.
+    """Scores all candidates, and selects the spans that are kept with their values.
+
+    A span's embedding is its start, its end, and optionally its width and its head.
 
     Args:
         hidden_dim: int, H.
         **kwargs: see `WeightedLayer`.
 
     Call arguments:
-        starts, ends: int32 `[B, N]`.
-        tokens, widths, heads: see `TopSpans`.
+        inputs: dict of the model's inputs, without those of the encoder.
+        tokens: float `[B, T, H]`.
+        widths: float `[B, N, F]` of `SpanWidths`, or `None`.
+        heads: float `[B, T * W, H]` of `SpanHeads`, or `None`.
+
+    Returns:
+        `(scores, top_spans, spans)`: float32 `[B, N]`; int32 `[B, K]`, indices of
+        candidates; and a dict of spans, see the module.
     """
 
     def __init__(self, hidden_dim: int, **kwargs):
         super().__init__(**kwargs)
         settings, kwargs = self.settings, self.arguments()
+        self.max_span_width = settings["max_span_width"]
         feature_size = settings["feature_size"]
         own = feature_size * settings["use_features"] + hidden_dim * settings["model_heads"]
         self.mention = FeedForward([hidden_dim, hidden_dim, own], name="mention", **kwargs)
@@ -127,24 +137,25 @@ class MentionScorer(WeightedLayer):
     def build(self, *_):
         self.mention.build()
         if self.width is not None:
-            shape = self.settings["max_span_width"], self.settings["feature_size"]
+            shape = self.max_span_width, self.settings["feature_size"]
             self.widths = self.add_matrix("width_embeddings", *shape)
             self.width.build()
         self.built = True
 
-    def call(self, starts, ends, tokens, widths=None, heads=None, training=None):
-        ends = ops.maximum(ends, starts)
+    def call(self, inputs, tokens, widths=None, heads=None, training=None):
+        # In a document's padding, the end is before the start.
+        starts, ends = inputs["starts"], ops.maximum(inputs["ends"], inputs["starts"])
         by_start, by_end = (self.mention.project(part, tokens) for part in (0, 1))
 
+        def own_parts(starts, ends, *widths):
+            if heads is None:
+                return [*widths]
+            return [*widths, gather_rows(heads, starts * self.max_span_width + ends - starts)]
+
         def compute_scores(spans):
-            starts, ends, *widths = spans
+            starts, ends, *_ = spans
             projected = gather_rows(by_start, starts) + gather_rows(by_end, ends)
-            own = [*widths]
-            if heads is not None:
-                own.append(
-                    gather_rows(heads, starts * self.settings["max_span_width"] + ends - starts)
-                )
-            if own:
+            if own := own_parts(*spans):
                 projected = projected + self.mention.project(2, ops.concatenate(own, axis=-1))
             return self.mention(projected, training=training)
 
@@ -155,10 +166,40 @@ class MentionScorer(WeightedLayer):
             by_width = self.width.project(0, self.widths[:])
             by_width = self.width(by_width, training=training)
             scores = scores + ops.take(by_width, ends - starts, axis=0)
-        return scores
 
-    def compute_output_spec(self, starts, ends, tokens, widths=None, heads=None, training=None):
-        return keras.KerasTensor(starts.shape, dtype="float32")
+        mask, num_tokens = inputs["top_span_mask"], ops.shape(tokens)[1]
+        top_spans = select_spans(
+            scores, starts, inputs["ends"], mask, num_tokens, self.max_span_width
+        )
+        starts, ends, *widths = (gather_rows(x, top_spans) for x in spans)
+        parts = [gather_rows(tokens, starts), gather_rows(tokens, ends)]
+        return (
+            scores,
+            top_spans,
+            {
+                "embeddings": ops.concatenate([*parts, *own_parts(starts, ends, *widths)], axis=-1),
+                "mention_scores": gather_rows(scores, top_spans),
+                "index": ops.cumsum(mask, axis=1) - 1,
+                "speakers": gather_rows(inputs["speaker_ids"], starts),
+                "segments": gather_rows(inputs["segment_index"], starts),
+                "mask": mask,
+            },
+        )
+
+    def compute_output_spec(self, inputs, tokens, widths=None, heads=None, training=None):
+        scores = keras.KerasTensor(inputs["starts"].shape, dtype="float32")
+        shape = inputs["top_span_mask"].shape
+        size = sum(x.shape[-1] for x in (tokens, tokens, widths, heads) if x is not None)
+        integers = ["index", "speakers", "segments", "mask"]
+        return (
+            scores,
+            keras.KerasTensor(shape, dtype="int32"),
+            {
+                "embeddings": keras.KerasTensor((*shape, size), dtype=tokens.dtype),
+                "mention_scores": keras.KerasTensor(shape, dtype="float32"),
+                **{name: keras.KerasTensor(shape, dtype="int32") for name in integers},
+            },
+        )
 
 
 class CoarseScorer(WeightedLayer):
