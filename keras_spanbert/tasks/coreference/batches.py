@@ -4,7 +4,6 @@ S = segments, L = tokens of a segment, T = tokens of a document, N = candidate
 spans, K = spans that are kept. `xp` is `numpy` or `tensorflow.experimental.numpy`.
 """
 
-import collections
 from collections.abc import Iterable
 
 import keras
@@ -24,22 +23,16 @@ from keras_spanbert.optional import require
 from keras_spanbert.tasks.coreference.segments import truncate
 from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_spans
 
-# The resolver's arguments that its inputs depend on.
-Settings = collections.namedtuple(
-    "Settings", ["max_span_width", "top_span_ratio", "max_top_antecedents"]
-)
-
-
 # Inputs with a value for each token.
 _OF_TOKENS = ("token_places", "speaker_ids", "segment_index", "overlap_places")
 
 
-def document_inputs(tensors: dict, settings: Settings, xp=np) -> dict:
+def document_inputs(tensors: dict, model, xp=np) -> dict:
     """Returns a document's inputs without padding.
 
     Args:
         tensors: dict from the preprocessor's `tensors`.
-        settings: `Settings`.
+        model: `SpanBertCoreferenceResolver`.
 
     Returns:
         Dict of int32 arrays: `token_ids`, `padding_mask` `[S, L]`, `token_places`,
@@ -52,8 +45,8 @@ def document_inputs(tensors: dict, settings: Settings, xp=np) -> dict:
     is_overlap = "overlap_ids" in tensors
     is_token = mask_separators(mask, xp) if is_overlap else mask > 0
     places = true_indices(xp, is_token)
-    starts, ends = candidate_spans(tensors["sentence_map"], settings.max_span_width, xp)
-    num_top = num_top_spans(size(xp, places), settings.top_span_ratio, xp)
+    starts, ends = candidate_spans(tensors["sentence_map"], model.max_span_width, xp)
+    num_top = num_top_spans(size(xp, places), model.top_span_ratio, xp)
     inputs = {
         "token_ids": tensors["input_ids"],
         "padding_mask": mask,
@@ -93,7 +86,7 @@ def mask_separators(mask, xp=np):
     return (mask > 0) & (cumsum(xp, xp.ones_like(mask), axis=1) > 1) & (num_following > 0)
 
 
-def padded_sizes(inputs: dict, settings: Settings, xp=np) -> dict:
+def padded_sizes(inputs: dict, model, xp=np) -> dict:
     """Returns the number of rows to pad each input to, and the `length` of rows of tokens.
 
     Graphs have dynamic shapes. Otherwise there are only a few sizes: 1, 2, 3, 4, 5, 6, 7,
@@ -114,9 +107,9 @@ def padded_sizes(inputs: dict, settings: Settings, xp=np) -> dict:
     if xp is np:
         sizes = {name: round_up(int(number)) for name, number in sizes.items()}
     for name in sizes.keys() & _OF_TOKENS:
-        sizes[name] = -(-sizes[name] // settings.max_span_width) * settings.max_span_width
-    num_top = num_top_spans(sizes["token_places"], settings.top_span_ratio, xp)
-    sizes["top_span_mask"] = xp.maximum(num_top, np.int32(settings.max_top_antecedents))
+        sizes[name] = -(-sizes[name] // model.max_span_width) * model.max_span_width
+    num_top = num_top_spans(sizes["token_places"], model.top_span_ratio, xp)
+    sizes["top_span_mask"] = xp.maximum(num_top, np.int32(model.max_top_antecedents))
     sizes["length"] = xp.minimum(sizes["length"], np.int32(len(columns)))
     return sizes
 
@@ -157,7 +150,7 @@ class DocumentBatches(keras.utils.PyDataset):
 
     Args:
         tensors: list of dicts from the preprocessor's `tensors`.
-        settings: `Settings`.
+        model: `SpanBertCoreferenceResolver`.
         batch_size: int. Number of documents per batch. Defaults to `1`.
         max_segments: int. Defaults to `None`: whole documents.
         has_labels: bool. Whether the documents' clusters are known. Defaults to
@@ -171,7 +164,7 @@ class DocumentBatches(keras.utils.PyDataset):
     def __init__(
         self,
         tensors: list[dict],
-        settings: Settings,
+        model,
         batch_size: int = 1,
         max_segments: int | None = None,
         has_labels: bool = True,
@@ -183,7 +176,7 @@ class DocumentBatches(keras.utils.PyDataset):
         if not tensors:
             raise ValueError("There must be at least one document. Received: none")
         self.tensors = tensors
-        self.settings = settings
+        self.model = model
         self.batch_size = batch_size
         self.max_segments = max_segments
         self.has_labels = has_labels
@@ -192,7 +185,7 @@ class DocumentBatches(keras.utils.PyDataset):
         self.epoch = 0
         # Large enough for any run of segments.
         self.sizes = largest(
-            padded_sizes(self._inputs(self._run(document, first)), settings)
+            padded_sizes(self._inputs(self._run(document, first)), model)
             for document in tensors
             for first in range(self._num_runs(document))
         )
@@ -228,7 +221,7 @@ class DocumentBatches(keras.utils.PyDataset):
         return self._run(tensors, int(generator.integers(self._num_runs(tensors))))
 
     def _inputs(self, tensors):
-        inputs = document_inputs(tensors, self.settings)
+        inputs = document_inputs(tensors, self.model)
         return {**inputs, "cluster_ids": gold_clusters(tensors, inputs)}
 
     def _num_runs(self, tensors):

@@ -62,10 +62,7 @@ class DocumentInputs:
         self.check_preprocessor()
         tensors = [self.preprocessor.tensors(document) for document in documents]
         has_labels = all("clusters" in document for document in documents)
-        settings = self.input_settings()
-        return DocumentBatches(
-            tensors, settings, batch_size, max_segments, has_labels, shuffle, seed
-        )
+        return DocumentBatches(tensors, self, batch_size, max_segments, has_labels, shuffle, seed)
 
     def predict_clusters(
         self, documents: list[dict], batch_size: int = 8, max_spans_in_memory: int = 2000
@@ -256,7 +253,7 @@ class DocumentInputs:
         self.check_preprocessor()
         self.warn_if_untrained()
         tensors = self.preprocessor.tensors(document)
-        inputs = document_inputs(tensors, self.input_settings())
+        inputs = document_inputs(tensors, self)
         (scores,) = run(self, [inputs])
         token_of = np.arange(len(inputs["token_places"]), dtype=np.int32)
         clusters = cluster_mentions(extract_spans(scores), token_of, self.singletons)

@@ -25,7 +25,9 @@ from keras_spanbert.tasks.coreference.spans import MAX_TOP_SPANS
 _CHUNK_TOKENS = 1024
 
 
-def run(model, inputs: list[dict], sizes: dict | None = None, memory: dict | None = None) -> list:
+def run(
+    model, inputs: list[dict], sizes: dict | None = None, memory: dict | None = None, xp=np
+) -> list:
     """Runs the model on documents, or on a chunk of one.
 
     Args:
@@ -33,24 +35,27 @@ def run(model, inputs: list[dict], sizes: dict | None = None, memory: dict | Non
         inputs: dicts of `document_inputs`, the rows of a batch.
         sizes: dict to pad to, see `padded_sizes`. Defaults to `None`: sizes for these inputs.
         memory: dict from `Memory.inputs`. Defaults to `None`: whole documents.
+        xp: `numpy` or `tensorflow.experimental.numpy`.
 
     Returns:
         For each row the dict of `score_document` without its candidates, clusters and
         loss. There is also `top_spans`, the indices of the spans among the
         candidates, and with a memory `spans`: see `ResolverLayers.outputs`.
     """
-    settings = model.input_settings()
-    sizes = sizes or largest(padded_sizes(x, settings) for x in inputs)
-    rows = [pad(x, sizes) for x in inputs]
-    batch = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    sizes = sizes or largest(padded_sizes(x, model, xp) for x in inputs)
+    rows = [pad(x, sizes, xp) for x in inputs]
+    batch = {name: xp.concatenate([row[name] for row in rows], axis=0) for name in rows[0]}
     if memory is not None:
         batch = distribution.pad_to_batch_shards({**batch, "memory": memory}, len(inputs))
         model = _chunk_model(model)
-    outputs = keras.tree.map_structure(np.asarray, model.predict_on_batch(batch))
-    return [without_padding(x, row, outputs) for row, x in enumerate(inputs)]
+    if xp is np:
+        outputs = keras.tree.map_structure(np.asarray, model.predict_on_batch(batch))
+    else:
+        outputs = model(batch, training=False)
+    return [_without_padding(x, row, outputs, xp) for row, x in enumerate(inputs)]
 
 
-def without_padding(inputs: dict, row: int, outputs: dict, xp=np) -> dict:
+def _without_padding(inputs, row, outputs, xp):
     """Returns the outputs of a row of a batch: see `run`."""
     outputs = keras.tree.map_structure(lambda array: array[row], outputs)
     mention_scores = outputs["candidate_mention_scores"]
@@ -84,7 +89,7 @@ def score_documents(
     }
     # The graph for whole documents keeps at most `MAX_TOP_SPANS`.
     max_whole = min(max_spans_in_memory, MAX_TOP_SPANS)
-    found, settings = {}, model.input_settings()
+    found = {}
     waiting = sorted(documents, key=num_spans.__getitem__, reverse=True)
     while waiting:
         most = num_spans[waiting[0]]
@@ -94,20 +99,19 @@ def score_documents(
             continue
         num_rows = max(min(batch_size, max_spans_in_memory // max(most, 1)), 1)
         batch, waiting = waiting[:num_rows], waiting[num_rows:]
-        rows = run(model, [document_inputs(documents[number], settings) for number in batch])
+        rows = run(model, [document_inputs(documents[number], model) for number in batch])
         found.update((number, extract_spans(row)) for number, row in zip(batch, rows))
     return found
 
 
 def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
     """Scores one document in chunks: see `score_documents`."""
-    settings = model.input_settings()
     num_segments = max(_CHUNK_TOKENS // tensors["input_ids"].shape[1], 1)
     begins = range(0, len(tensors["input_ids"]), num_segments)
     first_tokens = np.cumsum([0, *tensors["text_len"]])
 
     def inputs_at(begin):
-        inputs = document_inputs(truncate(tensors, begin, num_segments), settings)
+        inputs = document_inputs(truncate(tensors, begin, num_segments), model)
         inputs["segment_index"] = inputs["segment_index"] + begin
         if "overlap_ids" in tensors:
             # In training, windows do not reach beyond the run.
@@ -117,7 +121,7 @@ def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
         return inputs
 
     # All chunks have the same shape.
-    sizes = largest(padded_sizes(inputs_at(begin), settings) for begin in begins)
+    sizes = largest(padded_sizes(inputs_at(begin), model) for begin in begins)
     layers = model.resolver_layers
     memory = Memory(max_spans_in_memory, layers.num_levels, layers.embedding_dim)
     found = []

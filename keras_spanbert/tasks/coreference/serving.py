@@ -6,9 +6,9 @@ segment, K = spans that are kept.
 """
 
 from keras_spanbert.models.graph_tokens import tokenize_with_offsets
-from keras_spanbert.tasks.coreference.batches import document_inputs, pad, padded_sizes
+from keras_spanbert.tasks.coreference.batches import document_inputs
 from keras_spanbert.tasks.coreference.decoding import extract_spans, token_to_word_clusters
-from keras_spanbert.tasks.coreference.inference import without_padding
+from keras_spanbert.tasks.coreference.inference import run
 from keras_spanbert.tasks.coreference.segments import (
     SEPARATOR_NUMBER,
     cut_words,
@@ -70,10 +70,8 @@ def _mentions(model, words, sentence_sizes):
     check = tf.debugging.assert_less_equal(tf.size(word_of), most, message=rule)
     with tf.control_dependencies([check]):
         tensors = {name: tf.identity(x) for name, x in tensors.items()}
-    settings = model.input_settings()
-    inputs = document_inputs(tensors, settings, tnp)
-    outputs = model(pad(inputs, padded_sizes(inputs, settings, tnp), tnp), training=False)
-    spans = extract_spans(without_padding(inputs, 0, outputs, tnp), xp=tnp)
+    (row,) = run(model, [document_inputs(tensors, model, tnp)], xp=tnp)
+    spans = extract_spans(row, xp=tnp)
     found = token_to_word_clusters(spans, word_of, model.singletons, tnp)
 
     # === Each mention once, in order of the text; clusters from 0 on by their first mentions ===
