@@ -149,44 +149,41 @@ class DocumentBatches(keras.utils.PyDataset):
     the epoch and the document determine the run.
 
     Args:
-        tensors: list of dicts from the preprocessor's `tensors`.
         model: `SpanBertCoreferenceResolver`.
+        documents: list of dicts, see the preprocessor's `segment`.
         batch_size: int. Number of documents per batch. Defaults to `1`.
-        max_segments: int. Defaults to `None`: whole documents.
-        has_labels: bool. Whether the documents' clusters are known. Defaults to
-            `True`.
+        max_segments: int. Maximum number of segments of a document. Defaults to
+            `None`: whole documents.
         shuffle: bool. Whether to draw a new order of the documents in each
             epoch. Defaults to `False`.
         seed: int. Defaults to `0`.
-        **kwargs: see `keras.utils.PyDataset`.
     """
 
     def __init__(
         self,
-        tensors: list[dict],
         model,
+        documents: list[dict],
         batch_size: int = 1,
         max_segments: int | None = None,
-        has_labels: bool = True,
         shuffle: bool = False,
         seed: int = 0,
-        **kwargs,
     ):
-        super().__init__(**kwargs)
-        if not tensors:
+        super().__init__()
+        model.check_preprocessor()
+        if not documents:
             raise ValueError("There must be at least one document. Received: none")
-        self.tensors = tensors
         self.model = model
+        self.tensors = [model.preprocessor.tensors(document) for document in documents]
+        self.has_labels = all("clusters" in document for document in documents)
         self.batch_size = batch_size
         self.max_segments = max_segments
-        self.has_labels = has_labels
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
         # Large enough for any run of segments.
         self.sizes = largest(
             padded_sizes(self._inputs(self._run(document, first)), model)
-            for document in tensors
+            for document in self.tensors
             for first in range(self._num_runs(document))
         )
 

@@ -40,29 +40,9 @@ class DocumentInputs:
         )
         return found, None, None
 
-    def batches(
-        self,
-        documents: list[dict],
-        batch_size: int = 1,
-        max_segments: int | None = None,
-        shuffle: bool = False,
-        seed: int = 0,
-    ) -> DocumentBatches:
-        """Converts documents to batches of arrays.
-
-        Args:
-            documents: list of dicts, see the preprocessor's `segment`.
-            batch_size: int. Number of documents per batch. Defaults to `1`.
-            max_segments: int. Maximum number of segments of a document. Defaults to
-                `None`.
-            shuffle: bool. Whether to draw a new order in each epoch.
-                Defaults to `False`.
-            seed: int. Defaults to `0`.
-        """
-        self.check_preprocessor()
-        tensors = [self.preprocessor.tensors(document) for document in documents]
-        has_labels = all("clusters" in document for document in documents)
-        return DocumentBatches(tensors, self, batch_size, max_segments, has_labels, shuffle, seed)
+    def batches(self, documents: list[dict], *args, **kwargs) -> DocumentBatches:
+        """Converts documents to batches of arrays. The arguments are those of `DocumentBatches`."""
+        return DocumentBatches(self, documents, *args, **kwargs)
 
     def predict_clusters(
         self, documents: list[dict], batch_size: int = 8, max_spans_in_memory: int = 2000

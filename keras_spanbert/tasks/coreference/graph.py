@@ -5,6 +5,8 @@ A = antecedents per span, T = tokens of a document, H = the encoder's width, D =
 of a span's embedding.
 """
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
@@ -92,10 +94,12 @@ class ResolverLayers:
             outputs["spans"] = {name: spans[name] for name in memory}
         return outputs
 
+    @functools.cached_property
     def chunk_model(self):
-        """Returns the model of a chunk of a document, with a memory of the earlier spans.
+        """The model of a chunk of a document, with a memory of the earlier spans.
 
-        The inputs of the memory are described in `scoring`.
+        It shares the resolver's weights. The inputs of the memory are described in
+        `scoring`.
         """
         shapes = {
             "mention_scores": ((None,), "float32"),

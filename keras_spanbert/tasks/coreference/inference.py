@@ -47,7 +47,8 @@ def run(
     batch = {name: xp.concatenate([row[name] for row in rows], axis=0) for name in rows[0]}
     if memory is not None:
         batch = distribution.pad_to_batch_shards({**batch, "memory": memory}, len(inputs))
-        model = _chunk_model(model)
+        jit_compile, model = model.jit_compile, model.resolver_layers.chunk_model
+        model.jit_compile = jit_compile
     if xp is np:
         outputs = keras.tree.map_structure(np.asarray, model.predict_on_batch(batch))
     else:
@@ -197,14 +198,3 @@ def _spans_to_keep(cluster_of, size):
     rank = np.where(cluster_of < 0, 0, 1 + is_last)
     rank[len(rank) - size // 2 :] = 3  # The newest.
     return np.sort(np.argsort(rank, kind="stable")[-size:])
-
-
-def _chunk_model(model):
-    """Returns the model of a chunk, which shares the resolver's weights and is created once."""
-    found = model.__dict__.get("_chunk_model")
-    if found is None:
-        found = model.resolver_layers.chunk_model()
-        found.jit_compile = model.jit_compile
-        # Hidden from Keras and PyTorch, which would count its layers twice.
-        object.__setattr__(model, "_chunk_model", found)
-    return found

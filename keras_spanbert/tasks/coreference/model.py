@@ -265,7 +265,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
 
     def quantize(self, mode=None, **kwargs) -> None:
         super().quantize(mode, **kwargs)
-        object.__setattr__(self, "_chunk_model", None)  # It was compiled with the old weights.
+        # It was compiled with the old weights.
+        self.resolver_layers.__dict__.pop("chunk_model", None)
 
     def get_config(self):
         config = super().get_config()

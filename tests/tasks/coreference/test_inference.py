@@ -32,8 +32,8 @@ def recorded(monkeypatch):
 
     def recorded(model, num_tokens):
         monkeypatch.setattr(inference, "_CHUNK_TOKENS", num_tokens)
-        recorder = Recorder(inference._chunk_model(model))
-        monkeypatch.setattr(inference, "_chunk_model", lambda _: recorder)
+        recorder = Recorder(model.resolver_layers.chunk_model)
+        monkeypatch.setattr(model.resolver_layers, "chunk_model", recorder)
         return recorder
 
     return recorded
@@ -86,7 +86,7 @@ def test_shapes_are_the_same_for_every_chunk_and_length(build, document, recorde
         assert (found["best_antecedents"] < np.arange(len(found["starts"]))).all()
     assert num_calls[2] > 3 * num_calls[1]
     assert len(recorder.shapes()) == 1
-    assert inference._chunk_model(model) is recorder
+    assert model.resolver_layers.chunk_model is recorder
 
 
 def test_resolve_in_chunks_equals_whole_with_enough_memory(build, monkeypatch):
@@ -105,7 +105,7 @@ def test_resolve_in_chunks_equals_whole_with_enough_memory(build, monkeypatch):
 def test_chunk_model_is_created_once(build):
     model = build()
     number = len(model.layers), len(model.weights)
-    assert inference._chunk_model(model) is inference._chunk_model(model)
+    assert model.resolver_layers.chunk_model is model.resolver_layers.chunk_model
     assert (len(model.layers), len(model.weights)) == number
 
 
