@@ -173,33 +173,27 @@ class MentionScorer(WeightedLayer):
         )
         starts, ends, *widths = (gather_rows(x, top_spans) for x in spans)
         parts = [gather_rows(tokens, starts), gather_rows(tokens, ends)]
-        return (
-            scores,
-            top_spans,
-            {
-                "embeddings": ops.concatenate([*parts, *own_parts(starts, ends, *widths)], axis=-1),
-                "mention_scores": gather_rows(scores, top_spans),
-                "index": ops.cumsum(mask, axis=1) - 1,
-                "speakers": gather_rows(inputs["speaker_ids"], starts),
-                "segments": gather_rows(inputs["segment_index"], starts),
-                "mask": mask,
-            },
-        )
+        spans = {
+            "embeddings": ops.concatenate([*parts, *own_parts(starts, ends, *widths)], axis=-1),
+            "mention_scores": gather_rows(scores, top_spans),
+            "index": ops.cumsum(mask, axis=1) - 1,
+            "speakers": gather_rows(inputs["speaker_ids"], starts),
+            "segments": gather_rows(inputs["segment_index"], starts),
+            "mask": mask,
+        }
+        return scores, top_spans, spans
 
     def compute_output_spec(self, inputs, tokens, widths=None, heads=None, training=None):
-        scores = keras.KerasTensor(inputs["starts"].shape, dtype="float32")
-        shape = inputs["top_span_mask"].shape
+        candidates, shape = inputs["starts"].shape, inputs["top_span_mask"].shape
         size = sum(x.shape[-1] for x in (tokens, tokens, widths, heads) if x is not None)
         integers = ["index", "speakers", "segments", "mask"]
-        return (
-            scores,
-            keras.KerasTensor(shape, dtype="int32"),
-            {
-                "embeddings": keras.KerasTensor((*shape, size), dtype=tokens.dtype),
-                "mention_scores": keras.KerasTensor(shape, dtype="float32"),
-                **{name: keras.KerasTensor(shape, dtype="int32") for name in integers},
-            },
-        )
+        spans = {  # In the order of `call`.
+            "embeddings": keras.KerasTensor((*shape, size), dtype=tokens.dtype),
+            "mention_scores": keras.KerasTensor(shape, dtype="float32"),
+            **{name: keras.KerasTensor(shape, dtype="int32") for name in integers},
+        }
+        top_spans = keras.KerasTensor(shape, dtype="int32")
+        return keras.KerasTensor(candidates, dtype="float32"), top_spans, spans
 
 
 class CoarseScorer(WeightedLayer):
