@@ -113,7 +113,8 @@ def _add_mentions(cell, word, place, clusters, is_open):
             f"{place}: the last column must be `-`, or brackets such as `(1`, `1)` or `(1)`, "
             f"separated by |. Received: {cell!r:.80}"
         )
-    for bracket in sorted(cell.split("|"), key=_scorer_pass):
+    # The official scorer reads first `(1)`, then `(1`, then `1)`.
+    for bracket in sorted(cell.split("|"), key=lambda b: (b[0] + b[-1] != "()", b[0] != "(")):
         cluster = bracket.strip("()")
         if bracket.startswith("("):
             clusters.setdefault(cluster, [])
@@ -127,12 +128,6 @@ def _add_mentions(cell, word, place, clusters, is_open):
             # Closes the last open mention, because mentions of a cluster may be nested.
             start, _ = is_open[cluster].pop()
             clusters[cluster].append([start, word])
-
-
-def _scorer_pass(bracket):
-    """Returns a sort key. The official scorer reads first `(1)`, then `(1`, then `1)`."""
-    opens, closes = bracket.startswith("("), bracket.endswith(")")
-    return not (opens and closes), closes
 
 
 def write_conll(path: str | os.PathLike, documents, predicted_clusters=None) -> None:

@@ -1,8 +1,9 @@
 """The format of a document with coreference, and its check."""
 
-import numbers
+import itertools
 
 from keras_spanbert.data.examples import check_text, field
+from keras_spanbert.models.arguments import is_integer
 
 # Optional keys with clusters.
 _CLUSTERS = ("clusters", "predicted_clusters")
@@ -36,19 +37,18 @@ def check_document(document: dict, place: str = "document") -> int:
             f"type {type(document).__name__}"
         )
     check_text(place, doc_key=[field(document, "doc_key", place, str)])
-    sentences = _lists_of_strings(document, "sentences", place)
-    if "speakers" in document:
-        lengths = [len(of_one) for of_one in _lists_of_strings(document, "speakers", place)]
-        wanted = [len(sentence) for sentence in sentences]
-        if lengths != wanted:
+    wanted = _lengths(document, "sentences", place)
+    lengths = _lengths(document, "speakers", place) if "speakers" in document else wanted
+    for i, (length, other) in enumerate(itertools.zip_longest(lengths, wanted)):
+        if length != other:
             raise ValueError(
                 f"{place}: `speakers` must be as long as `sentences`, list by list. Received: "
-                + _difference(lengths, wanted)
+                f"speakers[{i}] of {length} for {other}"
             )
-    size = sum(map(len, sentences))
+    size = sum(wanted)
     for name in ["sentence_map", "subtoken_map"]:
         values = field(document, name, place, list) if name in document else None
-        if values is not None and (len(values) != size or not all(map(_is_integer, values))):
+        if values is not None and (len(values) != size or not all(map(is_integer, values))):
             raise ValueError(
                 f"{place}: `{name}` must be one integer per token, {size} in total. Received: "
                 f"{len(values)}, {values!r:.80}"
@@ -115,41 +115,31 @@ def pair_with_clusters(documents, predicted_clusters) -> list[tuple[dict, list]]
     return list(zip(documents, predicted_clusters))
 
 
-def _check(is_right, place, rule, name, value):
-    if not is_right:
-        raise ValueError(f"{place}: {rule}. Received: {name}={value!r:.80}")
-
-
-def _lists_of_strings(document, name, place):
+def _lengths(document, name, place):
+    """Returns the lengths of a document's lists of strings, after checking them."""
     lists = field(document, name, place, list)
-    rule = f"`{name}` must be lists of strings"
     for i, strings in enumerate(lists):
-        are_strings = isinstance(strings, list) and all(isinstance(item, str) for item in strings)
-        _check(are_strings, place, rule, f"{name}[{i}]", strings)
+        if not isinstance(strings, list) or not all(isinstance(item, str) for item in strings):
+            raise ValueError(
+                f"{place}: `{name}` must be lists of strings. Received: {name}[{i}]={strings!r:.80}"
+            )
         check_text(place, **{name: strings})
-    return lists
-
-
-def _difference(lengths, wanted):
-    if len(lengths) != len(wanted):
-        return f"{len(lengths)} lists for {len(wanted)}"
-    i = next(i for i, (a, b) in enumerate(zip(lengths, wanted)) if a != b)
-    return f"speakers[{i}] of {lengths[i]} for {wanted[i]}"
-
-
-def _is_integer(value):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return [*map(len, lists)]
 
 
 def _check_clusters(clusters, name, size, place):
-    within = f"a mention must not end before it starts, and be within the {size} tokens of the text"
     for c, cluster in enumerate(clusters):
-        is_list = isinstance(cluster, (list, tuple))
-        _check(is_list, place, "a cluster must be a list of mentions", f"{name}[{c}]", cluster)
+        if not isinstance(cluster, (list, tuple)):
+            raise ValueError(
+                f"{place}: a cluster must be a list of mentions. Received: "
+                f"{name}[{c}]={cluster!r:.80}"
+            )
         for m, mention in enumerate(cluster):
-            shown = f"{name}[{c}][{m}]"
             is_pair = isinstance(mention, (list, tuple)) and len(mention) == 2
-            is_pair = is_pair and all(map(_is_integer, mention))
-            _check(is_pair, place, "a mention must be two integers", shown, mention)
-            is_inside = 0 <= mention[0] <= mention[1] < size
-            _check(is_inside, place, within, shown, mention)
+            is_pair = is_pair and all(map(is_integer, mention))
+            if not is_pair or not 0 <= mention[0] <= mention[1] < size:
+                raise ValueError(
+                    f"{place}: a mention must be two integers, not end before it starts, and be "
+                    f"within the {size} tokens of the text. Received: {name}[{c}][{m}]="
+                    f"{mention!r:.80}"
+                )

@@ -110,15 +110,14 @@ class _Document:
     def __init__(self, gold, predicted):
         self.gold = gold
         self.gold_of = _cluster_of(gold)
-        self.matched = set()
         self.predicted = []
+        found = set()
         for cluster in predicted:
             kept = []
             for mention in cluster:
-                if mention not in self.matched:
+                if mention not in found:
                     kept.append(mention)
-                    if mention in self.gold_of:
-                        self.matched.add(mention)
+                    found.update({mention} & self.gold_of.keys())
             if kept:
                 self.predicted.append(kept)
         self.predicted_of = _cluster_of(self.predicted)
@@ -128,47 +127,40 @@ def _cluster_of(clusters):
     return {mention: i for i, cluster in enumerate(clusters) for mention in cluster}
 
 
+def _count_common(clusters, other_of):
+    """Returns the number of mentions that a cluster and one of the others have in common."""
+    pairs = ((i, mention) for i, cluster in enumerate(clusters) for mention in cluster)
+    return collections.Counter((i, other_of[m]) for i, m in pairs if m in other_of)
+
+
+def _num_mentions(clusters):
+    return sum(map(len, clusters))
+
+
 # A measure returns numerator and denominator of recall, then of precision. They are summed over
 # documents.
 def _muc(document):
-    links = 0
-    for cluster in document.predicted:
-        found = [document.gold_of[mention] for mention in cluster if mention in document.gold_of]
-        links += len(found) - len(set(found))
-    golds, predictions = (
-        sum(len(cluster) - 1 for cluster in clusters)
-        for clusters in [document.gold, document.predicted]
-    )
+    common = _count_common(document.predicted, document.gold_of)
+    links = common.total() - len(common)
+    sides = document.gold, document.predicted
+    golds, predictions = (_num_mentions(clusters) - len(clusters) for clusters in sides)
     return links, golds, links, predictions
 
 
 def _b_cubed(document):
-    members = collections.defaultdict(set)  # A repeated mention is in several clusters.
-    for g, cluster in enumerate(document.gold):
-        for mention in cluster:
-            members[mention].add(g)
+    # Sets, because a repeated mention counts once in each gold cluster.
+    in_gold = _count_common(map(set, document.gold), document.predicted_of)
     recall = precision = 0.0
-    for cluster in document.predicted:
-        common = collections.Counter(g for mention in cluster for g in members.get(mention, ()))
-        for mention in cluster:
-            if mention in document.gold_of:
-                g = document.gold_of[mention]
-                recall += common[g] / len(document.gold[g])
-                precision += common[g] / len(cluster)
-    golds, predictions = (sum(map(len, c)) for c in [document.gold, document.predicted])
-    return recall, golds, precision, predictions
+    for (p, g), number in _count_common(document.predicted, document.gold_of).items():
+        recall += number * in_gold[g, p] / len(document.gold[g])
+        precision += number * in_gold[g, p] / len(document.predicted[p])
+    return recall, _num_mentions(document.gold), precision, _num_mentions(document.predicted)
 
 
 def _ceaf_e(document):
-    common = collections.Counter(
-        (g, document.predicted_of[mention])
-        for g, cluster in enumerate(document.gold)
-        for mention in cluster
-        if mention in document.predicted_of
-    )
     similarities = {
         (g, p): 2.0 * number / (len(document.gold[g]) + len(document.predicted[p]))
-        for (g, p), number in common.items()
+        for (g, p), number in _count_common(document.gold, document.predicted_of).items()
     }
     best = _best_assignment(similarities)
     return best, len(document.gold), best, len(document.predicted)
@@ -177,50 +169,41 @@ def _ceaf_e(document):
 def _best_assignment(similarities):
     """Returns the largest sum of similarities `{(i, j): s}` with at most one `j` per `i`."""
     # Importing these packages takes longer than scoring most documents.
-    from scipy import optimize, sparse
+    from scipy import sparse
     from scipy.sparse import csgraph
 
     if not similarities:
         return 0.0
-    pairs = np.array(list(similarities), "int64")
-    values = np.array(list(similarities.values()))
-    pairs[:, 1] += pairs[:, 0].max() + 1
-    size = pairs.max() + 1
-    graph = sparse.coo_array((values, pairs.T), (size, size))
-    _, labels = csgraph.connected_components(graph, directed=False)
-    labels = labels[pairs[:, 0]]
-    order = np.argsort(labels, kind="stable")
-    total = 0.0
-    # Unconnected parts are assigned separately: a single matrix would be mostly zeros.
-    for part in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
-        rows, columns = (np.unique(side, return_inverse=True)[1] for side in pairs[part].T)
-        matrix = np.zeros((rows.max() + 1, columns.max() + 1))
-        matrix[rows, columns] = values[part]
-        total += matrix[optimize.linear_sum_assignment(matrix, maximize=True)].sum()
-    return total
+    rows, columns = np.array([*similarities]).T
+    # Each `i` can also have a column of its own instead of a `j`. All weights are larger by 1,
+    # because each `i` has exactly one column, and a weight of 0 would mean no edge.
+    own = np.arange(rows.max() + 1)
+    weights = 1.0 + np.append([*similarities.values()], 0.0 * own)
+    pairs = np.append(rows, own), np.append(columns, columns.max() + 1 + own)
+    graph = sparse.csr_array((weights, pairs))
+    best = csgraph.min_weight_full_bipartite_matching(graph, maximize=True)
+    return sum(similarities.get(pair, 0.0) for pair in zip(*(side.tolist() for side in best)))
 
 
 def _lea(document):
     recall = _count_links(document.gold, document.predicted_of, document.predicted)
     precision = _count_links(document.predicted, document.gold_of, document.gold)
-    return *recall, *precision
+    return recall, _num_mentions(document.gold), precision, _num_mentions(document.predicted)
 
 
 def _count_links(clusters, other_of, others):
-    """Returns the number of mentions in links that the other side has too, and in all links."""
+    """Returns the number of mentions in links that the other side has too."""
     resolved = 0.0
-    for cluster in clusters:
-        found = collections.Counter(other_of[mention] for mention in cluster if mention in other_of)
-        if len(cluster) == 1:
-            resolved += sum(len(others[other]) == 1 for other in found)
+    for (i, other), number in _count_common(clusters, other_of).items():
+        if len(clusters[i]) == 1:
+            resolved += len(others[other]) == 1
         else:
-            links = sum(number * (number - 1) for number in found.values())
-            resolved += links / (len(cluster) - 1)
-    return resolved, sum(map(len, clusters))
+            resolved += number * (number - 1) / (len(clusters[i]) - 1)
+    return resolved
 
 
 def _mentions(document):
-    matched = len(document.matched)
+    matched = len(document.gold_of.keys() & document.predicted_of.keys())
     return matched, len(document.gold_of), matched, len(document.predicted_of)
 
 

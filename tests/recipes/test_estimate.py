@@ -15,7 +15,7 @@ from keras_spanbert.recipes import estimate
 from keras_spanbert.recipes.terminal import format_duration
 from keras_spanbert.recipes.training_settings import TrainingSettings
 from keras_spanbert.runs import cost
-from keras_spanbert.tasks.coreference.batches import DocumentStream, Sizes
+from keras_spanbert.tasks.coreference.batches import DocumentStream
 
 
 def rows(*tokens, length):
@@ -111,7 +111,7 @@ def test_tokens_of_streams():
         tensors=masks,
         batch_size=1,
         seed=1,
-        sizes=Sizes(segments=2, length=5, tokens=10, spans=3, tops=2),
+        sizes={"token_ids": 2, "length": 5},
         cut=lambda number, epoch: {"input_mask": masks[number]},
     )
     assert DocumentStream(documents).num_tokens() == (12, 20)

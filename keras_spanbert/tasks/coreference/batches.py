@@ -4,57 +4,35 @@ S = segments, L = tokens of a segment, T = tokens of a document, N = candidate
 spans, K = spans that are kept. `xp` is `numpy` or `tensorflow.experimental.numpy`.
 """
 
-import collections
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import keras
 import numpy as np
 
 from keras_spanbert.data.array_stream import BatchShard, RowStream, epoch_order
-from keras_spanbert.layers.array_functions import cumsum, int32, size, take, true_indices
+from keras_spanbert.layers.array_functions import (
+    append_end,
+    cumsum,
+    int32,
+    size,
+    take,
+    true_indices,
+)
 from keras_spanbert.models.length_batches import round_up
 from keras_spanbert.optional import require
 from keras_spanbert.tasks.coreference.segments import truncate
 from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_spans
 
-# The resolver's arguments that its inputs depend on.
-Settings = collections.namedtuple(
-    "Settings", ["max_span_width", "top_span_ratio", "max_top_antecedents"]
-)
+# Inputs with a value for each token.
+_OF_TOKENS = ("token_places", "speaker_ids", "segment_index", "overlap_places")
 
 
-class Sizes(NamedTuple):
-    """The sizes that determine the shapes of all inputs."""
-
-    segments: int
-    length: int
-    tokens: int
-    spans: int
-    tops: int
-
-    @classmethod
-    def largest(cls, sizes: Iterable["Sizes"]) -> "Sizes":
-        """Returns the elementwise maximum of sizes."""
-        return cls(*map(max, zip(*sizes)))
-
-    @classmethod
-    def padded(cls, segments, length, tokens, spans, settings: Settings, xp=np) -> "Sizes":
-        """Returns the sizes for these numbers of segments, tokens and spans."""
-        # Whole blocks of the widest span, which the attention of spans uses.
-        tokens = -(-tokens // settings.max_span_width) * settings.max_span_width
-        tops = num_top_spans(tokens, settings.top_span_ratio, xp)
-        # At least the number of antecedents, because that many are always chosen.
-        tops = xp.maximum(tops, np.int32(settings.max_top_antecedents))
-        return cls(segments, length, tokens, spans, tops)
-
-
-def document_inputs(tensors: dict, settings: Settings, xp=np) -> dict:
+def document_inputs(tensors: dict, model, xp=np) -> dict:
     """Returns a document's inputs without padding.
 
     Args:
         tensors: dict from the preprocessor's `tensors`.
-        settings: `Settings`.
+        model: `SpanBertCoreferenceResolver`.
 
     Returns:
         Dict of int32 arrays: `token_ids`, `padding_mask` `[S, L]`, `token_places`,
@@ -67,8 +45,8 @@ def document_inputs(tensors: dict, settings: Settings, xp=np) -> dict:
     is_overlap = "overlap_ids" in tensors
     is_token = mask_separators(mask, xp) if is_overlap else mask > 0
     places = true_indices(xp, is_token)
-    starts, ends = candidate_spans(tensors["sentence_map"], settings.max_span_width, xp)
-    num_top = num_top_spans(size(xp, places), settings.top_span_ratio, xp)
+    starts, ends = candidate_spans(tensors["sentence_map"], model.max_span_width, xp)
+    num_top = num_top_spans(size(xp, places), model.top_span_ratio, xp)
     inputs = {
         "token_ids": tensors["input_ids"],
         "padding_mask": mask,
@@ -108,47 +86,56 @@ def mask_separators(mask, xp=np):
     return (mask > 0) & (cumsum(xp, xp.ones_like(mask), axis=1) > 1) & (num_following > 0)
 
 
-def padded_sizes(inputs: dict, settings: Settings) -> Sizes:
-    """Returns one of a few sizes to pad a document to.
+def padded_sizes(inputs: dict, model, xp=np) -> dict:
+    """Returns the number of rows to pad each input to, and the `length` of rows of tokens.
 
-    They are 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, ..., at most a quarter
-    more than needed. The number of tokens is then rounded up to whole blocks.
+    Graphs have dynamic shapes. Otherwise there are only a few sizes: 1, 2, 3, 4, 5, 6, 7,
+    8, 10, 12, 14, 16, 20, 24, ..., at most a quarter more than needed. The number of
+    tokens is then rounded up to whole blocks of the widest span, which the attention of
+    spans uses. There are at least as many spans as antecedents, because that many are
+    always chosen.
     """
-    masks = [inputs["padding_mask"], inputs.get("overlap_padding_mask", inputs["padding_mask"])]
-    longest = max(int(np.max(np.nonzero(mask)[1], initial=0)) + 1 for mask in masks)
-    return Sizes.padded(
-        round_up(len(inputs["token_ids"])),
-        min(round_up(longest), inputs["token_ids"].shape[1]),
-        round_up(len(inputs["token_places"])),
-        round_up(len(inputs["starts"])),
-        settings,
-    )
+    sizes, longest = {}, np.int32(1)
+    columns = np.arange(1, inputs["token_ids"].shape[1] + 1, dtype=np.int32)
+    for name, array in inputs.items():
+        if name.endswith("padding_mask"):
+            last = append_end(xp, xp.reshape(array * columns, (-1,)), longest)
+            longest = xp.max(last)
+        if name != "genre":
+            sizes[name] = _num_rows(xp, array)
+    sizes["length"] = longest
+    if xp is np:
+        sizes = {name: round_up(int(number)) for name, number in sizes.items()}
+    for name in sizes.keys() & _OF_TOKENS:
+        sizes[name] = -(-sizes[name] // model.max_span_width) * model.max_span_width
+    num_top = num_top_spans(sizes["token_places"], model.top_span_ratio, xp)
+    sizes["top_span_mask"] = xp.maximum(num_top, np.int32(model.max_top_antecedents))
+    sizes["length"] = xp.minimum(sizes["length"], np.int32(len(columns)))
+    return sizes
 
 
-def pad(inputs: dict, sizes: Sizes, xp=np) -> dict:
-    """Returns the padded inputs of one document, and `cluster_ids` if given, as a batch of one."""
-    lengths = {
-        "token_ids": sizes.segments,
-        "padding_mask": sizes.segments,
-        "overlap_token_ids": sizes.segments + 1,
-        "overlap_padding_mask": sizes.segments + 1,
-        "starts": sizes.spans,
-        "ends": sizes.spans,
-        "cluster_ids": sizes.spans,
-        "top_span_mask": sizes.tops,
-    }
+def largest(sizes: Iterable[dict]) -> dict:
+    """Returns the maximum of each size."""
+    return keras.tree.map_structure(lambda *numbers: max(numbers), *sizes)
+
+
+def _num_rows(xp, array):
+    return size(xp, array[:, 0] if len(array.shape) == 2 else array)
+
+
+def pad(inputs: dict, sizes: dict, xp=np) -> dict:
+    """Returns the padded inputs of one document as a batch of one."""
     # Rows of padding have a mask of 1, because a softmax over nothing would be undefined.
     values = {"ends": -1, "padding_mask": 1, "overlap_padding_mask": 1}
-    longest = inputs["token_ids"].shape[1]
+    longest, length = inputs["token_ids"].shape[1], sizes["length"]
     padded = {}
     for name, array in inputs.items():
         if len(array.shape) == 2:
-            array = array[:, : sizes.length]  # After the longest segment there is only padding.
+            array = array[:, :length]  # After the longest segment there is only padding.
         elif name.endswith("_places"):
-            array = array // longest * sizes.length + array % longest
+            array = array // longest * length + array % longest
         if name != "genre":
-            num_rows = size(xp, array[:, 0] if len(array.shape) == 2 else array)
-            missing = lengths.get(name, sizes.tokens) - num_rows
+            missing = sizes[name] - _num_rows(xp, array)
             widths = [(0, missing), (0, 0)][: len(array.shape)]
             array = xp.pad(array, widths, "constant", constant_values=values.get(name, 0))
         padded[name] = array[None]
@@ -162,44 +149,41 @@ class DocumentBatches(keras.utils.PyDataset):
     the epoch and the document determine the run.
 
     Args:
-        tensors: list of dicts from the preprocessor's `tensors`.
-        settings: `Settings`.
+        model: `SpanBertCoreferenceResolver`.
+        documents: list of dicts, see the preprocessor's `segment`.
         batch_size: int. Number of documents per batch. Defaults to `1`.
-        max_segments: int. Defaults to `None`: whole documents.
-        has_labels: bool. Whether the documents' clusters are known. Defaults to
-            `True`.
+        max_segments: int. Maximum number of segments of a document. Defaults to
+            `None`: whole documents.
         shuffle: bool. Whether to draw a new order of the documents in each
             epoch. Defaults to `False`.
         seed: int. Defaults to `0`.
-        **kwargs: see `keras.utils.PyDataset`.
     """
 
     def __init__(
         self,
-        tensors: list[dict],
-        settings: Settings,
+        model,
+        documents: list[dict],
         batch_size: int = 1,
         max_segments: int | None = None,
-        has_labels: bool = True,
         shuffle: bool = False,
         seed: int = 0,
-        **kwargs,
     ):
-        super().__init__(**kwargs)
-        if not tensors:
+        super().__init__()
+        model.check_preprocessor()
+        if not documents:
             raise ValueError("There must be at least one document. Received: none")
-        self.tensors = tensors
-        self.settings = settings
+        self.model = model
+        self.tensors = [model.preprocessor.tensors(document) for document in documents]
+        self.has_labels = all("clusters" in document for document in documents)
         self.batch_size = batch_size
         self.max_segments = max_segments
-        self.has_labels = has_labels
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
         # Large enough for any run of segments.
-        self.sizes = Sizes.largest(
-            padded_sizes(document_inputs(self._run(document, first), settings), settings)
-            for document in tensors
+        self.sizes = largest(
+            padded_sizes(self._inputs(self._run(document, first)), model)
+            for document in self.tensors
             for first in range(self._num_runs(document))
         )
 
@@ -224,10 +208,7 @@ class DocumentBatches(keras.utils.PyDataset):
 
     def document(self, number: int, epoch: int) -> tuple[dict, dict]:
         """Returns inputs and labels of a document in an epoch, as a batch of one."""
-        tensors = self.cut(number, epoch)
-        inputs = document_inputs(tensors, self.settings)
-        inputs["cluster_ids"] = gold_clusters(tensors, inputs)
-        padded = pad(inputs, self.sizes)
+        padded = pad(self._inputs(self.cut(number, epoch)), self.sizes)
         return padded, {"cluster_ids": padded.pop("cluster_ids")}
 
     def cut(self, number: int, epoch: int) -> dict:
@@ -235,6 +216,10 @@ class DocumentBatches(keras.utils.PyDataset):
         tensors = self.tensors[number]
         generator = np.random.default_rng([self.seed, epoch, number])
         return self._run(tensors, int(generator.integers(self._num_runs(tensors))))
+
+    def _inputs(self, tensors):
+        inputs = document_inputs(tensors, self.model)
+        return {**inputs, "cluster_ids": gold_clusters(tensors, inputs)}
 
     def _num_runs(self, tensors):
         num_segments = len(tensors["input_ids"])
@@ -263,7 +248,7 @@ class DocumentStream(RowStream):
         sizes = self.documents.sizes
         return (
             sum(int(np.count_nonzero(cut["input_mask"])) for cut in cuts),
-            self.num_rows * sizes.segments * sizes.length,
+            self.num_rows * sizes["token_ids"] * sizes["length"],
         )
 
     def dataset(self, part: int = 0, num_parts: int = 1):

@@ -40,32 +40,9 @@ class DocumentInputs:
         )
         return found, None, None
 
-    def batches(
-        self,
-        documents: list[dict],
-        batch_size: int = 1,
-        max_segments: int | None = None,
-        shuffle: bool = False,
-        seed: int = 0,
-    ) -> DocumentBatches:
-        """Converts documents to batches of arrays.
-
-        Args:
-            documents: list of dicts, see the preprocessor's `segment`.
-            batch_size: int. Number of documents per batch. Defaults to `1`.
-            max_segments: int. Maximum number of segments of a document. Defaults to
-                `None`.
-            shuffle: bool. Whether to draw a new order in each epoch.
-                Defaults to `False`.
-            seed: int. Defaults to `0`.
-        """
-        self.check_preprocessor()
-        tensors = [self.preprocessor.tensors(document) for document in documents]
-        has_labels = all("clusters" in document for document in documents)
-        settings = self.input_settings()
-        return DocumentBatches(
-            tensors, settings, batch_size, max_segments, has_labels, shuffle, seed
-        )
+    def batches(self, documents: list[dict], *args, **kwargs) -> DocumentBatches:
+        """Converts documents to batches of arrays. The arguments are those of `DocumentBatches`."""
+        return DocumentBatches(self, documents, *args, **kwargs)
 
     def predict_clusters(
         self, documents: list[dict], batch_size: int = 8, max_spans_in_memory: int = 2000
@@ -256,7 +233,7 @@ class DocumentInputs:
         self.check_preprocessor()
         self.warn_if_untrained()
         tensors = self.preprocessor.tensors(document)
-        inputs = document_inputs(tensors, self.input_settings())
+        inputs = document_inputs(tensors, self)
         (scores,) = run(self, [inputs])
         token_of = np.arange(len(inputs["token_places"]), dtype=np.int32)
         clusters = cluster_mentions(extract_spans(scores), token_of, self.singletons)

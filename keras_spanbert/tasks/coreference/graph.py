@@ -5,6 +5,8 @@ A = antecedents per span, T = tokens of a document, H = the encoder's width, D =
 of a span's embedding.
 """
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
@@ -16,7 +18,6 @@ from keras_spanbert.tasks.coreference.span_layers import (
     SegmentRows,
     SpanHeads,
     SpanWidths,
-    TopSpans,
 )
 
 
@@ -54,7 +55,6 @@ class ResolverLayers:
         if settings["model_heads"]:
             self.heads = SpanHeads(hidden_dim, name="span_heads", **common)
         self.mention = MentionScorer(hidden_dim, name="mention_scores", **common)
-        self.top_spans = TopSpans(settings["max_span_width"], name="top_spans")
         self.coarse = CoarseScorer(self.embedding_dim, name="coarse_scores", **common)
         if settings["fine_grained"]:
             self.fine = FineScorer(self.embedding_dim, name="fine_scores", **common)
@@ -70,19 +70,14 @@ class ResolverLayers:
         if self.gate is not None:
             names = "overlap_token_ids", "overlap_padding_mask", "overlap_places"
             tokens = self.gate(tokens, self._encode(inputs, *names))
-        starts, ends = inputs["starts"], inputs["ends"]
         parts = {}
         if self.widths is not None:
-            parts["widths"] = self.widths(starts, ends)
+            parts["widths"] = self.widths(inputs["starts"], inputs["ends"])
         if self.heads is not None:
             parts["heads"] = self.heads(tokens)
-        mention_scores = self.mention(starts, ends, tokens, **parts)  # [B, N]
         names = ["starts", "ends", "top_span_mask", "speaker_ids", "segment_index"]
-        if memory is not None:
-            parts["next_index"] = memory["next_index"]
-        top_spans, spans = self.top_spans(
-            {name: inputs[name] for name in names}, mention_scores, tokens, **parts
-        )
+        own_inputs = {name: inputs[name] for name in names}
+        mention_scores, top_spans, spans = self.mention(own_inputs, tokens, **parts)
         antecedents, scores = self.coarse(spans, memory)  # [B, K, A]
         embeddings = spans["embeddings"][:, :, None]
         if self.fine is not None:
@@ -96,20 +91,20 @@ class ResolverLayers:
         }
         if memory is not None:
             spans["embeddings"] = ops.cast(embeddings, "float32")
-            outputs["spans"] = {name: spans[name] for name in memory if name != "next_index"}
+            outputs["spans"] = {name: spans[name] for name in memory}
         return outputs
 
+    @functools.cached_property
     def chunk_model(self):
-        """Returns the model of a chunk of a document, with a memory of the earlier spans.
+        """The model of a chunk of a document, with a memory of the earlier spans.
 
-        The inputs of the memory are described in `scoring`. `next_index` is the total
-        number of earlier spans.
+        It shares the resolver's weights. The inputs of the memory are described in
+        `scoring`.
         """
         shapes = {
             "mention_scores": ((None,), "float32"),
             **dict.fromkeys(["index", "speakers", "segments"], ((None,), "int32")),
             "embeddings": ((None, self.num_levels, self.embedding_dim), "float32"),
-            "next_index": ((), "int32"),
         }
         memory = {
             name: keras.Input(shape, dtype=dtype, name=f"memory_{name}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_spanbert import distribution
 from keras_spanbert.layers.array_functions import size, take
-from keras_spanbert.tasks.coreference.batches import Sizes, document_inputs, pad, padded_sizes
+from keras_spanbert.tasks.coreference.batches import document_inputs, largest, pad, padded_sizes
 from keras_spanbert.tasks.coreference.decoding import extract_spans
 from keras_spanbert.tasks.coreference.scoring import NO_SPAN
 from keras_spanbert.tasks.coreference.segments import truncate
@@ -25,32 +25,38 @@ from keras_spanbert.tasks.coreference.spans import MAX_TOP_SPANS
 _CHUNK_TOKENS = 1024
 
 
-def run(model, inputs: list[dict], sizes: Sizes | None = None, memory: dict | None = None) -> list:
+def run(
+    model, inputs: list[dict], sizes: dict | None = None, memory: dict | None = None, xp=np
+) -> list:
     """Runs the model on documents, or on a chunk of one.
 
     Args:
         model: `SpanBertCoreferenceResolver`.
         inputs: dicts of `document_inputs`, the rows of a batch.
-        sizes: `Sizes` to pad to. Defaults to `None`: sizes for these inputs.
+        sizes: dict to pad to, see `padded_sizes`. Defaults to `None`: sizes for these inputs.
         memory: dict from `Memory.inputs`. Defaults to `None`: whole documents.
+        xp: `numpy` or `tensorflow.experimental.numpy`.
 
     Returns:
         For each row the dict of `score_document` without its candidates, clusters and
         loss. There is also `top_spans`, the indices of the spans among the
         candidates, and with a memory `spans`: see `ResolverLayers.outputs`.
     """
-    settings = model.input_settings()
-    sizes = sizes or Sizes.largest(padded_sizes(x, settings) for x in inputs)
-    rows = [pad(x, sizes) for x in inputs]
-    batch = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    sizes = sizes or largest(padded_sizes(x, model, xp) for x in inputs)
+    rows = [pad(x, sizes, xp) for x in inputs]
+    batch = {name: xp.concatenate([row[name] for row in rows], axis=0) for name in rows[0]}
     if memory is not None:
         batch = distribution.pad_to_batch_shards({**batch, "memory": memory}, len(inputs))
-        model = _chunk_model(model)
-    outputs = keras.tree.map_structure(np.asarray, model.predict_on_batch(batch))
-    return [without_padding(x, row, outputs) for row, x in enumerate(inputs)]
+        jit_compile, model = model.jit_compile, model.resolver_layers.chunk_model
+        model.jit_compile = jit_compile
+    if xp is np:
+        outputs = keras.tree.map_structure(np.asarray, model.predict_on_batch(batch))
+    else:
+        outputs = model(batch, training=False)
+    return [_without_padding(x, row, outputs, xp) for row, x in enumerate(inputs)]
 
 
-def without_padding(inputs: dict, row: int, outputs: dict, xp=np) -> dict:
+def _without_padding(inputs, row, outputs, xp):
     """Returns the outputs of a row of a batch: see `run`."""
     outputs = keras.tree.map_structure(lambda array: array[row], outputs)
     mention_scores = outputs["candidate_mention_scores"]
@@ -84,7 +90,7 @@ def score_documents(
     }
     # The graph for whole documents keeps at most `MAX_TOP_SPANS`.
     max_whole = min(max_spans_in_memory, MAX_TOP_SPANS)
-    found, settings = {}, model.input_settings()
+    found = {}
     waiting = sorted(documents, key=num_spans.__getitem__, reverse=True)
     while waiting:
         most = num_spans[waiting[0]]
@@ -94,20 +100,19 @@ def score_documents(
             continue
         num_rows = max(min(batch_size, max_spans_in_memory // max(most, 1)), 1)
         batch, waiting = waiting[:num_rows], waiting[num_rows:]
-        rows = run(model, [document_inputs(documents[number], settings) for number in batch])
+        rows = run(model, [document_inputs(documents[number], model) for number in batch])
         found.update((number, extract_spans(row)) for number, row in zip(batch, rows))
     return found
 
 
 def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
     """Scores one document in chunks: see `score_documents`."""
-    settings = model.input_settings()
     num_segments = max(_CHUNK_TOKENS // tensors["input_ids"].shape[1], 1)
     begins = range(0, len(tensors["input_ids"]), num_segments)
     first_tokens = np.cumsum([0, *tensors["text_len"]])
 
     def inputs_at(begin):
-        inputs = document_inputs(truncate(tensors, begin, num_segments), settings)
+        inputs = document_inputs(truncate(tensors, begin, num_segments), model)
         inputs["segment_index"] = inputs["segment_index"] + begin
         if "overlap_ids" in tensors:
             # In training, windows do not reach beyond the run.
@@ -117,14 +122,15 @@ def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
         return inputs
 
     # All chunks have the same shape.
-    sizes = Sizes.largest(padded_sizes(inputs_at(begin), settings) for begin in begins)
+    sizes = largest(padded_sizes(inputs_at(begin), model) for begin in begins)
     layers = model.resolver_layers
     memory = Memory(max_spans_in_memory, layers.num_levels, layers.embedding_dim)
     found = []
     for begin in begins:
+        first = memory.num_added
         remembered = memory.inputs()
         (row,) = run(model, [inputs_at(begin)], sizes, remembered)
-        index = np.concatenate([remembered["index"][0], row["spans"]["index"]])
+        index = np.concatenate([remembered["index"][0], row["spans"]["index"]]) + first
         found.append(extract_spans(row, first_tokens[begin], index))
         memory.add(row["spans"], found[-1]["best_antecedents"])
     return {name: np.concatenate([chunk[name] for chunk in found]) for name in found[0]}
@@ -161,8 +167,9 @@ class Memory:
             name: np.pad(array, missing + [(0, 0)] * (array.ndim - 1))[None]
             for name, array in self.spans.items()
         }
+        padded["index"] -= np.int32(self.num_added)
         padded["index"][0, len(self.spans["index"]) :] = NO_SPAN
-        return {**padded, "next_index": np.array([self.num_added], np.int32)}
+        return padded
 
     def add(self, spans: dict, antecedents: np.ndarray) -> None:
         """Adds the spans of a chunk, and drops others.
@@ -170,6 +177,7 @@ class Memory:
         `antecedents`, int `[K]`, are the numbers of the spans' antecedents in the
         document, -1 for none.
         """
+        spans = {**spans, "index": spans["index"] + np.int32(self.num_added)}
         for span, antecedent in zip(spans["index"].tolist(), antecedents.tolist()):
             if antecedent >= 0:  # A cluster has the number of its first span.
                 self.cluster_of[span] = self.cluster_of.setdefault(antecedent, antecedent)
@@ -190,14 +198,3 @@ def _spans_to_keep(cluster_of, size):
     rank = np.where(cluster_of < 0, 0, 1 + is_last)
     rank[len(rank) - size // 2 :] = 3  # The newest.
     return np.sort(np.argsort(rank, kind="stable")[-size:])
-
-
-def _chunk_model(model):
-    """Returns the model of a chunk, which shares the resolver's weights and is created once."""
-    found = model.__dict__.get("_chunk_model")
-    if found is None:
-        found = model.resolver_layers.chunk_model()
-        found.jit_compile = model.jit_compile
-        # Hidden from Keras and PyTorch, which would count its layers twice.
-        object.__setattr__(model, "_chunk_model", found)
-    return found

@@ -1,6 +1,6 @@
 """Sorts the mentions in results of `resolve`, and chooses the main mention of a cluster."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from numbers import Integral
 from typing import NamedTuple
 
@@ -46,36 +46,32 @@ def sort_mentions(text: str, clusters: Sequence) -> list[Mention]:
             the slice of the text at its position.
     """
 
-    def check(is_right, given):
-        if not is_right:
-            raise ValueError(
-                '`clusters` must be lists of mentions, dicts with "text", "start" and "end" '
-                f'(integers), as resolve(text)["clusters"] returns them. Received: {given!r:.200}'
-            )
-
-    def is_list(given):
-        return isinstance(given, Iterable) and not isinstance(given, str | Mapping)
-
-    mentions = []
-    check(is_list(clusters), clusters)
-    for number, cluster in enumerate(clusters):
-        check(is_list(cluster), cluster)
-        seen = set()
-        for mention in cluster:
-            has_all = isinstance(mention, Mapping) and {"text", "start", "end"} <= mention.keys()
-            check(has_all, mention)
-            start, end, own = mention["start"], mention["end"], mention["text"]
-            check(isinstance(start, Integral) and isinstance(end, Integral), mention)
-            if not (0 <= start < end <= len(text) and text[start:end] == own):
+    found, mains = {}, set()
+    try:
+        pairs = [
+            (number, mention) for number, cluster in enumerate(clusters) for mention in cluster
+        ]
+    except TypeError:
+        pairs = [(0, clusters)]
+    for number, mention in pairs:
+        match mention:
+            case {"text": str() as own, "start": Integral() as start, "end": Integral() as end}:
+                pass
+            case _:
                 raise ValueError(
-                    "A mention's text must be text[start:end]. Received: "
-                    f"{dict(mention)!r:.200} of a text of {len(text)} characters"
+                    '`clusters` must be lists of mentions, dicts with "text", "start" and "end" '
+                    '(integers), as resolve(text)["clusters"] returns them. Received: '
+                    f"{mention!r:.80} in {clusters!r:.200}"
                 )
-            if (start, end) not in seen:
-                score = mention.get("score")
-                mentions.append(Mention(own, start, end, number, not seen, score))
-                seen.add((start, end))
-    return sorted(mentions, key=lambda m: (m.start, -m.end, m.cluster))
+        if not (0 <= start < end <= len(text) and text[start:end] == own):
+            raise ValueError(
+                "A mention's text must be text[start:end]. Received: "
+                f"{dict(mention)!r:.200} of a text of {len(text)} characters"
+            )
+        is_main, score = number not in mains, mention.get("score")
+        found.setdefault((number, start, end), Mention(own, start, end, number, is_main, score))
+        mains.add(number)
+    return sorted(found.values(), key=lambda m: (m.start, -m.end, m.cluster))
 
 
 def is_pronoun(words: Sequence[str]) -> bool:

@@ -16,7 +16,6 @@ from keras_spanbert.tasks.coreference.arguments import (
     check_weights_fit,
     shared_arguments,
 )
-from keras_spanbert.tasks.coreference.batches import Settings
 from keras_spanbert.tasks.coreference.checkpoint_entries import head_entries, infer_arguments
 from keras_spanbert.tasks.coreference.decoding import marginal_loss, mention_loss
 from keras_spanbert.tasks.coreference.documents import DocumentInputs
@@ -264,13 +263,10 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         super().check_preprocessor()
         check_shared({name: getattr(self, name) for name in SHARED}, self.preprocessor)
 
-    def input_settings(self) -> Settings:
-        """Returns the arguments that a document's arrays depend on."""
-        return Settings(self.max_span_width, self.top_span_ratio, self.max_top_antecedents)
-
     def quantize(self, mode=None, **kwargs) -> None:
         super().quantize(mode, **kwargs)
-        object.__setattr__(self, "_chunk_model", None)  # It was compiled with the old weights.
+        # It was compiled with the old weights.
+        self.resolver_layers.__dict__.pop("chunk_model", None)
 
     def get_config(self):
         config = super().get_config()

@@ -114,49 +114,48 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             ValueError: if the document is malformed: see
                 `keras_spanbert.data.coreference.check_document`.
         """
+        return self._segment(document)[0]
+
+    def _segment(self, document):
+        """Returns the result of `segment`, and `word_of` as from `_encode`."""
         if isinstance(document, dict):
             document = {"doc_key": "", **document}
-        check_document(document)
-        sentences = document["sentences"]
+        size, sentences = check_document(document), document["sentences"]
         document.setdefault("speakers", [["-"] * len(sentence) for sentence in sentences])
         clusters = _merge_clusters(document.get("clusters", []))
         if has_subtokens(document):
             self._check_separators(document)
-            return {**document, "clusters": clusters}
+            return {**document, "clusters": clusters}, np.arange(size, dtype=np.int32)
         if "subtoken_map" in document:
             raise ValueError(
                 "A document in subtokens must have a `sentence_map`. Received: only a "
                 f"`subtoken_map`, in {document['doc_key']!r}"
             )
-        segmented, first, last = self._cut_words(document)
-        clusters = [[[first[start], last[end]] for start, end in c] for c in clusters]
-        return {"doc_key": document["doc_key"], **segmented, "clusters": clusters}
-
-    def _cut_words(self, document):
-        """Returns the released keys of a document, and the first and last token of each word."""
-        sentences, tokenizer = document["sentences"], self.tokenizer
-        speakers = [name for row in document["speakers"] for name in row]
-        pieces = self._pieces([word for sentence in sentences for word in sentence])
-        sizes = np.array([len(tokens) for tokens in pieces], np.int32)
-        sentence_sizes = np.array([len(sentence) for sentence in sentences], np.int32)
+        pieces = self._pieces([*itertools.chain(*sentences)])
         segments = cut_words(
-            sizes, sentence_sizes, self.sequence_length, self.model_type == "independent"
+            np.array([*map(len, pieces)], np.int32),
+            np.array([*map(len, sentences)], np.int32),
+            self.sequence_length,
+            self.model_type == "independent",
         )
-        # === Values of all subtokens, then of the two separators ===
-        tokens = [*itertools.chain(*pieces), tokenizer.cls_token, tokenizer.sep_token]
-        word_of = np.repeat(np.arange(len(pieces)), sizes)
-        names = [*(speakers[word] for word in word_of.tolist()), *[SEPARATOR_SPEAKER] * 2]
-        index = segments.index.tolist()
-        word_of = np.append(word_of, [-1, -1])[index]
+        tokens = [*itertools.chain(*pieces), self.tokenizer.cls_token, self.tokenizer.sep_token]
+        names = [*itertools.chain(*document["speakers"]), SEPARATOR_SPEAKER]
+        word_of = segments.word_of
+        places = np.flatnonzero(word_of >= 0)
+        first, last = (
+            places[np.searchsorted(word_of[places], np.arange(size), side) - shift].tolist()
+            for side, shift in (("left", 0), ("right", 1))
+        )
         segmented = {
-            "sentences": split_rows((tokens[i] for i in index), segments.sizes),
-            "speakers": split_rows((names[i] for i in index), segments.sizes),
+            "doc_key": document["doc_key"],
+            "sentences": split_rows((tokens[i] for i in segments.index.tolist()), segments.sizes),
+            "speakers": split_rows((names[i] for i in word_of.tolist()), segments.sizes),
             "sentence_map": segments.sentence_of.tolist(),
             # A separator belongs to the word before it, or to the first word.
             "subtoken_map": np.maximum.accumulate(np.maximum(word_of, 0)).tolist(),
+            "clusters": [[[first[start], last[end]] for start, end in c] for c in clusters],
         }
-        places, ends = np.flatnonzero(word_of >= 0), np.cumsum(sizes)
-        return segmented, places[ends - sizes].tolist(), places[ends - 1].tolist()
+        return segmented, word_of
 
     def _check_separators(self, document):
         wanted = self.model_type == "independent"
@@ -183,7 +182,15 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             gold mentions. With overlap also `overlap_ids` and `overlap_mask`
             `[S + 1, L]`. All are int32.
         """
-        document = self.segment(document)
+        return self._encode(document)[0]
+
+    def _encode(self, document: dict) -> tuple[dict, np.ndarray]:
+        """Returns the `tensors` of a document, and the word of each of its tokens.
+
+        The word of a separator is -1. If a document is in subtokens, each token is its
+        own word.
+        """
+        document, word_of = self._segment(document)
         if self._id_of is None:
             vocabulary = self.tokenizer.get_vocabulary()
             self._id_of = {token: number for number, token in enumerate(vocabulary)}
@@ -207,7 +214,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         starts, ends, cluster_ids = np.array(gold, np.int32).reshape(-1, 3).T
         key = document["doc_key"]
         genre = key if key in self.genres else key[:2]  # `resolve` gives the genre as the key.
-        return {
+        tensors = {
             **segment_rows(
                 np.array([self._id_of.get(token, unknown) for token in tokens], np.int32),
                 np.array(speakers, np.int32),
@@ -221,6 +228,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             "cluster_ids": cluster_ids,
             "sentence_map": np.array(document["sentence_map"], np.int32),
         }
+        return tensors, word_of
 
     def added_separators(self) -> tuple[int, int] | None:
         """Returns the ids of `[CLS]` and `[SEP]` if segments are stored without them."""

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_spanbert.data.coreference_documents import has_subtokens
 from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.models.strings import as_strings, replace_surrogates
 from keras_spanbert.tasks.coreference.decoding import cluster_mentions
@@ -63,30 +62,13 @@ def find_clusters(model, documents: list[dict], batch_size: int, max_spans_in_me
     check_counts(batch_size=batch_size, max_spans_in_memory=max_spans_in_memory)
     model.check_preprocessor()
     model.warn_if_untrained()
-    segmented = [model.preprocessor.segment(document) for document in documents]
-    tensors = {
-        i: model.preprocessor.tensors(document)
-        for i, document in enumerate(segmented)
-        if document["sentences"]
-    }
+    encoded = [model.preprocessor._encode(document) for document in documents]
+    tensors = {i: x for i, (x, _) in enumerate(encoded) if len(x["input_ids"])}
     found = score_documents(model, tensors, batch_size, max_spans_in_memory)
     return [
-        cluster_mentions(found[i], _word_of(model, *pair), model.singletons) if i in found else []
-        for i, pair in enumerate(zip(documents, segmented))
+        cluster_mentions(found[i], word_of, model.singletons) if i in found else []
+        for i, (_, word_of) in enumerate(encoded)
     ]
-
-
-def _word_of(model, document, segmented):
-    """Returns the word of each token, -1 for a separator, or the token's own number."""
-    sizes = [len(segment) for segment in segmented["sentences"]]
-    if has_subtokens(document):
-        return np.arange(sum(sizes), dtype=np.int32)
-    word_of = np.array(segmented["subtoken_map"], np.int32)
-    if model.model_type == "independent":
-        # Segments are stored with a separator at both ends.
-        ends = np.cumsum(sizes)
-        word_of[np.concatenate([[0], ends[:-1], ends - 1])] = -1
-    return word_of
 
 
 def _as_texts(texts) -> list[Text]:

@@ -10,7 +10,8 @@ is one, and the earlier ones of the same inputs. Spans and memory are dicts:
 - `embeddings`: float `[B, K, D]`. In a memory `[B, M, levels, D]`, first the
   original ones, then the refined ones.
 - `mention_scores`: float32 `[B, K]`.
-- `index`: int32 `[B, K]`, the number of each span in its document, in order.
+- `index`: int32 `[B, K]`, the number of each span in its inputs, in order. In a memory
+  it is negative, and counts back from the first span of the inputs.
 - `speakers`, `segments`: int32 `[B, K]`, of each span's first token.
 - `mask`: int32 `[B, K]`, 1 for spans of the document. A memory has no mask: the
   index of an empty place is `NO_SPAN`.
@@ -19,14 +20,12 @@ Layers that take scores switch Keras's autocast off and cast their other inputs
 themselves, because the scores must stay float32.
 """
 
-import functools
-
 import keras
 import numpy as np
 from keras import ops
 
 from keras_spanbert.tasks.coreference.span_layers import Gate, WeightedLayer, as_scores
-from keras_spanbert.tasks.coreference.spans import gather_rows, map_in_chunks
+from keras_spanbert.tasks.coreference.spans import gather_rows, map_in_chunks, select_spans
 
 # Distances 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+.
 NUM_DISTANCES = 10
@@ -105,20 +104,29 @@ class FeedForward(WeightedLayer):
 
 
 class MentionScorer(WeightedLayer):
-    """Computes the mention score of each candidate, `[B, N]`.
+    """Scores all candidates, and selects the spans that are kept with their values.
+
+    A span's embedding is its start, its end, and optionally its width and its head.
 
     Args:
         hidden_dim: int, H.
         **kwargs: see `WeightedLayer`.
 
     Call arguments:
-        starts, ends: int32 `[B, N]`.
-        tokens, widths, heads: see `TopSpans`.
+        inputs: dict of the model's inputs, without those of the encoder.
+        tokens: float `[B, T, H]`.
+        widths: float `[B, N, F]` of `SpanWidths`, or `None`.
+        heads: float `[B, T * W, H]` of `SpanHeads`, or `None`.
+
+    Returns:
+        `(scores, top_spans, spans)`: float32 `[B, N]`; int32 `[B, K]`, indices of
+        candidates; and a dict of spans, see the module.
     """
 
     def __init__(self, hidden_dim: int, **kwargs):
         super().__init__(**kwargs)
         settings, kwargs = self.settings, self.arguments()
+        self.max_span_width = settings["max_span_width"]
         feature_size = settings["feature_size"]
         own = feature_size * settings["use_features"] + hidden_dim * settings["model_heads"]
         self.mention = FeedForward([hidden_dim, hidden_dim, own], name="mention", **kwargs)
@@ -129,24 +137,25 @@ class MentionScorer(WeightedLayer):
     def build(self, *_):
         self.mention.build()
         if self.width is not None:
-            shape = self.settings["max_span_width"], self.settings["feature_size"]
+            shape = self.max_span_width, self.settings["feature_size"]
             self.widths = self.add_matrix("width_embeddings", *shape)
             self.width.build()
         self.built = True
 
-    def call(self, starts, ends, tokens, widths=None, heads=None, training=None):
-        ends = ops.maximum(ends, starts)
+    def call(self, inputs, tokens, widths=None, heads=None, training=None):
+        # In a document's padding, the end is before the start.
+        starts, ends = inputs["starts"], ops.maximum(inputs["ends"], inputs["starts"])
         by_start, by_end = (self.mention.project(part, tokens) for part in (0, 1))
 
+        def own_parts(starts, ends, *widths):
+            if heads is None:
+                return [*widths]
+            return [*widths, gather_rows(heads, starts * self.max_span_width + ends - starts)]
+
         def compute_scores(spans):
-            starts, ends, *widths = spans
+            starts, ends, *_ = spans
             projected = gather_rows(by_start, starts) + gather_rows(by_end, ends)
-            own = [*widths]
-            if heads is not None:
-                own.append(
-                    gather_rows(heads, starts * self.settings["max_span_width"] + ends - starts)
-                )
-            if own:
+            if own := own_parts(*spans):
                 projected = projected + self.mention.project(2, ops.concatenate(own, axis=-1))
             return self.mention(projected, training=training)
 
@@ -157,10 +166,34 @@ class MentionScorer(WeightedLayer):
             by_width = self.width.project(0, self.widths[:])
             by_width = self.width(by_width, training=training)
             scores = scores + ops.take(by_width, ends - starts, axis=0)
-        return scores
 
-    def compute_output_spec(self, starts, ends, tokens, widths=None, heads=None, training=None):
-        return keras.KerasTensor(starts.shape, dtype="float32")
+        mask, num_tokens = inputs["top_span_mask"], ops.shape(tokens)[1]
+        top_spans = select_spans(
+            scores, starts, inputs["ends"], mask, num_tokens, self.max_span_width
+        )
+        starts, ends, *widths = (gather_rows(x, top_spans) for x in spans)
+        parts = [gather_rows(tokens, starts), gather_rows(tokens, ends)]
+        spans = {
+            "embeddings": ops.concatenate([*parts, *own_parts(starts, ends, *widths)], axis=-1),
+            "mention_scores": gather_rows(scores, top_spans),
+            "index": ops.cumsum(mask, axis=1) - 1,
+            "speakers": gather_rows(inputs["speaker_ids"], starts),
+            "segments": gather_rows(inputs["segment_index"], starts),
+            "mask": mask,
+        }
+        return scores, top_spans, spans
+
+    def compute_output_spec(self, inputs, tokens, widths=None, heads=None, training=None):
+        candidates, shape = inputs["starts"].shape, inputs["top_span_mask"].shape
+        size = sum(x.shape[-1] for x in (tokens, tokens, widths, heads) if x is not None)
+        integers = ["index", "speakers", "segments", "mask"]
+        spans = {  # In the order of `call`.
+            "embeddings": keras.KerasTensor((*shape, size), dtype=tokens.dtype),
+            "mention_scores": keras.KerasTensor(shape, dtype="float32"),
+            **{name: keras.KerasTensor(shape, dtype="int32") for name in integers},
+        }
+        top_spans = keras.KerasTensor(shape, dtype="int32")
+        return keras.KerasTensor(candidates, dtype="float32"), top_spans, spans
 
 
 class CoarseScorer(WeightedLayer):
@@ -282,40 +315,34 @@ class FineScorer(WeightedLayer):
 
     def call(self, spans, antecedents, coarse_scores, genre, memory=None, training=None):
         embeddings = self.cast(spans["embeddings"])
-        others = {name: _prepend_memory(name, spans, memory) for name in _FEATURES}
+        keys = {name: _prepend_memory(name, spans, memory) for name in _FEATURES}
         rows = [antecedents, coarse_scores, *(spans[name] for name in _FEATURES)]
-        levels = [embeddings]
-        for depth in range(1, self.coref_depth + 1):
-            keys = _embeddings_at_level(embeddings, memory, depth - 1)
-            # The released graph refines once more without effect.
-            is_last = depth == self.coref_depth
-            projected = self.pair.project(1, keys)
-            scored = functools.partial(
-                self._score_pairs, keys, projected, others, genre, is_last, training
-            )
-            num_rows = max(_ROWS // antecedents.shape[2], 1)
-            found = map_in_chunks(scored, [embeddings, *rows], num_rows, training)
-            if is_last:
-                return found, ops.stack(levels, axis=2)
-            _, embeddings = found
-            levels.append(embeddings)
+        num_rows = max(_ROWS // antecedents.shape[2], 1)
 
-    def _score_pairs(self, keys, projected_keys, others, genre, is_last, training, rows):
-        """Returns scores of the pairs of some spans, and refined embeddings unless it is last."""
-        embeddings, antecedents, coarse_scores, *values = rows
-        spans = dict(zip(_FEATURES, values))
-        antecedent_embeddings = gather_rows(keys, antecedents)  # [B, K, A, D]
-        own = [embeddings[:, :, None, :] * antecedent_embeddings]
-        if self.tables:
-            features = self._features(spans, others, antecedents, genre)
-            own.append(self.dropout(self.cast(features), training=training))
-        projected = self.pair.project(2, ops.concatenate(own, axis=-1))
-        projected = projected + gather_rows(projected_keys, antecedents)
-        projected = projected + self.pair.project(0, embeddings)[:, :, None, :]
-        scores = coarse_scores + self.pair(projected, training=training)
-        if is_last:
-            return scores
-        return scores, self._refine_embeddings(embeddings, antecedent_embeddings, scores)
+        def score_pairs(rows):
+            """Returns scores of the pairs of some spans, and refined embeddings."""
+            embeddings, antecedents, coarse_scores, *values = rows
+            antecedent_embeddings = gather_rows(keys["embeddings"], antecedents)  # [B, K, A, D]
+            own = [embeddings[:, :, None, :] * antecedent_embeddings]
+            if self.tables:
+                features = self._features(dict(zip(_FEATURES, values)), keys, antecedents, genre)
+                own.append(self.dropout(self.cast(features), training=training))
+            projected = self.pair.project(2, ops.concatenate(own, axis=-1))
+            projected = projected + gather_rows(keys["projected"], antecedents)
+            projected = projected + self.pair.project(0, embeddings)[:, :, None, :]
+            scores = coarse_scores + self.pair(projected, training=training)
+            # The released graph refines once more without effect.
+            if len(levels) == self.coref_depth:
+                return scores, embeddings
+            return scores, self._refine_embeddings(embeddings, antecedent_embeddings, scores)
+
+        levels = []
+        while len(levels) < self.coref_depth:
+            keys["embeddings"] = _embeddings_at_level(embeddings, memory, len(levels))
+            keys["projected"] = self.pair.project(1, keys["embeddings"])
+            levels.append(embeddings)
+            scores, embeddings = map_in_chunks(score_pairs, [embeddings, *rows], num_rows, training)
+        return scores, ops.stack(levels, axis=2)
 
     def _features(self, spans, others, antecedents, genre):
         """Returns the features `[B, K, A, features * F]`."""
@@ -323,22 +350,15 @@ class FineScorer(WeightedLayer):
         def difference(name):
             return spans[name][:, :, None] - gather_rows(others[name], antecedents)
 
-        features = []
-        for name, table in self.tables.items():
-            if name == "same_speaker":
-                index = ops.cast(difference("speakers") == 0, "int32")
-            elif name == "genre":
-                index = genre[:, None, None]
-            elif name == "distance":
-                index = distance_bucket(difference("index"))
-            else:
-                index = ops.clip(difference("segments"), 0, self.feature_rows[name] - 1)
-            of_pairs = ops.take(table, index, axis=0)
-            if name == "genre":  # All pairs of a document have the same.
-                shape = (*ops.shape(antecedents), of_pairs.shape[-1])
-                of_pairs = ops.broadcast_to(of_pairs, shape)
-            features.append(of_pairs)
-        return ops.concatenate(features, axis=-1)
+        num_segments = self.settings["max_training_sentences"]
+        indices = {
+            "same_speaker": ops.cast(difference("speakers") == 0, "int32"),
+            "genre": ops.broadcast_to(genre[:, None, None], ops.shape(antecedents)),
+            "distance": distance_bucket(difference("index")),
+            "segment_distance": ops.clip(difference("segments"), 0, num_segments - 1),
+        }
+        rows = [ops.take(table, indices[name], axis=0) for name, table in self.tables.items()]
+        return ops.concatenate(rows, axis=-1)
 
     def _refine_embeddings(self, embeddings, others, scores):
         """Returns each span's embedding mixed with those of its antecedents and with itself."""

@@ -37,6 +37,7 @@ class Segments(NamedTuple):
     sizes: np.ndarray  # int32 [S], the number of tokens of each segment.
     # int32 [T], each token's index in a list of all subtokens, then [CLS], then [SEP].
     index: np.ndarray
+    word_of: np.ndarray  # int32 [T], the word of each token, -1 for a separator.
     sentence_of: np.ndarray  # int32 [T], the sentence of each token.
 
 
@@ -54,8 +55,8 @@ def cut_words(sizes, sentence_sizes, max_segment_len: int, with_separators: bool
         with_separators: bool. Whether segments are stored with `[CLS]` and
             `[SEP]`, which then count as tokens.
     """
-    sentence_of_word = repeat(xp, range_like(xp, sentence_sizes), sentence_sizes)
-    sentence_of = repeat(xp, sentence_of_word, sizes)
+    word_of = repeat(xp, range_like(xp, sizes), sizes)
+    sentence_of = take(xp, repeat(xp, range_like(xp, sentence_sizes), sentence_sizes), word_of)
     word_ends = bounds(xp, sizes)
     sentence_ends = take(xp, word_ends, bounds(xp, sentence_sizes))
     # If separators are added later, the released script leaves one more place.
@@ -63,7 +64,7 @@ def cut_words(sizes, sentence_sizes, max_segment_len: int, with_separators: bool
     limits = _segment_limits(xp, sentence_of, word_ends, sentence_ends, room)
     begins, ends = limits[:-1], limits[1:]
     if not with_separators:
-        return Segments(ends - begins, range_like(xp, sentence_of), sentence_of)
+        return Segments(ends - begins, range_like(xp, word_of), word_of, sentence_of)
     segment_of = repeat(xp, range_like(xp, begins), ends - begins + 2)
     index = range_like(xp, segment_of) - 2 * segment_of - 1
     is_first = index < take(xp, begins, segment_of)
@@ -74,7 +75,9 @@ def cut_words(sizes, sentence_sizes, max_segment_len: int, with_separators: bool
     is_next = int32(xp, is_last & take(xp, is_end, segment_of))
     num_subtokens = size(xp, sentence_of)
     index = xp.where(is_first, num_subtokens, xp.where(is_last, num_subtokens + 1, index))
-    return Segments(ends - begins + 2, index, take(xp, sentence_of, nearest) + is_next)
+    word_of = xp.where(is_first | is_last, -1, take(xp, word_of, nearest))
+    sentence_of = take(xp, sentence_of, nearest) + is_next
+    return Segments(ends - begins + 2, index, int32(xp, word_of), sentence_of)
 
 
 def bounds(xp, sizes):

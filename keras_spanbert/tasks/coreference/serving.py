@@ -6,9 +6,9 @@ segment, K = spans that are kept.
 """
 
 from keras_spanbert.models.graph_tokens import tokenize_with_offsets
-from keras_spanbert.tasks.coreference.batches import Sizes, document_inputs, pad
+from keras_spanbert.tasks.coreference.batches import document_inputs
 from keras_spanbert.tasks.coreference.decoding import extract_spans, token_to_word_clusters
-from keras_spanbert.tasks.coreference.inference import without_padding
+from keras_spanbert.tasks.coreference.inference import run
 from keras_spanbert.tasks.coreference.segments import (
     SEPARATOR_NUMBER,
     cut_words,
@@ -70,14 +70,8 @@ def _mentions(model, words, sentence_sizes):
     check = tf.debugging.assert_less_equal(tf.size(word_of), most, message=rule)
     with tf.control_dependencies([check]):
         tensors = {name: tf.identity(x) for name, x in tensors.items()}
-    settings = model.input_settings()
-    inputs = document_inputs(tensors, settings, tnp)
-    mask = inputs["padding_mask"]
-    longest = tf.reduce_max(tf.reduce_sum(mask, axis=1))  # Windows are not longer.
-    num_spans = tf.size(inputs["starts"])
-    sizes = Sizes.padded(tf.shape(mask)[0], longest, tf.size(word_of), num_spans, settings, tnp)
-    outputs = model(pad(inputs, sizes, tnp), training=False)
-    spans = extract_spans(without_padding(inputs, 0, outputs, tnp), xp=tnp)
+    (row,) = run(model, [document_inputs(tensors, model, tnp)], xp=tnp)
+    spans = extract_spans(row, xp=tnp)
     found = token_to_word_clusters(spans, word_of, model.singletons, tnp)
 
     # === Each mention once, in order of the text; clusters from 0 on by their first mentions ===
@@ -109,14 +103,13 @@ def _tensors(preprocessor, words, sentence_sizes):
         tf.cast(sizes == 0, tf.int64),
     )
     pieces = tf.concat([found, unknown], axis=1)
-    word_of = tf.cast(pieces.value_rowids(), tf.int32)
     sizes = tf.cast(pieces.row_lengths(), tf.int32)
     added = preprocessor.added_separators()
     segments = cut_words(sizes, sentence_sizes, length, not added, tnp)
     separators = tokenizer.cls_token_id, tokenizer.sep_token_id
     ids = tf.gather(tf.concat([pieces.values, separators], axis=0), segments.index)
-    word_of = tf.gather(tf.concat([word_of, [-1, -1]], axis=0), segments.index)
     (speaker,) = speaker_numbers(["-"], preprocessor.max_num_speakers, preprocessor.model_type)
-    speakers = tf.where(word_of < 0, SEPARATOR_NUMBER, speaker)
+    speakers = tf.where(segments.word_of < 0, SEPARATOR_NUMBER, speaker)
     rows = segment_rows(ids, speakers, segments.sizes, length, added, tnp)
-    return {**rows, "sentence_map": segments.sentence_of, "genre": tf.constant(0)}, word_of
+    tensors = {**rows, "sentence_map": segments.sentence_of, "genre": tf.constant(0)}
+    return tensors, segments.word_of

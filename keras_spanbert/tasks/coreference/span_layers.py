@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
-from keras_spanbert.tasks.coreference.spans import gather_rows, select_spans
+from keras_spanbert.tasks.coreference.spans import gather_rows
 
 
 class SegmentRows(keras.layers.Layer):
@@ -195,67 +195,3 @@ def _two_blocks(blocks):
     """Joins each block with the next: `[B, blocks, W, ...]` to `[B, blocks, 2 W, ...]`."""
     following = ops.concatenate([blocks[:, 1:], ops.zeros_like(blocks[:, :1])], axis=1)
     return ops.concatenate([blocks, following], axis=2)
-
-
-class TopSpans(keras.layers.Layer):
-    """Selects the spans that are kept, and gathers the values that pairs are scored by.
-
-    A span's embedding is its start, its end, and optionally its width and its head.
-
-    Args:
-        max_span_width: int, W.
-        **kwargs: see `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: dict of the model's inputs, without those of the encoder.
-        mention_scores: float32 `[B, N]`.
-        tokens: float `[B, T, H]`.
-        widths: float `[B, N, F]` of `SpanWidths`, or `None`.
-        heads: float `[B, T * W, H]` of `SpanHeads`, or `None`.
-        next_index: int32 `[B]`, the total number of earlier spans, or `None`.
-
-    Returns:
-        `(top_spans, spans)`: int32 `[B, K]`, indices of candidates, and a dict of
-        spans: see `scoring`.
-    """
-
-    def __init__(self, max_span_width: int, **kwargs):
-        super().__init__(autocast=False, **kwargs)
-        self.max_span_width = max_span_width
-
-    def call(self, inputs, mention_scores, tokens, widths=None, heads=None, next_index=None):
-        starts, ends, mask = (inputs[name] for name in ["starts", "ends", "top_span_mask"])
-        num_tokens = ops.shape(tokens)[1]
-        top_spans = select_spans(
-            mention_scores, starts, ends, mask, num_tokens, self.max_span_width
-        )
-        starts, ends = gather_rows(starts, top_spans), gather_rows(ends, top_spans)
-        # In a document's padding, the end is before the start.
-        ends = ops.maximum(ends, starts)
-        parts = [gather_rows(tokens, starts), gather_rows(tokens, ends)]
-        if widths is not None:
-            parts.append(gather_rows(widths, top_spans))
-        if heads is not None:
-            parts.append(gather_rows(heads, starts * self.max_span_width + ends - starts))
-        index = ops.cumsum(mask, axis=1) - 1
-        return top_spans, {
-            "embeddings": ops.concatenate(parts, axis=-1),
-            "mention_scores": gather_rows(mention_scores, top_spans),
-            "index": index if next_index is None else index + next_index[:, None],
-            "speakers": gather_rows(inputs["speaker_ids"], starts),
-            "segments": gather_rows(inputs["segment_index"], starts),
-            "mask": mask,
-        }
-
-    def compute_output_spec(
-        self, inputs, mention_scores, tokens, widths=None, heads=None, next_index=None
-    ):
-        shape = inputs["top_span_mask"].shape
-        parts = [tokens, tokens, *(x for x in [widths, heads] if x is not None)]
-        size = sum(part.shape[-1] for part in parts)
-        integers = ["index", "speakers", "segments", "mask"]
-        return keras.KerasTensor(shape, dtype="int32"), {
-            "embeddings": keras.KerasTensor((*shape, size), dtype=tokens.dtype),
-            "mention_scores": keras.KerasTensor(shape, dtype=mention_scores.dtype),
-            **{name: keras.KerasTensor(shape, dtype="int32") for name in integers},
-        }

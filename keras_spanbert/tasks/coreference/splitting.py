@@ -107,51 +107,40 @@ def split(texts) -> Sentences:
     _, sentence_starts, _ = breaker.break_sentences_with_offsets(mask_with(_IN_SENTENCES, masked))
     _, paragraph_starts, _ = tf_text.regex_split_with_offsets(masked, _BLANK_LINE)
 
-    # === All texts in a row ===
-    num_bytes = tf.cast(tf.strings.length(texts), tf.int64)
-    before_text = tf.cumsum(num_bytes, exclusive=True)  # [B]
+    # === The bytes of all texts in a row ===
+    row = tf.strings.reduce_join(texts)
+    before_text = tf.cumsum(tf.strings.length(texts), exclusive=True)  # [B]
 
     def in_a_row(places):
-        rows = tf.cast(places.value_rowids(), tf.int64)
-        return tf.cast(places.values, tf.int64) + tf.gather(before_text, rows)
+        return tf.cast(places.values, tf.int32) + tf.gather(before_text, places.value_rowids())
 
     begins, stops = in_a_row(starts), in_a_row(ends)  # [W]
 
     # === Sentences ===
-    text_of_word = tf.cast(starts.value_rowids(), tf.int64)
-    part = [text_of_word] + [
-        tf.searchsorted(in_a_row(places), begins, "right", tf.int64)
+    text_of_word = starts.value_rowids()
+    parts = [tf.cast(text_of_word, tf.int32)] + [
+        tf.searchsorted(in_a_row(places), begins, "right")
         for places in (sentence_starts, paragraph_starts)
     ]
-    is_first = tf.concat(
-        [tf.ones_like(begins[:1], tf.bool), tf.reduce_any([x[1:] != x[:-1] for x in part], axis=0)],
-        axis=0,
-    )
+    is_new = tf.reduce_any([part[1:] != part[:-1] for part in parts], axis=0)
+    is_first = tf.concat([tf.ones_like(begins[:1], tf.bool), is_new], axis=0)
     first_words = tf.where(is_first)[:, 0]  # [S]
-    num_words = tf.size(begins, tf.int64)
-    sizes = tf.concat([first_words[1:], [num_words]], axis=0)[: tf.size(first_words)] - first_words
-    num_texts = tf.size(texts, tf.int64)
+    stop_words = tf.concat([first_words[1:], [tf.size(begins, tf.int64)]], axis=0)
     sizes = tf.RaggedTensor.from_value_rowids(
-        tf.cast(sizes, tf.int32), tf.gather(text_of_word, first_words), num_texts, validate=False
+        tf.cast(stop_words[: tf.size(first_words)] - first_words, tf.int32),
+        tf.gather(text_of_word, first_words),
+        tf.size(texts, tf.int64),
+        validate=False,
     )
 
     # === From bytes to characters ===
-    characters = tf.strings.unicode_decode(texts, "UTF-8")
-    values = characters.values  # [C]
-    more_bytes = sum(tf.cast(values >= low, tf.int64) for low in (0x80, 0x800, 0x10000))
-    byte_of = tf.cumsum(1 + more_bytes, exclusive=True)
-    first, last = (tf.searchsorted(byte_of, x, "left", tf.int64) for x in (begins, stops))
-    shift = tf.gather(tf.cast(characters.row_starts(), tf.int64), text_of_word)
-    word_of = tf.searchsorted(first, tf.range(tf.size(values, tf.int64)), "right", tf.int64) - 1
-    is_in_word = tf.range(tf.size(values, tf.int64)) < tf.gather(
-        tf.concat([last, [0]], axis=0), tf.where(word_of < 0, num_words, word_of)
-    )
-    words = tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(values, is_in_word), last - first, validate=False
-    )
+    is_first_byte = tf.bitwise.bitwise_and(tf.io.decode_raw(row, tf.uint8), 0xC0) != 0x80
+    num_before = tf.cumsum(tf.cast(is_first_byte, tf.int32))
+    num_before = tf.concat([[0], num_before], axis=0)  # Characters before each byte.
+    shift = tf.gather(num_before, tf.gather(before_text, text_of_word))
+    words = tf.gather(tf.strings.bytes_split(row), tf.ragged.range(begins, stops))
     return Sentences(
-        starts.with_values(tf.strings.unicode_encode(words, "UTF-8")),
-        starts.with_values(tf.cast(first - shift, tf.int32)),
-        starts.with_values(tf.cast(last - shift, tf.int32)),
+        starts.with_values(tf.strings.reduce_join(words, axis=-1)),
+        *(x.with_values(tf.gather(num_before, in_a_row(x)) - shift) for x in (starts, ends)),
         sizes,
     )

@@ -32,8 +32,8 @@ def recorded(monkeypatch):
 
     def recorded(model, num_tokens):
         monkeypatch.setattr(inference, "_CHUNK_TOKENS", num_tokens)
-        recorder = Recorder(inference._chunk_model(model))
-        monkeypatch.setattr(inference, "_chunk_model", lambda _: recorder)
+        recorder = Recorder(model.resolver_layers.chunk_model)
+        monkeypatch.setattr(model.resolver_layers, "chunk_model", recorder)
         return recorder
 
     return recorded
@@ -54,7 +54,7 @@ def test_chunks_equal_the_whole_text_with_enough_memory(build, document, recorde
     model = build(model_type, max_training_sentences=3, **every)
     words = np.random.default_rng(0).choice(sum(document["sentences"], []), (20, 5))
     tensors = model.preprocessor.tensors({"sentences": words.tolist()})
-    (whole,) = inference.run(model, [document_inputs(tensors, model.input_settings())])
+    (whole,) = inference.run(model, [document_inputs(tensors, model)])
     expected = list(rows(whole["top_antecedent_scores"], whole["top_antecedents"]))
     recorder = recorded(model, 2 * 19)
     found = inference.score_in_chunks(model, tensors, 200)
@@ -64,9 +64,9 @@ def test_chunks_equal_the_whole_text_with_enough_memory(build, document, recorde
     number = 0
     for batch, outputs in recorder.calls:
         num_new = batch["top_span_mask"][0].sum()
-        index = [*batch["memory"]["index"][0], *range(number, number + len(outputs["top_spans"]))]
+        index = [*batch["memory"]["index"][0], *range(len(outputs["top_spans"]))]
         names = "top_antecedent_scores", "top_antecedents"
-        for row in rows(*(outputs[name][:num_new] for name in names), np.array(index)):
+        for row in rows(*(outputs[name][:num_new] for name in names), np.array(index) + number):
             assert row == pytest.approx(expected[number], abs=1e-5)
             number += 1
     assert number == len(expected) == len(expected[-1]) + 1
@@ -86,7 +86,7 @@ def test_shapes_are_the_same_for_every_chunk_and_length(build, document, recorde
         assert (found["best_antecedents"] < np.arange(len(found["starts"]))).all()
     assert num_calls[2] > 3 * num_calls[1]
     assert len(recorder.shapes()) == 1
-    assert inference._chunk_model(model) is recorder
+    assert model.resolver_layers.chunk_model is recorder
 
 
 def test_resolve_in_chunks_equals_whole_with_enough_memory(build, monkeypatch):
@@ -105,15 +105,15 @@ def test_resolve_in_chunks_equals_whole_with_enough_memory(build, monkeypatch):
 def test_chunk_model_is_created_once(build):
     model = build()
     number = len(model.layers), len(model.weights)
-    assert inference._chunk_model(model) is inference._chunk_model(model)
+    assert model.resolver_layers.chunk_model is model.resolver_layers.chunk_model
     assert (len(model.layers), len(model.weights)) == number
 
 
-def spans_at(index):
+def spans_at(index, first=0):
     index = np.array(index, np.int32)
     values = index.astype(np.float32)
     return {
-        "mention_scores": values, "index": index, "speakers": index, "segments": index,
+        "mention_scores": values, "index": index - first, "speakers": index, "segments": index,
         "embeddings": np.stack([values, -values], axis=1)[:, :, None] * np.ones(3, np.float32),
     }  # fmt: skip
 
@@ -122,15 +122,15 @@ def test_memory_keeps_recent_and_important_spans():
     memory = inference.Memory(6, 2, 3)
     assert (memory.inputs()["index"] == NO_SPAN).all()
     memory.add(spans_at([0, 1, 2, 3, 4]), np.array([-1, -1, 0, 1, -1]))
-    assert memory.inputs()["index"].tolist() == [[0, 1, 2, 3, 4, NO_SPAN]]
-    memory.add(spans_at([5, 6, 7]), np.array([3, -1, -1]))
+    # Counted back from the next span.
+    assert memory.inputs()["index"].tolist() == [[-5, -4, -3, -2, -1, NO_SPAN]]
+    memory.add(spans_at([5, 6, 7], first=5), np.array([3, -1, -1]))
     # 5 to 7 are the newest. 4 is in no cluster. 1 and 3 have a later mention, 2 and 0 are a pair.
     found = memory.inputs()
-    assert found["index"].tolist() == [[1, 2, 3, 5, 6, 7]]
-    memory.add(spans_at([8, 9, 10]), np.array([-1, -1, -1]))
+    assert found["speakers"].tolist() == [[1, 2, 3, 5, 6, 7]]
+    memory.add(spans_at([8, 9, 10], first=8), np.array([-1, -1, -1]))
     found = memory.inputs()
-    assert found["index"].tolist() == [[2, 3, 5, 8, 9, 10]]
-    assert found["next_index"].tolist() == [11]
+    assert found["speakers"].tolist() == [[2, 3, 5, 8, 9, 10]]
     assert found["embeddings"].shape == (1, 6, 2, 3)
-    np.testing.assert_array_equal(found["embeddings"][0, :, 1, 2], -found["index"][0])
-    np.testing.assert_array_equal(found["speakers"], found["index"])
+    np.testing.assert_array_equal(found["embeddings"][0, :, 1, 2], -found["speakers"][0])
+    np.testing.assert_array_equal(found["index"], found["speakers"] - 11)

@@ -161,17 +161,16 @@ def test_each_epoch_uses_other_segments(build, document):
 @pytest.mark.once
 def test_many_documents_have_few_shapes(build, document):
     model = build()
-    settings = model.batches([document]).settings
     shapes, sizes = set(), set()
     for n in range(4, 13):
         part = {"sentences": document["sentences"][:n]}
-        inputs = document_inputs(model.preprocessor.tensors(part), settings)
+        inputs = document_inputs(model.preprocessor.tensors(part), model)
         needed = len(inputs["token_places"]), len(inputs["starts"])
-        found = padded_sizes(inputs, settings)
-        assert needed[0] <= found.tokens <= 1.25 * needed[0] + settings.max_span_width
-        assert needed[1] <= found.spans <= 1.25 * needed[1]
+        found = padded_sizes(inputs, model)
+        assert needed[0] <= found["token_places"] <= 1.25 * needed[0] + model.max_span_width
+        assert needed[1] <= found["starts"] <= 1.25 * needed[1]
         shapes.add(needed)
-        sizes.add(found.spans)
+        sizes.add(found["starts"])
     assert len(sizes) < len(shapes)
 
 

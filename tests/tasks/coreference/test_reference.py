@@ -10,7 +10,6 @@ from keras_spanbert.formats.google import _to_pytorch
 from keras_spanbert.formats.tensors import Tensor
 from keras_spanbert.models.checkpoint_entries import encoder_entries
 from keras_spanbert.tasks.coreference.batches import (
-    Settings,
     document_inputs,
     gold_clusters,
     pad,
@@ -58,10 +57,9 @@ def quick_compilation():
 
 
 def make_batch(model, tensors):
-    settings = Settings(model.max_span_width, model.top_span_ratio, model.max_top_antecedents)
-    inputs = document_inputs(tensors, settings)
+    inputs = document_inputs(tensors, model)
     inputs["cluster_ids"] = gold_clusters(tensors, inputs)
-    x = pad(inputs, padded_sizes(inputs, settings))
+    x = pad(inputs, padded_sizes(inputs, model))
     y = {"cluster_ids": x.pop("cluster_ids")}
     return [{name: ops.convert_to_tensor(array) for name, array in part.items()} for part in (x, y)]
 
