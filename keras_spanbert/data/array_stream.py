@@ -10,18 +10,6 @@ from keras_spanbert.models.length_batches import epoch_batches, row_lengths, tri
 from keras_spanbert.optional import require
 
 
-def check_batch_size(batch_size: int, num_rows: int) -> None:
-    """Raises `ValueError` if the batch size is not from 1 to `num_rows`.
-
-    With empty data (`num_rows` is 0), any positive batch size is accepted.
-    """
-    if batch_size < 1 or 0 < num_rows < batch_size:
-        raise ValueError(
-            f"`batch_size` (--batch_size) must be from 1 to the number of rows, {num_rows:,}. "
-            f"Received: batch_size={batch_size}"
-        )
-
-
 def epoch_order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
     """Returns the order of an epoch's rows, `[num_rows]`, from the seed and the epoch."""
     return np.random.default_rng([seed, epoch]).permutation(num_rows)
@@ -83,7 +71,11 @@ class RowStream:
     def __init__(self, num_rows: int, batch_size: int, seed, whole_epochs: bool = False):
         if num_rows < 1:
             raise ValueError(f"A stream must have at least one row. Received: num_rows={num_rows}")
-        check_batch_size(batch_size, num_rows)
+        if not 1 <= batch_size <= num_rows:
+            raise ValueError(
+                f"`batch_size` (--batch_size) must be from 1 to the number of rows, {num_rows:,}. "
+                f"Received: batch_size={batch_size}"
+            )
         self.num_rows = num_rows
         self.batch_size = batch_size
         self.seed = seed

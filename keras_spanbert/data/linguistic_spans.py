@@ -86,22 +86,17 @@ def _write(pieces, lines, nlp, batch_size):
                 waiting.append((chunk, ends_document and is_last))
                 yield chunk
 
-    kinds, spans, length = None, None, 0
+    kinds, text, spans = (), "", collections.defaultdict(list)
     for found in find(chunks(), nlp, batch_size):
         chunk, ends_document = waiting.popleft()
-        if kinds is None and found:
-            kinds = list(found)
-        if spans is None:
-            lines.write('{"text": "')
-            spans = collections.defaultdict(list)
-        lines.write(json.dumps(chunk)[1:-1])
+        kinds = kinds or list(found)
         for kind, places in found.items():
-            spans[kind] += [[start + length, end + length] for start, end in places]
-        length += len(chunk)
+            spans[kind] += [[start + len(text), end + len(text)] for start, end in places]
+        text += chunk
         if ends_document:
-            spans = {kind: spans[kind] for kind in kinds or ()}
-            lines.write(f'", "spans": {json.dumps(spans)}}}\n')
-            spans, length = None, 0
+            document = {"text": text, "spans": {kind: spans[kind] for kind in kinds}}
+            lines.write(json.dumps(document) + "\n")
+            text, spans = "", collections.defaultdict(list)
     if not kinds:
         raise ValueError(
             "`nlp` must find entities or noun chunks. A spaCy pipeline needs an `ner`, an "

@@ -118,7 +118,7 @@ def test_finished_shards_are_not_written_again(corpus, tokenizer, tmp_path):
     from keras_spanbert.data.prepared.writer import _jobs
 
     (job, *_) = _jobs(corpus, tokenizer, LENGTH, str(tmp_path), 3, 2)
-    writer, other = _WriteShard(tuple(VOCABULARY), False), _WriteShard(tuple(VOCABULARY), False)
+    writer, other = (_WriteShard(corpus, tuple(VOCABULARY), False) for _ in range(2))
     writer.setup()
     other.setup()
     assert other.tokenizer is writer.tokenizer

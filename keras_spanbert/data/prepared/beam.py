@@ -41,8 +41,8 @@ def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
     if name == "DaskRunner" and not any(option.startswith(_PARTITIONS) for option in options):
         options.append(f"{_PARTITIONS[0]}=1")
 
-    def run(jobs, tokenizer):
-        writer = _WriteShard(tuple(tokenizer.get_vocabulary()), tokenizer.lowercase)
+    def run(corpus, jobs, tokenizer):
+        writer = _WriteShard(corpus, tuple(tokenizer.get_vocabulary()), tokenizer.lowercase)
         with apache_beam.Pipeline(runner, PipelineOptions(options)) as pipeline:
             _ = (
                 pipeline
@@ -64,7 +64,8 @@ def _tokenizer(vocabulary, lowercase):
 
 
 class _WriteShard(apache_beam.DoFn):
-    def __init__(self, vocabulary, lowercase):
+    def __init__(self, corpus, vocabulary, lowercase):
+        self.corpus = corpus
         self.vocabulary = vocabulary
         self.lowercase = lowercase
 
@@ -74,7 +75,7 @@ class _WriteShard(apache_beam.DoFn):
     def process(self, job):
         if stores.is_file(_result_path(job["path"])):
             return  # Already written by a worker that was lost before it reported.
-        split, shard, counts = write_shard(job, self.tokenizer)
+        split, shard, counts = write_shard(self.corpus, job, self.tokenizer)
         with files.atomic_write(_result_path(job["path"]), "wb") as file:
             np.savez(file, found=json.dumps([split, shard]), counts=counts)
 
