@@ -121,10 +121,6 @@ class RowStream:
         stream.first_step = step
         return next(stream.dataset().as_numpy_iterator())
 
-    def num_tokens(self) -> tuple[int, int] | None:
-        """Returns the tokens per epoch without and with padding, or `None` if unknown."""
-        return None
-
     def _rows(self, step):
         """Yields the row numbers and weights, `[batch_size]` each, of the batches from `step`."""
         for rows in self._batches(step):
@@ -182,7 +178,10 @@ class ArrayStream(RowStream):
         self.arrays = arrays
 
     def num_tokens(self) -> tuple[int, int] | None:
-        """See `RowStream`. Known if the inputs have a `padding_mask`."""
+        """Returns the tokens per epoch without and with padding, or `None` if unknown.
+
+        They are known if the inputs have a `padding_mask`.
+        """
         inputs = self.arrays[0] if isinstance(self.arrays, tuple) else self.arrays
         mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
         return None if mask is None else (int(np.count_nonzero(mask)), int(np.size(mask)))
@@ -272,7 +271,7 @@ class LengthGroupedStream(ArrayStream):
         return trim(batch, length)
 
     def num_tokens(self) -> tuple[int, int]:
-        """See `RowStream`. The counts are those of the first epoch."""
+        """See `ArrayStream`. The counts are those of the first epoch."""
         mask = self.arrays[0]["padding_mask"]
         sequences = mask[0].size // mask.shape[-1]
         positions = sum(self._length(rows) * len(rows) * sequences for rows in self._epoch(0))

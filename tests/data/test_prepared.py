@@ -90,7 +90,7 @@ def test_dask_gives_the_same_files_if_a_worker_is_killed(tokenizer, tmp_path, mo
     def kill(client):
         while not is_over.is_set():
             time.sleep(0.01)
-            if list(tmp_path.rglob("*.found.npz")):
+            if list(tmp_path.rglob("*.found.json")):
                 killed.append(next(iter(client.run(os.getpid).values())))
                 os.kill(killed[0], signal.SIGKILL)
                 return

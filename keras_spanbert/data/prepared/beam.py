@@ -1,11 +1,9 @@
 """Prepares corpora on Apache Beam: Flink, Spark, Dataflow, or this machine."""
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 
 import apache_beam
-import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from keras_spanbert import files, stores
@@ -76,17 +74,15 @@ class _WriteShard(apache_beam.DoFn):
         if stores.is_file(_result_path(job["path"])):
             return  # Already written by a worker that was lost before it reported.
         split, shard, counts = write_shard(self.corpus, job, self.tokenizer)
-        with files.atomic_write(_result_path(job["path"]), "wb") as file:
-            np.savez(file, found=json.dumps([split, shard]), counts=counts)
+        found = {"found": [split, shard, counts.tolist()]}
+        files.write_json(_result_path(job["path"]), found, indent=None)
 
 
 def _pop_result(path):
-    path = _result_path(path)
-    with stores.open_binary(path) as opened, np.load(opened, allow_pickle=False) as file:
-        found = (*json.loads(str(file["found"])), file["counts"])
-    stores.remove(path)
+    found = files.read_json(_result_path(path))["found"]
+    stores.remove(_result_path(path))
     return found
 
 
 def _result_path(path):
-    return f"{path}.found.npz"
+    return f"{path}.found.json"

@@ -6,6 +6,7 @@ be read in any order. `prepared.json` describes the shards and has their SHA-256
 
 import concurrent.futures
 import functools
+import itertools
 import logging
 import os
 import threading
@@ -171,9 +172,8 @@ class PreparedCorpus(BlockDatasets):
                 f"A prepared corpus must have the model's tokenizer, lowercase="
                 f"{tokenizer.lowercase}. Received: {self.path}, lowercase={self.lowercase}"
             )
-        theirs = tokenizer.get_vocabulary()
-        for i in range(max(len(theirs), len(self.vocabulary))):
-            mine, other = ([*v[i : i + 1], None][0] for v in (self.vocabulary, theirs))
+        tokens = itertools.zip_longest(self.vocabulary, tokenizer.get_vocabulary())
+        for i, (mine, other) in enumerate(tokens):
             if mine != other:
                 raise ValueError(
                     f"A prepared corpus must have the model's vocabulary, whose token {i} is "

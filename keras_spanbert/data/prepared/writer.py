@@ -143,25 +143,25 @@ def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
 
 def _in_threads(progress):
     def run(corpus, jobs, tokenizer):
-        is_cancelled = threading.Event()
+        is_cancelled, found = threading.Event(), []
+
+        def write(job):
+            return write_shard(corpus, job, tokenizer, is_cancelled.is_set)
+
+        def report():
+            if progress:
+                blocks = sum(shard["num_blocks"] for _, shard, _ in found)
+                progress(len(found), len(jobs), blocks)
+
+        report()
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             try:
-                futures = [
-                    pool.submit(write_shard, corpus, job, tokenizer, is_cancelled.is_set)
-                    for job in jobs
-                ]
-                found = []
-                if progress:
-                    progress(0, len(jobs), 0)
-                for future in concurrent.futures.as_completed(futures):
-                    found.append(future.result())
-                    if progress:
-                        blocks = sum(shard["num_blocks"] for _, shard, _ in found)
-                        progress(len(found), len(jobs), blocks)
-                return found
+                for shard in pool.map(write, jobs):
+                    found.append(shard)
+                    report()
             except BaseException:
                 is_cancelled.set()
-                pool.shutdown(wait=True, cancel_futures=True)
                 raise
+        return found
 
     return run
