@@ -134,7 +134,7 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
 
 def check_new(path: str) -> None:
     """Raises `ValueError` if a folder to write is not empty or cannot be created."""
-    holds_some = stores.entries(path) or stores.is_taken(path) and not stores.is_folder(path)
+    holds_some = stores.entries(path) or stores.exists(path) and not stores.is_folder(path)
     if holds_some or not os.fspath(path):
         shown = path or "an empty name"
         raise ValueError(f"The folder to write must be new or empty. Received: {shown}")

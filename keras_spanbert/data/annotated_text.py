@@ -1,9 +1,18 @@
 """Texts with linguistic spans, and the marks of the spans' tokens."""
 
+import functools
+import unicodedata
+
 import numpy as np
 
 # The masking schemes for these kinds have the same names.
 SPAN_KINDS = ("entity", "noun_phrase")
+
+# Code points that BERT treats as Chinese. Each of these characters is a word.
+_CHINESE = [
+    (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F),
+]  # fmt: skip
 
 
 class AnnotatedText(str):
@@ -57,53 +66,85 @@ def filter_spans(spans: list) -> np.ndarray:
 
 
 def tokenize_with_span_marks(
-    tokenizer, texts: list[str], continuation_ids: list[int]
+    tokenize, texts: list[str]
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """Tokenizes texts and marks the tokens of linguistic spans.
 
-    The tokens of a span are those of all words that it touches.
+    Texts are cut where spans start and end. Each span is first extended to whole
+    words, so that the cuts do not change the tokens.
 
     Args:
-        tokenizer: `SpanBertTokenizer`.
+        tokenize: function of strings that returns the token ids of all strings,
+            int32 `[tokens]`, and the number of tokens of each string.
         texts: list of strings, some of them `AnnotatedText`.
-        continuation_ids: ints. Ids of tokens that continue a word.
 
     Returns:
         Token ids int32 `[tokens]`, the number of tokens of each text, and a dict
         from kinds of spans to marks int32 `[tokens]`: see `SpanMasking`.
     """
-    token_ids, offsets = tokenizer.tokenize_batch(texts, with_offsets=True)
-    lengths = np.array([len(ids) for ids in token_ids])
-    first_characters = np.cumsum([0, *map(len, texts)])
-    values = np.concatenate(token_ids)
-    # Positions count the characters of all texts, one after another.
-    offsets = np.concatenate([o + first for o, first in zip(offsets, first_characters)])
-    words = np.flatnonzero(~np.isin(values, continuation_ids))
+    parts, num_parts = [], []
+    found = {kind: [] for kind in SPAN_KINDS}
+    for text in texts:
+        spans = {kind: _expand_to_words(text, s) for kind, s in getattr(text, "spans", {}).items()}
+        cuts = [np.array([0, len(text)]), *(whole.ravel() for whole in spans.values())]
+        cuts = np.unique(np.concatenate(cuts))
+        for kind, whole in spans.items():
+            begins_here = text.spans[kind][:, :1] >= 0
+            place = len(parts) + np.searchsorted(cuts, whole)
+            found[kind].append(np.concatenate([place, begins_here], axis=1))
+        num_parts.append(max(len(cuts) - 1, 1))
+        edges = cuts.tolist()
+        parts += [text[a:b] for a, b in zip(edges, edges[1:])] or [text]
+    values, lengths = tokenize(parts)
+    stops = np.concatenate([[0], np.cumsum(lengths)])  # Ends of the parts, in tokens.
     marks = {}
-    for kind in SPAN_KINDS:
-        found = [
-            (np.clip(text.spans[kind], 0, len(text)) + first, text.spans[kind][:, 0] >= 0)
-            for text, first in zip(texts, first_characters)
-            if kind in getattr(text, "spans", ())
-        ]
-        if found:
-            spans, begins_here = map(np.concatenate, zip(*found))
-            marks[kind] = _marks(offsets, words, spans, begins_here)
-    return values, lengths, marks
+    for kind, spans in found.items():
+        if spans:
+            start, stop, begins_here = np.concatenate(spans).T
+            marks[kind] = _marks(len(values), stops[start], stops[stop], begins_here)
+    last_part = np.cumsum(num_parts)
+    return values, np.diff(stops[last_part], prepend=0), marks
 
 
-def _marks(offsets, words, spans, begins_here):
-    """Returns the marks of tokens `[tokens]`. `words` are the numbers of words' first tokens."""
-    first = np.searchsorted(offsets[:, 1], spans[:, 0], side="right")
-    stop = np.searchsorted(offsets[:, 0], spans[:, 1], side="left")
-    has_tokens = first < stop
-    first, stop, begins_here = (x[has_tokens] for x in (first, stop, begins_here))
-    first = words[np.searchsorted(words, first, side="right") - 1]
-    stop = np.append(words, len(offsets))[np.searchsorted(words, stop, side="left")]
-    change = np.zeros(len(offsets) + 1, np.int32)
-    np.add.at(change, first, 1)
-    np.add.at(change, stop, -1)
+def _marks(num_tokens, starts, stops, begins_here):
+    has_tokens = starts < stops
+    starts, stops, begins_here = (x[has_tokens] for x in (starts, stops, begins_here))
+    change = np.zeros(num_tokens + 1, np.int32)
+    np.add.at(change, starts, 1)
+    np.add.at(change, stops, -1)
     marks = np.where(np.cumsum(change[:-1]) > 0, np.int32(2), np.int32(0))
     # The first token of a span that began in the previous piece is marked 2, not 1.
-    marks[first[begins_here]] = 1
+    marks[starts[begins_here > 0]] = 1
     return marks
+
+
+def _expand_to_words(text, spans):
+    """Returns spans limited to a text and extended to whole words of the tokenizer."""
+    length = len(text)
+    code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    is_apart = _separators()[code_points]
+    may_cut = np.ones(length + 1, bool)
+    may_cut[1:-1] = is_apart[:-1] | is_apart[1:]
+    places = np.arange(length + 1, dtype=np.int32)
+    before = np.maximum.accumulate(np.where(may_cut, places, 0))
+    after = np.minimum.accumulate(np.where(may_cut, places, length)[::-1])[::-1]
+    spans = np.clip(spans, 0, length)
+    return np.stack([before[spans[:, 0]], after[spans[:, 1]]], axis=1)
+
+
+@functools.lru_cache(maxsize=1)
+def _separators():
+    """Returns bool `[code points]`: whether a character separates words.
+
+    These are blanks and characters that are words of their own. If one is missing
+    here, spans only extend further, to the next separator.
+    """
+    is_apart = np.zeros(0x110000, bool)
+    for code in range(len(is_apart)):
+        category = unicodedata.category(chr(code))
+        is_apart[code] = category == "Zs" or category[0] == "P"
+    for first, last in _CHINESE:
+        is_apart[first : last + 1] = True
+    for character in "\t\n\r$+<=>^`|~":
+        is_apart[ord(character)] = True
+    return is_apart

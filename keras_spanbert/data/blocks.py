@@ -1,13 +1,11 @@
 """Converts the text of documents to blocks of tokens."""
 
-import functools
 import itertools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, tokenize_with_span_marks
-from keras_spanbert.layers.masking_schemes import continuations
 from keras_spanbert.optional import require
 
 # Marks of linguistic spans use 2 bits per kind above the id bits, so that one array has both and
@@ -60,9 +58,7 @@ class BlockBuilder:
     def blocks(self, texts: list[str], ends: list[bool], continues: list[bool]) -> np.ndarray:
         """Returns blocks int32 `[blocks, sequence_length]` of a chunk: see `chunk_pieces`."""
         if any(isinstance(text, AnnotatedText) for text in texts):
-            values, lengths, marks = tokenize_with_span_marks(
-                self.tokenizer, texts, self._continuation_ids
-            )
+            values, lengths, marks = tokenize_with_span_marks(self._tokenize, texts)
             values = add_span_marks(values, marks)
         else:
             values, lengths = self._tokenize(texts)
@@ -76,10 +72,6 @@ class BlockBuilder:
             values, lengths, ends, self.sequence_length - 2, self.min_tokens
         )
         return add_special_tokens(blocks, self.tokenizer)
-
-    @functools.cached_property
-    def _continuation_ids(self):
-        return continuations(self.tokenizer)
 
     def _tokenize(self, texts):
         tf = require("tensorflow", "A corpus")

@@ -36,7 +36,8 @@ def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None
     of the two kinds. This library's `SpanBertTokenClassifier` finds only entities.
 
     Args:
-        documents: `Corpus`, or iterable of strings.
+        documents: `Corpus`, or iterable of strings or of the pieces that
+            `Corpus.documents` yields.
         path: string or `os.PathLike`. File to write, `.jsonl` or `.jsonl.gz`, which
             `Corpus` and `--train_data` can read.
         nlp: spaCy pipeline, or `SpanBertTokenClassifier` of entities.
@@ -58,16 +59,8 @@ def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None
         [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 6.1.
     """
     if isinstance(documents, Corpus):
-        pieces = documents.documents("all")
-    else:
-        pieces = ((text, True) for text in documents)
-    write_pieces(pieces, path, nlp, batch_size)
-
-
-def write_pieces(
-    pieces: Iterable[tuple[str, bool]], path: str | os.PathLike, nlp, batch_size: int = 32
-) -> None:
-    """Same as `write`, for pieces `(text, ends_document)` of `Corpus.documents`."""
+        documents = documents.documents("all")
+    pieces = ((item, True) if isinstance(item, str) else item for item in documents)
     path = os.fspath(path)
     if not is_document_lines(path):
         raise ValueError(f"`path` must end in .jsonl or .jsonl.gz. Received: path={path}")

@@ -18,7 +18,6 @@ from keras_spanbert.data.blocks import BlockBuilder, extract_span_marks, remove_
 from keras_spanbert.data.prepared import prepare
 from keras_spanbert.data.text_files import read_document_lines
 from keras_spanbert.data.training_stream import TrainingStream
-from keras_spanbert.layers.masking_schemes import continuations
 
 LETTERS = list("abcdeé")
 VOCABULARY = [
@@ -80,7 +79,7 @@ def test_tokens_and_marks(tokenizer, tokenize):
         for d in documents
     ]
     texts = [*map(str, marked[:50]), *marked[50:]]
-    ids, lengths, marks = tokenize_with_span_marks(tokenizer, texts, continuations(tokenizer))
+    ids, lengths, marks = tokenize_with_span_marks(tokenize, texts)
     plain, plain_lengths = tokenize(list(map(str, texts)))
     np.testing.assert_array_equal(ids, plain)
     np.testing.assert_array_equal(lengths, plain_lengths)
@@ -89,6 +88,8 @@ def test_tokens_and_marks(tokenizer, tokenize):
     stops = np.cumsum(lengths)
     for kind in ["entity", "noun_phrase"]:
         for text, stop, length in list(zip(marked, stops, lengths))[50:]:
+            if "\u00ad" in text:  # Removed within a word. `one` has two tokens for it.
+                continue
             same_ids, expected = expected_marks(tokenizer, text, text.spans[kind])
             assert len(same_ids) == length
             np.testing.assert_array_equal(marks[kind][stop - length : stop], expected, str(text))
