@@ -15,7 +15,7 @@ def check(is_right, place: str, rule: str, value) -> None:
 
 
 def check_label(place: str, label, needs_label: bool, name: str = "a label") -> None:
-    """Raises a `ValueError` if a label is missing and needed."""
+    """Raises a `ValueError` if a label is `None` and needed."""
     if label is None and needs_label:
         raise ValueError(
             f"{place}: an example for training or scoring must have {name}. Received: none"

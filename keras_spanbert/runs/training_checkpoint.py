@@ -183,9 +183,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
         zeros = tf.nest.map_structure(zeros_like, self.data.dataset().element_spec)
         dataset = tf.data.Dataset.from_tensors(zeros)
-        keras.Model.evaluate(
-            model, dataset, verbose=0
-        )  # Our models' own method would preprocess the data.
+        # Our models' own method would preprocess the data.
+        keras.Model.evaluate(model, dataset, verbose=0)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch
