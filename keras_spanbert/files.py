@@ -134,7 +134,7 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
 
 def check_new(path: str) -> None:
     """Raises `ValueError` if a folder to write is not empty or cannot be created."""
-    holds_some = stores.entries(path) or stores.is_taken(path) and not stores.is_folder(path)
+    holds_some = stores.entries(path) or stores.exists(path) and not stores.is_folder(path)
     if holds_some or not os.fspath(path):
         shown = path or "an empty name"
         raise ValueError(f"The folder to write must be new or empty. Received: {shown}")
@@ -185,7 +185,7 @@ def local_folder(path: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _new_folder_on_disk(path, sync=False):
+def _new_folder_on_disk(path):
     check_new(path)
     path = pathlib.Path(os.path.abspath(path))
     new_parents = [parent for parent in path.parents if not parent.exists()]
@@ -196,14 +196,9 @@ def _new_folder_on_disk(path, sync=False):
     try:
         yield str(partial)
         _set_usual_modes(partial)
-        if sync:
-            for place in [*partial.rglob("*"), partial]:
-                sync_to_disk(place)
         if os.name == "nt" and path.exists():
             path.rmdir()  # Windows cannot rename to an existing path.
         os.replace(partial, path)
-        if sync:
-            sync_to_disk(path.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         with contextlib.suppress(OSError):  # Others may have written to it meanwhile.
@@ -214,13 +209,11 @@ def _new_folder_on_disk(path, sync=False):
 
 @stores.on_disk(_new_folder_on_disk)
 @contextlib.contextmanager
-def new_folder(path: str, sync: bool = False) -> Iterator[str]:
+def new_folder(path: str) -> Iterator[str]:
     """Yields a temporary folder that becomes `path` once it is complete.
 
     Args:
         path: string. A new or empty folder, local or in a store: see `local_folder`.
-        sync: bool. Whether to flush all files to the disk before a local folder
-            is renamed. Defaults to `False`.
 
     Raises:
         ValueError: if `path` exists and is not an empty folder.

@@ -71,7 +71,7 @@ def test_new_folder_is_complete_or_missing(tmp_path):
             file.write("x")
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []  # The parent folder is removed too.
-    with files.new_folder(path, sync=True) as folder:
+    with files.new_folder(path) as folder:
         assert not path.exists()
         os.mkdir(os.path.join(folder, "inner"))
     assert [p.name for p in path.iterdir()] == ["inner"]

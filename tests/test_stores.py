@@ -21,7 +21,7 @@ from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import PreparedCorpus, prepare
 from keras_spanbert.recipes import run_folder
 from keras_spanbert.recipes.run_folder import RunFolder
-from keras_spanbert.runs.checkpoint_folder import open_folder
+from keras_spanbert.runs.checkpoint_folder import CheckpointFolder
 from keras_spanbert.stores import fsspec_calls, reading
 
 pytest_plugins = ["s3_server"]
@@ -199,13 +199,13 @@ def write(folder, step):
 
 
 def newest(url):
-    path, arrays, state = open_folder(url, keep=2).read_newest()
+    path, arrays, state = CheckpointFolder(url, keep=2).read_newest()
     assert arrays["x"].tolist() == [state["step"]] * 3
     return path, state["step"]
 
 
 def test_newest_checkpoints_are_kept(bucket):
-    folder = open_folder(f"{bucket}/checkpoints", keep=2)
+    folder = CheckpointFolder(f"{bucket}/checkpoints", keep=2)
     assert folder.read_newest() is None and folder.last_good() == "no checkpoint yet"
     for step in [3, 5, 12]:
         assert write(folder, step) == f"{bucket}/checkpoints/step-{step}"
@@ -214,7 +214,7 @@ def test_newest_checkpoints_are_kept(bucket):
 
 
 def test_incomplete_checkpoint_is_ignored_and_removed(proxy, bucket):
-    folder = open_folder(f"{bucket}/checkpoints", keep=2)
+    folder = CheckpointFolder(f"{bucket}/checkpoints", keep=2)
     write(folder, 3)
     proxy.fault = fail("error", of=f"PUT /{bucket[5:]}/checkpoints/step-5/SHA256SUMS")
     with pytest.raises(OSError, match="failed 6 times.*last good checkpoint is .*step-3.*step-5"):
@@ -228,19 +228,19 @@ def test_incomplete_checkpoint_is_ignored_and_removed(proxy, bucket):
 
 
 def test_partly_removed_checkpoint_is_ignored(proxy, bucket):
-    folder = open_folder(f"{bucket}/checkpoints", keep=1)
+    folder = CheckpointFolder(f"{bucket}/checkpoints", keep=1)
     write(folder, 3)
     proxy.fault = fail("error", of=f"DELETE /{bucket[5:]}/checkpoints/step-3/arrays")
     with pytest.raises(OSError, match="step-3/arrays"):
         write(folder, 5)
-    assert open_folder(f"{bucket}/checkpoints", keep=1).steps() == [5]
+    assert CheckpointFolder(f"{bucket}/checkpoints", keep=1).steps() == [5]
 
 
 @pytest.mark.parametrize(
     ("name", "text"), [("state.json", '{"version": 2, "step": 4}'), ("SHA256SUMS", b"\xff")]
 )
 def test_damaged_checkpoint_is_set_aside(bucket, tmp_path, caplog, name, text):
-    folder = open_folder(f"{bucket}/checkpoints", keep=2)
+    folder = CheckpointFolder(f"{bucket}/checkpoints", keep=2)
     for step in [3, 5]:
         write(folder, step)
     put(tmp_path, f"{bucket}/checkpoints/step-5/{name}", text)
@@ -254,7 +254,7 @@ def test_damaged_checkpoint_is_set_aside(bucket, tmp_path, caplog, name, text):
 
 
 def test_truncated_checkpoint_is_fetched_again(bucket, monkeypatch):
-    folder = open_folder(f"{bucket}/checkpoints", keep=2)
+    folder = CheckpointFolder(f"{bucket}/checkpoints", keep=2)
     write(folder, 3)
     fetch, fetched = stores.fetch, []
 

@@ -10,18 +10,6 @@ from keras_spanbert.models.length_batches import epoch_batches, row_lengths, tri
 from keras_spanbert.optional import require
 
 
-def check_batch_size(batch_size: int, num_rows: int) -> None:
-    """Raises `ValueError` if the batch size is not from 1 to `num_rows`.
-
-    With empty data (`num_rows` is 0), any positive batch size is accepted.
-    """
-    if batch_size < 1 or 0 < num_rows < batch_size:
-        raise ValueError(
-            f"`batch_size` (--batch_size) must be from 1 to the number of rows, {num_rows:,}. "
-            f"Received: batch_size={batch_size}"
-        )
-
-
 def epoch_order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
     """Returns the order of an epoch's rows, `[num_rows]`, from the seed and the epoch."""
     return np.random.default_rng([seed, epoch]).permutation(num_rows)
@@ -83,7 +71,11 @@ class RowStream:
     def __init__(self, num_rows: int, batch_size: int, seed, whole_epochs: bool = False):
         if num_rows < 1:
             raise ValueError(f"A stream must have at least one row. Received: num_rows={num_rows}")
-        check_batch_size(batch_size, num_rows)
+        if not 1 <= batch_size <= num_rows:
+            raise ValueError(
+                f"`batch_size` (--batch_size) must be from 1 to the number of rows, {num_rows:,}. "
+                f"Received: batch_size={batch_size}"
+            )
         self.num_rows = num_rows
         self.batch_size = batch_size
         self.seed = seed
@@ -128,10 +120,6 @@ class RowStream:
         stream = copy.copy(self)
         stream.first_step = step
         return next(stream.dataset().as_numpy_iterator())
-
-    def num_tokens(self) -> tuple[int, int] | None:
-        """Returns the tokens per epoch without and with padding, or `None` if unknown."""
-        return None
 
     def _rows(self, step):
         """Yields the row numbers and weights, `[batch_size]` each, of the batches from `step`."""
@@ -190,7 +178,10 @@ class ArrayStream(RowStream):
         self.arrays = arrays
 
     def num_tokens(self) -> tuple[int, int] | None:
-        """See `RowStream`. Known if the inputs have a `padding_mask`."""
+        """Returns the tokens per epoch without and with padding, or `None` if unknown.
+
+        They are known if the inputs have a `padding_mask`.
+        """
         inputs = self.arrays[0] if isinstance(self.arrays, tuple) else self.arrays
         mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
         return None if mask is None else (int(np.count_nonzero(mask)), int(np.size(mask)))
@@ -280,7 +271,7 @@ class LengthGroupedStream(ArrayStream):
         return trim(batch, length)
 
     def num_tokens(self) -> tuple[int, int]:
-        """See `RowStream`. The counts are those of the first epoch."""
+        """See `ArrayStream`. The counts are those of the first epoch."""
         mask = self.arrays[0]["padding_mask"]
         sequences = mask[0].size // mask.shape[-1]
         positions = sum(self._length(rows) * len(rows) * sequences for rows in self._epoch(0))

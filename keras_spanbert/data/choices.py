@@ -8,7 +8,15 @@ import string
 from collections.abc import Callable, Sequence
 
 from keras_spanbert import stores
-from keras_spanbert.data.examples import as_list, check_not_empty, check_text, field, write_lines
+from keras_spanbert.data.examples import (
+    as_list,
+    check,
+    check_label,
+    check_not_empty,
+    check_text,
+    field,
+    write_lines,
+)
 from keras_spanbert.data.tables import read_table
 from keras_spanbert.data.text_files import read_json, read_json_lines
 
@@ -169,14 +177,10 @@ def choice_example(
     """
     texts = [prompt] if isinstance(prompt, str) else prompt
     check_text(place, prompt=texts, choices=choices)
-    if not any(text.strip() for text in texts):
-        raise ValueError(f"{place}: a question must not be empty. Received: {prompt!r:.80}")
-    if len(choices) < 2:
-        raise ValueError(
-            f"{place}: there must be two or more choices. Received: {len(choices)}, {choices!r:.80}"
-        )
-    if not allow_empty and not all(choice.strip() for choice in choices):
-        raise ValueError(f"{place}: a choice must not be empty. Received: {choices!r:.80}")
+    check(any(text.strip() for text in texts), place, "a question must not be empty", prompt)
+    check(len(choices) > 1, place, "there must be two or more choices", choices)
+    are_filled = allow_empty or all(choice.strip() for choice in choices)
+    check(are_filled, place, "a choice must not be empty", choices)
     letters = string.ascii_uppercase[: len(choices)]
     known, rules = {}, []
     if numbered:
@@ -186,16 +190,12 @@ def choice_example(
         known |= {letter: number for number, letter in enumerate(letters)}
         rules.append(f"letter, A to {letters[-1]}")
     label = label.strip() if isinstance(label, str) else label
-    if label in (None, "") and needs_labels:
-        raise ValueError(
-            f"{place}: an example for training or scoring must have a label. Received: none"
-        )
+    label = None if label == "" else label
+    check_label(place, label, needs_labels)
     # In Python, True is an integer too.
     number = known.get(str(label)) if type(label) in (int, str) else None
-    if number is None and label not in (None, ""):
-        raise ValueError(
-            f"{place}: a label must be a choice's {', or '.join(rules)}. Received: {label!r:.80}"
-        )
+    is_right = label is None or number is not None
+    check(is_right, place, f"a label must be a choice's {', or '.join(rules)}", label)
     return {"id": name, "prompt": prompt, "choices": list(choices), "label": number}
 
 
@@ -219,11 +219,8 @@ def _read_commonsense_qa(path, needs_labels):
         choices = field(question, "choices", place, list)
         texts = [field(choice, "text", place, str) for choice in choices]
         letters = [field(choice, "label", place, str) for choice in choices]
-        if letters != list(string.ascii_uppercase[: len(letters)]):
-            raise ValueError(
-                f"{place}: the choices' labels must be letters from A, in order. Received: "
-                f"{', '.join(letters):.80}"
-            )
+        are_right = letters == list(string.ascii_uppercase[: len(letters)])
+        check(are_right, place, "the choices' labels must be letters from A, in order", letters)
         yield place, name, stem, texts, value.get("answerKey")
 
 
@@ -241,19 +238,14 @@ def _read_race(path, needs_labels):
         questions, options = (field(value, key, file, list) for key in ["questions", "options"])
         is_labelled = needs_labels or value.get("answers") is not None
         answers = field(value, "answers", file, list) if is_labelled else [None] * len(questions)
-        if not len(questions) == len(options) == len(answers):
-            raise ValueError(
-                f"{file}: `questions`, `options` and `answers` must have the same length. "
-                f"Received: {len(questions)}, {len(options)}, {len(answers)}"
-            )
+        lengths = [len(questions), len(options), len(answers)]
+        rule = "`questions`, `options` and `answers` must have the same length"
+        check(len({*lengths}) == 1, file, rule, lengths)
         for number, (question, choices, answer) in enumerate(zip(questions, options, answers)):
             place = f"{file}, question {number}"
-            is_text = isinstance(choices, list) and all(isinstance(c, str) for c in choices)
-            if not isinstance(question, str) or not is_text:
-                raise ValueError(
-                    f"{place}: a question must be a string, its options a list of strings. "
-                    f"Received: {question!r:.80}, {choices!r:.80}"
-                )
+            are_texts = isinstance(choices, list) and all(isinstance(c, str) for c in choices)
+            rule = "a question must be a string, its options a list of strings"
+            check(isinstance(question, str) and are_texts, place, rule, (question, choices))
             before, *after = _BLANK.split(question)
             if len(after) == 1:
                 question, choices = "", [before + choice + after[0] for choice in choices]

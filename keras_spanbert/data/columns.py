@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from keras_spanbert.data.choices import choice_example
 from keras_spanbert.data.conll import check_tag, to_iob2
+from keras_spanbert.data.examples import check
 from keras_spanbert.data.tables import is_blank, read_examples
 from keras_spanbert.data.tacred import example_of_text, relation_example
 
@@ -237,11 +238,8 @@ def read_words(
         row.check(texts and not any(map(is_blank, texts)), words, "have words", texts)
         if needs_labels or row.cells.get(tags):
             found = [tag.strip() for tag in row.strings(tags)]
-            if len(found) != len(texts):
-                raise ValueError(
-                    f"{row.place}: `{tags}` must have a tag for each word. Received: {len(found)} "
-                    f"for {len(texts)} words"
-                )
+            rule = f"have a tag for each of the {len(texts)} words"
+            row.check(len(found) == len(texts), tags, rule, found)
             for tag in found:
                 check_tag(tag, types, row.place, entities)
             found = to_iob2(found) if entities else found
@@ -289,27 +287,21 @@ def read_entities(
 def _check_entities(entities, text, types, place, name):
     """Checks the entities of the column `name`. Returns them with stripped labels."""
     is_list = isinstance(entities, list)
+    rule = f"`{name}` must be a list of {{start, end, label}}, in characters of the text, which has"
     for entity in entities if is_list else [entities]:
         span = entity if is_list and isinstance(entity, dict) else {}
-        start, end = span.get("start"), span.get("end")
-        is_place = type(start) is int and type(end) is int and 0 <= start < end <= len(text)
-        label = span.get("label")
-        if not is_place or not isinstance(label, str) or not label.strip():
-            raise ValueError(
-                f"{place}: `{name}` must be a list of {{start, end, label}}, in characters of the "
-                f"text, which has {len(text)}. Received: {entity!r:.80}"
-            )
+        start, end, label = (span.get(key) for key in ["start", "end", "label"])
+        is_right = type(start) is int and type(end) is int and 0 <= start < end <= len(text)
+        is_right = is_right and isinstance(label, str) and label.strip()
+        check(is_right, place, f"{rule} {len(text)}", entity)
     entities = [{**entity, "label": entity["label"].strip()} for entity in entities]
     last_end = 0
     for entity in sorted(entities, key=lambda entity: entity["start"]):
-        rule = None
-        if entity["start"] < last_end:
-            rule = "not overlap another one"
-        elif not text[entity["start"] : entity["end"]].strip():
-            rule = "not be blank"
-        elif types is not None and entity["label"] not in types:
-            rule = f"have a label of {', '.join(types)}"
-        if rule:
-            raise ValueError(f"{place}: an entity must {rule}. Received: {entity!r:.80}")
-        last_end = entity["end"]
+        start, end = entity["start"], entity["end"]
+        check(last_end <= start, place, "an entity must not overlap another one", entity)
+        check(text[start:end].strip(), place, "an entity must not be blank", entity)
+        is_known = types is None or entity["label"] in types
+        rule = f"an entity must have a label of {', '.join(types or ())}"
+        check(is_known, place, rule, entity)
+        last_end = end
     return entities

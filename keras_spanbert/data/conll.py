@@ -4,7 +4,7 @@ import itertools
 import os
 import re
 
-from keras_spanbert.data.examples import as_list, check_not_empty, write_lines
+from keras_spanbert.data.examples import as_list, check, check_not_empty, write_lines
 from keras_spanbert.data.text_files import read_lines
 from keras_spanbert.metrics.entities import read_tags
 
@@ -225,24 +225,20 @@ def _cells(line):
 def _example(rows, column, needs_labels, types, convert, entities):
     first_place, first = rows[0]
     is_tagged = column is not None and len(first) > 1
-    if needs_labels and column is not None and not is_tagged:
-        raise ValueError(
-            f"{first_place}: a line must be a word and its tag, separated by a tab or spaces. "
-            f"needs_labels=False accepts words without tags. Received: {first!r:.80}"
-        )
+    rule = (
+        "a line must be a word and its tag, separated by a tab or spaces. needs_labels=False "
+        "accepts words without tags"
+    )
+    check(is_tagged or column is None or not needs_labels, first_place, rule, first)
     if is_tagged and not (-len(first) < column < len(first) and column):
         raise ValueError(
             f"{first_place}: `column` (--label_column) must be one of the columns after the first, "
             f"1 to {len(first) - 1}, or -1, -2, ... from the end. Received: column={column}"
         )
+    rule = f"the lines of a sentence must have the same number of columns, {len(first)} here"
     for place, cells in rows:
-        if len(cells) != len(first):
-            raise ValueError(
-                f"{place}: the lines of a sentence must have the same number of columns, "
-                f"{len(first)} here. Received: {len(cells)}, {cells!r:.80}"
-            )
-        if not cells[0]:
-            raise ValueError(f"{place}: a word must not be empty. Received: {cells!r:.80}")
+        check(len(cells) == len(first), place, rule, cells)
+        check(cells[0], place, "a word must not be empty", cells)
         if is_tagged:
             check_tag(cells[column], types, place, entities)
     tags = [cells[column] for _, cells in rows] if is_tagged else None
@@ -254,17 +250,13 @@ def _example(rows, column, needs_labels, types, convert, entities):
 
 def check_tag(tag: str, types, place: str, entities: bool = True) -> None:
     """Raises a `ValueError` if a tag is malformed or not allowed."""
-    if not entities:
-        if not tag.strip() or (types is not None and tag not in types):
-            rule = "not be empty" if types is None else f"be one of {', '.join(types)}"
-            raise ValueError(f"{place}: a tag must {rule}. Received: {tag!r:.80}")
-        return
-    if not _TAG.fullmatch(tag):
-        raise ValueError(
-            f"{place}: a tag must be O, or B-, I-, E- or S- and a type without commas. Received: "
-            f"{tag!r:.80}"
-        )
-    if types is not None and tag != "O" and tag[2:] not in types:
-        raise ValueError(
-            f"{place}: the type of an entity must be one of {', '.join(types)}. Received: {tag!r}"
-        )
+    if entities:
+        rule = "a tag must be O, or B-, I-, E- or S- and a type without commas"
+        check(_TAG.fullmatch(tag), place, rule, tag)
+    else:
+        check(tag.strip(), place, "a tag must not be empty", tag)
+    if types is not None:
+        name = tag[2:] if entities else tag
+        what = "the type of an entity" if entities else "a tag"
+        is_known = name in types or entities and tag == "O"
+        check(is_known, place, f"{what} must be one of {', '.join(types)}", tag)

@@ -27,6 +27,7 @@ from keras_spanbert.data.text_files import (
 )
 from keras_spanbert.data.training_stream import BlockDatasets, check_corpus
 from keras_spanbert.data.vocabulary import add_words, train_vocabulary
+from keras_spanbert.layers.masking_schemes import check_in
 
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
 # the old blocks.
@@ -91,10 +92,8 @@ class Corpus(BlockDatasets):
             ("document_boundary", document_boundary, DOCUMENT_BOUNDARIES),
             ("encoding_errors", encoding_errors, ("strict", "replace")),
         ]:
-            if value not in choices:
-                raise ValueError(f"`{name}` must be one of {choices}. Received: {value!r}")
-        if not 0.0 <= held_out < 1.0:
-            raise ValueError(f"`held_out` must be in [0, 1). Received: held_out={held_out}")
+            check_in(value in choices, f"one of {choices}", **{name: value})
+        check_in(0.0 <= held_out < 1.0, "in [0, 1)", held_out=held_out)
         self.document_boundary = document_boundary
         self.encoding_errors = encoding_errors
         self.cross_documents = cross_documents
@@ -193,6 +192,7 @@ class Corpus(BlockDatasets):
         split: str = "train",
         min_tokens: int = 8,
         with_marks: bool = False,
+        order=None,
     ) -> Iterator[np.ndarray]:
         """Yields int32 arrays `[blocks, sequence_length]`.
 
@@ -207,9 +207,10 @@ class Corpus(BlockDatasets):
             min_tokens: int. Defaults to `8`.
             with_marks: bool. Whether to keep the marks of linguistic spans in the
                 ids: see `keras_spanbert.data.blocks`. Defaults to `False`.
+            order: see `documents`.
         """
         builder = BlockBuilder(tokenizer, sequence_length, min_tokens)
-        for chunk in chunk_pieces(self._pieces(split), self.cross_documents):
+        for chunk in chunk_pieces(self._pieces(split, order), self.cross_documents):
             blocks = builder.blocks(*chunk)
             if len(blocks):
                 yield blocks if with_marks else remove_span_marks(blocks)
@@ -257,6 +258,10 @@ class Corpus(BlockDatasets):
             # `open_cached` writes the blocks again.
             self._prepared[key] = stores.open_cached(key, write, PreparedCorpus)
         return self._prepared[key]
+
+    def __getstate__(self):
+        # Open files of prepared corpora cannot be sent to workers.
+        return {**self.__dict__, "_prepared": {}}
 
     def check_unchanged(self) -> None:
         """Raises `OSError` if a file is not the one that the constructor read."""

@@ -2,9 +2,24 @@
 
 import collections
 import os
+from collections.abc import Iterable
 
 from keras_spanbert import files
 from keras_spanbert.models.strings import replace_surrogates
+
+
+def check(is_right, place: str, rule: str, value) -> None:
+    """Raises a `ValueError` with the place, the rule and the value, unless `is_right`."""
+    if not is_right:
+        raise ValueError(f"{place}: {rule}. Received: {value!r:.80}")
+
+
+def check_label(place: str, label, needs_label: bool, name: str = "a label") -> None:
+    """Raises a `ValueError` if a label is `None` and needed."""
+    if label is None and needs_label:
+        raise ValueError(
+            f"{place}: an example for training or scoring must have {name}. Received: none"
+        )
 
 
 def check_text(place: str, **texts) -> None:
@@ -23,24 +38,26 @@ def check_text(place: str, **texts) -> None:
 def check_not_empty(examples: list, paths, name: str = "examples") -> list:
     """Returns the examples. Raises an error if there are none."""
     if not examples:
-        raise ValueError(f"{_format_paths(paths)} must contain {name}. Received: none")
+        raise ValueError(f"{_join(paths)} must contain {name}. Received: none")
     return examples
 
 
-def _format_paths(paths):
+def _join(paths):
     return ", ".join(map(str, as_list(paths)))
 
 
 def check_ids(examples: list[dict], paths) -> list[dict]:
     """Returns the examples. Raises an error if there are none or an `id` is repeated."""
     check_not_empty(examples, paths)
-    ids = collections.Counter(example["id"] for example in examples if "id" in example)
-    twice = next((name for name, n in ids.items() if n > 1), None)
-    if twice is not None:
-        raise ValueError(
-            f"{_format_paths(paths)}: an id must not be repeated. Received: {twice!r} again"
-        )
+    check_unique((example["id"] for example in examples if "id" in example), f"{_join(paths)}: an")
     return examples
+
+
+def check_unique(ids: Iterable[str], start: str = "An") -> None:
+    """Raises a `ValueError`, whose message has this start, if an id is repeated."""
+    twice = next((name for name, n in collections.Counter(ids).items() if n > 1), None)
+    if twice is not None:
+        raise ValueError(f"{start} id must not be repeated. Received: {twice!r} again")
 
 
 def write_lines(path: str | os.PathLike, examples, predictions, line, header=()) -> None:
@@ -68,6 +85,6 @@ def field(value, key, place: str, kind):
     """Returns the value of `key` in a JSON object. It must have the type `kind`."""
     item = value.get(key) if isinstance(value, dict) else None
     # In Python, JSON's true and false are integers too.
-    if not isinstance(item, kind) or kind is int and isinstance(item, bool):
-        raise ValueError(f"{place}: `{key}` must be a {kind.__name__}. Received: {item!r:.80}")
+    is_right = isinstance(item, kind) and not (kind is int and isinstance(item, bool))
+    check(is_right, place, f"`{key}` must be a {kind.__name__}", item)
     return item

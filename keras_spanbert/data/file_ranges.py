@@ -1,5 +1,6 @@
 """Cuts large files into ranges at ends of documents, for several workers to read."""
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,6 +12,11 @@ READ_BYTES = 1 << 20
 # Larger files are cut at the first ends of documents after multiples of this size. The cuts do
 # not depend on the number of workers.
 RANGE_BYTES = 64 << 20
+# The ends of documents at which a file may be cut. In UTF-8, these bytes are never part of another
+# character.
+_ENDS = {"line": re.compile(rb"\n"), "blank_line": re.compile(rb"\n[ \t\r]*\n")}
+# An end with more blanks than this may be missed between two reads.
+_OVERLAP = 100
 
 
 class ByteRange(NamedTuple):
@@ -49,20 +55,18 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
     """Yields the ranges of a file, each with whole documents.
 
     A range ends at the first document end after a multiple of 64 MB. Depending on
-    `boundary`, that is a newline (not a lone carriage return), or a blank line
-    after a line with text. A file of at most 64 MB, a gzip file, or a file that is
-    one document is a single range.
+    `boundary`, that is a newline (not a lone carriage return), or a blank line. A file
+    of at most 64 MB, a gzip file, or a file that is one document is a single range.
 
     With `count_lines`, the first line of each range is counted, which reads all of a large file.
     """
     size = stores.size(path)
     start, line = 0, 1
-    if size > RANGE_BYTES and boundary != "file":
+    if size > RANGE_BYTES and boundary in _ENDS:
         with stores.open_binary(path) as file:
             is_plain = file.read(len(GZIP)) != GZIP
             while is_plain and (place := (start // RANGE_BYTES + 1) * RANGE_BYTES) < size:
-                file.seek(place)
-                stop = _next_end(file, boundary)
+                stop = _next_end(file, place, _ENDS[boundary])
                 if stop is None or stop >= size:
                     break
                 yield ByteRange(start, stop, line)
@@ -72,25 +76,15 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
     yield ByteRange(start, None, line)
 
 
-def _next_end(file, boundary):
-    """Returns the offset after the next end of a document, or `None`."""
-    start, text_start = file.tell(), -1
-    begins_line = False  # The position may be inside a line.
-    # In UTF-8, a newline byte is never part of another character. Lines may have any length.
-    while data := file.readline(READ_BYTES):
-        stop, ends_line = file.tell(), data.endswith(b"\n")
-        if boundary == "line" and ends_line:
-            return stop
-        text = data.decode("utf-8", "replace")
-        # A range ends here only if one read of `read_documents` contains the blank line, the text
-        # before it and the next byte. Otherwise the whole file may give other pieces.
-        is_apart = begins_line and text_start // READ_BYTES == stop // READ_BYTES
-        if is_apart and not text.strip():
-            return stop
-        # In `read_documents`, lone carriage returns end lines too.
-        has_text = begins_line and text.splitlines()[-1].strip()
-        text_start = start if has_text else -1
-        start, begins_line = stop, ends_line
+def _next_end(file, place, end):
+    """Returns the offset after the next end of a document from `place`, or `None`."""
+    file.seek(place)
+    rest = b""
+    while data := file.read(READ_BYTES):
+        data = rest + data
+        if found := end.search(data):
+            return file.tell() - len(data) + found.end()
+        rest = data[-_OVERLAP:]
     return None
 
 

@@ -7,8 +7,15 @@ import numbers
 import os
 
 from keras_spanbert import stores
-from keras_spanbert.data.examples import as_list, check_not_empty, write_lines
+from keras_spanbert.data.examples import (
+    as_list,
+    check,
+    check_not_empty,
+    check_unique,
+    write_lines,
+)
 from keras_spanbert.data.tables import read_table
+from keras_spanbert.layers.masking_schemes import check_in
 from keras_spanbert.metrics.glue import CLASSES, task_name
 
 _Columns = collections.namedtuple("_Columns", ["text", "text_pair", "label", "id"])
@@ -89,14 +96,12 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
     for one in as_list(path):
         file = _file(one, task, split)
         for place, row in read_table(file, filter(None, columns), header=header, short=short):
-            examples.append(
-                {
-                    "id": row[columns.id] if columns.id else str(len(examples)),
-                    "text": row[columns.text],
-                    "text_pair": row[columns.text_pair] if columns.text_pair else None,
-                    "label": _label(row[columns.label], task, place) if has_labels else None,
-                }
-            )
+            example = {name: column and row[column] for name, column in columns._asdict().items()}
+            if columns.id is None:
+                example["id"] = str(len(examples))
+            if has_labels:
+                example["label"] = _label(example["label"], task, place)
+            examples.append(example)
     if short:
         logging.getLogger("keras_spanbert").warning(
             "Left out %d rows of QQP with too few columns. The first is %s", len(short), short[0]
@@ -129,10 +134,7 @@ def write_predictions(path: str | os.PathLike, task: str, examples, predictions)
     ```
     """
     task = task_name(task)
-    ids = [example["id"] for example in examples]
-    twice = next((name for name, n in collections.Counter(ids).items() if n > 1), None)
-    if twice is not None:
-        raise ValueError(f"An id must not be repeated. Received: {twice!r} again")
+    check_unique(example["id"] for example in examples)
     write_lines(
         path,
         examples,
@@ -162,10 +164,7 @@ def splits_of(task: str) -> tuple[str, ...]:
 def _check_split(task, split):
     """Returns whether a split of a task has labels. Raises an error if it is unknown."""
     splits = splits_of(task)
-    if split not in splits:
-        raise ValueError(
-            f"`split` must be one of {', '.join(splits)} for {task}. Received: split={split!r}"
-        )
+    check_in(split in splits, f"one of {', '.join(splits)} for {task}", split=split)
     return split.startswith(("train", "dev"))
 
 
@@ -183,18 +182,12 @@ def _label(cell, task, place):
     classes = CLASSES[task]
     cell = cell.strip()
     if classes is not None:
-        if cell not in classes:
-            raise ValueError(
-                f"{place}: a label of {task} must be one of {', '.join(classes)}. Received: "
-                f"{cell!r:.80}"
-            )
+        rule = f"a label of {task} must be one of {', '.join(classes)}"
+        check(cell in classes, place, rule, cell)
         return cell
     try:
         score = float(cell)
     except ValueError:
         score = -1.0
-    if not 0.0 <= score <= 5.0:
-        raise ValueError(
-            f"{place}: a label of {task} must be a number from 0 to 5. Received: {cell!r:.80}"
-        )
+    check(0.0 <= score <= 5.0, place, f"a label of {task} must be a number from 0 to 5", cell)
     return score

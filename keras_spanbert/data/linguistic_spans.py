@@ -36,7 +36,8 @@ def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None
     of the two kinds. This library's `SpanBertTokenClassifier` finds only entities.
 
     Args:
-        documents: `Corpus`, or iterable of strings.
+        documents: `Corpus`, or iterable of strings or of the pieces that
+            `Corpus.documents` yields.
         path: string or `os.PathLike`. File to write, `.jsonl` or `.jsonl.gz`, which
             `Corpus` and `--train_data` can read.
         nlp: spaCy pipeline, or `SpanBertTokenClassifier` of entities.
@@ -58,16 +59,8 @@ def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None
         [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 6.1.
     """
     if isinstance(documents, Corpus):
-        pieces = documents.documents("all")
-    else:
-        pieces = ((text, True) for text in documents)
-    write_pieces(pieces, path, nlp, batch_size)
-
-
-def write_pieces(
-    pieces: Iterable[tuple[str, bool]], path: str | os.PathLike, nlp, batch_size: int = 32
-) -> None:
-    """Same as `write`, for pieces `(text, ends_document)` of `Corpus.documents`."""
+        documents = documents.documents("all")
+    pieces = ((item, True) if isinstance(item, str) else item for item in documents)
     path = os.fspath(path)
     if not is_document_lines(path):
         raise ValueError(f"`path` must end in .jsonl or .jsonl.gz. Received: path={path}")
@@ -86,22 +79,17 @@ def _write(pieces, lines, nlp, batch_size):
                 waiting.append((chunk, ends_document and is_last))
                 yield chunk
 
-    kinds, spans, length = None, None, 0
+    kinds, text, spans = (), "", collections.defaultdict(list)
     for found in find(chunks(), nlp, batch_size):
         chunk, ends_document = waiting.popleft()
-        if kinds is None and found:
-            kinds = list(found)
-        if spans is None:
-            lines.write('{"text": "')
-            spans = collections.defaultdict(list)
-        lines.write(json.dumps(chunk)[1:-1])
+        kinds = kinds or list(found)
         for kind, places in found.items():
-            spans[kind] += [[start + length, end + length] for start, end in places]
-        length += len(chunk)
+            spans[kind] += [[start + len(text), end + len(text)] for start, end in places]
+        text += chunk
         if ends_document:
-            spans = {kind: spans[kind] for kind in kinds or ()}
-            lines.write(f'", "spans": {json.dumps(spans)}}}\n')
-            spans, length = None, 0
+            document = {"text": text, "spans": {kind: spans[kind] for kind in kinds}}
+            lines.write(json.dumps(document) + "\n")
+            text, spans = "", collections.defaultdict(list)
     if not kinds:
         raise ValueError(
             "`nlp` must find entities or noun chunks. A spaCy pipeline needs an `ner`, an "

@@ -1,7 +1,7 @@
 """Reads files of the MRQA 2019 shared task."""
 
 from keras_spanbert.data import questions
-from keras_spanbert.data.examples import field
+from keras_spanbert.data.examples import check, field
 from keras_spanbert.data.text_files import read_json_lines
 
 _URL = "https://s3.us-east-2.amazonaws.com/mrqa/release/v2/"
@@ -92,10 +92,8 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
 
     def answers(question, context, place):
         golds = field(question, "answers", place, list)
-        if needs_answers and not golds or not all(isinstance(gold, str) for gold in golds):
-            raise ValueError(
-                f"{place}: `answers` must be one or more strings. Received: {golds!r:.80}"
-            )
+        are_right = (golds or not needs_answers) and all(isinstance(gold, str) for gold in golds)
+        check(are_right, place, "`answers` must be one or more strings", golds)
         spans = sorted(_spans(question, place)) if golds else []
         if not spans:
             return None, golds or None
@@ -122,8 +120,6 @@ def _questions(path):
 def _spans(question, place):
     for answer in field(question, "detected_answers", place, list):
         for span in field(answer, "char_spans", place, list):
-            if not (isinstance(span, list) and [type(x) for x in span] == [int, int]):
-                raise ValueError(
-                    f"{place}: a span must be two integers, `[start, end]`. Received: {span!r:.80}"
-                )
+            is_pair = isinstance(span, list) and [type(x) for x in span] == [int, int]
+            check(is_pair, place, "a span must be two integers, `[start, end]`", span)
             yield span

@@ -7,7 +7,15 @@ from collections.abc import Callable
 
 import keras
 
-from keras_spanbert.data.examples import as_list, check_not_empty, check_text, field
+from keras_spanbert.data.examples import (
+    as_list,
+    check,
+    check_label,
+    check_not_empty,
+    check_text,
+    field,
+)
+from keras_spanbert.layers.masking_schemes import check_in
 from keras_spanbert.models.strings import replace_surrogates
 
 Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])
@@ -39,18 +47,15 @@ def read_questions(
     for place, context, question in (item for path in paths for item in questions(path)):
         name, text = (field(question, key, place, str) for key in [id_key, "question"])
         where, answer, golds = f"{place} (id {replace_surrogates(name)})", None, None
+        check_label(where, question.get("answers"), needs_answers, "`answers`")
         if question.get("answers") is not None:
             answer, golds = answers(question, context, place)
-        elif needs_answers:
-            raise ValueError(
-                f"{where}: a question for training or scoring must have `answers`. Received: none"
-            )
         check_text(where, id=[name], question=[text], context=[context], answers=golds or [])
         if name in seen:
             raise ValueError(f"{where}: an id must not be repeated. Received: {name!r} again")
         seen.add(name)
-        if not text.strip() or not context.strip():
-            raise ValueError(f"{where}: question and context must not be empty. Received: {text!r}")
+        are_filled = text.strip() and context.strip()
+        check(are_filled, where, "question and context must not be empty", text)
         if answer is not None and for_training:
             gold, at = answer["text"], answer["answer_start"]
             if at < 0 or not gold or not context.startswith(gold, at):
@@ -76,8 +81,7 @@ def download(name: str, files: dict, folder: str) -> str:
     Returns:
         Path of the file.
     """
-    if name not in files:
-        raise ValueError(f"`name` must be one of {', '.join(files)}. Received: {name}")
+    check_in(name in files, f"one of {', '.join(files)}", name=name)
     url, checksum = files[name]
     return keras.utils.get_file(
         fname=name.replace("/", "-"),

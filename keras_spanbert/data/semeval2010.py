@@ -4,7 +4,7 @@ import os
 import re
 
 from keras_spanbert.data import tacred
-from keras_spanbert.data.examples import as_list, check_ids
+from keras_spanbert.data.examples import as_list, check, check_ids, check_label, check_not_empty
 from keras_spanbert.data.tacred import example_of_text, relation_names
 from keras_spanbert.data.text_files import read_lines
 from keras_spanbert.metrics.relation import SEMEVAL2010_TASK8
@@ -15,6 +15,10 @@ __all__ = ["RELATIONS", "read", "read_answers", "relation_names", "write_predict
 RELATIONS = (
     "Other",
     *(f"{name}({order})" for name in SEMEVAL2010_TASK8 for order in ["e1,e2", "e2,e1"]),
+)
+_NAMES = ", ".join(RELATIONS)
+_RELATION_RULE = (
+    f"a sentence must be followed by its relation, one of {_NAMES}, and a line with `Comment:`"
 )
 _EXAMPLE = re.compile(r"(\d+)\t(.*)")
 _TAG = re.compile(r"</?e[12]>")
@@ -71,33 +75,23 @@ def _read_file(path, needs_labels):
             examples.append(_example(*start.groups(), place))
             places.append(place)
             is_open = True
-        elif not is_open:
-            raise ValueError(
-                f'{place}: an example must begin with its id, a tab and the sentence in `"`. '
-                f"Received: {line!r:.80}"
-            )
-        elif line.startswith("Comment:"):
+        elif is_open and line.startswith("Comment:"):
             is_open = False
-        elif examples[-1]["relation"] is None and line.strip() in RELATIONS:
-            examples[-1]["relation"] = line.strip()
         else:
-            raise ValueError(
-                f"{place}: a sentence must be followed by its relation, one of "
-                f"{', '.join(RELATIONS)}, and a line with `Comment:`. Received: {line!r:.80}"
-            )
+            rule = 'an example must begin with its id, a tab and the sentence in `"`'
+            check(is_open, place, rule, line)
+            is_right = examples[-1]["relation"] is None and line.strip() in RELATIONS
+            check(is_right, place, _RELATION_RULE, line)
+            examples[-1]["relation"] = line.strip()
     for place, example in zip(places, examples):
-        if needs_labels and example["relation"] is None:
-            raise ValueError(
-                f"{place}: an example for training or scoring must have a relation. "
-                f"Received: none for id {example['id']}"
-            )
+        check_label(place, example["relation"], needs_labels, "a relation")
     return examples
 
 
 def _example(name, sentence, place):
     sentence = sentence.strip()
-    if len(sentence) < 2 or not sentence.startswith('"') or not sentence.endswith('"'):
-        raise ValueError(f'{place}: a sentence must be in `"`. Received: {sentence!r:.80}')
+    is_quoted = len(sentence) > 1 and sentence.startswith('"') and sentence.endswith('"')
+    check(is_quoted, place, 'a sentence must be in `"`', sentence)
     sentence = sentence[1:-1]
     if sorted(_TAG.findall(sentence)) != _TAGS:
         raise ValueError(
@@ -138,17 +132,12 @@ def read_answers(path: str | os.PathLike) -> dict[str, str]:
     answers = {}
     for place, line in read_lines(path):
         name, tab, relation = line.rstrip().partition("\t")
-        if not (name.isdecimal() and tab and relation in RELATIONS):
-            raise ValueError(
-                f"{place}: a line must be an id, a tab and one of {', '.join(RELATIONS)}. "
-                f"Received: {line!r:.80}"
-            )
+        is_right = name.isdecimal() and tab and relation in RELATIONS
+        check(is_right, place, f"a line must be an id, a tab and one of {_NAMES}", line)
         if name in answers:
             raise ValueError(f"{place}: an id must not be repeated. Received: {name!r} again")
         answers[name] = relation
-    if not answers:
-        raise ValueError(f"{path} must contain answers. Received: none")
-    return answers
+    return check_not_empty(answers, path, "answers")
 
 
 def write_predictions(path: str | os.PathLike, examples, predictions) -> None:
@@ -173,7 +162,5 @@ def write_predictions(path: str | os.PathLike, examples, predictions) -> None:
     """
     for relation in predictions:
         if relation not in RELATIONS:
-            raise ValueError(
-                f"`predictions` must be from {', '.join(RELATIONS)}. Received: {relation!r:.80}"
-            )
+            raise ValueError(f"`predictions` must be from {_NAMES}. Received: {relation!r:.80}")
     tacred.write_predictions(path, examples, predictions)

@@ -1,7 +1,7 @@
 """Reads files of SQuAD 1.1 and 2.0."""
 
 from keras_spanbert.data import questions
-from keras_spanbert.data.examples import field
+from keras_spanbert.data.examples import check, field
 from keras_spanbert.data.text_files import read_json
 
 _URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
@@ -104,11 +104,8 @@ def _answers(question, context, place):
     answers = field(question, "answers", place, list)
     for answer in answers:
         field(answer, "text", place, str)
-        if type(answer.get("answer_start")) is not int:
-            raise ValueError(
-                f"{place}: `answer_start` must be an integer. "
-                f"Received: {answer.get('answer_start')!r}"
-            )
+        start = answer.get("answer_start")
+        check(type(start) is int, place, "`answer_start` must be an integer", start)
     if question.get("is_impossible"):
         answers = []
     first = {name: answers[0][name] for name in ["text", "answer_start"]} if answers else None

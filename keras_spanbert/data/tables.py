@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from keras_spanbert.data.examples import as_list, check_ids, check_text
+from keras_spanbert.data.examples import as_list, check, check_ids, check_label, check_text
 from keras_spanbert.data.text_files import read_json_lines, read_lines
 
 # Python limits the size of a cell to 131,072 characters, for the whole process.
@@ -23,7 +23,7 @@ _SEVERAL = " (for several labels per row, set `label_separator` or --multi_label
 def read_rows(
     path: str | os.PathLike, delimiter: str = "\t", quoted: bool = False
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields `(place, cells)` for the rows of a text file, plain or gzip. Skips empty lines.
+    """Returns `(place, cells)` for the rows of a text file, plain or gzip. Skips empty lines.
 
     If `quoted`, cells may be in `"`, with delimiters, line ends and doubled `"` inside.
     Otherwise `"` is an ordinary character.
@@ -33,41 +33,24 @@ def read_rows(
             quote is not closed. The message names the path and line.
     """
     if not quoted:
-        for place, line in read_lines(path):
-            if line:
-                yield place, line.split(delimiter)
-        return
-    places = []  # Places of the lines of the current row.
-
-    def lines():
-        for place, line in read_lines(path):
-            places.append(place)
-            yield line + "\n"
-
-    rows = csv.reader(lines(), delimiter=delimiter, strict=True)
-    while True:
-        places.clear()
-        try:
-            cells = _next_row(rows)
-        except csv.Error as error:
-            raise ValueError(
-                f'{places[0]}: a row must be cells separated by {delimiter!r}. A cell with `"` in '
-                f'it must be in `"`, with the inner `"` doubled. Received: {error}'
-            ) from None
-        if cells is None:
-            return
-        if cells:
-            yield places[0], cells
-
-
-def _next_row(rows):
-    """Returns the next row, or `None` at the end. Cells may have any size."""
+        return ((place, line.split(delimiter)) for place, line in read_lines(path) if line)
+    lines = (f"{line}\n" for _, line in read_lines(path))
+    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+    found, line = [], 1
     with _LIMIT_LOCK:
         limit = csv.field_size_limit(_NO_LIMIT)
         try:
-            return next(rows, None)
+            for cells in rows:
+                found.append((f"{path}, line {line}", cells))
+                line = rows.line_num + 1
+        except csv.Error as error:
+            raise ValueError(
+                f"{path}, line {line}: a row must be cells separated by {delimiter!r}. A cell with "
+                f'`"` in it must be in `"`, with the inner `"` doubled. Received: {error}'
+            ) from None
         finally:
             csv.field_size_limit(limit)
+    return ((place, cells) for place, cells in found if cells)
 
 
 def read_table(
@@ -152,8 +135,7 @@ def _rows(path, columns, label, quoted):
         yield from read_table(path, columns, [label], _TABLES[ending], quoted, hint=_HINT)
     elif ending in _JSON_LINES:
         for place, row in read_json_lines(path):
-            if not isinstance(row, dict):
-                raise ValueError(f"{place}: a line must be a JSON object. Received: {row!r:.80}")
+            check(isinstance(row, dict), place, "a line must be a JSON object", row)
             check_header(list(row), columns, columns, place, _HINT)
             yield place, row
     else:
@@ -178,8 +160,7 @@ class Row:
         self.number = number
 
     def check(self, is_right, name, rule, value):
-        if not is_right:
-            raise ValueError(f"{self.place}: `{name}` must {rule}. Received: {value!r:.80}")
+        check(is_right, self.place, f"`{name}` must {rule}", value)
 
     def id(self, name):
         """Returns the id as a string, or the number of the row if no column is given."""
@@ -220,11 +201,7 @@ class Row:
         if separator is not None and not (value is None and not needs_labels):
             return self._labels(name, value, labels, separator)
         if is_blank(value):
-            if needs_labels:
-                raise ValueError(
-                    f"{self.place}: a row for training or scoring must have a `{name}`. Received: "
-                    "none"
-                )
+            check_label(self.place, None, needs_labels, f"a `{name}`")
             return None
         return self._number(name, value) if is_regression else self._label(name, value, labels)
 
@@ -234,8 +211,8 @@ class Row:
         self.check(isinstance(value, str), name, f"be a string or integer{hint}", value)
         check_text(self.place, **{name: [value]})
         value = value.strip()
-        if labels is not None and value not in labels:
-            self.check(False, name, f"be one of {', '.join(labels)}", value)
+        is_known = labels is None or value in labels
+        self.check(is_known, name, f"be one of {', '.join(labels or ())}", value)
         return value
 
     def _labels(self, name, value, labels, separator):

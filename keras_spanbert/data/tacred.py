@@ -5,7 +5,15 @@ import os
 import re
 from collections.abc import Sequence
 
-from keras_spanbert.data.examples import as_list, check_ids, check_text, field, write_lines
+from keras_spanbert.data.examples import (
+    as_list,
+    check,
+    check_ids,
+    check_label,
+    check_text,
+    field,
+    write_lines,
+)
 from keras_spanbert.data.text_files import read_json, read_json_lines
 
 _SPANS = ("subj_start", "subj_end", "obj_start", "obj_end")
@@ -140,29 +148,21 @@ def relation_example(
     """
     example = {"id": field(value, "id", place, str), "token": field(value, "token", place, list)}
     words = example["token"]
-    if not words or not all(isinstance(word, str) for word in words):
-        raise ValueError(
-            f"{place}: `token` must be a list of strings, one or more. Received: {words!r:.80}"
-        )
+    are_words = words and all(isinstance(word, str) for word in words)
+    check(are_words, place, "`token` must be a list of strings, one or more", words)
     for name in _SPANS:
         example[name] = field(value, name, place, int)
-    for start, end in [_SPANS[:2], _SPANS[2:]]:
-        if not 0 <= example[start] <= example[end] < len(words):
-            raise ValueError(
-                f"{place}: `{start}` and `{end}` must be the first and the last word of a span "
-                f"within the {len(words)} words. Received: {example[start]}, {example[end]}"
-            )
+    rule = f"must be the first and the last word of a span within the {len(words)} words"
+    for names in [_SPANS[:2], _SPANS[2:]]:
+        start, end = span = [example[name] for name in names]
+        is_inside = 0 <= start <= end < len(words)
+        check(is_inside, place, f"`{names[0]}` and `{names[1]}` {rule}", span)
     for name in _TYPES:
         example[name] = _label(value, name, place)
     relation = example["relation"] = _label(value, "relation", place)
-    if relation is None and needs_labels:
-        raise ValueError(
-            f"{place}: an example for training or scoring must have a `relation`. Received: none"
-        )
-    if relation is not None and relations is not None and relation not in relations:
-        raise ValueError(
-            f"{place}: `relation` must be one of {', '.join(relations)}. Received: {relation!r}"
-        )
+    check_label(place, relation, needs_labels, "a `relation`")
+    is_known = relation is None or relations is None or relation in relations
+    check(is_known, place, f"`relation` must be one of {', '.join(relations or ())}", relation)
     texts = {name: [example[name]] for name in ["id", *_TYPES, "relation"] if example[name]}
     check_text(place, token=words, **texts)
     return example
@@ -205,8 +205,7 @@ def example_of_text(
     ```
     """
     cuts = {*subject, *object}
-    for span, kind in [(subject, "subject"), (object, "object")]:
-        start, end = span
+    for (start, end), kind in [(subject, "subject"), (object, "object")]:
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
             raise ValueError(
                 f"{place}: the {kind} must be characters of the text, not all blank. Start and "

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from keras_spanbert import stores
 from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, filter_spans
-from keras_spanbert.data.examples import check_text
+from keras_spanbert.data.examples import check, check_text
 from keras_spanbert.data.file_ranges import GZIP, READ_BYTES, WHOLE_FILE, ByteRange
 from keras_spanbert.models.strings import replace_surrogates
 
@@ -58,8 +58,7 @@ def read_documents(
 ) -> Iterator[tuple[str, bool]]:
     """Yields `(text, ends_document)` from a file. Long documents come in pieces.
 
-    The ranges of a file, one after another, give the same pieces as the whole
-    file, because reads end at the same places.
+    The ranges of a file, one after another, give the same documents as the whole file.
 
     Args:
         path, within: the file, and its `ByteRange` to read.
@@ -70,8 +69,8 @@ def read_documents(
     Raises:
         ValueError: if the file is binary, not UTF-8, or a damaged gzip file.
     """
-    # White space after a document's end belongs to it if the same read contains both.
-    before = "\n\n" if within.start % _READ_BYTES else ""
+    # White space after a document's end belongs to it.
+    before = "\n\n" if within.start else ""
     return _split_documents(_read_text(path, encoding_errors, within), boundary, before)
 
 
@@ -88,9 +87,7 @@ def _read_text(path, encoding_errors, within):
     with stores.open_binary(path) as file:
         file = _open_range(file, within)
         while True:
-            size = _READ_BYTES - offset % _READ_BYTES
-            if within.stop is not None:
-                size = min(size, within.stop - offset)
+            size = _READ_BYTES if within.stop is None else min(_READ_BYTES, within.stop - offset)
             try:
                 data = file.read(size)
             except _DAMAGES as error:
@@ -281,11 +278,8 @@ def read_document_lines(
     """
     for place, row in read_json_lines(path, encoding_errors, within):
         text = row.get("text") if isinstance(row, dict) else None
-        if not isinstance(text, str):
-            raise ValueError(
-                f'{place}: a document must be {{"text": "...", "spans": [[start, end], ...]}}. '
-                f"Received: {row!r:.80}"
-            )
+        rule = 'a document must be {"text": "...", "spans": [[start, end], ...]}'
+        check(isinstance(text, str), place, rule, row)
         if encoding_errors == "replace":
             text = replace_surrogates(text)
         check_text(place, text=[text])
@@ -303,19 +297,15 @@ def _spans(given, text, place):
         found = _check_spans(given, text, place)
         return dict.fromkeys(SPAN_KINDS, found)
     for kind in given:
-        if kind not in SPAN_KINDS:
-            raise ValueError(
-                f"{place}: kinds of `spans` must be {' or '.join(SPAN_KINDS)}. Received: {kind!r}"
-            )
+        rule = f"kinds of `spans` must be {' or '.join(SPAN_KINDS)}"
+        check(kind in SPAN_KINDS, place, rule, kind)
     return {kind: _check_spans(spans, text, place) for kind, spans in given.items()}
 
 
 def _check_spans(spans, text, place):
     for span in spans if isinstance(spans, list) else [spans]:
         is_pair = isinstance(span, list) and [type(x) for x in span] == [int, int]
-        if not is_pair or not 0 <= span[0] < span[1] <= len(text):
-            raise ValueError(
-                f"{place}: `spans` must be a list of [start, end] in characters, with 0 <= start "
-                f"< end <= {len(text)}, the length of the text. Received: {span!r:.80}"
-            )
+        is_inside = is_pair and 0 <= span[0] < span[1] <= len(text)
+        rule = "`spans` must be a list of [start, end] in characters, with 0 <= start < end <="
+        check(is_inside, place, f"{rule} {len(text)}, the length of the text", span)
     return filter_spans(spans)

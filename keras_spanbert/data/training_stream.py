@@ -237,20 +237,16 @@ class BlockDatasets:
 
         def blocks():
             order = np.random.default_rng(EVALUATION_SEED).permutation(corpus.num_blocks(split))
-            for start in range(0, len(order), _READ_ROWS):
-                yield corpus.read(order[start : start + _READ_ROWS], split, with_marks=True)
-
-        def pad_batch(batch):
-            missing = batch_size - tf.shape(batch)[0]
-            batch = tf.pad(batch, [[0, missing], [0, 0]], constant_values=pad_id)
-            return tf.ensure_shape(batch, [batch_size, length])
+            for start in range(0, len(order), batch_size)[:steps]:
+                rows = order[start : start + batch_size]
+                batch = np.full((batch_size, length), pad_id, np.int32)
+                batch[: len(rows)] = corpus.read(rows, split, with_marks=True)
+                yield batch
 
         dataset = tf.data.Dataset.from_generator(
-            blocks, output_signature=tf.TensorSpec([None, length], tf.int32)
+            blocks, output_signature=tf.TensorSpec([batch_size, length], tf.int32)
         )
-        batches = dataset.unbatch().batch(batch_size).map(pad_batch)
-        batches = batches.take(-1 if steps is None else steps)
-        batches = mask_batches(batches, preprocessor, EVALUATION_SEED).cache()
+        batches = mask_batches(dataset, preprocessor, EVALUATION_SEED).cache()
         # Counting also fills the cache. Without a known number of batches, Keras on TensorFlow
         # would count one batch too many in the mean of a loss.
         num_batches = sum(1 for _ in batches)

@@ -4,6 +4,8 @@ import collections
 
 import tokenizers
 
+from keras_spanbert.layers.masking_schemes import check_in
+
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 # Number of characters that are passed to the trainer at once.
@@ -14,11 +16,8 @@ def train_vocabulary(
     counts: collections.Counter, vocabulary_size: int, lowercase: bool
 ) -> list[str]:
     """See `Corpus.train_vocabulary`."""
-    if vocabulary_size < 100:
-        raise ValueError(
-            "`vocabulary_size` must be at least 100, for the special tokens and the letters. "
-            f"Received: vocabulary_size={vocabulary_size}"
-        )
+    rule = "at least 100, for the special tokens and the letters"
+    check_in(vocabulary_size >= 100, rule, vocabulary_size=vocabulary_size)
     # Each letter needs two tokens, such as `a` and `##a`. A third of the vocabulary is left for
     # longer tokens.
     most_letters = (vocabulary_size - len(SPECIAL_TOKENS)) // 3

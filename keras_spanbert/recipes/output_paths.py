@@ -105,7 +105,7 @@ def check_file(flag: str, *others: str) -> None:
             f"`--{flag}` must be outside --output. Received: " + format_flags(flag, "output")
         )
     for written in [path, *others]:
-        if stores.is_taken(written):
+        if stores.exists(written):
             none = f", or turn it off with --predict_data= --{flag}=" if FLAGS.resume else ""
             raise ValueError(
                 f"`--{flag}` must be a new file. Choose another name{none}. Received: "

@@ -88,7 +88,7 @@ def _annotate_spans(corpus, output):
         for i in range(num_ranges):
             path = os.path.join(folder, f"{i:09d}.jsonl")  # Sorts in the order of the text.
             texts = corpus.documents("all", order=[i])
-            linguistic_spans.write_pieces(texts, path, nlp)
+            linguistic_spans.write(texts, path, nlp)
             if (i + 1) * 10 // num_ranges > i * 10 // num_ranges:
                 log(f"Annotating spans: {i + 1:,}/{num_ranges:,} parts of the text")
         yield Corpus(

@@ -4,19 +4,22 @@ In a store, a checkpoint is complete once its SHA256SUMS file, which is written 
 Without it the checkpoint is ignored.
 """
 
+import contextlib
 import errno
-import itertools
 import json
 import logging
 import os
 import re
+import shutil
+import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from keras_spanbert import files, stores
 from keras_spanbert.runs import checkpoint_shards
-from keras_spanbert.runs.checkpoint_shards import CheckpointShards, StoredShards
 
 VERSION = 2
 # The version of a checkpoint in shards.
@@ -24,21 +27,37 @@ SHARDS_VERSION = 3
 
 _NAME = re.compile(r"step-(\d+)")
 _ARRAYS, _STATE = "arrays.npz", "state.json"
+# How long the main process waits for the shards of the others, which start writing at the same
+# time. The second limit applies once its main thread has ended, perhaps because the others have.
+_LIMIT_SECONDS, _END_SECONDS = 600, 30
 
 
 class CheckpointFolder:
     """The checkpoints of a run, each a folder `step-...` of arrays and a state.
 
+    Processes that share a model each write a shard. They communicate only through
+    files. They write in the background, where collective operations would interfere
+    with those of the training steps. All write into one folder. Each process writes
+    its checksums last, and the main process renames the folder when all shards are
+    there. In a store, where nothing can be renamed, it writes `SHA256SUMS`. Stores
+    have no locks: two runs must not use one folder there.
+
     Args:
-        folder: string.
+        folder: string, which all processes must see. May be in a store.
         keep: int. Number of newest checkpoints to keep.
+        process: int. The index of this process. Defaults to `0`.
+        start: int. A number that is the same in all processes and differs between
+            starts of the run. Shards of processes of an earlier start that still
+            write are ignored. Defaults to `0`.
     """
 
-    shards = CheckpointShards
-
-    def __init__(self, folder: str, keep: int):
+    def __init__(self, folder: str, keep: int, process: int = 0, start: int = 0):
         self.folder = folder
         self.keep = keep
+        self.process = process
+        self.start = start
+        self._is_store = stores.is_store(folder)
+        self._seen = ()
 
     def lock(self) -> Callable[[], None]:
         """Creates and locks the folder, and removes partial checkpoints.
@@ -49,22 +68,32 @@ class CheckpointFolder:
         Raises:
             ValueError: if another run has locked it.
         """
+        if self._is_store:
+            for step in set(_steps(stores.entries(self.folder))).difference(self.steps()):
+                stores.remove_folder(self._path(step))
+            return lambda: None
         os.makedirs(self.folder, exist_ok=True)
         release = files.lock(self.folder).release
         files.remove_partial(self.folder)
         return release
 
+    def write_shard(self, step: int, slices: dict) -> None:
+        """Writes this process's shard of a checkpoint: see `checkpoint_shards.write`."""
+        folder = self._shared_folder(step)
+        if not self._is_store:
+            os.makedirs(folder, exist_ok=True)
+            checkpoint_shards.write(folder, self.process, self.start, slices)
+            return
+        with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as local:
+            for name in checkpoint_shards.write(local, self.process, self.start, slices):
+                stores.put_file(os.path.join(local, name), stores.join(folder, name))
+
     def write(
-        self,
-        step: int,
-        arrays: dict[str, np.ndarray],
-        state: str,
-        shards: CheckpointShards | None = None,
+        self, step: int, arrays: dict[str, np.ndarray], state: str, num_shards: int = 0
     ) -> str:
         """Writes a checkpoint, removes old ones, and returns its path.
 
-        `shards` are those that all processes write, to wait for. Without them, this
-        process writes the whole checkpoint.
+        `num_shards` is the number of processes that write shards, to wait for.
 
         Raises:
             OSError: if it cannot be written. The message names the last good one.
@@ -73,12 +102,12 @@ class CheckpointFolder:
         try:
             # In a store, a process of an earlier start that had not ended yet may have written its
             # shard here.
-            if not shards and step not in self.steps():
+            if not num_shards and step not in self.steps():
                 stores.remove_folder(path)
-            new = shards.complete_folder(step, path) if shards else files.new_folder(path, True)
-            with new as folder:
-                checksums = shards.collect_checksums(step) if shards else []
-                write_files(folder, arrays, state, checksums)
+            with self._complete_folder(step, num_shards) as folder:
+                shared = self._shared_folder(step)
+                sums = checkpoint_shards.collect_checksums(shared, num_shards, self.start)
+                write_files(folder, arrays, state, sums)
         except OSError as error:
             # The error may name no file: for example, a full disk while writing.
             code = error.errno or errno.EIO
@@ -122,51 +151,65 @@ class CheckpointFolder:
         return None
 
     def steps(self) -> list[int]:
-        """Returns the steps of the checkpoints, the newest first."""
-        return _steps(stores.entries(self.folder))
+        """Returns the steps of the checkpoints, the newest first, in a store the complete ones."""
+        names = stores.entries(self.folder)
+        if self._is_store:
+            ending = f"/{stores.CHECKSUMS}"
+            names = stores.names(self.folder)
+            names = [name.removesuffix(ending) for name in names if name.endswith(ending)]
+        self._seen = _steps(names)
+        return self._seen
 
     def last_good(self) -> str:
         """Returns a phrase for messages about the newest checkpoint."""
-        return _last_good(map(self._path, self.steps()))  # Another process may have written it.
+        # Another process may have written it. A store may be the cause of the error.
+        steps = self._seen if self._is_store else self.steps()
+        if not steps:
+            return "no checkpoint yet"
+        return f"the last good checkpoint is {self._path(steps[0])}"
+
+    @contextlib.contextmanager
+    def _complete_folder(self, step, num_shards):
+        """Yields a local folder for the other files once all shards are written."""
+        if self._is_store:
+            self._wait(step, num_shards, pause=1.0)
+            with files.local_folder(self._path(step)) as local:
+                yield local
+            return
+        folder = self._shared_folder(step)
+        try:
+            self._wait(step, num_shards, pause=0.05)
+            os.makedirs(folder, exist_ok=True)
+            yield folder
+            for name in [*os.listdir(folder), ""]:
+                files.sync_to_disk(os.path.join(folder, name))
+            os.rename(folder, self._path(step))
+            files.sync_to_disk(self.folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _wait(self, step, num_shards, pause):
+        """Waits until all shards are written. Raises an `OSError` after ten minutes."""
+        ends = time.monotonic() + _LIMIT_SECONDS
+        for process in range(num_shards):
+            name = checkpoint_shards.checksum_file(process, self.start)
+            while name not in stores.entries(self._shared_folder(step)):
+                if not threading.main_thread().is_alive():
+                    ends = min(ends, time.monotonic() + _END_SECONDS)
+                if time.monotonic() > ends:
+                    raise TimeoutError(
+                        f"Process {process} has not written its part of the checkpoint of step "
+                        f"{step:,} into {self.folder}, which all processes must see"
+                    )
+                time.sleep(pause)
 
     def _path(self, step):
         return stores.join(self.folder, f"step-{step}")
 
-
-class StoredCheckpoints(CheckpointFolder):
-    """A `CheckpointFolder` in a store. Stores have no locks: two runs must not use one folder."""
-
-    shards = StoredShards
-    _seen = ()
-
-    def lock(self) -> Callable[[], None]:
-        """See `CheckpointFolder`. Removes the files that a killed process had copied."""
-        whole = set(self.steps())
-        for step in _steps(stores.entries(self.folder)):
-            if step not in whole:
-                stores.remove_folder(self._path(step))
-        return lambda: None
-
-    def steps(self) -> list[int]:
-        """Returns the steps of the complete checkpoints, the newest first."""
-        ending = f"/{stores.CHECKSUMS}"
-        names = stores.names(self.folder)
-        self._seen = _steps(n.removesuffix(ending) for n in names if n.endswith(ending))
-        return self._seen
-
-    def last_good(self) -> str:
-        """See `CheckpointFolder`. Does not ask the store, which may be the cause of the error."""
-        return _last_good(map(self._path, self._seen))
-
-
-def open_folder(folder: str, keep: int) -> CheckpointFolder:
-    """Returns the `CheckpointFolder` of a local folder or of a folder in a store."""
-    return (StoredCheckpoints if stores.is_store(folder) else CheckpointFolder)(folder, keep)
-
-
-def _last_good(paths):
-    newest = next(iter(paths), None)
-    return f"the last good checkpoint is {newest}" if newest else "no checkpoint yet"
+    def _shared_folder(self, step):
+        """Returns the path of the folder that all processes write to."""
+        return self._path(step) + ("" if self._is_store else f"-{self.start}{stores.PARTIAL}")
 
 
 def _steps(names):
@@ -205,16 +248,10 @@ def _read_files(folder, path):
 def _verify_checksums(folder, check_shards):
     try:
         checksums = stores.read_checksums(folder)
-
-        def check(names):
-            for name in names:
+        for name in sorted({_ARRAYS, _STATE, *checksums}):
+            if check_shards or not checkpoint_shards.is_shard(name):
                 if files.sha256(os.path.join(folder, name)) != checksums.get(name):
                     raise _DamagedError(f"{name} does not match its SHA-256 sum")
-
-        check([_ARRAYS, _STATE])
-        if check_shards:
-            state = files.read_json(os.path.join(folder, _STATE))
-            check(itertools.chain(*checkpoint_shards.all_file_names(state)))
     except FileNotFoundError as error:
         raise _DamagedError(f"{os.path.basename(error.filename)} is missing") from None
     except (NotADirectoryError, ValueError):

@@ -141,19 +141,16 @@ def render(blanks, before, after, guesses, counts: np.ndarray, vocabulary) -> li
     words = [row for row in rows if not row[0]["is_span"]]
     spans = [row for row in rows if row[0]["is_span"]]
     seen = [row for row in words if len(ids := row[0]["token_ids"]) == 1 and counts[ids[0]] > 0]
+    headings = [
+        f"{format_count(len(seen), 'held-out word')} seen in training, each blanked alone (of "
+        f"{len(words):,}; the others are unseen or take several tokens)",
+        f"{format_count(len(spans), 'held-out span')} of 2 to {_MAX_SPAN_WORDS} words, each "
+        "blanked alone",
+    ]
     lines = []
-    if seen:
-        lines.append(
-            f"{format_count(len(seen), 'held-out word')} seen in training, each blanked alone (of "
-            f"{len(words):,}; the others are unseen or take several tokens)"
-        )
-        lines += _statistics_lines(seen, constant, vocabulary)
-    if spans:
-        lines.append(
-            f"{format_count(len(spans), 'held-out span')} of 2 to {_MAX_SPAN_WORDS} words, each "
-            "blanked alone"
-        )
-        lines += _statistics_lines(spans, constant, vocabulary)
+    for heading, section in zip(headings, [seen, spans]):
+        if section:
+            lines += [heading, *_statistics_lines(section, constant, vocabulary)]
     lines.append("Drawn at random: [truth], and its probability per token before -> after training")
     for row in words[:_NUM_SHOWN] + spans[:_NUM_SHOWN]:
         lines += _example_lines(*row)
@@ -161,16 +158,15 @@ def render(blanks, before, after, guesses, counts: np.ndarray, vocabulary) -> li
 
 
 def _statistics_lines(rows, constant, vocabulary):
-    tokens = sum(len(blank["token_ids"]) for blank, *_ in rows)
-    mlm = [(blank["token_ids"], found["mlm"][0]["token_ids"]) for blank, _, _, found in rows]
-    always = [(truth, [constant] * len(truth)) for truth, _ in mlm]
-    sbo = [
-        (blank["token_ids"], found["sbo"]["token_ids"], found["mlm"][0]["token_ids"])
-        for blank, _, _, found in rows
-        if found["sbo"]
-    ]
-    agreed = [(truth, by_sbo) for truth, by_sbo, by_mlm in sbo if by_sbo == by_mlm]
-    of_sbo = f", SBO {_accuracy((truth, guess) for truth, guess, _ in sbo)}" if sbo else ""
+    truths = [blank["token_ids"] for blank, *_ in rows]
+    tokens = sum(map(len, truths))
+    by_mlm = [found["mlm"][0]["token_ids"] for *_, found in rows]
+    by_sbo = [found["sbo"] and found["sbo"]["token_ids"] for *_, found in rows]
+    mlm = list(zip(truths, by_mlm))
+    always = [(truth, [constant] * len(truth)) for truth in truths]
+    sbo = [(truth, guess) for truth, guess in zip(truths, by_sbo) if guess]
+    agreed = [(truth, a) for truth, a, b in zip(truths, by_sbo, by_mlm) if a == b]
+    of_sbo = f", SBO {_accuracy(sbo)}" if sbo else ""
     yield (
         f"  right: MLM {_accuracy(mlm)}{of_sbo} of {tokens:,} tokens; "
         f'always "{vocabulary[constant]}": {_accuracy(always)}'

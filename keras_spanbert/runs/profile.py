@@ -4,6 +4,8 @@ import os
 
 import keras
 
+from keras_spanbert.layers.masking_schemes import check_in
+
 # Variables and graphs are made before this step.
 FIRST_STEP = 5
 
@@ -29,8 +31,7 @@ class Profile(keras.callbacks.Callback):
 
     def __init__(self, folder: str, steps: int):
         super().__init__()
-        if steps < 1:
-            raise ValueError(f"`steps` must be at least 1. Received: steps={steps}")
+        check_in(steps >= 1, "at least 1", steps=steps)
         self.folder = folder
         self.steps = steps
         self._step = 0

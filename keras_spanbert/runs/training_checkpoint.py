@@ -13,8 +13,9 @@ import numpy as np
 
 from keras_spanbert import distribution, files, stores
 from keras_spanbert.keras_private import set_initial_epoch
+from keras_spanbert.layers.masking_schemes import check_in
 from keras_spanbert.runs import checkpoint_shards, torch_generators
-from keras_spanbert.runs.checkpoint_folder import SHARDS_VERSION, VERSION, open_folder
+from keras_spanbert.runs.checkpoint_folder import SHARDS_VERSION, VERSION, CheckpointFolder
 
 # A true value of `stop_training` that no other callback sets.
 _CUT = 2
@@ -86,10 +87,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     ):
         super().__init__()
         for name, value in [("every", every), ("keep", keep)]:
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
-            if int(value) != value:
-                raise ValueError(f"`{name}` must be an integer. Received: {name}={value}")
+            check_in(value >= 1, "at least 1", **{name: value})
+            check_in(int(value) == value, "an integer", **{name: value})
         if data is not None and not hasattr(data, "start_at"):
             raise ValueError(
                 "`data` must be a stream, such as `TrainingStream` or `ArrayStream`, and not its "
@@ -103,7 +102,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.identity = identity or {}
         self.step = 0
         self._is_main = distribution.process_index() == 0
-        self._checkpoints = open_folder(folder, keep)
+        self._checkpoints = CheckpointFolder(folder, keep, distribution.process_index())
         self._lock = contextlib.ExitStack()
         if self._is_main:
             self._lock.callback(self._checkpoints.lock())
@@ -131,9 +130,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             )
         self._written = self.step
         starts = distribution.all_gather(secrets.randbelow(2**31))
-        self._shards = self._checkpoints.shards(
-            folder, distribution.process_index(), len(starts), start=starts[0]
-        )
+        self._num_processes, self._checkpoints.start = len(starts), starts[0]
 
     def set_model(self, model):
         super().set_model(model)
@@ -186,9 +183,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
         zeros = tf.nest.map_structure(zeros_like, self.data.dataset().element_spec)
         dataset = tf.data.Dataset.from_tensors(zeros)
-        keras.Model.evaluate(
-            model, dataset, verbose=0
-        )  # Our models' own method would preprocess the data.
+        # Our models' own method would preprocess the data.
+        keras.Model.evaluate(model, dataset, verbose=0)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch
@@ -262,7 +258,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             "parts": {name: part.get_state() for name, part in self.parts.items()},
         }
         if slices is not None:
-            shards = {"num_parts": self._shards.num_processes, "start": self._shards.start}
+            shards = {"num_parts": self._num_processes, "start": self._checkpoints.start}
             state.update(version=SHARDS_VERSION, **shards)
         self._written = self.step
         if not self._is_main and slices is None:
@@ -301,10 +297,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                         f"{self._checkpoints.last_good()}"
                     )
             if slices is not None:
-                self._shards.write(step, slices)
+                self._checkpoints.write_shard(step, slices)
             if self._is_main:
-                shards = None if slices is None else self._shards
-                self.newest = self._checkpoints.write(step, arrays, state, shards)
+                num_shards = 0 if slices is None else self._num_processes
+                self.newest = self._checkpoints.write(step, arrays, state, num_shards)
         except Exception as error:  # `fit` must stop if no checkpoint can be written.
             self._error = error
 

@@ -93,7 +93,7 @@ def export_saved_model(
     """
     require("tensorflow", "`export_saved_model`")
     path = os.fspath(path)
-    if stores.is_taken(path):
+    if stores.exists(path):
         raise ValueError(f"`path` must be new. Received: {path}")
     if not isinstance(model, (SpanBertTask, SpanBertBackbone)):
         raise ValueError(

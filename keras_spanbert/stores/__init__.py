@@ -21,7 +21,6 @@ from keras_spanbert.stores.reading import (
     find,
     is_file,
     is_folder,
-    is_taken,
     local_copy,
     names,
     open_binary,

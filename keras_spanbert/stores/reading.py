@@ -142,16 +142,10 @@ def is_folder(path: str | os.PathLike) -> bool:
     return _kind(path) not in (None, "file")
 
 
-@on_disk(os.path.exists)
-def exists(path: str | os.PathLike) -> bool:
-    """Returns whether a path exists, local or in a store."""
-    return _kind(path) is not None
-
-
 @on_disk(os.path.lexists)
-def is_taken(path: str | os.PathLike) -> bool:
-    """Returns whether a path exists, local or in a store, or is a broken link."""
-    return exists(path)
+def exists(path: str | os.PathLike) -> bool:
+    """Returns whether a path exists, local or in a store. It may be a broken link."""
+    return _kind(path) is not None
 
 
 def _kind(path):

@@ -14,7 +14,7 @@ import keras_spanbert as ks
 from keras_spanbert import stores
 from keras_spanbert.data import file_ranges, text_files
 from keras_spanbert.data.corpus import Corpus
-from keras_spanbert.data.file_ranges import find_ranges
+from keras_spanbert.data.file_ranges import WHOLE_FILE, find_ranges
 from keras_spanbert.data.prepared import prepare
 from keras_spanbert.data.prepared.writer import _jobs
 from keras_spanbert.data.text_files import read_documents
@@ -39,6 +39,19 @@ def random_documents(number):
     return [" ".join(generator.choice(WORDS, generator.integers(1, 40))) for _ in range(number)]
 
 
+def documents(path, boundary, ranges):
+    """The words of the documents in ranges of a file."""
+    found, text = [], ""
+    for within in ranges:
+        for piece, ends in read_documents(path, boundary, "replace", within):
+            text += piece
+            if ends:
+                found.append(text.split())
+                text = ""
+    assert not text
+    return found
+
+
 def write_documents(folder, kind, number=50):
     """Writes a large and a small file. Returns their glob and the document boundary."""
     documents = random_documents(number)
@@ -53,7 +66,7 @@ def write_documents(folder, kind, number=50):
 
 
 @pytest.mark.parametrize("boundary", ["line", "blank_line"])
-def test_ranges_give_the_pieces_of_the_whole_file(tmp_path, monkeypatch, boundary):
+def test_ranges_give_the_documents_of_the_whole_file(tmp_path, monkeypatch, boundary):
     # Multi-byte characters, \r\n, blank lines and invalid bytes are split at every position.
     parts = ["ab", "é", "漢字", "😀x", " ", "\u3000", "\n", "\r\n", "\r", "\n\n", "\r\n \r\n"]
     parts = [part.encode() for part in parts] + [b"\xe2\x82", b"\n" * 9, b"long" * 9, b"\xff"]
@@ -70,13 +83,8 @@ def test_ranges_give_the_pieces_of_the_whole_file(tmp_path, monkeypatch, boundar
         stops = [within.stop for within in ranges]
         assert [within.start for within in ranges] == [0, *stops[:-1]] and stops[-1] is None
         num_ranges.append(len(ranges))
-        whole = list(read_documents(path, boundary, "replace"))
-        by_ranges = [
-            piece
-            for within in ranges
-            for piece in read_documents(path, boundary, "replace", within)
-        ]
-        assert by_ranges == whole, (i, path.read_bytes())
+        whole = documents(path, boundary, [WHOLE_FILE])
+        assert documents(path, boundary, ranges) == whole, (i, path.read_bytes())
     assert np.mean(num_ranges) > 3
 
 
@@ -144,13 +152,13 @@ def test_worker_reads_only_its_range(tmp_path, small_ranges, kind, monkeypatch):
     monkeypatch.setattr(stores, "check_unchanged", lambda *_: None)
     corpus = Corpus(*write_documents(tmp_path, kind))
     for job in _jobs(corpus, None, LENGTH, "", 3, 4)[:3]:
-        part = job["corpus"]
-        (path,) = map(pathlib.Path, part.files)
-        expected = list(part.documents())
+        first, *_, last = (corpus.ranges[i] for i in job["ranges"])
+        path = pathlib.Path(corpus.files[first.file])
+        expected = list(corpus.documents(order=job["ranges"]))
         content = path.read_bytes()
-        start, stop = part.ranges[0].within.start, part.ranges[-1].within.stop or len(content)
+        start, stop = first.within.start, last.within.stop or len(content)
         path.write_bytes(b"\0" * start + content[start:stop] + b"\0" * (len(content) - stop))
-        assert len(expected) > 5 and list(part.documents()) == expected
+        assert len(expected) > 5 and list(corpus.documents(order=job["ranges"])) == expected
         path.write_bytes(content)
 
 

@@ -90,7 +90,7 @@ def test_dask_gives_the_same_files_if_a_worker_is_killed(tokenizer, tmp_path, mo
     def kill(client):
         while not is_over.is_set():
             time.sleep(0.01)
-            if list(tmp_path.rglob("*.found.npz")):
+            if list(tmp_path.rglob("*.found.json")):
                 killed.append(next(iter(client.run(os.getpid).values())))
                 os.kill(killed[0], signal.SIGKILL)
                 return
@@ -118,7 +118,7 @@ def test_finished_shards_are_not_written_again(corpus, tokenizer, tmp_path):
     from keras_spanbert.data.prepared.writer import _jobs
 
     (job, *_) = _jobs(corpus, tokenizer, LENGTH, str(tmp_path), 3, 2)
-    writer, other = _WriteShard(tuple(VOCABULARY), False), _WriteShard(tuple(VOCABULARY), False)
+    writer, other = (_WriteShard(corpus, tuple(VOCABULARY), False) for _ in range(2))
     writer.setup()
     other.setup()
     assert other.tokenizer is writer.tokenizer

@@ -162,7 +162,7 @@ def test_official_file_is_downloaded_once_and_checked(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="sha256"):
             squad.download(other)
         server.shutdown()
-    with pytest.raises(ValueError, match="`name` must be one of .*Received: nothing"):
+    with pytest.raises(ValueError, match="`name` must be one of .*Received: name='nothing'"):
         squad.download("nothing")
 
 

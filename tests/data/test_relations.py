@@ -49,9 +49,9 @@ def test_relation_and_types_may_be_missing_or_have_blanks(tmp_path):
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"subj_end": 6}, "last word of a span within the 6 words. Received: 0, 6"),
-        ({"obj_start": 3, "obj_end": 2}, "`obj_start` and `obj_end` must be.*Received: 3, 2"),
-        ({"subj_start": -1}, "Received: -1, 0"),
+        ({"subj_end": 6}, "last word of a span within the 6 words. Received: .0, 6"),
+        ({"obj_start": 3, "obj_end": 2}, "`obj_start` and `obj_end` must be.*Received: .3, 2"),
+        ({"subj_start": -1}, "Received: .-1, 0"),
         ({"obj_end": True}, "`obj_end` must be a int. Received: True"),
         ({"token": []}, "`token` must be a list of strings"),
         ({"token": ["a", None] * 3}, "`token` must be a list of strings"),

@@ -12,9 +12,8 @@ from data_files import flip
 
 import keras_spanbert as ks
 from keras_spanbert import stores
-from keras_spanbert.runs import checkpoint_shards
-from keras_spanbert.runs.checkpoint_folder import CheckpointFolder, open_folder
-from keras_spanbert.runs.checkpoint_shards import CheckpointShards, StoredShards
+from keras_spanbert.runs import checkpoint_folder, checkpoint_shards
+from keras_spanbert.runs.checkpoint_folder import CheckpointFolder
 
 pytest_plugins = ["s3_server"]
 pytestmark = pytest.mark.usefixtures("untraced")
@@ -54,16 +53,16 @@ def split(arrays):
     return whole, slices
 
 
-def write_together(cls, folder, step, arrays, state):
+def write_together(folder, step, arrays, state):
     whole, slices = split(arrays)
     assert slices[0].keys() == {f"{group}/{i}/0" for group, i in WEIGHTS}
-    first, second = (cls(folder, i, 2, START) for i in range(2))
-    late = threading.Timer(0.3, second.write, [step, slices[1]])
+    first, second = (CheckpointFolder(folder, 3, i, START) for i in range(2))
+    late = threading.Timer(0.3, second.write_shard, [step, slices[1]])
     late.start()
-    first.write(step, slices[0])
+    first.write_shard(step, slices[0])
     state = json.dumps({**state, "version": 3, "num_parts": 2, "start": START})
     try:
-        open_folder(folder, 3).write(step, whole, state, first)
+        first.write(step, whole, state, num_shards=2)
     finally:
         late.join()
 
@@ -81,7 +80,7 @@ def halted(tmp_path_factory):
         arrays = dict(file)
     state = json.loads((folder / "step-7" / "state.json").read_text())
     shutil.rmtree(folder / "step-7")
-    write_together(CheckpointShards, str(folder), 7, arrays, state)  # By two threads.
+    write_together(str(folder), 7, arrays, state)  # By two threads.
     return folder
 
 
@@ -102,7 +101,7 @@ def test_one_process_resumes_from_shards(halted, tmp_path):
 
 
 def whole_arrays(folder):
-    _, arrays, state = open_folder(str(folder), 3).read_newest()
+    _, arrays, state = CheckpointFolder(str(folder), 3).read_newest()
     return {name: np.asarray(array) for name, array in arrays.items()}, state
 
 
@@ -113,26 +112,13 @@ def assert_same_arrays(folder, expected):
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_shards_with_former_names_are_read(halted, tmp_path):
-    folder = shutil.copytree(halted, tmp_path / "run")
-    path = folder / "step-7"
-    state = json.loads((path / "state.json").read_text())
-    del state["start"]
-    (path / "state.json").write_text(json.dumps(state))
-    for name in SHARD_FILES:
-        (path / name).rename(path / name.replace(f"-{START}", ""))
-    stores.write_checksums(path, sorted({*os.listdir(path)} - {"SHA256SUMS"}))
-    assert_same_arrays(folder, whole_arrays(halted)[0])
-    assert (folder / "step-7").is_dir()
-
-
 def test_run_resumes_from_shards_in_a_store(halted, tmp_path, bucket):
     arrays, state = whole_arrays(halted)
     # A process of the earlier run writes its shard late.
-    late = [StoredShards(f"{bucket}/run", 1, 2, START - i) for i in (1, 2)]
-    late[0].write(7, {})
-    write_together(StoredShards, f"{bucket}/run", 7, arrays, state)
-    late[1].write(7, {})
+    late = [CheckpointFolder(f"{bucket}/run", 3, 1, START - i) for i in (1, 2)]
+    late[0].write_shard(7, {})
+    write_together(f"{bucket}/run", 7, arrays, state)
+    late[1].write_shard(7, {})
     there = {name for name in stores.names(f"{bucket}/run/step-7") if str(START) in name}
     assert sorted({"SHA256SUMS", "arrays.npz", "state.json"} | there) == NAMES
     assert_same_arrays(f"{bucket}/run", arrays)
@@ -144,9 +130,9 @@ def test_run_resumes_from_shards_in_a_store(halted, tmp_path, bucket):
 
 def test_late_shard_does_not_disturb_a_later_checkpoint(halted, bucket):
     arrays, state = whole_arrays(halted)
-    StoredShards(f"{bucket}/run", 1, 2, START).write(7, {})
+    CheckpointFolder(f"{bucket}/run", 3, 1, START).write_shard(7, {})
     state = json.dumps({**state, "version": 2, "num_parts": 0})
-    open_folder(f"{bucket}/run", 3).write(7, arrays, state)
+    CheckpointFolder(f"{bucket}/run", 3).write(7, arrays, state)
     assert not any(str(START) in name for name in stores.names(f"{bucket}/run/step-7"))
     assert_same_arrays(f"{bucket}/run", arrays)
 
@@ -156,10 +142,10 @@ def test_incomplete_shards_in_a_store_are_ignored(halted, bucket, proxy):
     path = f"PUT /{folder[5:]}/step-7/SHA256SUMS"
     proxy.fault = lambda request: "error" if request.startswith(path) else None
     with pytest.raises(OSError, match="failed 6 times.*no checkpoint yet"):
-        write_together(StoredShards, folder, 7, *whole_arrays(halted))
+        write_together(folder, 7, *whole_arrays(halted))
     proxy.fault = lambda request: None
     assert SHARD_FILES[-1] in stores.names(f"{folder}/step-7")
-    checkpoints = open_folder(folder, 3)
+    checkpoints = CheckpointFolder(folder, 3)
     assert checkpoints.read_newest() is None
     checkpoints.lock()()
     assert not stores.names(folder)
@@ -175,13 +161,13 @@ def test_checkpoint_with_a_damaged_shard_is_set_aside(halted, tmp_path, name, da
 
 
 def test_error_names_the_process_whose_shard_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_shards, "_LIMIT_SECONDS", 0.1)
-    first, second = (CheckpointShards(str(tmp_path), i, 2, START) for i in range(2))
-    first.write(4, {})
+    monkeypatch.setattr(checkpoint_folder, "_LIMIT_SECONDS", 0.1)
+    first = CheckpointFolder(str(tmp_path), 3, 0, START)
+    first.write_shard(4, {})
     # From processes of an earlier run at the same step.
-    CheckpointShards(str(tmp_path), 1, 2, START + 1).write(4, {})
+    CheckpointFolder(str(tmp_path), 3, 1, START + 1).write_shard(4, {})
     with pytest.raises(OSError, match="Process 1 has not.* of step 4 .*no checkpoint"):
-        CheckpointFolder(str(tmp_path), 3).write(4, {}, "{}", first)
+        first.write(4, {}, "{}", num_shards=2)
     assert os.listdir(tmp_path) == [f"step-4-{START + 1}.partial"]
 
 

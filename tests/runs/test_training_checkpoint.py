@@ -15,7 +15,7 @@ from data_files import flip
 import keras_spanbert as ks
 from keras_spanbert.data.array_stream import ArrayStream
 from keras_spanbert.files import lock, new_folder, write_csv
-from keras_spanbert.runs.checkpoint_folder import open_folder, write_files
+from keras_spanbert.runs.checkpoint_folder import CheckpointFolder, write_files
 from keras_spanbert.runs.interruption import Interruption
 
 ROWS, BATCH_SIZE, EPOCHS, STEPS = 23, 4, 4, 7
@@ -217,7 +217,7 @@ def test_empty_unfinished_and_deleted_checkpoints_are_ignored(tmp_path):
     assert run(tmp_path)[1].steps == EPOCHS * STEPS - 3
     assert (tmp_path / "step-4.damaged").is_dir()
     assert not (tmp_path / "step-5.partial").exists()
-    checkpoints = open_folder(str(tmp_path / "checkpoints"), keep=2)
+    checkpoints = CheckpointFolder(str(tmp_path / "checkpoints"), keep=2)
     for step in (1, 2):
         checkpoints.write(step, {"weights": np.ones(3)}, "{}")
         assert checkpoints.steps() == [step]

@@ -1,11 +1,9 @@
 """Prepares corpora on Apache Beam: Flink, Spark, Dataflow, or this machine."""
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 
 import apache_beam
-import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from keras_spanbert import files, stores
@@ -41,8 +39,8 @@ def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
     if name == "DaskRunner" and not any(option.startswith(_PARTITIONS) for option in options):
         options.append(f"{_PARTITIONS[0]}=1")
 
-    def run(jobs, tokenizer):
-        writer = _WriteShard(tuple(tokenizer.get_vocabulary()), tokenizer.lowercase)
+    def run(corpus, jobs, tokenizer):
+        writer = _WriteShard(corpus, tuple(tokenizer.get_vocabulary()), tokenizer.lowercase)
         with apache_beam.Pipeline(runner, PipelineOptions(options)) as pipeline:
             _ = (
                 pipeline
@@ -64,7 +62,8 @@ def _tokenizer(vocabulary, lowercase):
 
 
 class _WriteShard(apache_beam.DoFn):
-    def __init__(self, vocabulary, lowercase):
+    def __init__(self, corpus, vocabulary, lowercase):
+        self.corpus = corpus
         self.vocabulary = vocabulary
         self.lowercase = lowercase
 
@@ -74,18 +73,16 @@ class _WriteShard(apache_beam.DoFn):
     def process(self, job):
         if stores.is_file(_result_path(job["path"])):
             return  # Already written by a worker that was lost before it reported.
-        split, shard, counts = write_shard(job, self.tokenizer)
-        with files.atomic_write(_result_path(job["path"]), "wb") as file:
-            np.savez(file, found=json.dumps([split, shard]), counts=counts)
+        split, shard, counts = write_shard(self.corpus, job, self.tokenizer)
+        found = {"found": [split, shard, counts.tolist()]}
+        files.write_json(_result_path(job["path"]), found, indent=None)
 
 
 def _pop_result(path):
-    path = _result_path(path)
-    with stores.open_binary(path) as opened, np.load(opened, allow_pickle=False) as file:
-        found = (*json.loads(str(file["found"])), file["counts"])
-    stores.remove(path)
+    found = files.read_json(_result_path(path))["found"]
+    stores.remove(_result_path(path))
     return found
 
 
 def _result_path(path):
-    return f"{path}.found.npz"
+    return f"{path}.found.json"

@@ -6,6 +6,7 @@ be read in any order. `prepared.json` describes the shards and has their SHA-256
 
 import concurrent.futures
 import functools
+import itertools
 import logging
 import os
 import threading
@@ -20,6 +21,7 @@ from keras_spanbert.data.blocks import remove_span_marks
 from keras_spanbert.data.prepared.shards import SPLITS, SUFFIX, dtype
 from keras_spanbert.data.training_stream import BlockDatasets, check_corpus
 from keras_spanbert.files import read_json, sha256
+from keras_spanbert.layers.masking_schemes import check_in
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
 # Version 2 has linguistic spans, which readers of version 1 would mistake for ids.
@@ -66,11 +68,8 @@ class PreparedCorpus(BlockDatasets):
     """
 
     def __init__(self, path: str, damaged_shards: str = "refuse"):
-        if damaged_shards not in ("refuse", "skip"):
-            raise ValueError(
-                "`damaged_shards` must be 'refuse' or 'skip'. "
-                f"Received: damaged_shards={damaged_shards!r}"
-            )
+        is_known = damaged_shards in ("refuse", "skip")
+        check_in(is_known, "'refuse' or 'skip'", damaged_shards=damaged_shards)
         self._read_manifest(path)
         self._check_shards(damaged_shards)
 
@@ -173,9 +172,8 @@ class PreparedCorpus(BlockDatasets):
                 f"A prepared corpus must have the model's tokenizer, lowercase="
                 f"{tokenizer.lowercase}. Received: {self.path}, lowercase={self.lowercase}"
             )
-        theirs = tokenizer.get_vocabulary()
-        for i in range(max(len(theirs), len(self.vocabulary))):
-            mine, other = ([*v[i : i + 1], None][0] for v in (self.vocabulary, theirs))
+        tokens = itertools.zip_longest(self.vocabulary, tokenizer.get_vocabulary())
+        for i, (mine, other) in enumerate(tokens):
             if mine != other:
                 raise ValueError(
                     f"A prepared corpus must have the model's vocabulary, whose token {i} is "
@@ -192,10 +190,7 @@ class PreparedCorpus(BlockDatasets):
             yield tokenizer.detokenize(block[is_text]), True
 
     def _matching_shards(self, split):
-        if split not in (*SPLITS, "all"):
-            raise ValueError(
-                f"`split` must be one of {', '.join(SPLITS)}, all. Received: split={split!r}"
-            )
+        check_in(split in (*SPLITS, "all"), f"one of {', '.join(SPLITS)}, all", split=split)
         return [shard for name in SPLITS if split in (name, "all") for shard in self._shards[name]]
 
     def _path(self, shard):
@@ -258,8 +253,7 @@ def _read_manifest(path):
     if version not in VERSIONS:
         raise ValueError(
             f"A prepared corpus must have version {VERSIONS[0]} or {VERSIONS[1]}. Received: "
-            f"{path}, with version "
-            f"{version}"
+            f"{path}, with version {version}"
         )
     for shard in [shard for split in SPLITS for shard in manifest["shards"][split]]:
         if os.path.basename(shard["name"]) != shard["name"]:

@@ -27,7 +27,7 @@ def span_kinds(corpus) -> list[str]:
 
 
 def write_shard(
-    job: dict, tokenizer, is_cancelled: Callable[[], bool] = lambda: False
+    corpus, job: dict, tokenizer, is_cancelled: Callable[[], bool] = lambda: False
 ) -> tuple[str, dict, np.ndarray]:
     """Writes a shard. A shard without blocks is not kept.
 
@@ -39,7 +39,7 @@ def write_shard(
     """
     try:
         with files.atomic_write(job["path"], "wb") as file:
-            shard, counts = _write_blocks(file.name, job, tokenizer, is_cancelled)
+            shard, counts = _write_blocks(file.name, corpus, job, tokenizer, is_cancelled)
     except RuntimeError as error:  # Raised by ArrayRecord.
         raise OSError(f"{job['path']} cannot be written: {error}") from None
     if not shard["num_blocks"]:
@@ -47,14 +47,19 @@ def write_shard(
     return job["split"], shard, counts
 
 
-def _write_blocks(path, job, tokenizer, is_cancelled):
-    has_marks = bool(span_kinds(job["corpus"]))
+def _write_blocks(path, corpus, job, tokenizer, is_cancelled):
+    has_marks = bool(span_kinds(corpus))
     id_dtype = dtype(tokenizer.vocabulary_size(), has_marks)
     counts, num_blocks = np.zeros(tokenizer.vocabulary_size(), np.int64), 0
     writer = array_record_module.ArrayRecordWriter(path, _WRITER_OPTIONS)
     try:
-        for blocks in job["corpus"].blocks(
-            tokenizer, job["sequence_length"], job["split"], job["min_tokens"], with_marks=has_marks
+        for blocks in corpus.blocks(
+            tokenizer,
+            job["sequence_length"],
+            job["split"],
+            job["min_tokens"],
+            with_marks=has_marks,
+            order=job["ranges"],
         ):
             if is_cancelled():
                 break

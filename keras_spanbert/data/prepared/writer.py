@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import copy
 import os
 import threading
 
@@ -11,6 +10,7 @@ import numpy as np
 from keras_spanbert import files, stores
 from keras_spanbert.data.prepared import corpus as prepared
 from keras_spanbert.data.prepared.shards import SPLITS, SUFFIX, span_kinds, write_shard
+from keras_spanbert.layers.masking_schemes import check_in
 from keras_spanbert.models.arguments import check_length
 from keras_spanbert.optional import check_installed
 
@@ -68,8 +68,7 @@ def prepare(
     prepare(corpus, tokenizer, sequence_length=512, path="prepared")
     ```
     """
-    if num_shards is not None and num_shards < 1:
-        raise ValueError(f"`num_shards` must be at least 1. Received: num_shards={num_shards}")
+    check_in(num_shards is None or num_shards >= 1, "at least 1", num_shards=num_shards)
     check_length(sequence_length)
     files.check_new(path)
     if beam_runner:
@@ -81,7 +80,7 @@ def prepare(
         run = _in_threads(progress)
     with _new_folder(path) as partial:
         jobs = _jobs(corpus, tokenizer, sequence_length, partial, min_tokens, num_shards or 16)
-        found = run(jobs, tokenizer)
+        found = run(corpus, jobs, tokenizer)
         corpus.check_unchanged()  # Its ranges are only valid for the text that it read first.
         counts = np.zeros(tokenizer.vocabulary_size(), np.int64)
         shards = {split: [] for split in SPLITS}
@@ -118,7 +117,7 @@ def _new_folder(path):
 
 
 def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
-    """Returns the jobs, arguments of `write_shard`, one per shard."""
+    """Returns the jobs of `write_shard`, one per shard."""
     file_sizes = [stores.size(name) for name in corpus.files]
     sizes = np.array(
         [(within.stop or file_sizes[i]) - within.start for i, *_, within in corpus.ranges], np.int64
@@ -128,54 +127,41 @@ def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
     of_file = (np.cumsum(sizes) - sizes // 2 - 1) * num_shards // max(sizes.sum(), 1)
     groups = [np.flatnonzero(of_file == i).tolist() for i in range(num_shards)]
     groups = [group for group in groups if group]
-    parts = [_select_ranges(corpus, group) for group in groups]
     splits = SPLITS if corpus.holds_out else SPLITS[:1]
     return [
         {
-            "corpus": part,
             "split": split,
+            "ranges": group,
             "sequence_length": sequence_length,
             "min_tokens": min_tokens,
-            "path": stores.join(folder, f"{split}-{i:05d}-of-{len(parts):05d}{SUFFIX}"),
+            "path": stores.join(folder, f"{split}-{i:05d}-of-{len(groups):05d}{SUFFIX}"),
         }
         for split in splits
-        for i, part in enumerate(parts)
+        for i, group in enumerate(groups)
     ]
 
 
-def _select_ranges(corpus, ranges):
-    """Returns a corpus of only some ranges, to be sent to a worker."""
-    part = copy.copy(corpus)
-    part.ranges = [corpus.ranges[i] for i in ranges]
-    files = sorted({place.file for place in part.ranges})
-    part.files = [corpus.files[file] for file in files]
-    numbers = {file: number for number, file in enumerate(files)}
-    part.ranges = [place._replace(file=numbers[place.file]) for place in part.ranges]
-    part.checksums, part._prepared = {}, {}
-    part.lacks_spans = {kind: places[:1] for kind, places in corpus.lacks_spans.items()}
-    return part
-
-
 def _in_threads(progress):
-    def run(jobs, tokenizer):
-        is_cancelled = threading.Event()
+    def run(corpus, jobs, tokenizer):
+        is_cancelled, found = threading.Event(), []
+
+        def write(job):
+            return write_shard(corpus, job, tokenizer, is_cancelled.is_set)
+
+        def report():
+            if progress:
+                blocks = sum(shard["num_blocks"] for _, shard, _ in found)
+                progress(len(found), len(jobs), blocks)
+
+        report()
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             try:
-                futures = [
-                    pool.submit(write_shard, job, tokenizer, is_cancelled.is_set) for job in jobs
-                ]
-                found = []
-                if progress:
-                    progress(0, len(jobs), 0)
-                for future in concurrent.futures.as_completed(futures):
-                    found.append(future.result())
-                    if progress:
-                        blocks = sum(shard["num_blocks"] for _, shard, _ in found)
-                        progress(len(found), len(jobs), blocks)
-                return found
+                for shard in pool.map(write, jobs):
+                    found.append(shard)
+                    report()
             except BaseException:
                 is_cancelled.set()
-                pool.shutdown(wait=True, cancel_futures=True)
                 raise
+        return found
 
     return run
