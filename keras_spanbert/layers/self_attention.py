@@ -6,6 +6,7 @@ import keras
 
 from keras_spanbert.layers.attention import attend
 from keras_spanbert.layers.dropout import Dropout
+from keras_spanbert.layers.sublayers import config_of
 
 # B = batch, L = length, H = hidden size, N = heads, D = size of a head.
 
@@ -115,9 +116,4 @@ class SelfAttention(keras.layers.Layer):
         return inputs_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
+        return {**super().get_config(), **config_of(self, SelfAttention)}

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import FusedUpdateMixin, moments
+from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.training.clipping import clip_factor, multiply
 from keras_spanbert.training.fused_adam import fused_adam
 
@@ -51,11 +52,7 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * ops.clip(ops.minimum(rise, fall), 0.0, 1.0)
 
     def get_config(self):
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-        }
+        return config_of(self, LinearWarmupDecay)
 
 
 # Keras's own class for this backend. On PyTorch it accumulates the gradients of all variables
