@@ -304,7 +304,7 @@ class SpanMasking(TokenLayer):
             replacement=self.replacement,
             span_marks=span_marks,
             unigram_stops=stops,
-        )._asdict()
+        )
         empty = self.num_predictions(length) - self._sizes(length)[1]
         if empty:
             for name in set(masks) - {"token_ids"}:

@@ -292,24 +292,21 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
                 not used.
             **kwargs: see `keras.Model.compile`.
         """
-        if optimizer == "auto":
-            optimizer = self.default_optimizer()
-        if loss == "auto":
-            loss = self.default_loss()
+        loss = self.default_loss() if loss == "auto" else loss
         if loss_weights == "auto":
             weights = self.default_loss_weights() if isinstance(loss, dict) else {}
             loss_weights = {n: w for n, w in weights.items() if n in loss} or None
-        if weighted_metrics == "auto":
-            weighted_metrics = self.default_metrics()
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower on CPUs.
         # The old module holds the variables that were trainable when it was created.
         object.__setattr__(self, "_ddp", None)
         super().compile(
-            optimizer=optimizer,
+            optimizer=self.default_optimizer() if optimizer == "auto" else optimizer,
             loss=loss,
             loss_weights=loss_weights,
-            weighted_metrics=weighted_metrics,
+            weighted_metrics=(
+                self.default_metrics() if weighted_metrics == "auto" else weighted_metrics
+            ),
             jit_compile=jit_compile,
             **kwargs,
         )
