@@ -105,16 +105,14 @@ class Checkpoint:
         return any(name.startswith(prefix) for name in self.tensors)
 
     def _canonicalize_names(self, tensors):
-        by_name, names_given = {}, {}
-        for name, tensor in tensors.items():
-            canonical = _canonical(name)
-            if canonical in by_name:
+        given = {}
+        for name in tensors:
+            other = given.setdefault(_canonical(name), name)
+            if other != name:
                 raise ValueError(
-                    f"{self.source} must have each tensor once. Received: "
-                    f"{names_given[canonical]} and {name}"
+                    f"{self.source} must have each tensor once. Received: {other} and {name}"
                 )
-            by_name[canonical], names_given[canonical] = tensor, name
-        return by_name
+        return {canonical: tensors[name] for canonical, name in given.items()}
 
     def _check_config(self, config):
         config = {"type_vocab_size": 2, "hidden_act": "gelu", **_RATES, **config}

@@ -1,6 +1,5 @@
 """The SpanBERT encoder."""
 
-import contextlib
 import logging
 
 import keras
@@ -281,7 +280,7 @@ class SpanBertBackbone(KerasModel, keras_hub.models.Backbone):
         groups = cls.tensor_groups_for(kwargs)
         entries = select_entries(checkpoint, groups)
         loads_all = load_weights and all(checkpoint.has(group.prefix) for group in groups)
-        with skip_initialization() if loads_all else contextlib.nullcontext():
+        with skip_initialization(loads_all):
             backbone = cls(**{**cls.arguments_for(checkpoint.config), **kwargs})
         if load_weights:
             load_entries(checkpoint, entries, backbone, backbone)

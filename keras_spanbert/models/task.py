@@ -1,6 +1,5 @@
 """Base class of the fine-tuning and pretraining tasks."""
 
-import contextlib
 import inspect
 import logging
 import os
@@ -152,7 +151,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         entries = select_entries(checkpoint, groups)
         has_backbone = "backbone" in kwargs
         if not has_backbone:
-            with skip_initialization() if load_weights else contextlib.nullcontext():
+            with skip_initialization(load_weights):
                 arguments = cls.backbone_cls.arguments_for(checkpoint.config)
                 kwargs["backbone"] = cls.backbone_cls(**arguments, dtype=dtype)
         kwargs = {**cls.arguments_for(checkpoint.config), **kwargs}

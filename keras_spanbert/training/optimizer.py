@@ -7,7 +7,7 @@ from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import FusedUpdateMixin, moments
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.training.clipping import clip_factor, multiply
-from keras_spanbert.training.fused_adam import fused_adam
+from keras_spanbert.training.fused_adam import bias_correction, fused_adam
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -128,15 +128,12 @@ class AdamW(FusedUpdateMixin, _KerasAdamW):
 
     def fused_update(self, grads, variables, learning_rate) -> None:
         """Clips by the global norm and updates variables on PyTorch, called by `apply`."""
-        # The rate includes the bias correction, so that `epsilon` has Keras's meaning.
-        step = ops.cast(self.iterations + 1, "float32")
-        correction = ops.sqrt(1.0 - ops.power(ops.cast(self.beta_2, "float32"), step))
-        correction /= 1.0 - ops.power(ops.cast(self.beta_1, "float32"), step)
         fused_adam(
             variables,
             grads,
             *moments(self, variables),
-            learning_rate=ops.cast(learning_rate, "float32") * correction,
+            # Includes the bias correction, so that `epsilon` has Keras's meaning.
+            learning_rate=ops.cast(learning_rate, "float32") * bias_correction(self, "float32"),
             beta_1=self.beta_1,
             beta_2=self.beta_2,
             epsilon=self.epsilon,

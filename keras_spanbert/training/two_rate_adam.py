@@ -9,7 +9,7 @@ from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import FusedUpdateMixin, variable_index
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.training.clipping import clip_factor, multiply
-from keras_spanbert.training.fused_adam import fused_adam
+from keras_spanbert.training.fused_adam import bias_correction, fused_adam
 
 _NOT_DECAYED = ("bias", "gamma", "beta")
 
@@ -152,9 +152,7 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
         """Returns the heads' learning rate, and the bias correction of their moments."""
         rate = self.head_learning_rate
         rate = ops.cast(rate(self._batch()) if callable(rate) else rate, dtype)
-        step = ops.cast(self.iterations + 1, dtype)
-        correction = ops.sqrt(1.0 - ops.power(ops.cast(self.beta_2, dtype), step))
-        return rate, correction / (1.0 - ops.power(ops.cast(self.beta_1, dtype), step))
+        return rate, bias_correction(self, dtype)
 
     def _batch(self):
         """Returns the index of the current batch, which Keras also passes to schedules."""
