@@ -8,7 +8,7 @@ import numpy as np
 from keras_spanbert.keras_private import accept_tensorflow_tensors
 from keras_spanbert.layers.array_functions import in_graph, int32
 from keras_spanbert.layers.masking_schemes import as_array, check_in, is_integer
-from keras_spanbert.layers.stateless_random import CallSeeds, check_seed
+from keras_spanbert.layers.stateless_random import check_seed, tensorflow
 
 
 class TokenLayer(keras.layers.Layer):
@@ -36,11 +36,19 @@ class TokenLayer(keras.layers.Layer):
         self.seed = seed
         # Drawn as in Keras, so that `keras.utils.set_random_seed` sets it.
         self.base_seed = random.randint(1, 10**9) if seed is None else seed
-        self._call_seeds = CallSeeds(self.base_seed)
+        self._num_calls = None
 
     def next_seed(self):
-        """Returns a new seed, two ints, as used by a call without a seed."""
-        return self._call_seeds.next()
+        """Returns a new seed, as used by a call without one: base seed and number of the call."""
+        tf = tensorflow()
+        if tf is None:
+            self._num_calls = (self._num_calls or 0) + 1
+            return self.base_seed, self._num_calls
+        if self._num_calls is None:
+            # A variable, so that a traced graph counts each time that it runs.
+            with tf.init_scope(), tf.device("cpu"):
+                self._num_calls = tf.Variable(0, dtype=tf.int64, trainable=False)
+        return tf.stack([self.base_seed, self._num_calls.assign_add(1)])
 
     def set_kinds(self, **kinds: int) -> None:
         """Sets `kinds`, int8 `[vocabulary_size]`, from kinds by the name of an attribute with ids.
