@@ -24,8 +24,7 @@ def read_google(folder: str, source: str) -> tuple[dict, dict[str, Tensor]]:
     prefixes = find_prefixes(folder)
     if len(prefixes) != 1:
         raise ValueError(
-            f"{source} must have one TensorFlow checkpoint. Received: "
-            f"{', '.join(prefixes) or 'none'}"
+            f"{source} must have one TensorFlow checkpoint. Received: {', '.join(prefixes)}"
         )
     tensors = open_tensorflow(prefixes[0])
     tensors = dict(
