@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from keras_spanbert import files, formats
-from keras_spanbert.formats import fairseq, google, huggingface
+from keras_spanbert.formats import huggingface
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import checkpoint_tensors
@@ -95,7 +95,7 @@ def from_coreference(
     )
     ```
     """
-    checkpoint = google.open_google(formats.local_source(path), vocabulary)
+    checkpoint = formats.open_checkpoint(path, vocabulary=vocabulary)
     return SpanBertCoreferenceResolver.from_checkpoint(checkpoint, **arguments)
 
 
@@ -126,7 +126,7 @@ def from_fairseq(
     pretrainer = keras_spanbert.checkpoints.from_fairseq("checkpoint_best.pt")
     ```
     """
-    checkpoint = fairseq.open_fairseq(formats.local_source(path), num_heads, vocabulary)
+    checkpoint = formats.open_checkpoint(path, num_heads=num_heads, vocabulary=vocabulary)
     return SpanBertPretrainer.from_checkpoint(checkpoint)
 
 

@@ -72,9 +72,19 @@ def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
             "Model parallelism needs the JAX backend (KERAS_BACKEND=jax). Received: "
             f"mode='model' on {backend}"
         )
+    # The variable with the number of processes. TensorFlow has only one.
+    variable = "KERAS_DISTRIBUTION_NUM_PROCESSES" if backend == "jax" else "WORLD_SIZE"
+    count = 1 if backend == "tensorflow" else int(os.environ.get(variable, "1"))
+    if mode == "none":
+        if count > 1:
+            raise ValueError(
+                "`mode` must not be none with several processes. Received: "
+                f"{variable}={count} with {backend}"
+            )
+        return Distribution()
     if backend == "jax":
-        return _jax(mode, dead_after)
-    return _tensorflow(mode) if backend == "tensorflow" else _torch(mode, dead_after)
+        return _jax(mode, count, dead_after)
+    return _tensorflow(mode) if backend == "tensorflow" else _torch(mode, count, dead_after)
 
 
 def _tensorflow(mode):
@@ -83,13 +93,13 @@ def _tensorflow(mode):
     import tensorflow as tf
 
     workers = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
-    if mode != "none" and sum(len(hosts) for hosts in workers.values()) > 1:
+    if sum(len(hosts) for hosts in workers.values()) > 1:
         raise ValueError(
             "Keras 3 trains on a single host with TensorFlow. For several, use KERAS_BACKEND=jax "
             f"or torch. Received: TF_CONFIG={os.environ['TF_CONFIG']}"
         )
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    if mode == "none" or (mode == "auto" and len(devices) == 1 and "TPU_NAME" not in os.environ):
+    if mode == "auto" and len(devices) == 1 and "TPU_NAME" not in os.environ:
         return Distribution()
     if "TPU_NAME" in os.environ:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
@@ -101,15 +111,7 @@ def _tensorflow(mode):
     return Distribution(num_replicas=strategy.num_replicas_in_sync, strategy=strategy)
 
 
-def _jax(mode, dead_after):
-    count = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES", "1"))
-    if mode == "none":
-        if count > 1:
-            raise ValueError(
-                "`mode` must not be none with several processes. Received: "
-                f"KERAS_DISTRIBUTION_NUM_PROCESSES={count}"
-            )
-        return Distribution()
+def _jax(mode, count, dead_after):
     import jax
 
     if count > 1:
@@ -165,14 +167,8 @@ def _connect_jax(count, dead_after):
     keras.utils.set_random_seed(int(multihost_utils.broadcast_one_to_all(seed)))
 
 
-def _torch(mode, dead_after):
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    if mode == "none" or (mode == "auto" and count == 1):
-        if count > 1:
-            raise ValueError(
-                "`mode` must not be none with several processes. Received: torchrun's "
-                f"WORLD_SIZE={count}"
-            )
+def _torch(mode, count, dead_after):
+    if mode == "auto" and count == 1:
         return Distribution()
     if "WORLD_SIZE" not in os.environ:
         raise ValueError(

@@ -36,7 +36,15 @@ _SIZES = [
     "type_vocab_size",
 ]
 _RATES = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12}
-_SBO_POSITIONS = "cls.pair_target_predictions.position_embeddings.weight"
+# For each head, the prefix of its tensors, the tensor that gives its sizes, and their settings.
+_HEAD_SIZES = [
+    ("classifier.", "bias", ["num_labels"]),
+    (
+        "cls.pair_target_predictions.",
+        "position_embeddings.weight",
+        ["max_span_tokens", "position_dim"],
+    ),
+]
 
 Row = collections.namedtuple("Row", ["status", "name", "shape"])
 
@@ -97,19 +105,17 @@ class Checkpoint:
         return any(name.startswith(prefix) for name in self.tensors)
 
     def _canonicalize_names(self, tensors):
-        by_name, names_given = {}, {}
-        for name, tensor in tensors.items():
-            canonical = _canonical(name)
-            if canonical in by_name:
+        given = {}
+        for name in tensors:
+            other = given.setdefault(_canonical(name), name)
+            if other != name:
                 raise ValueError(
-                    f"{self.source} must have each tensor once. Received: "
-                    f"{names_given[canonical]} and {name}"
+                    f"{self.source} must have each tensor once. Received: {other} and {name}"
                 )
-            by_name[canonical], names_given[canonical] = tensor, name
-        return by_name
+        return {canonical: tensors[name] for canonical, name in given.items()}
 
     def _check_config(self, config):
-        config = {"type_vocab_size": 2, **config}
+        config = {"type_vocab_size": 2, "hidden_act": "gelu", **_RATES, **config}
         for name in _SIZES:
             value = config.get(name)
             if type(value) is not int or value < 1:
@@ -117,13 +123,12 @@ class Checkpoint:
                     f"{self.source}: the setting `{name}` must be a positive integer. "
                     f"Received: {value!r}"
                 )
-        for name, default in _RATES.items():
-            value = config.get(name, default)
+        for name in _RATES:
+            value = config[name]
             if type(value) not in (int, float) or not 0.0 <= value < 1.0:
                 raise ValueError(
                     f"{self.source}: the setting `{name}` must be in [0, 1). Received: {value!r}"
                 )
-        config = {"hidden_act": "gelu", **_RATES, **config}
         for name, known in [
             ("model_type", [None, "bert"]),
             ("position_embedding_type", [None, "absolute"]),
@@ -135,24 +140,15 @@ class Checkpoint:
                     f"{self.source}: the setting `{name}` must be one of {known}. "
                     f"Received: {config[name]!r}"
                 )
-        for name in ["max_span_tokens", "position_dim", "num_labels"]:  # Derived from the tensors.
-            config.pop(name, None)
-        classifier = self.tensors.get("classifier.bias")
-        if classifier is not None and len(classifier.shape) == 1:
-            (config["num_labels"],) = classifier.shape
-        elif self.has("classifier."):
-            raise ValueError(
-                f"{self.source}: a classifier must have the tensor classifier.bias, a vector. "
-                "Received: no such tensor"
-            )
-        positions = self.tensors.get(_SBO_POSITIONS)
-        if positions is not None and len(positions.shape) == 2:
-            config["max_span_tokens"], config["position_dim"] = positions.shape
-        elif self.has("cls.pair_target_predictions."):
-            raise ValueError(
-                f"{self.source}: an SBO head must have the tensor {_SBO_POSITIONS}, a matrix. "
-                "Received: no such tensor"
-            )
+        for prefix, name, settings in _HEAD_SIZES:
+            shape = getattr(self.tensors.get(prefix + name), "shape", ())
+            if self.has(prefix) and len(shape) != len(settings):
+                raise ValueError(
+                    f"{self.source}: the tensor {prefix}{name} must have {len(settings)} axes, for "
+                    f"{' and '.join(settings)}. Received: {shape or 'no such tensor'}"
+                )
+            config = {n: value for n, value in config.items() if n not in settings}
+            config.update(zip(settings, shape))
         return config
 
     def _check_ties(self):

@@ -1,40 +1,28 @@
 """Reads fairseq checkpoints of SpanBERT, the only ones with both the MLM and SBO heads."""
 
-import os
-
-from keras_spanbert.formats import tensors as tensor_files
-from keras_spanbert.formats.checkpoint import Checkpoint
-from keras_spanbert.formats.vocabulary import find_vocabulary
+from keras_spanbert.formats.tensors import Tensor, open_torch
 
 _PREFIX = "decoder."
 _HEAD_DIM = 64  # The same in every released BERT.
 
 
-def open_fairseq(
-    path: str,
-    num_heads: int | None = None,
-    vocabulary: str | None = None,
-    source: str | None = None,
-) -> Checkpoint:
-    """Opens a fairseq checkpoint as a `Checkpoint`. Sizes are derived from its tensors.
+def read_fairseq(
+    path: str, source: str, num_heads: int | None = None
+) -> tuple[dict, dict[str, Tensor], list[str]]:
+    """Returns settings, tensors and notes for a `Checkpoint`. Sizes are derived from the tensors.
 
     Args:
-        path, source: strings. The file, and its name in messages, by default the same.
+        path, source: strings. The file, and its name in messages.
         num_heads: int. Number of attention heads, which the tensors do not
             show. Defaults to `None`: one per 64 units of the hidden size.
-        vocabulary: string. A vocabulary file. Defaults to `None`: the
-            `vocab.txt` or `tokenizer.json` next to the checkpoint, if there is
-            one.
 
     Raises:
         ValueError: if the file is not a fairseq checkpoint, a tensor is missing
             or does not fit, or the number of heads cannot be derived.
     """
-    source = source or path
-    tensors = tensor_files.open_torch(path, is_fairseq=True)
     tensors = {
         name.removeprefix(_PREFIX): tensor
-        for name, tensor in tensors.items()
+        for name, tensor in open_torch(path, is_fairseq=True).items()
         if name.startswith(_PREFIX)
     }
     if not tensors:
@@ -78,5 +66,4 @@ def open_fairseq(
         "max_position_embeddings": size("embeddings.position_embeddings", 0),
         "type_vocab_size": size("embeddings.token_type_embeddings", 0),
     }
-    tokens, lowercase, more = find_vocabulary(os.path.dirname(path) or ".", vocabulary)
-    return Checkpoint(source, config, tensors, tokens, lowercase, notes + more)
+    return config, tensors, notes

@@ -4,9 +4,7 @@ import glob
 import os
 
 from keras_spanbert import files
-from keras_spanbert.formats.checkpoint import Checkpoint
 from keras_spanbert.formats.tensors import Tensor, open_tensorflow
-from keras_spanbert.formats.vocabulary import find_vocabulary
 
 # Variables of optimizers.
 _SLOTS = ("/adam_m", "/adam_v", "/Adam", "/Adam_1")
@@ -18,26 +16,22 @@ def find_prefixes(folder: str) -> list[str]:
     return sorted(path.removesuffix(".index") for path in glob.glob(pattern))
 
 
-def open_google(
-    folder: str, vocabulary: str | None = None, source: str | None = None
-) -> Checkpoint:
-    """Opens a folder of `bert_config.json`, `bert_model.ckpt.*`, `vocab.txt` as a `Checkpoint`.
+def read_google(folder: str, source: str) -> tuple[dict, dict[str, Tensor]]:
+    """Returns the settings and tensors of `bert_config.json` and `bert_model.ckpt.*`.
 
     Raises `ValueError` if there are several checkpoints. Messages name the folder by `source`.
     """
-    source = source or folder
     prefixes = find_prefixes(folder)
     if len(prefixes) != 1:
         raise ValueError(
-            f"{source} must have one TensorFlow checkpoint. Received: "
-            f"{', '.join(prefixes) or 'none'}"
+            f"{source} must have one TensorFlow checkpoint. Received: {', '.join(prefixes)}"
         )
     tensors = open_tensorflow(prefixes[0])
     tensors = dict(
         _to_pytorch(name, tensor) for name, tensor in tensors.items() if not name.endswith(_SLOTS)
     )
     config = files.read_json(os.path.join(folder, "bert_config.json"))
-    return Checkpoint(source, config, tensors, *find_vocabulary(folder, vocabulary))
+    return config, tensors
 
 
 def _to_pytorch(name, tensor):

@@ -5,9 +5,7 @@ import os
 import numpy as np
 
 from keras_spanbert import files
-from keras_spanbert.formats.checkpoint import Checkpoint
-from keras_spanbert.formats.tensors import find_tensor_files, open_tensors
-from keras_spanbert.formats.vocabulary import find_vocabulary
+from keras_spanbert.formats.tensors import Tensor, find_tensor_files, open_tensors
 
 # In a file of its own: `transformers` would warn about weights that it does not know.
 SBO_FILE = "span_boundary_head.safetensors"
@@ -27,21 +25,14 @@ _ACTIVATIONS = {
 _ENCODER = ("embeddings.", "encoder.", "pooler.")
 
 
-def open_huggingface(
-    folder: str, vocabulary: str | None = None, source: str | None = None
-) -> Checkpoint:
-    """Opens a Hugging Face folder as a `Checkpoint`.
-
-    Messages call the checkpoint `source`, by default the path of the folder.
-    """
-    source = source or folder
+def read_huggingface(folder: str) -> tuple[dict, dict[str, Tensor]]:
+    """Returns the settings and tensors of a Hugging Face folder."""
     tensors = open_tensors(find_tensor_files(folder))
     if os.path.isfile(os.path.join(folder, SBO_FILE)):
         head = open_tensors([os.path.join(folder, SBO_FILE)])
         tensors.update((n, t) for n, t in head.items() if n.startswith(_SBO_PREFIX))
     name = "config.json" if os.path.isfile(os.path.join(folder, "config.json")) else OLD_CONFIG
-    config = files.read_json(os.path.join(folder, name))
-    return Checkpoint(source, config, tensors, *find_vocabulary(folder, vocabulary))
+    return files.read_json(os.path.join(folder, name)), tensors
 
 
 def hidden_act(activation: str) -> str:

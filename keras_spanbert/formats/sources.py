@@ -10,6 +10,7 @@ import weakref
 from keras_spanbert import stores
 from keras_spanbert.formats import fairseq, google, huggingface, keras_hub, tensors
 from keras_spanbert.formats.checkpoint import Checkpoint
+from keras_spanbert.formats.vocabulary import find_vocabulary
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _TORCH = (".pt", ".pth")
@@ -39,7 +40,7 @@ def open_source(
         source: string. A Hugging Face folder, a Google BERT folder, or a folder
             with a fairseq checkpoint; a fairseq `.pt` file; a tar archive of one
             of these; an `hf://owner/name` handle; or a keras-hub preset.
-        num_heads: int. See `open_fairseq`. Defaults to `None`.
+        num_heads: int. See `fairseq.read_fairseq`. Defaults to `None`.
         vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to
             `None`: the one next to the checkpoint.
 
@@ -49,27 +50,22 @@ def open_source(
     Raises:
         ValueError: if the source is none of these or is inconsistent.
     """
-    source = os.fspath(source)
-    if source.startswith("hf://"):
-        return _open_folder(_download(source), source, num_heads, vocabulary)
-    given, source = source, local_source(source)
-    if os.path.isdir(source):
-        return _open_folder(source, given, num_heads, vocabulary)
-    if not os.path.exists(source):
-        return source  # A name or handle for keras-hub, which raises an error if it is unknown.
-    if source.endswith(_ARCHIVES):
-        return _open_archive(source, num_heads, vocabulary)
-    if source.endswith(_TORCH):
-        return fairseq.open_fairseq(source, num_heads, vocabulary)
+    given = os.fspath(source)
+    path = _download(given) if given.startswith("hf://") else _local_source(given)
+    if not os.path.exists(path):
+        return path  # A name or handle for keras-hub, which raises an error if it is unknown.
+    if os.path.isdir(path) or path.endswith(_TORCH):
+        return _open(path, given, num_heads, vocabulary)
+    if path.endswith(_ARCHIVES):
+        return _open_archive(path, num_heads, vocabulary)
     raise ValueError(
         "A checkpoint file must be a fairseq .pt file or a tar archive. Received: "
-        f"{source}; for Hugging Face and Google checkpoints, give the folder"
+        f"{path}; for Hugging Face and Google checkpoints, give the folder"
     )
 
 
-def local_source(source: str) -> str:
+def _local_source(source):
     """Returns a local path of a checkpoint: itself, or a cached copy if it is in a store."""
-    source = os.fspath(source)
     if stores.is_file(source):  # Its vocabulary may be next to it.
         folder, name = os.path.split(source)
         wanted = (name, *_SETTINGS)
@@ -87,38 +83,45 @@ def open_checkpoint(source: str, **kwargs) -> Checkpoint:
     raise ValueError(f"`path` must be a checkpoint. Received: {source}, {what}")
 
 
-def _open_folder(folder, source, num_heads, vocabulary):
-    def has(name):
-        return os.path.isfile(os.path.join(folder, name))
+def _open(path, source, num_heads, vocabulary):
+    """Opens a folder or a fairseq file. Messages call it `source`."""
 
-    if keras_hub.is_preset(folder):
+    def has(name):
+        return os.path.isfile(os.path.join(path, name))
+
+    if keras_hub.is_preset(path):
         if num_heads is not None or vocabulary is not None:
             raise ValueError(
                 "`num_heads` and `vocabulary` apply only to checkpoints of other libraries. "
                 f"Received: {num_heads}, {vocabulary} with the keras-hub preset {source}"
             )
-        return folder
-    open_folder = None
-    if (has("config.json") or has(huggingface.OLD_CONFIG)) and tensors.find_tensor_files(folder):
-        open_folder = huggingface.open_huggingface
-    elif has("bert_config.json") and google.find_prefixes(folder):
-        open_folder = google.open_google
-    if open_folder is not None:
-        if num_heads is not None:
-            raise ValueError(
-                "`num_heads` applies only to fairseq checkpoints, which do not record it. "
-                f"Received: num_heads={num_heads} with {source}"
-            )
-        return open_folder(folder, vocabulary, source)
-    torch_files = [p for end in _TORCH for p in glob.glob(f"{glob.escape(folder)}/*{end}")]
-    if len(torch_files) == 1:
-        return fairseq.open_fairseq(torch_files[0], num_heads, vocabulary, source)
-    raise ValueError(
-        f"{source} must be a keras-hub preset (config.json with a class name), a Hugging Face "
-        "folder (config.json and model.safetensors or pytorch_model.bin, or their shards), a "
-        "Google BERT folder (bert_config.json and bert_model.ckpt.*), or hold one fairseq "
-        f"checkpoint (*.pt). Received: {', '.join(sorted(os.listdir(folder))[:20]) or 'nothing'}"
-    )
+        return path
+    folder, notes, torch_files = path, [], [path]
+    if os.path.isdir(path):
+        torch_files = [p for end in _TORCH for p in glob.glob(f"{glob.escape(path)}/*{end}")]
+    else:
+        folder = os.path.dirname(path) or "."
+    if (has("config.json") or has(huggingface.OLD_CONFIG)) and tensors.find_tensor_files(path):
+        config, found = huggingface.read_huggingface(path)
+    elif has("bert_config.json") and google.find_prefixes(path):
+        config, found = google.read_google(path, source)
+    elif len(torch_files) == 1:
+        config, found, notes = fairseq.read_fairseq(torch_files[0], source, num_heads)
+        num_heads = None
+    else:
+        raise ValueError(
+            f"{source} must be a keras-hub preset (config.json with a class name), a Hugging Face "
+            "folder (config.json and model.safetensors or pytorch_model.bin, or their shards), a "
+            "Google BERT folder (bert_config.json and bert_model.ckpt.*), or hold one fairseq "
+            f"checkpoint (*.pt). Received: {', '.join(sorted(os.listdir(path))[:20]) or 'nothing'}"
+        )
+    if num_heads is not None:
+        raise ValueError(
+            "`num_heads` applies only to fairseq checkpoints, which do not record it. "
+            f"Received: num_heads={num_heads} with {source}"
+        )
+    tokens, lowercase, more_notes = find_vocabulary(folder, vocabulary)
+    return Checkpoint(source, config, found, tokens, lowercase, [*notes, *more_notes])
 
 
 def _open_archive(source, num_heads, vocabulary):
@@ -128,7 +131,7 @@ def _open_archive(source, num_heads, vocabulary):
         inside = os.listdir(folder)
         only = os.path.join(folder, inside[0]) if len(inside) == 1 else folder
         model = only if os.path.isdir(only) else folder
-        checkpoint = _open_folder(model, source, num_heads, vocabulary)
+        checkpoint = _open(model, source, num_heads, vocabulary)
         if isinstance(checkpoint, str):
             raise ValueError(f"A keras-hub preset must be unpacked first. Received: {source}")
     except BaseException:

@@ -24,9 +24,6 @@ Tensor = collections.namedtuple("Tensor", ["shape", "read"])
 # Weight files of Hugging Face folders, in order of preference.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
-# The pages of a mapped file count as memory until it is closed, so it is reopened after this
-# number of bytes.
-_REOPEN_BYTES = 1 << 26
 _ARCHIVED = re.compile(r".*(\.(json|txt|bin|safetensors|pt|index)|\.ckpt[^/]*\.data-[^/]*)")
 _MAX_ARCHIVED_BYTES = 1 << 35
 # Classes in fairseq's checkpoints. They hold plain values once loaded.
@@ -107,10 +104,28 @@ def open_torch(path: str, is_fairseq: bool = False) -> dict[str, Tensor]:
     Raises:
         ValueError: if the file is damaged or contains more than data.
     """
-    file = _TorchFile(path, is_fairseq)
+    content = _load_torch(path, is_fairseq)
+    if isinstance(content, dict) and isinstance(content.get("model"), dict):
+        content = content["model"]
+    import torch
+
+    odd = not isinstance(content, dict) or [
+        name
+        for name, value in content.items()
+        if not torch.is_tensor(value) or not isinstance(name, str)
+    ]
+    if odd:
+        what = type(content).__name__ if odd is True else f"no tensor for {odd[0]}"
+        raise ValueError(f"{path} must be a dict of tensors. Received: {what}")
+
+    def read(name):
+        tensor = content[name].detach()
+        # Copy, because JAX would keep the memory of the mapped file.
+        return np.array(tensor.float() if tensor.dtype == torch.bfloat16 else tensor)
+
     return {
-        name: Tensor(tuple(value.shape), _reader(path, file.read, name))
-        for name, value in file.tensors().items()
+        name: Tensor(tuple(value.shape), _reader(path, read, name))
+        for name, value in content.items()
     }
 
 
@@ -118,57 +133,19 @@ class _Meter:
     """Placeholder for one of fairseq's meters."""
 
 
-class _TorchFile:
-    def __init__(self, path, is_fairseq):
-        self.path = path
-        self.is_fairseq = is_fairseq
-        self._tensors = None
-        self._is_mapped = True
-        self._bytes_read = 0
-
-    def tensors(self):
-        if self._tensors is None:
-            content = self._load()
-            if isinstance(content, dict) and isinstance(content.get("model"), dict):
-                content = content["model"]
-            import torch
-
-            odd = not isinstance(content, dict) or [
-                name
-                for name, value in content.items()
-                if not torch.is_tensor(value) or not isinstance(name, str)
-            ]
-            if odd:
-                what = type(content).__name__ if odd is True else f"no tensor for {odd[0]}"
-                raise ValueError(f"{self.path} must be a dict of tensors. Received: {what}")
-            self._tensors = content
-        return self._tensors
-
-    def read(self, name):
-        import torch
-
-        if self._is_mapped and self._bytes_read > _REOPEN_BYTES:
-            self._tensors, self._bytes_read = None, 0
-        tensor = self.tensors()[name].detach()
-        self._bytes_read += tensor.nbytes
-        # Copy, because JAX would keep the memory of the mapped file.
-        return np.array(tensor.float() if tensor.dtype == torch.bfloat16 else tensor)
-
-    def _load(self):
-        torch = require("torch", f"Reading {self.path}")
-        self._is_mapped = _is_zip(self.path)  # Files that torch.save wrote before 2020 are not.
-        safe = [argparse.Namespace] if self.is_fairseq else []
-        safe += [(_Meter, f"fairseq.meters.{name}") for name in _FAIRSEQ_METERS if self.is_fairseq]
-        try:
-            with torch.serialization.safe_globals(safe):
-                return torch.load(
-                    self.path, map_location="cpu", weights_only=True, mmap=self._is_mapped
-                )
-        except Exception as error:  # Many classes are possible, such as struct.error.
-            raise ValueError(
-                f"{self.path} must be a complete PyTorch file with only tensors and plain "
-                f"values. Received: {_describe_damage(self.path, error)}"
-            ) from None
+def _load_torch(path, is_fairseq):
+    torch = require("torch", f"Reading {path}")
+    safe = [argparse.Namespace] if is_fairseq else []
+    safe += [(_Meter, f"fairseq.meters.{name}") for name in _FAIRSEQ_METERS if is_fairseq]
+    try:
+        with torch.serialization.safe_globals(safe):
+            # Files that torch.save wrote before 2020 are no zip files and cannot be mapped.
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+    except Exception as error:  # Many classes are possible, such as struct.error.
+        raise ValueError(
+            f"{path} must be a complete PyTorch file with only tensors and plain values. "
+            f"Received: {_describe_damage(path, error)}"
+        ) from None
 
 
 def open_tensorflow(prefix) -> dict[str, Tensor]:

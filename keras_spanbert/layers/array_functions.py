@@ -8,11 +8,18 @@ import sys
 import numpy as np
 
 
+def in_graph() -> bool:
+    """Returns whether the code runs in a TensorFlow graph, as in `tf.data`."""
+    tf = sys.modules.get("tensorflow")  # A graph exists only after TensorFlow's import.
+    return tf is not None and not tf.executing_eagerly()
+
+
 def is_symbolic(x) -> bool:
     """Returns whether `x`, or a part of it, is a tensor of a TensorFlow graph."""
-    tf = sys.modules.get("tensorflow")  # A graph tensor exists only after TensorFlow's import.
-    if tf is None or tf.executing_eagerly():
+    if not in_graph():
         return False
+    import tensorflow as tf
+
     return any(map(tf.is_symbolic_tensor, tf.nest.flatten(x, expand_composites=True)))
 
 

@@ -25,8 +25,10 @@ def kernel_initializer(stddev: float = 0.02) -> keras.initializers.Initializer:
 
 
 @contextlib.contextmanager
-def skip_initialization() -> Iterator[None]:
+def skip_initialization(is_skipped: bool = True) -> Iterator[None]:
     """Skips random initialization of models whose weights are all loaded next.
+
+    `is_skipped=False` changes nothing.
 
     Example:
     ```python
@@ -37,7 +39,7 @@ def skip_initialization() -> Iterator[None]:
     copy.set_weights(backbone.get_weights())
     ```
     """
-    token = _IS_SKIPPED.set(True)
+    token = _IS_SKIPPED.set(is_skipped or _IS_SKIPPED.get())
     try:
         yield
     finally:

@@ -31,21 +31,20 @@ def attend_fused(query, key, value, padding_mask, plain):
         float `[B, L, N, D]`.
     """
     kernels = {}
-    if _splash_supports(query):
-        kernels["tpu"] = splash
-    sizes = all(isinstance(size, int) for size in query.shape)
-    if sizes and _cudnn_supports(query.shape, query.dtype):
-        kernels["cuda"] = cudnn
+    if all(isinstance(size, int) for size in query.shape):  # Exports have symbolic sizes.
+        if _splash_supports(query):
+            kernels["tpu"] = splash
+        if _cudnn_supports(query.shape, query.dtype):
+            kernels["cuda"] = cudnn
     if not kernels:
         return plain(query, key, value, padding_mask)
     return jax.lax.platform_dependent(query, key, value, padding_mask, default=plain, **kernels)
 
 
 def _splash_supports(query):
-    sizes = all(isinstance(size, int) for size in query.shape)  # Exports have symbolic sizes.
     length, head_dim = query.shape[1], query.shape[3]
     dtypes = (jnp.float32, jnp.bfloat16)
-    return sizes and length % 128 == 0 and head_dim in range(8, 257, 8) and query.dtype in dtypes
+    return length % 128 == 0 and head_dim in range(8, 257, 8) and query.dtype in dtypes
 
 
 def splash(query, key, value, padding_mask, interpret=False):

@@ -76,7 +76,7 @@ def recompute(activation, x):
     `keras.remat` would also add a barrier after the upstream gradient. The compiler
     could then not fuse the derivative with the matrix product before it.
     """
-    if not getattr(activation, "__module__", "").startswith("keras.src.activations"):
+    if activation not in vars(keras.activations).values():
         return activation(x)  # It may read variables, which would have no gradients here.
     return _recompute(activation, x)
 

@@ -34,13 +34,22 @@ def check_span_marks(span_marks, scheme: str) -> None:
         )
 
 
-def as_numpy(**argument) -> np.ndarray:
-    """Returns an argument as an array.
+def is_integer(x) -> bool:
+    """Returns whether an array of NumPy or a tensor of TensorFlow has integers."""
+    return np.issubdtype(keras.backend.standardize_dtype(x.dtype), np.integer)
+
+
+def as_array(xp, **argument):
+    """Returns an argument as an array of `xp`.
 
     Raises:
         ValueError: if it is a list of rows with different lengths.
     """
     ((name, value),) = argument.items()
+    if xp is not np:
+        import tensorflow as tf
+
+        return tf.convert_to_tensor(value)
     try:
         return keras.ops.convert_to_numpy(value)
     except ValueError:
@@ -57,16 +66,10 @@ def as_marks(xp, span_marks, token_ids):
     """Returns int32 marks for `token_ids`, or `None`. Checks values if they are known."""
     if span_marks is None:
         return None
-    if xp is np:
-        span_marks = as_numpy(span_marks=span_marks)
-        is_right = np.issubdtype(span_marks.dtype, np.integer)
-        is_right = is_right and span_marks.shape == token_ids.shape
-        is_right = is_right and np.isin(span_marks, (0, 1, 2)).all()
-    else:
-        import tensorflow as tf
-
-        span_marks = tf.convert_to_tensor(span_marks)
-        is_right = span_marks.dtype.is_integer and span_marks.shape[1:] == token_ids.shape[1:]
+    span_marks = as_array(xp, span_marks=span_marks)
+    is_right = is_integer(span_marks) and span_marks.shape[1:] == token_ids.shape[1:]
+    if is_right and xp is np:
+        is_right = span_marks.shape == token_ids.shape and np.isin(span_marks, (0, 1, 2)).all()
     if not is_right:
         raise ValueError(
             "`span_marks` must be integers 0, 1 or 2 with the shape of `token_ids`, "
@@ -75,11 +78,21 @@ def as_marks(xp, span_marks, token_ids):
     return int32(xp, span_marks)
 
 
-def check_in(is_in, rule: str, **argument) -> None:
-    """Raises a `ValueError` that states `rule`, such as "in (0, 1]", if `is_in` is false."""
+def check_in(is_in, rule: str, **argument):
+    """Returns an argument. Raises a `ValueError` that states `rule` if `is_in` is false.
+
+    A rule is, for example, "in (0, 1]".
+    """
     ((name, value),) = argument.items()
     if not is_in:
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+    return value
+
+
+def check_positive(**argument) -> int:
+    """Returns an argument as an int. Raises a `ValueError` if it is not a positive integer."""
+    (value,) = argument.values()
+    return int(check_in(int(value) == value and value >= 1, "a positive integer", **argument))
 
 
 def continuations(tokenizer) -> list[int]:

@@ -1,15 +1,14 @@
 """Pairs of segments for next-sentence prediction, made from a batch of sequences."""
 
-import random
-
 import keras
 import numpy as np
 
-from keras_spanbert.keras_private import accept_tensorflow_tensors
 from keras_spanbert.layers.array_functions import cumsum, draw_below, int32, take, true_indices
-from keras_spanbert.layers.masking_schemes import as_numpy
+from keras_spanbert.layers.masking_schemes import as_array, check_in
 from keras_spanbert.layers.span_masking import SpanMasking
-from keras_spanbert.layers.stateless_random import CallSeeds, check_seed, tensorflow, uniform
+from keras_spanbert.layers.stateless_random import uniform
+from keras_spanbert.layers.sublayers import config_of
+from keras_spanbert.layers.token_layer import TokenLayer
 
 # Characters that end a sentence, in many scripts, and those that can follow and belong to it.
 SENTENCE_ENDS = ".!?…‼⁇⁈⁉‽。．｡！？؟۔।॥։።፧။។៕།༎᠃᠉"
@@ -156,7 +155,7 @@ def _count(xp, x):
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class NextSentencePairs(keras.layers.Layer):
+class NextSentencePairs(TokenLayer):
     """Makes pairs for BERT's next-sentence prediction from a batch of packed sequences.
 
     `[CLS] text [SEP] padding` becomes `[CLS] A [SEP] B [SEP] padding`. A is the
@@ -241,6 +240,11 @@ class NextSentencePairs(keras.layers.Layer):
         appendix A.2, and the released `create_pretraining_data.py`.
     """
 
+    shape_rule = (
+        "of shape [B, L], with a static L of at least 5 and B of at least 2, because half of the "
+        "rows take their second segment from another row"
+    )
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -253,36 +257,20 @@ class NextSentencePairs(keras.layers.Layer):
         seed=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        accept_tensorflow_tensors(self)
-        self.built = True
-        if not 0.0 <= short_rate <= 1.0:
-            raise ValueError(f"`short_rate` must be in [0, 1]. Received: short_rate={short_rate}")
-        self.vocabulary_size = int(vocabulary_size)
+        super().__init__(vocabulary_size, seed, **kwargs)
+        self.short_rate = check_in(0.0 <= short_rate <= 1.0, "in [0, 1]", short_rate=short_rate)
         self.sep_token_id = int(sep_token_id)
         self.pad_token_id = int(pad_token_id)
         self.sentence_end_token_ids = tuple(int(i) for i in sentence_end_token_ids)
         self.closing_token_ids = tuple(int(i) for i in closing_token_ids)
         self.continuation_token_ids = tuple(int(i) for i in continuation_token_ids)
-        self.short_rate = short_rate
-        self.seed = seed
-        self._kinds = np.full(self.vocabulary_size, _OTHER, np.int8)
-        for ids, kind in [
-            (self.continuation_token_ids, _CONTINUATION),
-            (self.closing_token_ids, _CLOSING),
-            (self.sentence_end_token_ids, _END),
-            ((self.sep_token_id, self.pad_token_id), _OTHER),
-        ]:
-            wrong = [i for i in ids if not 0 <= i < self.vocabulary_size]
-            if wrong:
-                raise ValueError(
-                    "Ids of tokens must be in [0, vocabulary_size). Received: "
-                    f"{wrong[0]}, vocabulary_size={vocabulary_size}"
-                )
-            self._kinds[list(ids)] = kind
-        # Drawn as in Keras, so that `keras.utils.set_random_seed` sets it.
-        base_seed = random.randint(1, 10**9) if seed is None else int(seed)
-        self._call_seeds = CallSeeds(base_seed)
+        self.set_kinds(
+            continuation_token_ids=_CONTINUATION,
+            closing_token_ids=_CLOSING,
+            sentence_end_token_ids=_END,
+            sep_token_id=_OTHER,
+            pad_token_id=_OTHER,
+        )
 
     @classmethod
     def from_tokenizer(cls, tokenizer, **kwargs):
@@ -317,29 +305,15 @@ class NextSentencePairs(keras.layers.Layer):
         return cls(**{**arguments, **kwargs})
 
     def call(self, token_ids, seed=None, span_marks=None, first_row=0):
-        tf = tensorflow()
-        in_graph = tf is not None and not tf.executing_eagerly()
-        if in_graph:
-            import tensorflow.experimental.numpy as xp
+        return self.run(self._pairs, token_ids, seed, span_marks, first_row)
 
-            token_ids = tf.cast(token_ids, tf.int32)
-            span_marks = None if span_marks is None else tf.cast(span_marks, tf.int32)
-        else:
-            xp = np
-            token_ids = int32(xp, as_numpy(token_ids=token_ids))
-            span_marks = None if span_marks is None else int32(xp, as_numpy(span_marks=span_marks))
-        if seed is not None:
-            check_seed(seed)
-        rows, length = token_ids.shape if len(token_ids.shape) == 2 else (None, None)
-        if rows == 1 or length is None or length < 5:
-            raise ValueError(
-                "`token_ids` must have shape [B, L], with a static L of at least 5 and B of at "
-                "least 2, because half of the rows take their second segment from another row. "
-                f"Received: shape={tuple(token_ids.shape)}"
-            )
-        seed = self._call_seeds.next() if seed is None else seed
-        run = self._pairs if tf is None else tf.autograph.experimental.do_not_convert(self._pairs)
-        if in_graph and rows is None:
+    def fits(self, shape) -> bool:
+        return len(shape) == 2 and shape[0] != 1 and (shape[1] or 0) >= 5
+
+    def _pairs(self, xp, token_ids, seed, span_marks, first_row):
+        if token_ids.shape[0] is None:
+            import tensorflow as tf
+
             several = tf.debugging.assert_greater(
                 tf.shape(token_ids)[0],
                 1,
@@ -348,18 +322,13 @@ class NextSentencePairs(keras.layers.Layer):
             )
             with tf.control_dependencies([several]):
                 token_ids = tf.identity(token_ids)
-        pairs = run(xp, token_ids, seed, span_marks, first_row)
-        if in_graph:
-            return pairs
-        return {name: keras.ops.convert_to_tensor(x) for name, x in pairs.items()}
-
-    def _pairs(self, xp, token_ids, seed, span_marks, first_row):
-        num_rows = xp.size(token_ids) // token_ids.shape[1]
+        if span_marks is not None:
+            span_marks = int32(xp, as_array(xp, span_marks=span_marks))
         return next_sentence_pairs(
             xp,
             token_ids,
-            take(xp, self._kinds, token_ids),
-            uniform(seed, num_rows, _NUM_DRAWS, _STREAM, first_row),
+            take(xp, self.kinds, token_ids),
+            uniform(seed, xp.size(token_ids) // token_ids.shape[1], _NUM_DRAWS, _STREAM, first_row),
             short_rate=self.short_rate,
             sep_token_id=self.sep_token_id,
             pad_token_id=self.pad_token_id,
@@ -367,9 +336,4 @@ class NextSentencePairs(keras.layers.Layer):
         )
 
     def get_config(self):
-        config = super().get_config()
-        names = ["vocabulary_size", "sep_token_id", "pad_token_id", "short_rate", "seed"]
-        config.update({name: getattr(self, name) for name in names})
-        for name in ["sentence_end_token_ids", "closing_token_ids", "continuation_token_ids"]:
-            config[name] = list(getattr(self, name))
-        return config
+        return {**super().get_config(), **config_of(self, NextSentencePairs)}

@@ -6,6 +6,7 @@ import keras
 
 from keras_spanbert.layers.attention import attend
 from keras_spanbert.layers.dropout import Dropout
+from keras_spanbert.layers.sublayers import config_of
 
 # B = batch, L = length, H = hidden size, N = heads, D = size of a head.
 
@@ -68,12 +69,9 @@ class SelfAttention(keras.layers.Layer):
         heads_shape = (*inputs_shape[:-1], self.num_heads, head_dim)
         # Keras uses the names of these attributes in weight files. The letters in the equations
         # follow the order of the axes, because contracted axes may be sorted by letter.
-        self.query_dense = self._project_to_heads(head_dim, "query")
-        self.query_dense.build(inputs_shape)
-        self.key_dense = self._project_to_heads(head_dim, "key")
-        self.key_dense.build(inputs_shape)
-        self.value_dense = self._project_to_heads(head_dim, "value")
-        self.value_dense.build(inputs_shape)
+        self.query_dense = self._project_to_heads(inputs_shape, head_dim, "query")
+        self.key_dense = self._project_to_heads(inputs_shape, head_dim, "key")
+        self.value_dense = self._project_to_heads(inputs_shape, head_dim, "value")
         # With model parallelism, the heads (axis 1) are split over the devices.
         self.dropout_layer = Dropout(self.dropout, model_axis=1, dtype=self.dtype_policy)
         self.output_dense = keras.layers.EinsumDense(
@@ -90,8 +88,8 @@ class SelfAttention(keras.layers.Layer):
         self.dropout_layer.build((batch_size, self.num_heads, length, length))
         self.built = True
 
-    def _project_to_heads(self, head_dim, name):
-        return keras.layers.EinsumDense(
+    def _project_to_heads(self, inputs_shape, head_dim, name):
+        layer = keras.layers.EinsumDense(
             "abc,cde->abde",
             output_shape=(None, self.num_heads, head_dim),
             bias_axes="de",
@@ -100,6 +98,8 @@ class SelfAttention(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
+        layer.build(inputs_shape)
+        return layer
 
     def call(self, inputs, padding_mask=None, training=None):
         layers = self.query_dense, self.key_dense, self.value_dense
@@ -115,9 +115,4 @@ class SelfAttention(keras.layers.Layer):
         return inputs_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
+        return {**super().get_config(), **config_of(self, SelfAttention)}

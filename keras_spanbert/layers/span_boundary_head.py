@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_spanbert.layers.sublayers import dense, layer_norm
+from keras_spanbert.layers.sublayers import config_of, dense, layer_norm
 from keras_spanbert.layers.tied_head import TiedHead
 
 FUSIONS = ("concat", "sum")
@@ -127,9 +127,5 @@ class SpanBoundaryHead(TiedHead):
         return (*span_left_shape, self.vocabulary_size)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "max_span_tokens": self.max_span_tokens,
-            "position_dim": self.position_dim,
-            "fusion": self.fusion,
-        }
+        names = ["max_span_tokens", "position_dim", "fusion"]
+        return {**super().get_config(), **config_of(self, names)}

@@ -1,41 +1,35 @@
 """Span masking as a Keras preprocessing layer."""
 
 import math
-import random
 
 import keras
 import numpy as np
 
-from keras_spanbert.keras_private import accept_tensorflow_tensors
 from keras_spanbert.layers import span_masks
 from keras_spanbert.layers.array_functions import take
 from keras_spanbert.layers.masking_schemes import (
     LINGUISTIC_SCHEMES,
     SCHEMES,
     as_marks,
-    as_numpy,
     check_in,
+    check_positive,
     check_span_marks,
     continuations,
     length_probabilities,
     unigram_stops,
 )
-from keras_spanbert.layers.stateless_random import (
-    CallSeeds,
-    check_seed,
-    row_uniform,
-    tensorflow,
-    uniform,
-)
+from keras_spanbert.layers.stateless_random import row_uniform, uniform
+from keras_spanbert.layers.sublayers import config_of
+from keras_spanbert.layers.token_layer import TokenLayer
 
 REPLACEMENTS = ("span", "token")
 
 # Kinds of tokens.
-_SPECIAL, _WORD_START, _CONTINUATION = 0, 1, 2
+_WORD_START, _CONTINUATION, _SPECIAL = 0, 1, 2
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanMasking(keras.layers.Layer):
+class SpanMasking(TokenLayer):
     """Masks contiguous spans of tokens for span-level pretraining.
 
     By default the layer samples masks as the released SpanBERT does: exactly
@@ -141,6 +135,11 @@ class SpanMasking(keras.layers.Layer):
         and 6.1. The sampling follows the released code.
     """
 
+    shape_rule = (
+        "of shape [B, L] or [L], with a static L above 0. With `padded_batch`, set "
+        "`padded_shapes=[L]`"
+    )
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -161,12 +160,17 @@ class SpanMasking(keras.layers.Layer):
         num_mask_copies: int | None = None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        accept_tensorflow_tensors(self)
-        self.built = True
-
-        check_in(0.0 < mask_rate <= 1.0, "in (0, 1]", mask_rate=mask_rate)
-        check_in(0.0 < geometric_p <= 1.0, "in (0, 1]", geometric_p=geometric_p)
+        super().__init__(check_positive(vocabulary_size=vocabulary_size), seed, **kwargs)
+        self.mask_token_id = int(mask_token_id)
+        self.continuation_token_ids = tuple(int(i) for i in continuation_token_ids)
+        self.special_token_ids = tuple(int(i) for i in special_token_ids)
+        self.mask_rate = check_in(0.0 < mask_rate <= 1.0, "in (0, 1]", mask_rate=mask_rate)
+        self.max_predictions = max_predictions
+        if max_predictions is not None:
+            self.max_predictions = check_positive(max_predictions=max_predictions)
+        self.geometric_p = check_in(0.0 < geometric_p <= 1.0, "in (0, 1]", geometric_p=geometric_p)
+        self.max_span_words = check_positive(max_span_words=max_span_words)
+        self.max_span_tokens = check_positive(max_span_tokens=max_span_tokens)
         check_in(0.0 <= mask_token_rate <= 1.0, "in [0, 1]", mask_token_rate=mask_token_rate)
         check_in(0.0 <= random_token_rate <= 1.0, "in [0, 1]", random_token_rate=random_token_rate)
         if mask_token_rate + random_token_rate > 1.0 + 1e-9:
@@ -175,48 +179,23 @@ class SpanMasking(keras.layers.Layer):
                 f"Received: mask_token_rate={mask_token_rate}, "
                 f"random_token_rate={random_token_rate}"
             )
-        for name, value in [
-            ("vocabulary_size", vocabulary_size),
-            ("max_predictions", 1 if max_predictions is None else max_predictions),
-            ("max_span_words", max_span_words),
-            ("max_span_tokens", max_span_tokens),
-            ("pad_predictions_to", pad_predictions_to),
-            ("num_mask_copies", 1 if num_mask_copies is None else num_mask_copies),
-        ]:
-            check_in(int(value) == value and value >= 1, "a positive integer", **{name: value})
-        if seed is not None:
-            check_in(np.ndim(seed) == 0 and int(seed) == seed, "an integer", seed=seed)
-        check_in(scheme in SCHEMES, f"one of {SCHEMES}", scheme=scheme)
-        check_in(replacement in REPLACEMENTS, f"one of {REPLACEMENTS}", replacement=replacement)
-
-        self.vocabulary_size = int(vocabulary_size)
-        self.mask_token_id = int(mask_token_id)
-        self.continuation_token_ids = tuple(int(i) for i in continuation_token_ids)
-        self.special_token_ids = tuple(int(i) for i in special_token_ids)
-        self.mask_rate = mask_rate
-        self.max_predictions = None if max_predictions is None else int(max_predictions)
-        self.geometric_p = geometric_p
-        self.max_span_words = int(max_span_words)
-        self.max_span_tokens = int(max_span_tokens)
         self.mask_token_rate = mask_token_rate
         self.random_token_rate = random_token_rate
-        self.replacement = replacement
-        self.scheme = scheme
-        self.seed = seed
-        self.pad_predictions_to = int(pad_predictions_to)
-        self.num_mask_copies = None if num_mask_copies is None else int(num_mask_copies)
-
-        self._check_ids("mask_token_id")
-        continuation = self._check_ids("continuation_token_ids")
-        self._is_linguistic = scheme in LINGUISTIC_SCHEMES
-        self._kinds = np.full(self.vocabulary_size, _WORD_START, np.int8)
-        if scheme != "subword":  # With "subword" each token counts as a word.
-            self._kinds[continuation] = _CONTINUATION
-        self._kinds[self._check_ids("special_token_ids")] = _SPECIAL
+        self.replacement = check_in(
+            replacement in REPLACEMENTS, f"one of {REPLACEMENTS}", replacement=replacement
+        )
+        self.scheme = check_in(scheme in SCHEMES, f"one of {SCHEMES}", scheme=scheme)
+        self.pad_predictions_to = check_positive(pad_predictions_to=pad_predictions_to)
+        self.num_mask_copies = num_mask_copies
+        if num_mask_copies is not None:
+            self.num_mask_copies = check_positive(num_mask_copies=num_mask_copies)
+        self.set_kinds(
+            mask_token_id=_WORD_START,
+            # With "subword" each token counts as a word.
+            continuation_token_ids=_WORD_START if scheme == "subword" else _CONTINUATION,
+            special_token_ids=_SPECIAL,
+        )
         self.length_probabilities = length_probabilities(scheme, geometric_p, self.max_span_words)
-        # Drawn as in Keras, so that `keras.utils.set_random_seed` sets it.
-        self.base_seed = random.randint(1, 10**9) if seed is None else seed
-        self._call_seeds = CallSeeds(self.base_seed)
 
     @classmethod
     def from_tokenizer(cls, tokenizer, **kwargs):
@@ -248,57 +227,12 @@ class SpanMasking(keras.layers.Layer):
 
     def call(self, token_ids, seed=None, span_marks=None, first_row=0, unigram_counts=None):
         check_span_marks(span_marks, self.scheme)
-        tf = tensorflow()
-        in_graph = tf is not None and not tf.executing_eagerly()
-        if in_graph:
-            import tensorflow.experimental.numpy as xp
-
-            token_ids = tf.convert_to_tensor(token_ids)
-            is_integer = token_ids.dtype.is_integer
-            token_ids = tf.cast(token_ids, tf.int32) if is_integer else token_ids
-        else:
-            xp = np
-            token_ids = as_numpy(token_ids=token_ids)
-            is_integer = np.issubdtype(token_ids.dtype, np.integer)
-            if is_integer:
-                self._check_in_vocabulary(token_ids)
-                token_ids = token_ids.astype(np.int32)
-        if seed is not None:
-            check_seed(seed)
-        rank = len(token_ids.shape)
-        if not is_integer or rank not in (1, 2) or not token_ids.shape[-1]:
-            raise ValueError(
-                "`token_ids` must be integers of shape [B, L] or [L], with a static L above 0. "
-                "With `padded_batch`, set `padded_shapes=[L]`. "
-                f"Received: dtype={token_ids.dtype}, shape={token_ids.shape}"
-            )
-        span_marks = as_marks(xp, span_marks, token_ids)
-        if rank == 1:
-            token_ids = token_ids[None]
-            span_marks = None if span_marks is None else span_marks[None]
-        run = self._masks if tf is None else tf.autograph.experimental.do_not_convert(self._masks)
-        seed = self.next_seed() if seed is None else seed
         if unigram_counts is not None:
-            unigram_counts = unigram_stops(unigram_counts, self._kinds != _SPECIAL)
-        masks = run(xp, token_ids, seed, span_marks, first_row, unigram_counts)
-        if rank == 1:
-            masks = {name: value[0] for name, value in masks.items()}
-        if in_graph:
-            return masks
-        return {name: keras.ops.convert_to_tensor(x) for name, x in masks.items()}
+            unigram_counts = unigram_stops(unigram_counts, self.kinds != _SPECIAL)
+        return self.run(self._masks, token_ids, seed, span_marks, first_row, unigram_counts)
 
-    def compute_output_spec(self, token_ids, **kwargs):
-        backend = keras.backend.backend()
-        if backend != "tensorflow":
-            raise ValueError(
-                "`SpanMasking` must be called eagerly or in `tf.data`. Only with TensorFlow can it "
-                f"be part of a functional model. Received: a symbolic tensor on {backend}"
-            )
-        return super().compute_output_spec(token_ids, **kwargs)
-
-    def next_seed(self):
-        """Returns a new seed, two ints, as used by a call without a seed."""
-        return self._call_seeds.next()
+    def fits(self, shape) -> bool:
+        return len(shape) in (1, 2) and bool(shape[-1])
 
     def num_predictions(self, sequence_length: int) -> int:
         """Returns the number M of slots for masked tokens in a sequence of this length."""
@@ -333,7 +267,9 @@ class SpanMasking(keras.layers.Layer):
         return num_candidates, self.max_predictions or math.ceil(self.mask_rate * length)
 
     def _num_draws(self, length):
-        return span_masks.draws_per_sequence(*self._sizes(length), self._is_linguistic)
+        return span_masks.draws_per_sequence(
+            *self._sizes(length), self.scheme in LINGUISTIC_SCHEMES
+        )
 
     def _draws(self, xp, token_ids, seed, first_row):
         batch_size = xp.size(token_ids) // token_ids.shape[1]
@@ -345,8 +281,13 @@ class SpanMasking(keras.layers.Layer):
         return row_uniform(xp, token_ids, copy, self.base_seed, num_draws)
 
     def _masks(self, xp, token_ids, seed, span_marks, first_row, stops):
+        span_marks = as_marks(xp, span_marks, token_ids)
+        if len(token_ids.shape) == 1:
+            span_marks = None if span_marks is None else span_marks[None]
+            masks = self._masks(xp, token_ids[None], seed, span_marks, first_row, stops)
+            return {name: value[0] for name, value in masks.items()}
         length = token_ids.shape[1]
-        kinds = take(xp, self._kinds, token_ids)
+        kinds = take(xp, self.kinds, token_ids)
         masks = span_masks.span_masks(
             xp,
             token_ids,
@@ -363,35 +304,12 @@ class SpanMasking(keras.layers.Layer):
             replacement=self.replacement,
             span_marks=span_marks,
             unigram_stops=stops,
-        )._asdict()
+        )
         empty = self.num_predictions(length) - self._sizes(length)[1]
         if empty:
             for name in set(masks) - {"token_ids"}:
                 masks[name] = xp.pad(masks[name], [[0, 0], [0, empty]], "constant")
         return masks
 
-    def _check_ids(self, name):
-        ids = np.atleast_1d(np.asarray(getattr(self, name), np.int64))
-        if np.any((ids < 0) | (ids >= self.vocabulary_size)):
-            raise ValueError(
-                f"`{name}` must be in [0, vocabulary_size). Received: "
-                f"{name}={getattr(self, name)}, vocabulary_size={self.vocabulary_size}"
-            )
-        return ids
-
-    def _check_in_vocabulary(self, token_ids):
-        if token_ids.size and not 0 <= token_ids.min() <= token_ids.max() < self.vocabulary_size:
-            raise ValueError(
-                f"`token_ids` must be in [0, {self.vocabulary_size}). Received: ids from "
-                f"{token_ids.min()} to {token_ids.max()}"
-            )
-
     def get_config(self):
-        config = super().get_config()
-        names = [
-            "vocabulary_size", "mask_token_id", "mask_rate", "max_predictions", "geometric_p",
-            "max_span_words", "max_span_tokens", "mask_token_rate", "random_token_rate",
-            "replacement", "scheme", "seed", "pad_predictions_to", "num_mask_copies",
-        ]  # fmt: skip
-        ids = {n: list(getattr(self, n)) for n in ("continuation_token_ids", "special_token_ids")}
-        return {**config, **{name: getattr(self, name) for name in names}, **ids}
+        return {**super().get_config(), **config_of(self, SpanMasking)}

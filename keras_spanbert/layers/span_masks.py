@@ -15,7 +15,6 @@ K = candidate spans per sequence, T = masked tokens in the whole batch,
 M = masked positions per sequence (static, padded).
 """
 
-import collections
 import functools
 import math
 import operator
@@ -42,20 +41,6 @@ from keras_spanbert.layers.linguistic_candidates import linguistic_or_random
 _SPARE_ROOTS = 3.5
 # Number of spans in a set that is stored in one int64.
 _BITS = 62
-
-SpanMasks = collections.namedtuple(
-    "SpanMasks",
-    [
-        "token_ids",  # [B, L] after masking
-        "mask_positions",  # [B, M]
-        "mask_ids",  # [B, M]
-        "mask_weights",  # [B, M] float32
-        "span_left",  # [B, M]
-        "span_right",  # [B, M]
-        "span_offsets",  # [B, M]
-        "span_weights",  # [B, M] float32
-    ],
-)
 
 
 def span_length_distribution(geometric_p: float, max_span_words: int) -> np.ndarray:
@@ -135,7 +120,7 @@ def span_masks(
             tokens of the batch.
 
     Returns:
-        `SpanMasks`, int32 unless noted there.
+        The dict that `SpanMasking` returns.
     """
     M = max_predictions
     K = (draws.shape[1] - 1 - 2 * M) // (2 if span_marks is None else 4)
@@ -220,16 +205,16 @@ def span_masks(
         # A span at the edge of a sequence has no neighbor and no target.
         return xp.where(real, xp.minimum(xp.maximum(x - row_start, 0), length - 1), 0)
 
-    return SpanMasks(
-        token_ids=scatter_add(xp, token_ids, source, change),
-        mask_positions=in_row(place),
-        mask_ids=xp.where(real, ids, 0),
-        mask_weights=xp.asarray(real, dtype=np.float32),
-        span_left=in_row(start - 1),
-        span_right=in_row(stop),
-        span_offsets=xp.where(real, offset, 0),
-        span_weights=xp.asarray(has_target, dtype=np.float32),
-    )
+    return {
+        "token_ids": scatter_add(xp, token_ids, source, change),
+        "mask_positions": in_row(place),
+        "mask_ids": xp.where(real, ids, 0),
+        "mask_weights": xp.asarray(real, dtype=np.float32),
+        "span_left": in_row(start - 1),
+        "span_right": in_row(stop),
+        "span_offsets": xp.where(real, offset, 0),
+        "span_weights": xp.asarray(has_target, dtype=np.float32),
+    }
 
 
 def _spans(xp, maskable, continuation, anchors, places, lengths, ends, end_places):

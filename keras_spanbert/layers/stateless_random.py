@@ -20,30 +20,6 @@ def check_seed(seed) -> None:
         raise ValueError(f"`seed` must be an int or two ints, below 2^63. Received: seed={seed!r}")
 
 
-class CallSeeds:
-    """Generates seeds for calls without a seed: a base seed and the number of the call.
-
-    Args:
-        base_seed: int.
-    """
-
-    def __init__(self, base_seed: int):
-        self.base_seed = base_seed
-        self._num_calls = None
-
-    def next(self):
-        """Returns the seed of the next call, two ints."""
-        tf = tensorflow()
-        if tf is None:
-            self._num_calls = (self._num_calls or 0) + 1
-            return self.base_seed, self._num_calls
-        if self._num_calls is None:
-            # A variable, so that a traced graph counts each time that it runs.
-            with tf.init_scope(), tf.device("cpu"):
-                self._num_calls = tf.Variable(0, dtype=tf.int64, trainable=False)
-        return tf.stack([self.base_seed, self._num_calls.assign_add(1)])
-
-
 def uniform(seed, num_rows, num_columns, stream: int = 0, first_row=0):
     """Returns uniform draws in [0, 1), float64 `[num_rows, num_columns]`.
 

@@ -1,8 +1,30 @@
-"""Makes and lists sublayers, and writes their dtype policies into a config."""
+"""Makes and lists sublayers, and makes configs of layers and of their dtype policies."""
 
+import inspect
 from collections.abc import Iterable
 
 import keras
+
+
+def config_of(layer, names: Iterable[str] | type) -> dict:
+    """Returns arguments of a layer for `get_config`, from its attributes of the same names.
+
+    Args:
+        layer: a layer or model.
+        names: names of arguments, or a class: all arguments of its constructor.
+    """
+    if isinstance(names, type):
+        names = [name for name in inspect.signature(names).parameters if name != "kwargs"]
+    config = {}
+    for name in names:
+        value = getattr(layer, name)
+        if isinstance(value, keras.initializers.Initializer):
+            value = keras.initializers.serialize(value)
+        elif callable(value):
+            value = keras.activations.serialize(value)
+        # Copied, so that changes to the config do not change the layer.
+        config[name] = list(value) if isinstance(value, (list, tuple)) else value
+    return config
 
 
 def dense(

@@ -7,7 +7,11 @@ from keras import ops
 
 from keras_spanbert.distribution import relayout, shares_model
 from keras_spanbert.keras_private import operations_before
-from keras_spanbert.layers.sublayers import flatten_sublayers, policy_with_quantization
+from keras_spanbert.layers.sublayers import (
+    config_of,
+    flatten_sublayers,
+    policy_with_quantization,
+)
 
 
 class TiedHead(keras.layers.Layer):
@@ -38,18 +42,17 @@ class TiedHead(keras.layers.Layer):
         self._num_found = None
         if isinstance(token_embedding, dict):
             self._embedding_config, token_embedding = token_embedding, None
-        elif token_embedding is not None and vocabulary_size is None:
-            vocabulary_size = token_embedding.input_dim
-        if vocabulary_size is None:
+        size = getattr(token_embedding, "input_dim", vocabulary_size)
+        vocabulary_size = size if vocabulary_size is None else vocabulary_size
+        if size is None:
             raise ValueError(
                 "One of `vocabulary_size` and `token_embedding` must be set. Received: "
                 "vocabulary_size=None, token_embedding=None"
             )
-        if token_embedding is not None and vocabulary_size != token_embedding.input_dim:
+        if vocabulary_size != size:
             raise ValueError(
                 "`vocabulary_size` must equal that of `token_embedding`. Received: "
-                f"vocabulary_size={vocabulary_size}, "
-                f"token_embedding.input_dim={token_embedding.input_dim}"
+                f"vocabulary_size={vocabulary_size}, token_embedding.input_dim={size}"
             )
         self.vocabulary_size = vocabulary_size
         self.token_embedding = token_embedding
@@ -129,27 +132,12 @@ class TiedHead(keras.layers.Layer):
         if self.token_embedding is not None:
             embedding = keras.layers.serialize(self.token_embedding)
         config = super().get_config()
-        config.update(
-            {
-                "vocabulary_size": self.vocabulary_size,
-                "token_embedding": embedding,
-                "activation": keras.activations.serialize(self.activation),
-                "layer_norm_epsilon": self.layer_norm_epsilon,
-                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            }
-        )
+        names = ["vocabulary_size", "activation", "layer_norm_epsilon", "kernel_initializer"]
+        config.update(config_of(self, names), token_embedding=embedding)
         # The head's policy map has the dtype policies of its sublayers, by path.
         policy = policy_with_quantization(self, self.dtype_policy)
         config["dtype"] = keras.dtype_policies.serialize(policy)
         return config
-
-    @classmethod
-    def from_config(cls, config):
-        embedding = config.get("token_embedding")
-        # Keras marks an object that appears more than once in a `.keras` file with this key.
-        if isinstance(embedding, dict) and "shared_object_id" in embedding:
-            config = {**config, "token_embedding": keras.layers.deserialize(embedding)}
-        return cls(**config)
 
 
 def _is_plain(embedding):

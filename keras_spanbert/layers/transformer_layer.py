@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.self_attention import SelfAttention
-from keras_spanbert.layers.sublayers import dense, layer_norm
+from keras_spanbert.layers.sublayers import config_of, dense, layer_norm
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -155,17 +155,7 @@ class TransformerLayer(keras.layers.Layer):
         return dropout
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
-            "num_heads": self.num_heads,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "rematerialize": self.rematerialize,
-        }
+        return {**super().get_config(), **config_of(self, TransformerLayer)}
 
 
 def _call(function, x):

@@ -3,13 +3,6 @@
 import numbers
 
 
-def config_of(layer) -> dict:
-    """Returns the arguments in `layer.config_names`, for `get_config`."""
-    values = {name: getattr(layer, name) for name in layer.config_names}
-    # Copied, so that changes to the config do not change the layer.
-    return {name: list(x) if isinstance(x, list) else x for name, x in values.items()}
-
-
 def is_integer(value) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 

@@ -1,6 +1,5 @@
 """The SpanBERT encoder."""
 
-import contextlib
 import logging
 
 import keras
@@ -12,7 +11,7 @@ from keras_spanbert.formats.checkpoint import ACTIVATIONS
 from keras_spanbert.formats.huggingface import hidden_act
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
-from keras_spanbert.layers.sublayers import policy_with_quantization
+from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 from keras_spanbert.models.checkpoint_entries import (
     TensorGroup,
@@ -20,11 +19,9 @@ from keras_spanbert.models.checkpoint_entries import (
     load_entries,
     select_entries,
 )
-from keras_spanbert.models.from_preset import FromPreset
-from keras_spanbert.models.keras_export import KerasExport
+from keras_spanbert.models.keras_export import KerasModel
 from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.pooler import POOLER, pooler
-from keras_spanbert.models.torch_parameters import register_parameters
 
 _LOG = logging.getLogger("keras_spanbert")
 # The arguments that are settings of `transformers.BertConfig`, and their names there.
@@ -48,16 +45,6 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
-def named_inputs(model, inputs):
-    """Returns exactly the model's inputs, by name. A missing input is `None`.
-
-    Keras reads a dict in the order of its keys, so an extra key would shift the inputs.
-    """
-    if not isinstance(inputs, dict) or not isinstance(model.input, dict):
-        return inputs
-    return {name: inputs.get(name) for name in model.input}
-
-
 class _TransformerEncoder(TransformerLayer):
     """A `TransformerLayer` with the class name that weight files use.
 
@@ -66,7 +53,7 @@ class _TransformerEncoder(TransformerLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
+class SpanBertBackbone(KerasModel, keras_hub.models.Backbone):
     """The SpanBERT encoder: BERT with exact GELU, by default without a pooler.
 
     Args:
@@ -247,7 +234,6 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         if self.pooler is not None:
             x = {"sequence_output": x, "pooled_output": self.pooler(x[:, 0, :])}
         super().__init__(inputs=inputs, outputs=x, dtype=dtype, **kwargs)
-        register_parameters(self)
 
         # === Config ===
         self.vocabulary_size = vocabulary_size
@@ -265,14 +251,6 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         self.rematerialize = rematerialize
         self.pooled_output = pooled_output
 
-    def __call__(self, inputs, *args, **kwargs):
-        return super().__call__(named_inputs(self, inputs), *args, **kwargs)
-
-    def call(self, inputs, training=None, mask=None, **kwargs):
-        # JAX train steps call this method directly.
-        inputs = named_inputs(self, inputs)
-        return super().call(inputs, training=training, mask=mask, **kwargs)
-
     def compute_output_spec(self, inputs, training=None, mask=None):
         # Keras's version does not support missing inputs.
         shape = (*inputs["token_ids"].shape, self.hidden_dim)
@@ -286,19 +264,15 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
     def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
         """Loads a keras-hub preset: see `from_preset`."""
         kwargs.setdefault("dtype", presets.dtype_policy(preset, cls.__name__))
-        saved = presets.has_pooled_output(preset)
-        pooled_output = kwargs.pop("pooled_output", saved)
-        backbone = super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
-        if pooled_output == saved:
-            return backbone
-        if load_weights and pooled_output:
-            _LOG.warning("%s has no weights for pooler, which starts from random weights", preset)
-        config = {**backbone.get_config(), "pooled_output": pooled_output}
-        other = type(backbone).from_config(config)
-        for layer in backbone.layers:
-            if layer.name != "pooler":
-                other.get_layer(layer.name).set_weights(layer.get_weights())
-        return other
+        is_new = kwargs.get("pooled_output", False) and not presets.has_pooled_output(preset)
+        if not (is_new and load_weights):
+            return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
+        saved = super().from_keras_hub(preset, **{**kwargs, "pooled_output": False})
+        _LOG.warning("%s has no weights for pooler, which starts from random weights", preset)
+        backbone = type(saved).from_config({**saved.get_config(), "pooled_output": True})
+        for layer in saved.layers:
+            backbone.get_layer(layer.name).set_weights(layer.get_weights())
+        return backbone
 
     @classmethod
     def from_checkpoint(cls, checkpoint, load_weights: bool = True, **kwargs):
@@ -306,7 +280,7 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
         groups = cls.tensor_groups_for(kwargs)
         entries = select_entries(checkpoint, groups)
         loads_all = load_weights and all(checkpoint.has(group.prefix) for group in groups)
-        with skip_initialization() if loads_all else contextlib.nullcontext():
+        with skip_initialization(loads_all):
             backbone = cls(**{**cls.arguments_for(checkpoint.config), **kwargs})
         if load_weights:
             load_entries(checkpoint, entries, backbone, backbone)
@@ -350,13 +324,10 @@ class SpanBertBackbone(FromPreset, KerasExport, keras_hub.models.Backbone):
     def get_config(self):
         # keras-hub's version would not save the float dtype of quantized layers: see
         # `policy_with_quantization`.
-        names = ["name", "trainable", *_SETTINGS, "initializer_range", "rematerialize"]
+        names = ["name", "trainable", *_SETTINGS, "activation", "initializer_range"]
         policy = policy_with_quantization(self, self.dtype_policy)
-        config = {
-            **{name: getattr(self, name) for name in names},
-            "activation": keras.activations.serialize(self.activation),
-            "dtype": keras.dtype_policies.serialize(policy),
-        }
+        config = config_of(self, [*names, "rematerialize"])
+        config["dtype"] = keras.dtype_policies.serialize(policy)
         if self.pooled_output:  # Left out if False, so that older versions can load the preset.
             config["pooled_output"] = True
         return config

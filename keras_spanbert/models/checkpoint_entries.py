@@ -39,21 +39,18 @@ def encoder_entries(settings: dict) -> Iterator[Entry]:
     yield from layer_norm("embeddings.LayerNorm", "embeddings_layer_norm", H)
     for i in range(settings["num_hidden_layers"]):
         name, path = f"encoder.layer.{i}", f"transformer_layer_{i}"
-        for part in ["query", "key", "value"]:
-            yield from dense(
-                f"{name}.attention.self.{part}", f"{path}/self_attention_layer/{part}", H, H
-            )
         for tensors, weights, inputs, outputs in [
+            ("attention.self.query", "self_attention_layer/query", H, H),
+            ("attention.self.key", "self_attention_layer/key", H, H),
+            ("attention.self.value", "self_attention_layer/value", H, H),
             ("attention.output.dense", "self_attention_layer/attention_output", H, H),
             ("intermediate.dense", "feedforward_intermediate_dense", H, I),
             ("output.dense", "feedforward_output_dense", I, H),
         ]:
             yield from dense(f"{name}.{tensors}", f"{path}/{weights}", inputs, outputs)
-        for tensors, weights in [
-            ("attention.output.LayerNorm", "self_attention_layer_norm"),
-            ("output.LayerNorm", "feedforward_layer_norm"),
-        ]:
-            yield from layer_norm(f"{name}.{tensors}", f"{path}/{weights}", H)
+        norm = "attention.output.LayerNorm"
+        yield from layer_norm(f"{name}.{norm}", f"{path}/self_attention_layer_norm", H)
+        yield from layer_norm(f"{name}.output.LayerNorm", f"{path}/feedforward_layer_norm", H)
 
 
 def dense(name: str, path: str, inputs: int, outputs: int) -> Iterator[Entry]:

@@ -1,21 +1,43 @@
-"""Keras's own ways to save and export a model, with advice if they fail."""
+"""What backbones and tasks add to Keras's models: inputs by name, and advice if exports fail."""
 
 import logging
 
 import keras
 
-from keras_spanbert.models.from_preset import registration_hint
+from keras_spanbert.models.from_preset import FromPreset, registration_hint
 from keras_spanbert.models.onnx_export import export_onnx
+from keras_spanbert.models.torch_parameters import register_parameters
 
 _LOG = logging.getLogger("keras_spanbert")
 _logged_advice = set()
 
 
-class KerasExport:
-    """`keras.Model.save` and `keras.Model.export`, with advice if they fail."""
+class KerasModel(FromPreset):
+    """Base class of backbones and tasks.
+
+    The inputs are a dict. Other keys are ignored, and a missing input is `None`.
+    """
 
     # Name of the model's single output in ONNX.
     onnx_output = "logits"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        register_parameters(self)
+
+    def __call__(self, inputs, *args, **kwargs):
+        return super().__call__(self._named_inputs(inputs), *args, **kwargs)
+
+    def call(self, inputs, training=None, mask=None, **kwargs):
+        # JAX train steps call this method directly.
+        inputs = self._named_inputs(inputs)
+        return super().call(inputs, training=training, mask=mask, **kwargs)
+
+    def _named_inputs(self, inputs):
+        # Keras reads a dict in the order of its keys, so an extra key would shift the inputs.
+        if not isinstance(inputs, dict) or not isinstance(self.input, dict):
+            return inputs
+        return {name: inputs.get(name) for name in self.input}
 
     def save(self, filepath, *args, **kwargs) -> None:
         """Saves the model to a `.keras` file: see `keras.Model.save`.

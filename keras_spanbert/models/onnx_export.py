@@ -22,7 +22,7 @@ def export_onnx(
     input_signature=None,
     opset_version: int | None = None,
 ) -> None:
-    """Writes a model from arrays to logits as ONNX: see `KerasExport.export`."""
+    """Writes a model from arrays to logits as ONNX: see `KerasModel.export`."""
     for package in ["tensorflow", "onnx", "tf2onnx"]:
         check_installed(package, "Export to ONNX")
     _check_weights(model)
@@ -87,7 +87,7 @@ def write_onnx(model, path: str, inputs: dict, opset_version: int | None) -> Non
         model: a task or `SpanBertBackbone`.
         path: string.
         inputs: dict of `(shape, dtype)` by input name.
-        opset_version: int or `None`, see `KerasExport.export`.
+        opset_version: int or `None`, see `KerasModel.export`.
     """
     import onnx
     import tensorflow as tf

@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.array_functions import is_symbolic
-from keras_spanbert.models.arguments import config_of
+from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.from_preset import FromPreset
@@ -80,7 +80,7 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
             )
 
     def get_config(self):
-        return {**super().get_config(), **config_of(self)}
+        return {**super().get_config(), **config_of(self, self.config_names)}
 
 
 class LabelledPreprocessor(SpanBertPreprocessor):

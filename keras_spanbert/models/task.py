@@ -1,10 +1,8 @@
 """Base class of the fine-tuning and pretraining tasks."""
 
-import contextlib
 import inspect
 import logging
 import os
-import re
 import zlib
 from collections.abc import Callable
 
@@ -14,20 +12,17 @@ import keras_hub
 from keras_spanbert import distribution
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import skip_initialization
-from keras_spanbert.layers.sublayers import flatten_sublayers, policy_with_quantization
-from keras_spanbert.models.arguments import config_of
-from keras_spanbert.models.backbone import SpanBertBackbone, named_inputs
+from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
+from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
-from keras_spanbert.models.from_preset import FromPreset
-from keras_spanbert.models.keras_export import KerasExport
+from keras_spanbert.models.keras_export import KerasModel
 from keras_spanbert.models.string_inputs import StringInputs
-from keras_spanbert.models.torch_parameters import register_parameters
 from keras_spanbert.training.optimizer import AdamW
 
 _LOG = logging.getLogger("keras_spanbert")
 
 
-class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task):
+class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     """A backbone with a head, which loads presets and checkpoints and compiles itself.
 
     A task's class defines what shared code needs to know about it:
@@ -83,9 +78,15 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         distribution.add_layout(cls.sharding_layout)
         return super().__new__(cls, *args, **kwargs)
 
+    def __setattr__(self, name, value):
+        if name in ("preprocessor", "_preprocessor"):
+            # Keras does not track it, because `quantize` would need its layers to be built.
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        register_parameters(self)
         self._initial_heads = self._head_checksums()
 
     @classmethod
@@ -150,7 +151,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         entries = select_entries(checkpoint, groups)
         has_backbone = "backbone" in kwargs
         if not has_backbone:
-            with skip_initialization() if load_weights else contextlib.nullcontext():
+            with skip_initialization(load_weights):
                 arguments = cls.backbone_cls.arguments_for(checkpoint.config)
                 kwargs["backbone"] = cls.backbone_cls(**arguments, dtype=dtype)
         kwargs = {**cls.arguments_for(checkpoint.config), **kwargs}
@@ -290,24 +291,21 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
                 not used.
             **kwargs: see `keras.Model.compile`.
         """
-        if optimizer == "auto":
-            optimizer = self.default_optimizer()
-        if loss == "auto":
-            loss = self.default_loss()
+        loss = self.default_loss() if loss == "auto" else loss
         if loss_weights == "auto":
             weights = self.default_loss_weights() if isinstance(loss, dict) else {}
             loss_weights = {n: w for n, w in weights.items() if n in loss} or None
-        if weighted_metrics == "auto":
-            weighted_metrics = self.default_metrics()
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower on CPUs.
         # The old module holds the variables that were trainable when it was created.
         object.__setattr__(self, "_ddp", None)
         super().compile(
-            optimizer=optimizer,
+            optimizer=self.default_optimizer() if optimizer == "auto" else optimizer,
             loss=loss,
             loss_weights=loss_weights,
-            weighted_metrics=weighted_metrics,
+            weighted_metrics=(
+                self.default_metrics() if weighted_metrics == "auto" else weighted_metrics
+            ),
             jit_compile=jit_compile,
             **kwargs,
         )
@@ -327,16 +325,11 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         """Returns the default weighted metrics of `compile`."""
 
     def __call__(self, inputs, *args, **kwargs):
-        inputs = named_inputs(self, inputs)
         if kwargs.get("training") and distribution.num_torch_processes() > 1:
             tensors = keras.tree.flatten(inputs)
             if not any(isinstance(x, keras.KerasTensor) for x in tensors):
                 return self._ddp_module()(inputs, *args, **kwargs)
         return super().__call__(inputs, *args, **kwargs)
-
-    def call(self, inputs, training=None, mask=None, **kwargs):
-        # JAX train steps call this method directly.
-        return super().call(named_inputs(self, inputs), training=training, mask=mask, **kwargs)
 
     def _ddp_module(self):
         # Kept in a list, because a module that contains itself cannot be traversed.
@@ -355,21 +348,7 @@ class SpanBertTask(StringInputs, FromPreset, KerasExport, keras_hub.models.Task)
         # The layers of the heads take their policies from the backbone's policy map, by path.
         policy = policy_with_quantization(self, self.backbone.dtype_policy)
         config["backbone"]["config"]["dtype"] = keras.dtype_policies.serialize(policy)
-        return {**config, **config_of(self)}
-
-    def quantize(self, mode=None, config=None, filters=None, **kwargs) -> None:
-        """Quantizes the backbone and the head: see `keras.Model.quantize`."""
-        preprocessing = {id(layer) for layer in flatten_sublayers([self.preprocessor])}
-        patterns = [filters] if isinstance(filters, str) else filters
-
-        def is_chosen(layer):
-            if id(layer) in preprocessing:  # Keras would require them to be built.
-                return False
-            if patterns is None or callable(patterns):
-                return patterns is None or patterns(layer)
-            return any(re.search(pattern, layer.name) for pattern in patterns)
-
-        super().quantize(mode, config=config, filters=is_chosen, **kwargs)
+        return {**config, **config_of(self, self.config_names)}
 
     def compile_from_config(self, config):
         # Keras does this only if `compile` is not overridden.

@@ -1,5 +1,6 @@
 """The WordPiece tokenizer of the released SpanBERT."""
 
+import functools
 import logging
 
 import keras
@@ -8,6 +9,7 @@ import numpy as np
 import tokenizers
 
 from keras_spanbert import stores
+from keras_spanbert.layers.array_functions import in_graph
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.normalization import (
@@ -101,9 +103,8 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             raise ValueError(f"{checkpoint.source}: {error}") from None
 
     def set_vocabulary(self, vocabulary):
-        self._reference = None
-        self._splitting_wordpiece = None
-        self._traced = None
+        for name in ["reference", "fast_wordpiece", "traced"]:
+            self.__dict__.pop(name, None)  # Computed from the old vocabulary.
         try:
             super().set_vocabulary(stores.local_copy(vocabulary))
         except UnicodeDecodeError as error:
@@ -116,7 +117,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
     def tokenize(self, inputs):
         self.get_vocabulary()  # Raises an error if there is no vocabulary.
-        if not _in_graph():
+        if not in_graph():
             return self._tokenize_eagerly(to_python(inputs))
         import tensorflow as tf
 
@@ -136,16 +137,13 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             return tokens
         return tokens.to_tensor(shape=[*tokens.shape[:-1], self.sequence_length])
 
-    @property
+    @functools.cached_property
     def traced(self):
         """`tokenize` for strings `[B]` as a `tf.function`, traced once for any B."""
         import tensorflow as tf
 
-        if self._traced is None:
-            self._traced = tf.function(
-                self._tokenize_in_graph, input_signature=[tf.TensorSpec([None], tf.string)]
-            )
-        return self._traced
+        signature = [tf.TensorSpec([None], tf.string)]
+        return tf.function(self._tokenize_in_graph, input_signature=signature)
 
     @property
     def normalizer(self):
@@ -153,28 +151,26 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         special_tokens = sorted(self.special_tokens) if self.special_tokens_in_strings else []
         return graph_normalizer(self.lowercase, tuple(special_tokens))
 
-    @property
+    @functools.cached_property
     def fast_wordpiece(self):
         """The `tensorflow_text.FastWordpieceTokenizer`, which takes normalized texts."""
-        if self._splitting_wordpiece is None:
-            import tensorflow as tf
-            import tensorflow_text as tf_text
+        import tensorflow as tf
+        import tensorflow_text as tf_text
 
-            *vocabulary, unknown_token = self.normalizer.vocabulary(
-                [*self.get_vocabulary(), self.oov_token]
+        *vocabulary, unknown_token = self.normalizer.vocabulary(
+            [*self.get_vocabulary(), self.oov_token]
+        )
+        is_text = self.compute_dtype == "string"
+        # Created outside of the graph that may be traced now, because other graphs use it too.
+        with tf.init_scope(), tf.device("cpu"):
+            return tf_text.FastWordpieceTokenizer(
+                vocabulary,
+                suffix_indicator=self.suffix_indicator,
+                # A character has up to 4 bytes in UTF-8.
+                max_bytes_per_word=4 * MAX_WORD_CHARACTERS,
+                token_out_type="int32" if is_text else self.compute_dtype,
+                unknown_token=unknown_token,
             )
-            is_text = self.compute_dtype == "string"
-            # Created outside of the graph that may be traced now, because other graphs use it too.
-            with tf.init_scope(), tf.device("cpu"):
-                self._splitting_wordpiece = tf_text.FastWordpieceTokenizer(
-                    vocabulary,
-                    suffix_indicator=self.suffix_indicator,
-                    # A character has up to 4 bytes in UTF-8.
-                    max_bytes_per_word=4 * MAX_WORD_CHARACTERS,
-                    token_out_type="int32" if is_text else self.compute_dtype,
-                    unknown_token=unknown_token,
-                )
-        return self._splitting_wordpiece
 
     def tokenize_batch(self, texts: list[str], with_offsets: bool = False):
         """Tokenizes many strings eagerly, on all cores.
@@ -211,11 +207,9 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             tokens = tokens[: self.sequence_length] + padding
         return tokens if is_text else np.array(tokens, self.compute_dtype)
 
-    @property
+    @functools.cached_property
     def reference(self):
         """The `tokenizers.Tokenizer` that eager calls use."""
-        if self._reference is not None:
-            return self._reference
         reference = tokenizers.Tokenizer(
             tokenizers.models.WordPiece(
                 {token: i for i, token in enumerate(self.get_vocabulary())},
@@ -228,7 +222,6 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         reference.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
         if self.special_tokens_in_strings:
             reference.add_special_tokens(sorted(self.special_tokens))
-        self._reference = reference
         return reference
 
     def get_config(self):
@@ -250,11 +243,3 @@ def _check_tokens(vocabulary):
                 "The vocabulary must not contain a token twice. Received: "
                 f"{token!r} on line {first_lines[token]} and again on line {line}"
             )
-
-
-def _in_graph():
-    try:
-        import tensorflow as tf
-    except ImportError:
-        return False
-    return not tf.executing_eagerly()

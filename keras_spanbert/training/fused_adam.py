@@ -2,7 +2,16 @@
 
 from collections.abc import Sequence
 
+from keras import ops
+
 from keras_spanbert.training.clipping import clip_factor, multiply
+
+
+def bias_correction(optimizer, dtype):
+    """Returns the factor for the learning rate that corrects both moments in the next update."""
+    step = ops.cast(optimizer.iterations + 1, dtype)
+    correction = ops.sqrt(1.0 - ops.power(ops.cast(optimizer.beta_2, dtype), step))
+    return correction / (1.0 - ops.power(ops.cast(optimizer.beta_1, dtype), step))
 
 
 def fused_adam(

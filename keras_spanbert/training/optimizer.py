@@ -5,8 +5,9 @@ from keras import ops
 
 from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import FusedUpdateMixin, moments
+from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.training.clipping import clip_factor, multiply
-from keras_spanbert.training.fused_adam import fused_adam
+from keras_spanbert.training.fused_adam import bias_correction, fused_adam
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -51,11 +52,7 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * ops.clip(ops.minimum(rise, fall), 0.0, 1.0)
 
     def get_config(self):
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-        }
+        return config_of(self, LinearWarmupDecay)
 
 
 # Keras's own class for this backend. On PyTorch it accumulates the gradients of all variables
@@ -131,15 +128,12 @@ class AdamW(FusedUpdateMixin, _KerasAdamW):
 
     def fused_update(self, grads, variables, learning_rate) -> None:
         """Clips by the global norm and updates variables on PyTorch, called by `apply`."""
-        # The rate includes the bias correction, so that `epsilon` has Keras's meaning.
-        step = ops.cast(self.iterations + 1, "float32")
-        correction = ops.sqrt(1.0 - ops.power(ops.cast(self.beta_2, "float32"), step))
-        correction /= 1.0 - ops.power(ops.cast(self.beta_1, "float32"), step)
         fused_adam(
             variables,
             grads,
             *moments(self, variables),
-            learning_rate=ops.cast(learning_rate, "float32") * correction,
+            # Includes the bias correction, so that `epsilon` has Keras's meaning.
+            learning_rate=ops.cast(learning_rate, "float32") * bias_correction(self, "float32"),
             beta_1=self.beta_1,
             beta_2=self.beta_2,
             epsilon=self.epsilon,

@@ -7,8 +7,9 @@ from keras import ops
 
 from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import FusedUpdateMixin, variable_index
+from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.training.clipping import clip_factor, multiply
-from keras_spanbert.training.fused_adam import fused_adam
+from keras_spanbert.training.fused_adam import bias_correction, fused_adam
 
 _NOT_DECAYED = ("bias", "gamma", "beta")
 
@@ -151,9 +152,7 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
         """Returns the heads' learning rate, and the bias correction of their moments."""
         rate = self.head_learning_rate
         rate = ops.cast(rate(self._batch()) if callable(rate) else rate, dtype)
-        step = ops.cast(self.iterations + 1, dtype)
-        correction = ops.sqrt(1.0 - ops.power(ops.cast(self.beta_2, dtype), step))
-        return rate, correction / (1.0 - ops.power(ops.cast(self.beta_1, dtype), step))
+        return rate, bias_correction(self, dtype)
 
     def _batch(self):
         """Returns the index of the current batch, which Keras also passes to schedules."""
@@ -171,19 +170,9 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
         config = super().get_config()
         for name in ["weight_decay", "clipnorm", "global_clipnorm", "clipvalue"]:
             del config[name]
+        names = ["beta_1", "beta_2", "epsilon", "head_epsilon", "encoder_weight_decay", "clip_norm"]
         rate = self.head_learning_rate
-        config.update(
-            {
-                "head_learning_rate": (
-                    keras.saving.serialize_keras_object(rate) if callable(rate) else rate
-                ),
-                "heads": sorted(self.heads),
-                "encoder_weight_decay": self.encoder_weight_decay,
-                "beta_1": self.beta_1,
-                "beta_2": self.beta_2,
-                "epsilon": self.epsilon,
-                "head_epsilon": self.head_epsilon,
-                "clip_norm": self.clip_norm,
-            }
-        )
-        return config
+        if callable(rate):
+            rate = keras.saving.serialize_keras_object(rate)
+        heads = sorted(self.heads)
+        return {**config, **config_of(self, names), "head_learning_rate": rate, "heads": heads}

@@ -93,8 +93,8 @@ def mask(draws, continuation, mask_rate, max_predictions, probabilities, **kwarg
         max_predictions=max_predictions, length_probabilities=probabilities, max_span_tokens=15,
         mask_token_id=0, mask_token_rate=0.8, random_token_rate=0.1, replacement="span", **kwargs,
     )  # fmt: skip
-    is_real = masks.mask_weights > 0
-    return [row[real].tolist() for row, real in zip(masks.mask_positions, is_real)]
+    is_real = masks["mask_weights"] > 0
+    return [row[real].tolist() for row, real in zip(masks["mask_positions"], is_real)]
 
 
 def word_start(continuation, position):

@@ -1,0 +1,114 @@
+"""Base class of the layers that change batches of token ids, eagerly and in `tf.data`."""
+
+import random
+
+import keras
+import numpy as np
+
+from keras_spanbert.keras_private import accept_tensorflow_tensors
+from keras_spanbert.layers.array_functions import in_graph, int32
+from keras_spanbert.layers.masking_schemes import as_array, check_in, is_integer
+from keras_spanbert.layers.stateless_random import check_seed, tensorflow
+
+
+class TokenLayer(keras.layers.Layer):
+    """A layer that changes batches of token ids with NumPy, and in `tf.data` with TensorFlow.
+
+    A class defines `shape_rule`, a text about the shapes that it accepts, and `fits`,
+    which checks them.
+
+    Args:
+        vocabulary_size: int. Size of the token vocabulary.
+        seed: int. Determines the results of calls without a `seed`. Defaults to
+            `None`: a random seed, which `keras.utils.set_random_seed` controls.
+        **kwargs: see `keras.layers.Layer`.
+    """
+
+    shape_rule: str
+
+    def __init__(self, vocabulary_size: int, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        accept_tensorflow_tensors(self)
+        self.built = True
+        if seed is not None:
+            check_in(np.ndim(seed) == 0 and int(seed) == seed, "an integer", seed=seed)
+        self.vocabulary_size = int(vocabulary_size)
+        self.seed = seed
+        # Drawn as in Keras, so that `keras.utils.set_random_seed` sets it.
+        self.base_seed = random.randint(1, 10**9) if seed is None else seed
+        self._num_calls = None
+
+    def next_seed(self):
+        """Returns a new seed, as used by a call without one: base seed and number of the call."""
+        tf = tensorflow()
+        if tf is None:
+            self._num_calls = (self._num_calls or 0) + 1
+            return self.base_seed, self._num_calls
+        if self._num_calls is None:
+            # A variable, so that a traced graph counts each time that it runs.
+            with tf.init_scope(), tf.device("cpu"):
+                self._num_calls = tf.Variable(0, dtype=tf.int64, trainable=False)
+        return tf.stack([self.base_seed, self._num_calls.assign_add(1)])
+
+    def set_kinds(self, **kinds: int) -> None:
+        """Sets `kinds`, int8 `[vocabulary_size]`, from kinds by the name of an attribute with ids.
+
+        If an id is in several attributes, the last one counts. The kind of other ids is 0.
+        """
+        self.kinds = np.zeros(self.vocabulary_size, np.int8)
+        for name, kind in kinds.items():
+            ids = np.atleast_1d(np.asarray(getattr(self, name), np.int64))
+            if np.any((ids < 0) | (ids >= self.vocabulary_size)):
+                raise ValueError(
+                    f"`{name}` must be in [0, vocabulary_size). Received: "
+                    f"{name}={getattr(self, name)}, vocabulary_size={self.vocabulary_size}"
+                )
+            self.kinds[ids] = kind
+
+    def fits(self, shape) -> bool:
+        """Returns whether the layer accepts token ids of a shape."""
+        raise NotImplementedError
+
+    def run(self, function, token_ids, seed, *args) -> dict:
+        """Calls `function(xp, token_ids, seed, *args)`, which returns a dict of arrays.
+
+        Token ids become int32 arrays of `xp`. Returns tensors of TensorFlow in `tf.data`,
+        otherwise of the backend.
+        """
+        is_graph, xp = in_graph(), np
+        if is_graph:
+            import tensorflow as tf
+            import tensorflow.experimental.numpy as xp
+
+            function = tf.autograph.experimental.do_not_convert(function)
+        token_ids = as_array(xp, token_ids=token_ids)
+        if not is_integer(token_ids) or not self.fits(token_ids.shape):
+            raise ValueError(
+                f"`token_ids` must be integers {self.shape_rule}. Received: "
+                f"dtype={token_ids.dtype}, shape={tuple(token_ids.shape)}"
+            )
+        if not is_graph and token_ids.size:
+            least, most = token_ids.min(), token_ids.max()
+            if not 0 <= least <= most < self.vocabulary_size:
+                raise ValueError(
+                    f"`token_ids` must be in [0, {self.vocabulary_size}). Received: ids from "
+                    f"{least} to {most}"
+                )
+        if seed is None:
+            seed = self.next_seed()
+        else:
+            check_seed(seed)
+        results = function(xp, int32(xp, token_ids), seed, *args)
+        if is_graph:
+            return results
+        return {name: keras.ops.convert_to_tensor(x) for name, x in results.items()}
+
+    def compute_output_spec(self, token_ids, **kwargs):
+        backend = keras.backend.backend()
+        if backend != "tensorflow":
+            raise ValueError(
+                f"`{type(self).__name__}` must be called eagerly or in `tf.data`. Only with "
+                "TensorFlow can it be part of a functional model. Received: a symbolic tensor on "
+                f"{backend}"
+            )
+        return super().compute_output_spec(token_ids, **kwargs)
