@@ -104,7 +104,8 @@ def run(output: str) -> None:
             sweep_results.show(output, found)
             if FLAGS.predict_data or FLAGS.export:
                 failures |= _use_best(output, found)
-            log(f"Wrote {sweep_results.describe_files(output)} to {output}")
+            names = [n for n in sweep_results.FILES if os.path.exists(os.path.join(output, n))]
+            log(f"Wrote {', '.join(names)} and a folder for each run to {output}")
     if failures:
         names = ", ".join(f"{name} (exit code {code})" for name, code in failures.items())
         print(

@@ -10,7 +10,7 @@ from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.runs import plots
 from keras_spanbert.runs.statistics import summary
 
-_FILES = ["metrics.json", "runs.csv", "runs.png", "run.json"]
+FILES = ["metrics.json", "runs.csv", "runs.png", "run.json"]
 
 
 def read_metrics(output: str, name: str) -> dict | None:
@@ -105,12 +105,6 @@ def show(output: str, found: dict) -> None:
         )
     log(f"Best on --eval_data: {tied[0]}, mean {score} {mean:.2f}")
     log(f"Its best preset: {preset}")
-
-
-def describe_files(output: str) -> str:
-    """Returns the names of the files that the sweep wrote, for a message."""
-    names = [name for name in _FILES if os.path.exists(os.path.join(output, name))]
-    return f"{', '.join(names)} and a folder for each run"
 
 
 def _statistics(rows, others):
