@@ -5,7 +5,7 @@ import os
 
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import check_value, format_flags, refuse
-from keras_spanbert.recipes.flags import FLAGS, define
+from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
@@ -16,31 +16,32 @@ _BY_BENCHMARK = "left out with --benchmark, which sets it"
 EPOCHS = 3
 LEARNING_RATE = 2e-5
 
-define(
-    "Classification",
-    "only for --task=classification, without --benchmark.",
-    """
-    text_pair_column: string
-        Column of a second text. Default: no second text.
-
-    regression: boolean = false
-        Predict a number for each text. The labels must be numbers.
-
-    multi_label: boolean = false
-        Predict any number of labels per text. In .jsonl files the label column holds a list; in
-        other files the labels of a text are separated by --label_separator. Needed only for
-        training: a preset keeps its own setting.
-
-    label_separator: string = |
-        Separator between the labels of a text in .csv and .tsv files, with --multi_label.
-
-    selection_metric: choice of accuracy, macro_f1
-        The score on --eval_data that selects the best checkpoint and compares the runs of --grid
-        and --num_seeds. Not for --benchmark and --regression, which have scores of their own.
-        Default: accuracy, or micro F1 with --multi_label.
-    """,
+string, integer, number, boolean, strings, choice = group(
+    "Classification", "only for --task=classification, without --benchmark."
 )
 columns.explain_benchmarks("classification", BENCHMARKS)
+string("text_pair_column", None, "Column of a second text. Default: no second text.")
+boolean("regression", False, "Predict a number for each text. The labels must be numbers.")
+boolean(
+    "multi_label",
+    False,
+    "Predict any number of labels per text. In .jsonl files the label column holds a list; in "
+    "other files the labels of a text are separated by --label_separator. Needed only for "
+    "training: a preset keeps its own setting.",
+)
+string(
+    "label_separator",
+    "|",
+    "Separator between the labels of a text in .csv and .tsv files, with --multi_label.",
+)
+choice(
+    "selection_metric",
+    None,
+    ["accuracy", "macro_f1"],
+    "The score on --eval_data that selects the best checkpoint and compares the runs of --grid and "
+    "--num_seeds. Not for --benchmark and --regression, which have scores of their own. Default: "
+    "accuracy, or micro F1 with --multi_label.",
+)
 
 
 def check() -> None:

@@ -3,7 +3,7 @@
 import os
 
 from keras_spanbert.recipes.checks import check_value
-from keras_spanbert.recipes.flags import FLAGS, define
+from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
@@ -11,30 +11,37 @@ from keras_spanbert.wording import format_count
 EXTENSIONS = (".csv", ".tsv", ".jsonl")
 _MAX_LABELS = 20  # The largest number of labels in the log.
 
-define(
+string, integer, number, boolean, strings, choice = group(
     "Labelled data",
     "only for classification, relation extraction, multiple choice and token classification.",
-    """
-    benchmark: string
-        Name of the public data set that the files come from. They are read in its format and scored
-        with its official metric, and predictions are written in its submission format, if it has
-        one. Not for token classification. Default: none; the files are your own tables, with the
-        columns that the flags below name.
-
-    text_column: string = text
-        Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token
-        classification expects words (--words_column) unless this flag is given.
-
-    label_column: string
-        Column of the label. Default: label. For relation extraction: relation. For token
-        classification: tags, or entities with --text_column. In files with one word per line, give
-        the number of the column, counted from 0, or from the end with negative numbers. Default
-        there: -1, the last column.
-
-    id_column: string
-        Column of an ID that is copied to --predictions. Default: none; the number of the row is the
-        ID.
-    """,
+)
+string(
+    "benchmark",
+    None,
+    "Name of the public data set that the files come from. They are read in its format and scored "
+    "with its official metric, and predictions are written in its submission format, if it has "
+    "one. Not for token classification. Default: none; the files are your own tables, with the "
+    "columns that the flags below name.",
+)
+string(
+    "text_column",
+    "text",
+    "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
+    "classification expects words (--words_column) unless this flag is given.",
+)
+string(
+    "label_column",
+    None,
+    "Column of the label. Default: label. For relation extraction: relation. For token "
+    "classification: tags, or entities with --text_column. In files with one word per line, give "
+    "the number of the column, counted from 0, or from the end with negative numbers. Default "
+    "there: -1, the last column.",
+)
+string(
+    "id_column",
+    None,
+    "Column of an ID that is copied to --predictions. Default: none; the number of the row is the "
+    "ID.",
 )
 
 

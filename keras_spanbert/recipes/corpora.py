@@ -7,58 +7,72 @@ import time
 from keras_spanbert import stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks
-from keras_spanbert.recipes.flags import FLAGS, define, set_flags
+from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.resume import has_checkpoint, new_run_hint, preset_warnings
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
 _SECONDS_BETWEEN_LINES = 10.0
 
-define(
-    "Data",
-    "",
-    """
-    encoding_errors: choice of strict, replace = strict
-        What to do with text that is not UTF-8. strict: stop. replace: replace the invalid bytes and
-        continue. For the text of pretraining, and for plain text (.txt) in question answering and
-        coreference.
-    """,
+string, integer, number, boolean, strings, choice = group("Data")
+choice(
+    "encoding_errors",
+    "strict",
+    ["strict", "replace"],
+    "What to do with text that is not UTF-8. strict: stop. replace: replace the invalid bytes and "
+    "continue. For the text of pretraining, and for plain text (.txt) in question answering and "
+    "coreference.",
 )
 
-define(
+string, integer, number, boolean, strings, choice = group(
     "Pretraining data",
     "only for --task=pretrain and --task=prepare. How text becomes blocks of tokens.",
-    """
-    held_out: any number = 0.05
-        Fraction of the documents of --train_data that is used for evaluation instead of training.
-        At least one document and at most half of them are held out. Not used with --eval_data.
-
-    document_boundary: choice of file, blank_line, line = file
-        Where a document ends in a plain text file. file: at the end of the file. blank_line: at one
-        or more blank lines. line: at each line end.
-
-    cross_documents: boolean = false
-        Let a block continue from one document of a file to the next, with [SEP] between them. By
-        default, a block contains text of one document.
-
-    min_block_tokens: integer = 8
-        Smallest number of tokens in the last block of a document, without [CLS] and [SEP]. A
-        shorter last block is dropped.
-
-    vocabulary: string
-        WordPiece vocabulary file with one token per line. Default: the vocabulary of --preset or of
-        the prepared corpus, else a new one that is trained on --train_data.
-
-    vocabulary_size: any integer = 3000
-        Number of tokens in a newly trained vocabulary. Only for new models.
-
-    lowercase: boolean = false
-        Convert text to lower case and remove accents. Only for new models.
-
-    damaged_shards: choice of refuse, skip = refuse
-        What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: train
-        on the other shards.
-    """,
+)
+number(
+    "held_out",
+    0.05,
+    "Fraction of the documents of --train_data that is used for evaluation instead of training. At "
+    "least one document and at most half of them are held out. Not used with --eval_data.",
+    lower_bound=None,
+)
+choice(
+    "document_boundary",
+    "file",
+    ["file", "blank_line", "line"],
+    "Where a document ends in a plain text file. file: at the end of the file. blank_line: at one "
+    "or more blank lines. line: at each line end.",
+)
+boolean(
+    "cross_documents",
+    False,
+    "Let a block continue from one document of a file to the next, with [SEP] between them. By "
+    "default, a block contains text of one document.",
+)
+integer(
+    "min_block_tokens",
+    8,
+    "Smallest number of tokens in the last block of a document, without [CLS] and [SEP]. A shorter "
+    "last block is dropped.",
+)
+string(
+    "vocabulary",
+    None,
+    "WordPiece vocabulary file with one token per line. Default: the vocabulary of --preset or of "
+    "the prepared corpus, else a new one that is trained on --train_data.",
+)
+integer(
+    "vocabulary_size",
+    3000,
+    "Number of tokens in a newly trained vocabulary. Only for new models.",
+    lower_bound=None,
+)
+boolean("lowercase", False, "Convert text to lower case and remove accents. Only for new models.")
+choice(
+    "damaged_shards",
+    "refuse",
+    ["refuse", "skip"],
+    "What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: train "
+    "on the other shards.",
 )
 
 

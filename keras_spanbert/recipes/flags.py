@@ -4,8 +4,6 @@
 """
 
 import functools
-import inspect
-import re
 import textwrap
 
 from absl import flags
@@ -16,19 +14,6 @@ _GROUPS = {}
 # Maps the names that flags had in the previous version to their present names.
 FORMER_NAMES = {}
 _FORMER = "Former names"
-# Converts the default values in the text of `define`.
-_CONVERTERS = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": {"true": True, "false": False}.get,
-    "list": str.split,
-    "choice": str,
-}
-_HEADING = re.compile(
-    rf"(\w+)(?: \(formerly (\w+)\))?: (any )?({'|'.join(_CONVERTERS)})(?: of ([\w, ]+))?"
-    r"(?: from (\S+))?(?: to (\S+))?(?: =(.*))?"
-)
 
 
 def group(name: str, about: str = "") -> list:
@@ -46,35 +31,6 @@ def group(name: str, about: str = "") -> list:
         )
         for kind in kinds
     ]
-
-
-def define(name: str, about: str, text: str) -> None:
-    """Defines the flags of a group from a text.
-
-    A flag has a line such as `steps: integer`, `rate: number from 0.0 to 1.0 = 0.1` or
-    `size: choice of tiny, base = tiny`, and below it, indented, its help text. The kinds are
-    `string`, `integer`, `number`, `boolean`, `list` (of strings; blanks separate the default ones)
-    and `choice`. A flag without `=` is `None` by default. Integers must be at least 1 and other
-    numbers at least 0, unless the line has `from`, or `any` before the kind. `steps (formerly
-    length): integer` keeps a former name: see `former_name`. An empty line ends a flag.
-
-    `about` introduces the group. Give it where the group's first flags are defined.
-    """
-    functions = dict(zip(_CONVERTERS, group(name, about)))
-    for block in inspect.cleandoc(text).split("\n\n"):
-        heading, _, help_text = block.partition("\n")
-        flag, former, is_any, kind, choices, lowest, highest, default = _HEADING.fullmatch(
-            heading
-        ).groups()
-        convert = _CONVERTERS[kind]
-        arguments = [flag, None if default is None else convert(default.strip())]
-        arguments += [choices.split(", ")] if choices else []
-        bounds = {"lower_bound": None} if is_any else {}
-        bounds |= {"lower_bound": convert(lowest)} if lowest else {}
-        bounds |= {"upper_bound": convert(highest)} if highest else {}
-        functions[kind](*arguments, " ".join(help_text.split()), **bounds)
-        if former:
-            former_name(former, flag)
 
 
 def former_name(former: str, name: str) -> None:

@@ -2,37 +2,46 @@
 
 import math
 
-from keras_spanbert.recipes.flags import FLAGS, define, former_name, set_flags
+from keras_spanbert.recipes.flags import FLAGS, former_name, group, set_flags
 
-define(
+string, integer, number, boolean, strings, choice = group(
     "Masking",
     "only for --task=pretrain. Which tokens are masked, and what the model learns from them.",
-    """
-    mask_rate: any number = 0.15
-        Fraction of the tokens to mask.
-
-    masking_scheme: choice of span, whole_word, subword, random_span, entity, noun_phrase = span
-        What to mask. span: spans of whole words, with lengths from a geometric distribution, as in
-        SpanBERT. random_span: the same, with lengths from a uniform distribution. whole_word:
-        single words. subword: single tokens. entity, noun_phrase: named entities or noun phrases
-        for half of the masks, single words for the other half; the text must be annotated with
-        them, see --span_annotator.
-
-    num_mask_copies (formerly static_copies): integer
-        Number of fixed sets of masks per block. Each time that a block is used, one of its sets is
-        drawn at random; BERT's data has 10. Default: new masks each time.
-
-    replacement: choice of span, token = span
-        Whether to choose once per span or for each token what replaces masked tokens: [MASK] (80%),
-        random tokens (10%), or the tokens themselves (10%).
-
-    pad_predictions_to (formerly predictions_multiple): integer
-        Round the number of masked positions per block up to a multiple of this number. The extra
-        positions are padding. TPUs are faster with multiples of 8. Default: 8 if this adds at most
-        a tenth to the positions, else 1.
-    """,
+)
+number("mask_rate", 0.15, "Fraction of the tokens to mask.", lower_bound=None)
+choice(
+    "masking_scheme",
+    "span",
+    ["span", "whole_word", "subword", "random_span", "entity", "noun_phrase"],
+    "What to mask. span: spans of whole words, with lengths from a geometric distribution, as in "
+    "SpanBERT. random_span: the same, with lengths from a uniform distribution. whole_word: "
+    "single words. subword: single tokens. entity, noun_phrase: named entities or noun phrases "
+    "for half of the masks, single words for the other half; the text must be annotated with "
+    "them, see --span_annotator.",
 )
 former_name("scheme", "masking_scheme")
+integer(
+    "num_mask_copies",
+    None,
+    "Number of fixed sets of masks per block. Each time that a block is used, one of its sets is "
+    "drawn at random; BERT's data has 10. Default: new masks each time.",
+)
+former_name("static_copies", "num_mask_copies")
+choice(
+    "replacement",
+    "span",
+    ["span", "token"],
+    "Whether to choose once per span or for each token what replaces masked tokens: [MASK] (80%), "
+    "random tokens (10%), or the tokens themselves (10%).",
+)
+integer(
+    "pad_predictions_to",
+    None,
+    "Round the number of masked positions per block up to a multiple of this number. The extra "
+    "positions are padding. TPUs are faster with multiples of 8. Default: 8 if this adds at most "
+    "a tenth to the positions, else 1.",
+)
+former_name("predictions_multiple", "pad_predictions_to")
 
 
 def new_preprocessor(tokenizer, max_span_tokens: int, **kwargs):

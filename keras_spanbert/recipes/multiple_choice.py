@@ -2,7 +2,7 @@
 
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import check_value
-from keras_spanbert.recipes.flags import FLAGS, define
+from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
@@ -18,22 +18,24 @@ _SUBMISSIONS = {
     "commonsense_qa": (".csv",),
 }
 
-define(
-    "Multiple choice",
-    "only for --task=multiple_choice, without --benchmark.",
-    """
-    question_column: string = question
-        Column of the question, or of the text that each choice continues.
-
-    context_column: string
-        Column of the text that the question is about. Default: no such text.
-
-    choice_columns: list = choice0 choice1 choice2 choice3
-        Columns of the choices, one column per choice. In .jsonl files, it can also be a single
-        column that holds a list of choices.
-    """,
+string, integer, number, boolean, strings, choice = group(
+    "Multiple choice", "only for --task=multiple_choice, without --benchmark."
 )
 columns.explain_benchmarks("multiple_choice", BENCHMARKS)
+string(
+    "question_column",
+    "question",
+    "Column of the question, or of the text that each choice continues.",
+)
+string(
+    "context_column", None, "Column of the text that the question is about. Default: no such text."
+)
+strings(
+    "choice_columns",
+    ["choice0", "choice1", "choice2", "choice3"],
+    "Columns of the choices, one column per choice. In .jsonl files, it can also be a single "
+    "column that holds a list of choices.",
+)
 
 
 def check() -> None:

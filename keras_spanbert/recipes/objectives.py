@@ -1,28 +1,30 @@
 """Pretraining objectives: their flags, and the log lines about their results."""
 
 from keras_spanbert.recipes import checks
-from keras_spanbert.recipes.flags import FLAGS, define, set_flags
+from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
 _NAMES = ["mlm", "sbo", "nsp"]
 
-define(
-    "Masking",
-    "",
-    """
-    objectives: list = mlm sbo
-        Pretraining objectives. mlm, which is required: predict masked tokens from their own
-        positions. sbo: predict the same tokens from the boundaries of their span. nsp: predict
-        whether the second segment of a pair follows the first. With --preset, the default is the
-        preset's objectives.
-
-    sbo_weight: number = 1.0
-        Weight of the span boundary objective in the loss. MLM has weight 1.
-
-    nsp_weight: number = 1.0
-        Weight of next sentence prediction in the loss, if nsp is in --objectives. MLM has weight 1.
-    """,
+string, integer, number, boolean, strings, choice = group("Masking")
+strings(
+    "objectives",
+    ["mlm", "sbo"],
+    "Pretraining objectives. mlm, which is required: predict masked tokens from their own "
+    "positions. sbo: predict the same tokens from the boundaries of their span. nsp: predict "
+    "whether the second segment of a pair follows the first. With --preset, the default is the "
+    "preset's objectives.",
+)
+number(
+    "sbo_weight",
+    1.0,
+    "Weight of the span boundary objective in the loss. MLM has weight 1.",
+)
+number(
+    "nsp_weight",
+    1.0,
+    "Weight of next sentence prediction in the loss, if nsp is in --objectives. MLM has weight 1.",
 )
 
 

@@ -10,7 +10,7 @@ import time
 from keras_spanbert import stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks, corpora
-from keras_spanbert.recipes.flags import FLAGS, define
+from keras_spanbert.recipes.flags import FLAGS, former_name, group
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 from keras_spanbert.wording import format_count
@@ -18,27 +18,34 @@ from keras_spanbert.wording import format_count
 DEFAULTS = {"sequence_length": 32, "batch_size": 64}
 GROUPS = ("Pretraining data", "Preparing text", "Masking")
 
-define(
-    "Preparing text",
-    "only for --task=prepare, which also uses the flags under Pretraining data.",
-    """
-    shards: integer
-        Number of files to write for the training text, and as many for the held-out text; at most
-        one per text file, or per part of a text file above 64 MB. Default: 16.
-
-    beam_runner: string
-        Apache Beam runner that prepares the text, for example DirectRunner. Default: no Beam;
-        threads of this process prepare the text.
-
-    beam_options: list =
-        Options of the Beam pipeline, for example --flink_master=host:8081. Default: no options.
-
-    span_annotator (formerly spans): string
-        Model that annotates plain text with spans for --masking_scheme=entity and noun_phrase: the
-        name or folder of a spaCy pipeline, or the folder of a token classification preset, which
-        finds entities only. Default: only spans that are already annotated in the text are kept.
-    """,
+string, integer, number, boolean, strings, choice = group(
+    "Preparing text", "only for --task=prepare, which also uses the flags under Pretraining data."
 )
+integer(
+    "shards",
+    None,
+    "Number of files to write for the training text, and as many for the held-out text; at most "
+    "one per text file, or per part of a text file above 64 MB. Default: 16.",
+)
+string(
+    "beam_runner",
+    None,
+    "Apache Beam runner that prepares the text, for example DirectRunner. Default: no Beam; "
+    "threads of this process prepare the text.",
+)
+strings(
+    "beam_options",
+    [],
+    "Options of the Beam pipeline, for example --flink_master=host:8081. Default: no options.",
+)
+string(
+    "span_annotator",
+    None,
+    "Model that annotates plain text with spans for --masking_scheme=entity and noun_phrase: the "
+    "name or folder of a spaCy pipeline, or the folder of a token classification preset, which "
+    "finds entities only. Default: only spans that are already annotated in the text are kept.",
+)
+former_name("spans", "span_annotator")
 
 
 def check() -> None:

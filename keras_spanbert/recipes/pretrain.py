@@ -5,7 +5,7 @@ import os
 from fractions import Fraction
 
 from keras_spanbert.recipes import checks, corpora, masking, objectives
-from keras_spanbert.recipes.flags import FLAGS, define, set_flags
+from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 
@@ -13,14 +13,12 @@ DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98, "epsilon": 
 GROUPS = ("Pretraining data", "Masking")
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
-define(
-    "Masking",
-    "",
-    """
-    unigram_bias: boolean = true
-        Initialize the output biases with the log-probabilities of the tokens in the training text.
-        Only for new models.
-    """,
+string, integer, number, boolean, strings, choice = group("Masking")
+boolean(
+    "unigram_bias",
+    True,
+    "Initialize the output biases with the log-probabilities of the tokens in the training text. "
+    "Only for new models.",
 )
 
 

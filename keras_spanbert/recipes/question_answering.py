@@ -3,7 +3,7 @@
 import os
 
 from keras_spanbert.recipes import checks, fine_tuning, output_paths
-from keras_spanbert.recipes.flags import FLAGS, define
+from keras_spanbert.recipes.flags import FLAGS, former_name, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
@@ -16,31 +16,36 @@ EXPORT_FLAGS = ("max_answer_length",)
 _N_BEST = 20
 _NUM_PRINTED = 3  # Number of answers to log for --question.
 
-define(
-    "Question answering",
-    "only for --task=question_answering.",
-    """
-    doc_stride: integer
-        Long contexts are cut into overlapping windows. This is the number of tokens from the start
-        of a window to the start of the next one. Default: 128, or a little less than half of
-        --sequence_length if that is smaller; without training, the value of the preset.
-
-    max_question_length: integer
-        Largest number of tokens per question. Longer questions are truncated. Default: 64, or three
-        eighths of --sequence_length if that is smaller; without training, the value of the preset.
-
-    question: string
-        A question to answer from each text in --predict_data, which must name text files (.txt).
-        The three best answers are printed. Default: the questions in the files of --predict_data.
-
-    max_answer_length: integer = 30
-        Largest number of tokens in a predicted answer.
-
-    strict_answers (formerly strict): boolean = false
-        Stop if the answer to a question in --train_data is not at its given position in the
-        context. By default, training leaves such questions out.
-    """,
+string, integer, number, boolean, strings, choice = group(
+    "Question answering", "only for --task=question_answering."
 )
+integer(
+    "doc_stride",
+    None,
+    "Long contexts are cut into overlapping windows. This is the number of tokens from the start "
+    "of a window to the start of the next one. Default: 128, or a little less than half of "
+    "--sequence_length if that is smaller; without training, the value of the preset.",
+)
+integer(
+    "max_question_length",
+    None,
+    "Largest number of tokens per question. Longer questions are truncated. Default: 64, or three "
+    "eighths of --sequence_length if that is smaller; without training, the value of the preset.",
+)
+string(
+    "question",
+    None,
+    "A question to answer from each text in --predict_data, which must name text files (.txt). "
+    "The three best answers are printed. Default: the questions in the files of --predict_data.",
+)
+integer("max_answer_length", 30, "Largest number of tokens in a predicted answer.")
+boolean(
+    "strict_answers",
+    False,
+    "Stop if the answer to a question in --train_data is not at its given position in the "
+    "context. By default, training leaves such questions out.",
+)
+former_name("strict", "strict_answers")
 
 
 def n_best_path(predictions: str) -> str:

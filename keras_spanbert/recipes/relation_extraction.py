@@ -4,7 +4,7 @@ import os
 
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
-from keras_spanbert.recipes.flags import FLAGS, define, set_flags
+from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
@@ -16,36 +16,34 @@ LEARNING_RATE = 2e-5
 # Formats by file extension, without --benchmark. Other files have named columns.
 _LAYOUTS = {".json": "tacred", ".txt": "semeval2010"}
 
-define(
-    "Relation extraction",
-    "only for --task=relation_extraction.",
-    """
-    feature_mode: choice of ner, text, text_ner, ner_text
-        How the input shows the subject and the object. ner: their types replace their words. text:
-        special tokens mark their words. text_ner: like text, with the types appended. ner_text:
-        like ner, with the words appended. Default: the mode of the preset, else ner, or text for
-        data without types.
-
-    subject_columns: list = subject_start subject_end
-        Two columns: the start and the end of the subject, as positions of characters in the text.
-        The start counts from 0, and the end is the position after the last character.
-
-    object_columns: list = object_start object_end
-        Two columns: the start and the end of the object, as positions of characters in the text.
-        The start counts from 0, and the end is the position after the last character.
-
-    subject_type_column: string
-        Column of the subject's type. Default: no types.
-
-    object_type_column: string
-        Column of the object's type. Default: no types.
-
-    no_relation: string
-        The label of examples in which no relation holds. Precision, recall and F1 do not count it
-        as a relation. Default: no_relation, or Other for SemEval-2010 Task 8.
-    """,
+string, integer, number, boolean, strings, choice = group(
+    "Relation extraction", "only for --task=relation_extraction."
 )
 columns.explain_benchmarks("relation_extraction", BENCHMARKS)
+choice(
+    "feature_mode",
+    None,
+    ["ner", "text", "text_ner", "ner_text"],
+    "How the input shows the subject and the object. ner: their types replace their words. text: "
+    "special tokens mark their words. text_ner: like text, with the types appended. ner_text: "
+    "like ner, with the words appended. Default: the mode of the preset, else ner, or text for "
+    "data without types.",
+)
+for role in ["subject", "object"]:
+    strings(
+        f"{role}_columns",
+        [f"{role}_start", f"{role}_end"],
+        f"Two columns: the start and the end of the {role}, as positions of characters in the "
+        "text. The start counts from 0, and the end is the position after the last character.",
+    )
+for role in ["subject", "object"]:
+    string(f"{role}_type_column", None, f"Column of the {role}'s type. Default: no types.")
+string(
+    "no_relation",
+    None,
+    "The label of examples in which no relation holds. Precision, recall and F1 do not count it "
+    "as a relation. Default: no_relation, or Other for SemEval-2010 Task 8.",
+)
 
 
 def check() -> None:

@@ -4,7 +4,7 @@ import os
 
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import check_value, matching_files
-from keras_spanbert.recipes.flags import FLAGS, define
+from keras_spanbert.recipes.flags import FLAGS, former_name, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
@@ -20,20 +20,23 @@ _TEXTS = (
     "--predictions in .jsonl"
 )
 
-define(
-    "Token classification",
-    "only for --task=token_classification.",
-    """
-    words_column: string = words
-        Column of the words of a sentence in .csv, .tsv and .jsonl files: a list in .jsonl files,
-        else words separated by blanks.
-
-    labels_are_entities (formerly entities): boolean = true
-        Whether the labels mark entities: O for words outside of them, or a type with the prefix B-,
-        I-, E- or S-. With --nolabels_are_entities, each word has a label of any kind, such as its
-        part of speech.
-    """,
+string, integer, number, boolean, strings, choice = group(
+    "Token classification", "only for --task=token_classification."
 )
+string(
+    "words_column",
+    "words",
+    "Column of the words of a sentence in .csv, .tsv and .jsonl files: a list in .jsonl files, "
+    "else words separated by blanks.",
+)
+boolean(
+    "labels_are_entities",
+    True,
+    "Whether the labels mark entities: O for words outside of them, or a type with the prefix B-, "
+    "I-, E- or S-. With --nolabels_are_entities, each word has a label of any kind, such as its "
+    "part of speech.",
+)
+former_name("entities", "labels_are_entities")
 
 
 def check() -> None:
