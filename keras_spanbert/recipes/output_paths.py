@@ -6,7 +6,7 @@ import os
 import pathlib
 
 from keras_spanbert import files, stores
-from keras_spanbert.recipes.checks import INPUTS, check_value, format_flags
+from keras_spanbert.recipes.checks import INPUTS, check_value, format_flags, refuse
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.names import recipe
 from keras_spanbert.recipes.run_folder import remove_at_exit_if_empty
@@ -53,14 +53,9 @@ def check() -> None:
     if FLAGS.export:
         _check_folder("export", FLAGS.export)
         if _realpath(FLAGS.export) in [_realpath(FLAGS.output), _realpath(FLAGS.preset)]:
-            raise ValueError(
-                "`--export` must be a folder of its own. Received: "
-                + format_flags("export", "output", "preset")
-            )
+            refuse("`--export` must be a folder of its own", "export", "output", "preset")
         if "config.json" in stores.entries(FLAGS.export):
-            raise ValueError(
-                f"`--export` must not be the folder of a preset. Received: {format_flags('export')}"
-            )
+            refuse("`--export` must not be the folder of a preset", "export")
     if FLAGS.predictions:
         check_file("predictions")
         extensions = recipe(FLAGS.task).prediction_extensions()
@@ -85,10 +80,7 @@ def _check_output():
     # one may be writing already.
     is_run = "run.json" in names or names == ["checkpoints"]
     if names and not (FLAGS.resume and is_run):
-        raise ValueError(
-            "`--output` must be new or empty, or hold a run to --resume. Received: "
-            f"{format_flags('output')}"
-        )
+        refuse("`--output` must be new or empty, or hold a run to --resume", "output")
 
 
 def check_file(flag: str, *others: str) -> None:
@@ -101,9 +93,7 @@ def check_file(flag: str, *others: str) -> None:
     # The run chooses its own file names in there, some of them only while it runs.
     real_folder = pathlib.Path(_realpath(folder))
     if _realpath(output_folder()) in map(str, [real_folder, *real_folder.parents]):
-        raise ValueError(
-            f"`--{flag}` must be outside --output. Received: " + format_flags(flag, "output")
-        )
+        refuse(f"`--{flag}` must be outside --output", flag, "output")
     for written in [path, *others]:
         if stores.exists(written):
             none = f", or turn it off with --predict_data= --{flag}=" if FLAGS.resume else ""
@@ -111,10 +101,8 @@ def check_file(flag: str, *others: str) -> None:
                 f"`--{flag}` must be a new file. Choose another name{none}. Received: "
                 f"{format_flags(flag)}, where {written} exists"
             )
-    if not os.path.basename(path) or not (stores.is_store(path) or os.path.isdir(folder)):
-        raise ValueError(
-            f"`--{flag}` must be a file in an existing folder. Received: {format_flags(flag)}"
-        )
+    is_right = os.path.basename(path) and (stores.is_store(path) or os.path.isdir(folder))
+    check_value(flag, is_right, "a file in an existing folder")
     files.check_writable(folder, f"The folder of `--{flag}`")
     _check_outside_of_inputs(flag, path, is_folder=False)
 

@@ -59,10 +59,8 @@ def check() -> None:
     if FLAGS.beam_runner == "DaskRunner":
         check_installed("distributed", "--beam_runner=DaskRunner")
     if FLAGS.span_annotator and FLAGS.beam_runner and stores.is_store(FLAGS.output or ""):
-        raise ValueError(
-            "`--span_annotator` with --beam_runner needs an --output that all workers see as a "
-            f"folder. Received: {checks.format_flags('output')}"
-        )
+        needs = "an --output that all workers see as a folder"
+        checks.refuse(f"`--span_annotator` with --beam_runner needs {needs}", "output")
     if FLAGS.span_annotator and not _is_preset(FLAGS.span_annotator):
         check_installed("spacy", f"--span_annotator={FLAGS.span_annotator}, which is not a preset,")
 

@@ -6,7 +6,6 @@ the memory of an accelerator.
 """
 
 import contextlib
-import dataclasses
 import os
 import shlex
 import shutil
@@ -35,43 +34,26 @@ _COMMAND = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Member:
-    """A run of a sweep: its values from --grid, a dict of flag to text, and its seed."""
-
-    values: dict[str, str]
-    seed: int
-
-    @property
-    def combination(self) -> str:
-        """Folder of the runs that have the same values, `""` without --grid."""
-        return "_".join(f"{name}-{text}" for name, text in self.values.items())
-
-    @property
-    def name(self) -> str:
-        """Path of its folder in --output."""
-        return os.path.join(self.combination, f"seed-{self.seed}")
-
-    @property
-    def numbers(self) -> dict[str, int | float]:
-        """The values from --grid as numbers."""
-        return {name: grid.number(name, text) for name, text in self.values.items()}
-
-    @property
-    def flags(self) -> list[str]:
-        """Flags of this run that differ from those of other runs."""
-        return [f"--{name}={text}" for name, text in self.values.items()] + [f"--seed={self.seed}"]
-
-
 def is_requested() -> bool:
     """Returns whether the flags ask for several runs."""
     return bool(FLAGS.num_seeds or FLAGS.grid)
 
 
-def members() -> list[Member]:
-    """Returns the runs that the flags ask for, in order."""
+def members() -> dict[str, dict[str, str]]:
+    """Returns the runs that the flags ask for, in order.
+
+    Returns:
+        dict. The folder of a run in --output: the text of each flag that only this run has.
+    """
     seeds = range(FLAGS.seed, FLAGS.seed + (FLAGS.num_seeds or 1))
-    return [Member(values, seed) for values in grid.combinations() for seed in seeds]
+    return {
+        os.path.join("_".join(f"{n}-{text}" for n, text in values.items()), f"seed-{seed}"): {
+            **values,
+            "seed": str(seed),
+        }
+        for values in grid.combinations()
+        for seed in seeds
+    }
 
 
 def check(check_task) -> None:
@@ -101,7 +83,7 @@ def check(check_task) -> None:
         with grid.using(values):
             checks.check()
             check_task()
-    with grid.using({"seed": str(members()[-1].seed)}):
+    with grid.using({"seed": str(FLAGS.seed + (FLAGS.num_seeds or 1) - 1)}):
         checks.check()
 
 
@@ -122,7 +104,8 @@ def run(output: str) -> None:
             sweep_results.show(output, found)
             if FLAGS.predict_data or FLAGS.export:
                 failures |= _use_best(output, found)
-            log(f"Wrote {sweep_results.describe_files(output)} to {output}")
+            names = [n for n in sweep_results.FILES if os.path.exists(os.path.join(output, n))]
+            log(f"Wrote {', '.join(names)} and a folder for each run to {output}")
     if failures:
         names = ", ".join(f"{name} (exit code {code})" for name, code in failures.items())
         print(
@@ -134,21 +117,21 @@ def run(output: str) -> None:
 
 
 def _run_all(output, all_members):
-    """Runs the unfinished members. Returns the exit codes of failed runs by their names."""
-    left = [member for member in all_members if not sweep_results.read_metrics(output, member.name)]
+    """Runs the unfinished members. Returns the exit codes of failed runs by their folders."""
+    left = [name for name in all_members if not sweep_results.read_metrics(output, name)]
     is_first = len(left) == len(all_members)
     if not is_first:
         log(f"Finished before: {len(all_members) - len(left)} of {len(all_members)} runs")
     failures = {}
-    for member in left:
-        place = f"{all_members.index(member) + 1} of {len(all_members)}"
-        log(f"\nRun {place}: {' '.join(member.flags)}")
-        folder = os.path.join(output, member.name)
+    for name in left:
+        own = [f"--{flag}={text}" for flag, text in all_members[name].items()]
+        place = f"{list(all_members).index(name) + 1} of {len(all_members)}"
+        log(f"\nRun {place}: {' '.join(own)}")
+        folder = os.path.join(output, name)
         has_begun = os.path.isdir(folder) and bool(os.listdir(folder))
-        arguments = [*member.flags, f"--output={folder}", *(["--resume"] if has_begun else [])]
-        code, interrupted_by = start_run(
-            [*_shared_flags([*_PER_RUN_FLAGS, *_BEST_RUN_FLAGS, *member.values]), *arguments]
-        )
+        shared = _shared_flags([*_PER_RUN_FLAGS, *_BEST_RUN_FLAGS, *all_members[name]])
+        resume = ["--resume"] if has_begun else []
+        code, interrupted_by = start_run([*shared, *own, f"--output={folder}", *resume])
         if interrupted_by:
             log(f"Interrupted in run {place}; --resume --output={shlex.quote(output)} continues")
             sys.exit(128 + interrupted_by)
@@ -156,7 +139,7 @@ def _run_all(output, all_members):
             _exit_before_first_run(output, code)
         is_first = False
         if code:
-            failures[member.name] = code
+            failures[name] = code
         else:
             sweep_results.write(output, all_members)
     log()

@@ -4,12 +4,13 @@ import os
 
 from keras_spanbert import files
 from keras_spanbert.optional import missing
+from keras_spanbert.recipes import grid
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.runs import plots
 from keras_spanbert.runs.statistics import summary
 
-_FILES = ["metrics.json", "runs.csv", "runs.png", "run.json"]
+FILES = ["metrics.json", "runs.csv", "runs.png", "run.json"]
 
 
 def read_metrics(output: str, name: str) -> dict | None:
@@ -26,52 +27,47 @@ def read_metrics(output: str, name: str) -> dict | None:
     return metrics if is_finished else None
 
 
-def write(output: str, members: list) -> dict:
-    """Writes the table and the statistics of the finished runs.
+def write(output: str, members: dict[str, dict[str, str]]) -> dict:
+    """Writes the table and the statistics of the finished runs of `sweep.members`.
 
     Returns:
         The contents of `metrics.json`, an empty dict if no run is finished.
     """
-    runs = [(member, read_metrics(output, member.name)) for member in members]
-    runs = [(member, metrics) for member, metrics in runs if metrics]
-    if not runs:
+    groups, score = {}, None  # The rows of each combination, by its folder.
+    for folder, texts in members.items():
+        if metrics := read_metrics(output, folder):
+            score = metrics["best_score"]
+            # Without counts and tables.
+            scores = {name: value for name, value in metrics.items() if isinstance(value, float)}
+            row = {name: grid.number(name, text) for name, text in texts.items()}
+            row |= {"folder": folder, "steps": metrics["steps"], "seconds": scores.pop("seconds")}
+            row |= {score: float(metrics[score]), **scores}
+            groups.setdefault(os.path.dirname(folder), []).append(row)
+    if not groups:
         return {}
-    score = runs[0][1]["best_score"]
-    groups = {}  # The runs of each combination.
-    for member, metrics in runs:
-        groups.setdefault(member.combination, []).append((member, metrics))
+    rows = [row for group in groups.values() for row in group]
+    names = [name for name in next(iter(members.values())) if name != "seed"]
     combinations = [
-        {"flags": group[0][0].numbers, "folder": folder, "scores": _statistics(group)}
+        {
+            "flags": {name: group[0][name] for name in names},
+            "folder": folder,
+            "scores": _statistics(group, {*names, "seed", "folder", "steps", "seconds"}),
+        }
         for folder, group in groups.items()
     ]
     # Equal means keep the order of --grid.
     combinations.sort(key=lambda row: -_mean(row, score))
-    best, metrics = max(groups[combinations[0]["folder"]], key=lambda run: run[1][score])
+    best = max(groups[combinations[0]["folder"]], key=lambda row: row[score])
     found = {
         "runs": len(members),
-        "finished": len(runs),
+        "finished": len(rows),
         "best_score": score,
         "best": {
-            "flags": best.numbers,
-            "seed": best.seed,
-            "folder": best.name,
-            score: metrics[score],
+            "flags": combinations[0]["flags"],
+            **{name: best[name] for name in ["seed", "folder", score]},
         },
+        **({"combinations": combinations} if FLAGS.grid else {"scores": combinations[0]["scores"]}),
     }
-    if FLAGS.grid:
-        found["combinations"] = combinations
-    else:
-        found["scores"] = combinations[0]["scores"]
-    rows = [
-        {
-            **member.numbers,
-            "seed": member.seed,
-            "folder": member.name,
-            **{name: metrics[name] for name in ["steps", "seconds"]},
-            **_scores(metrics),
-        }
-        for member, metrics in runs
-    ]
     with exit_on_user_error(OSError):
         files.write_json(os.path.join(output, "metrics.json"), found)
         files.write_csv(os.path.join(output, "runs.csv"), rows)
@@ -111,26 +107,15 @@ def show(output: str, found: dict) -> None:
     log(f"Its best preset: {preset}")
 
 
-def describe_files(output: str) -> str:
-    """Returns the names of the files that the sweep wrote, for a message."""
-    names = [name for name in _FILES if os.path.exists(os.path.join(output, name))]
-    return f"{', '.join(names)} and a folder for each run"
+def _statistics(rows, others):
+    """Returns the statistics of each score of runs that differ only by their seed.
 
-
-def _scores(metrics):
-    """Returns the scores of a run, the best score first, without counts and tables."""
-    best_score = metrics["best_score"]
-    others = {name: value for name, value in metrics.items() if isinstance(value, float)}
-    others.pop("seconds", None)
-    return {best_score: float(metrics[best_score]), **others}
-
-
-def _statistics(runs):
-    """Returns the statistics of each score of runs that differ only by their seed."""
+    `others` are the columns of the rows that are no scores.
+    """
     values = {}
-    for member, metrics in runs:
-        for name, value in _scores(metrics).items():
-            values.setdefault(name, {})[str(member.seed)] = value
+    for row in rows:
+        for name in [name for name in row if name not in others]:
+            values.setdefault(name, {})[str(row["seed"])] = row[name]
     return {
         name: {**summary(list(by_seed.values()), FLAGS.seed), "values": by_seed}
         for name, by_seed in values.items()
