@@ -64,6 +64,8 @@ MISTAKES = {
         ({**CHOOSE, "prompt": [("a", 1)]}, None, r"pair of strings.*prompts\[0\]=\('a', 1\)"),
         ({**CHOOSE, "prompt": [("a", "b")], "context": ["c"]}, None,
          "`prompts` must be strings if `contexts` are given"),
+        ({"prompt": ["a"], "choices": ["ab"]}, None, r"2 strings for each.*choices\[0\]=.ab."),
+        ({"prompt": ["a"], "choices": None}, None, "lists of strings. Received: choices=None"),
         ({"prompt": ["a"], "choices": [["a", None]]}, None, r"choices\[0\]\[1\]=None"),
         ({"prompt": ["a"], "choices": [["a"]]}, None, r"2 choices.*1 in choices\[0\]=\['a'\]"),
         ({"prompt": ["a"], "choices": np.array([["a", ""]])}, None, "at least 2 .* Received: 1"),

@@ -13,6 +13,7 @@ from batch_streams import stream
 SIZE = 6
 TEXTS = tiny_pretrainer.texts(11, 8)
 BATCHES = [TEXTS[i : i + SIZE] for i in range(0, len(TEXTS), SIZE)]
+ONCE = pytest.mark.once("torch")
 
 
 def build():
@@ -45,7 +46,9 @@ def fit(model, *args, **kwargs):
     return model.fit(*args, verbose=0, **kwargs).history
 
 
-@pytest.mark.parametrize("kind", ["rows", "py_dataset", "generator"])
+@pytest.mark.parametrize(
+    "kind", ["rows", *(pytest.param(kind, marks=ONCE) for kind in ["py_dataset", "generator"])]
+)
 def test_strings_of_any_type(model, expected, kind):
     def make():
         return tf.constant(TEXTS) if kind == "rows" else stream(kind, BATCHES)
@@ -66,6 +69,7 @@ def test_strings_of_any_type(model, expected, kind):
     np.testing.assert_allclose(outputs, predicted, atol=1e-5)
 
 
+@ONCE
 def test_copies_accept_strings(model, expected, tmp_path):
     model.optimizer.build(model.trainable_variables)
     model.save(tmp_path / "pretrainer.keras")
@@ -74,6 +78,7 @@ def test_copies_accept_strings(model, expected, tmp_path):
         assert losses["loss"] == pytest.approx(expected[0]["loss"], rel=1e-5)
 
 
+@ONCE
 @pytest.mark.parametrize("kind", ["rows", "returned", "dataset", "py_dataset"])
 def test_masked_arrays_of_any_type(model, kind):
     masked = x, y, sample_weight = tiny_pretrainer.arrays(model, TEXTS)
@@ -94,6 +99,7 @@ def test_masked_arrays_of_any_type(model, kind):
     np.testing.assert_allclose(predicted, outputs, atol=1e-5)
 
 
+@ONCE
 def test_validation_split_holds_out_the_last_rows_and_shuffle_mixes_rows(model, expected):
     history = fit(model, TEXTS, validation_split=0.3, validation_batch_size=2)
     last = model.evaluate(TEXTS[7:], batch_size=2, verbose=0, return_dict=True)
@@ -111,7 +117,7 @@ def test_lone_surrogate_becomes_the_replacement_character(model):
     np.testing.assert_allclose(losses[1:], losses[:1] * 2, rtol=1e-6)
 
 
-@pytest.mark.once("torch")
+@ONCE
 def test_strings_are_masked_without_tensorflow(model, monkeypatch):
     """Checks that masks are reproducible and new in each epoch."""
     monkeypatch.setitem(sys.modules, "tensorflow", None)

@@ -101,6 +101,7 @@ def test_loss_and_metrics_are_weighted_means(name, factors):
     assert {n: found[n] for n in expected} == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.once("torch")
 def test_model_learns_each_objective():
     model = build("mlm,sbo,nsp")
     shapes = [tuple(w.shape) for w in model.trainable_weights]

@@ -56,27 +56,6 @@ def test_windows_by_hand():
     assert (windows["offsets"][2, :5] == -1).all() and (windows["offsets"][2, 8:] == -1).all()
 
 
-def test_max_context_equals_trying_all_windows():
-    rng = np.random.default_rng(0)
-    contexts = [" ".join(rng.choice(["a", "b", "c"], n)) for n in [1, 5, 13, 29, 30, 31]]
-    preprocessor = build(sequence_length=17, doc_stride=3)
-    windows = preprocessor.windows(["who"] * len(contexts), contexts)
-    for example in range(len(contexts)):
-        rows = np.flatnonzero(windows["example_index"] == example)
-        scores = {}
-        for row in rows:
-            tokens = np.flatnonzero(windows["offsets"][row, :, 0] >= 0)
-            for k, token in enumerate(tokens):
-                score = min(k, len(tokens) - 1 - k) + 0.01 * len(tokens)
-                character = int(windows["offsets"][row, token, 0])
-                scores.setdefault(character, []).append((score, row, token))
-        expected = np.zeros_like(windows["is_max_context"])
-        for found in scores.values():
-            _, row, token = max(found, key=lambda item: (item[0], -item[1]))
-            expected[row, token] = True
-        np.testing.assert_array_equal(windows["is_max_context"][rows], expected[rows])
-
-
 def test_answer_inside_a_word():
     windows = build().windows(["who"] * 2, ["a bx c"] * 2, [
         {"text": "b", "answer_start": 2},
