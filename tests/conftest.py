@@ -17,8 +17,10 @@ TESTS = pathlib.Path(__file__).parent
 # cover the same code on each backend: folders, files and patterns. Single tests are marked with
 # `@pytest.mark.once`, or `every_backend` in these files.
 ONCE = (
-    "data", "formats/test_sources.py", "formats/test_vocabulary.py", "layers/test_span_masks.py",
-    "metrics", "models/test_length_batches.py", "models/test_preprocessors.py",
+    "data", "formats/test_sources.py", "formats/test_vocabulary.py", "layers/test_configs.py",
+    "layers/test_masking_schemes.py", "layers/test_next_sentence_pairs.py",
+    "layers/test_span_masking.py", "layers/test_span_masks.py", "metrics",
+    "models/test_length_batches.py", "models/test_preprocessors.py",
     "models/test_registration.py", "models/test_strings.py", "models/test_tokenizer.py", "recipes",
     "runs/test_checkpoint_shards.py", "runs/test_plots.py", "runs/test_statistics.py",
     "tasks/*/test_decoding.py", "tasks/*/test_preprocessor.py", "tasks/coreference/test_page.py",
@@ -45,7 +47,7 @@ ON_TORCH = (
 )  # fmt: skip
 # Files of tests that take more than a few seconds. Single tests have `@pytest.mark.long`.
 LONG = (
-    "distribution", "layers/test_on_tpu.py", "long", "recipes/test_classification.py",
+    "distribution", "long", "recipes/test_classification.py",
     "recipes/test_configs.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
     "recipes/test_question_answering.py", "recipes/test_relation_extraction.py",
     "recipes/test_resume.py", "recipes/test_stores.py", "recipes/test_token_classification.py",

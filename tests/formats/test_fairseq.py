@@ -66,6 +66,7 @@ def test_outputs_of_both_heads_equal_the_reference(reference, forward):
         assert loss == pytest.approx(float(forward[f"{name}_loss_sum"]), abs=1e-4 * 256)
 
 
+@pytest.mark.once
 def test_other_entries_are_ignored(reference, tmp_path, monkeypatch):
     # The entries that fairseq's trainer writes.
     fairseq, meters = types.ModuleType("fairseq"), types.ModuleType("fairseq.meters")
@@ -87,6 +88,7 @@ def test_other_entries_are_ignored(reference, tmp_path, monkeypatch):
     assert again.backbone.num_heads == 4
 
 
+@pytest.mark.once
 def test_legacy_file_format_gives_the_same_weights(reference, tmp_path):
     content = torch.load(reference / "checkpoint.pt", weights_only=True)
     torch.save(content, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
@@ -105,6 +107,7 @@ def test_vocabulary_in_the_folder_gives_the_preprocessor(reference, tmp_path):
     assert all(c["score"] == pytest.approx(c["mlm"] + c["sbo"], abs=1e-4) for c in candidates)
 
 
+@pytest.mark.once
 def test_num_heads_must_be_given_if_unknown(reference):
     with pytest.raises(ValueError, match="`num_heads` must be given.*48"):
         ks.checkpoints.from_fairseq(reference / "checkpoint.pt")

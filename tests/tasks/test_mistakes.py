@@ -35,60 +35,48 @@ def span(start, end, label="place"):
 MISTAKES = {
     "texts": [
         ("a", None, "`texts` must be a list of strings"),
-        ([1.0], None, "`texts` must be a list of strings"),
         ({"text": ["a"], "text_pair": ["b", "c"]}, None, "the same length. Received: 1, 2"),
         ({"text": ["a"], "sentence": ["b"]}, None, '"text_pair", lists of .*: text, sentence'),
         (TEXTS, ["good"], "`y` must have a value for each row. Received: 1 for 2 rows"),
         (TEXTS, ["good", "odd"], f"{OF_TEXTS}, or its number. Received: 'odd' at 1"),
-        (TEXTS, ["good", None], f"{OF_TEXTS}.*None at 1"),
         (TEXTS, [0, 2], f"{OF_TEXTS}.*2 at 1"),
-        (TEXTS, [0, -1], f"{OF_TEXTS}.*-1 at 1"),
         (TEXTS, [0.5, 1.0], OF_TEXTS),
         (TEXTS, np.eye(2), OF_TEXTS),
     ],
     "texts_with_several_labels": [
         (TEXTS, [["w1", "odd"], []], "one of the model's 13: w0, .* 'odd' at row 0"),
         (TEXTS, ["w1", "w2"], "each a list of names"),
-        (TEXTS, [["w1"], None], "each a list of names"),
         (TEXTS, [[], [1, 0]], "a 0 or 1 for each of the model's 13 classes. .* in row 1"),
-        (TEXTS, [[0.5] * 13] * 2, "a 0 or 1 for each"),
     ],
     "questions": [
         (ASK["question"], None, '"question" and "context", lists .* of type list'),
         ({**ASK, "question": "who"}, None, "`questions` must be a list .* questions='who'"),
-        ({**ASK, "context": ["a", None]}, None, r"`contexts` must be .* contexts\[1\]=None"),
         ({**ASK, "context": ["ann"]}, None, "must have the same length. Received: 2, 1"),
         (ASK, [None], "must have the same length. Received: 2, 2, 1"),
         (ASK, ["ann"] * 2, r"\{'text': string, .* Received: answers\[0\]='ann'"),
-        (ASK, [{"text": "ann"}] * 2, r"Received: answers\[0\]=\{'text': 'ann'\}"),
         (ASK, "ann", "`answers` must be a list .* Received: 'ann', of type str"),
         (ASK, [None, {"text": "b", "answer_start": 0}], "'b' at 0 of question 1, .* has 'i'"),
     ],
     "choices": [
         ({"prompt": ["a"]}, None, '"prompt" and "choices".* of type dict'),
-        (["a", "b"], None, '"prompt" and "choices".* of type list'),
         ([{"choices": ["a", "b"]}], None, r"have a `prompt`. Received: x\[0\]=\{'choices"),
         ({**CHOOSE, "prompt": "a"}, None, "`prompts` must be a list of strings.*prompts='a'"),
-        ({**CHOOSE, "prompt": [1, 2]}, None, r"`prompts` must be .* Received: prompts\[0\]=1"),
         ({**CHOOSE, "prompt": [("a", 1)]}, None, r"pair of strings.*prompts\[0\]=\('a', 1\)"),
         ({**CHOOSE, "prompt": [("a", "b")], "context": ["c"]}, None,
          "`prompts` must be strings if `contexts` are given"),
-        ({"prompt": ["a"], "choices": ["ab"]}, None, r"2 strings for each.*choices\[0\]='ab'"),
+        ({"prompt": ["a"], "choices": ["ab"]}, None, r"2 strings for each.*choices\[0\]=.ab."),
+        ({"prompt": ["a"], "choices": None}, None, "lists of strings. Received: choices=None"),
         ({"prompt": ["a"], "choices": [["a", None]]}, None, r"choices\[0\]\[1\]=None"),
         ({"prompt": ["a"], "choices": [["a"]]}, None, r"2 choices.*1 in choices\[0\]=\['a'\]"),
         ({"prompt": ["a"], "choices": np.array([["a", ""]])}, None, "at least 2 .* Received: 1"),
-        ({"prompt": ["a"], "choices": None}, None, "lists of strings. Received: choices=None"),
         ({**CHOOSE, "context": ["a"]}, None, "same length. Received: 2, 2, 1"),
         (CHOOSE, [0, 5], OF_CHOICES + "5 at 1, a question of 3"),
         (CHOOSE, [0, -1], OF_CHOICES + "-1 at 1"),
         (CHOOSE, np.eye(2), OF_CHOICES + "array"),
-        (CHOOSE, np.array([0.0, 1.0]), OF_CHOICES + "array"),
         (CHOOSE, ["a", "b"], "must be a finite number.*Received: 'a' at 0"),
-        (CHOOSE, [0], "`y` must have a value for each row. Received: 1 for 2 rows"),
     ],
     "relations": [
         ([example(obj_end=2)], None, r"example 0 \(id '0'\): `obj_start` .* within the 2 words"),
-        ([example((1, 0), id="x7")], None, r"example 0 \(id 'x7'\): `subj_start` and"),
         ([example(types=(None, "COMPANY"))], None, "needs a type of the subject.*text"),
         ([example(types=("PERSON", "Q"))], None, "type of the object .*COMPANY.*: 'Q'"),
         ([{"token": ["a"]}], None, "`subj_start` must be a int. Received: None"),
@@ -97,7 +85,6 @@ MISTAKES = {
         ({"text": ["a b"]}, None, "must be a dict of text, subject, object .* keys text"),
         (between(["a"], [], [(0, 1)]), None, "the same length. Received: 1, 0"),
         (between(["a"], [0], [(0, 1)]), None, r"two integers each. Received: subjects\[0\]=0"),
-        (between(["a"], [(0, 1.0)], [(0, 1)]), None, "two integers each"),
         (between(["a"], 3, [(0, 1)]), None, r"a list of \(start, end\). Received: subjects=3"),
         (between(["a b"], [(0, 1)], [(1, 2)]), None, "text 0: the object must be"),
         (between(["a b"], [(0, 1)], [(2, 4)]), None, "from 0 to 3. Received: 2, 4"),
@@ -109,29 +96,20 @@ MISTAKES = {
     ],
     "words": [
         ("a b", None, "a list of strings, or of lists of words. Received: 'a b', of type str"),
-        ([["a"], "b"], None, r"Received: \[\['a'\], 'b'\]"),
-        ([["a", None]], None, "a list of strings, or of lists of words"),
         (["bob met"], [["O"]], r"An entity must be {'start', 'end', 'label'}.*'O' in text 0"),
         (["bob met"], "O", "a list of lists of entities if `x` are strings. Received: 'O'"),
         (WORDS, [["O"]], "a list of labels for each of the 2 lists of words"),
-        (WORDS, "O", "a list of labels for each of the 2 lists of words. Received: 'O'"),
         (WORDS, [["O"], ["O"]], r"a label for each word. Received: \['O'\] for 2 words in text 0"),
         (WORDS, [["O", "B-x"], ["O"]], "one of the model's 5: O, B-p.* 'B-x' at word 1 of text 0"),
-        (WORDS, [["O", 5], ["O"]], "Received: 5 at word 1 of text 0"),
         ([TEXT], [], "a list of entities for each text. Received: 0 for 1 texts"),
         ([TEXT], [None], "must be a list of {'start', 'end', 'label'}. Received: None for text 0"),
         ([TEXT], [[(0, 5)]], r"must be {'start', 'end', 'label'}, two int.*\(0, 5\) in text 0"),
-        ([TEXT], [[{"start": 0, "end": 5}]], "two integers and a string"),
-        ([TEXT], [[span(0.0, 5)]], "two integers and a string"),
         ([TEXT], [[span(0, 27)]], "in its text, of 26 characters. Received: .*'end': 27"),
-        ([TEXT], [[span(5, 5)]], "in its text, of 26 characters"),
         ([TEXT], [[span(5, 6)]], "must contain a word. Received: .*' ' in text 0"),
         ([TEXT], [[span(0, 9), span(6, 13)]],
          "no word of another one. Received: .*'met bob' in te"),
         ([TEXT], [[span(0, 3)]],
          "begin and end where words do. Received: .*'ann' of 'annie' in te"),
-        ([TEXT], [[span(7, 13)]],
-         "begin and end where words do. Received: .*'et bob' of 'met bob'"),
         ([TEXT], [[span(0, 5, "group")]], "a type of the model's.*'group' in text 0"),
     ],
 }  # fmt: skip
@@ -139,12 +117,9 @@ MISTAKES = {
 UNSCORABLE = [
     ("questions", Examples(["a"], ["who"], ["b"], [None], [None]), "none for the .* id 'a'"),
     ("choices", [{"prompt": "a", "choices": ["b", "c"]}], "must have labels. Received: none"),
-    ("choices", [{"prompt": "a", "choices": ["b", "c"], "label": label} for label in [0, None]],
-     "must be a finite number.* Received: None at 1"),
     ("relations", [example(), example(relation="head")], "Received: None at 0"),
     ("words", [{"words": ["bob"], "tags": None}], "`examples` must be a list of dicts"),
     ("words", [{"words": ["bob"], "tags": ["O"] * 2}], r"2 for 1 words in examples\[0\]"),
-    ("words", [{"words": ["bob"], "tags": [None]}], r"model's 5: .* None in examples\[0\]"),
     ("words", [{"words": ["bob"], "tags": ["B-x"]}], r"model's 5: O, .*'B-x' in examples\[0\]"),
 ]  # fmt: skip
 
@@ -177,27 +152,15 @@ def test_examples_without_valid_labels_are_not_scored(request, model, examples, 
         ("texts", {"sequence_length": 2}, "`sequence_length` must be an integer of at least 3"),
         ("questions", {"doc_stride": 0}, "`doc_stride` must be at least 1. Received: doc_stride=0"),
         ("questions", {"doc_stride": 16}, "must allow the question.*length=24.*doc_stride=16"),
-        ("questions", {"sequence_length": 9.5}, "`sequence_length` must be an integer"),
         (
             "choices",
             {"sequence_length": 4},
             "`sequence_length` must be .* at least 5.*sequence_length=4",
         ),
-        ("choices", {"sequence_length": 2.5}, "`sequence_length` must be an integer"),
         ("relations", {"mode": "x"}, "`mode` must be one of ner, text, text_ner, ner_text. Rec"),
-        ("relations", {"sequence_length": 2}, "`sequence_length` must be an integer of at least 3"),
         ("relations", {"truncation": "x"}, "`truncation` must be one of window, released"),
         ("words", {"sequence_length": 2}, "`sequence_length` must be .* at least 3.* a token"),
-        ("words", {"sequence_length": 2.5}, "`sequence_length` must be an integer"),
-        *(
-            (
-                "texts",
-                {"sequence_length": value},
-                f"`sequence_length` must be .* Received: .*={text}",
-            )
-            for value, text in [(None, None), ("8", "'8'"), (float("inf"), "inf"), (True, True)]
-        ),
-        ("words", {"doc_stride": 0}, "`doc_stride` must be at least 1"),
+        ("texts", {"sequence_length": True}, "`sequence_length` must be an integer.*=True"),
         ("words", {"doc_stride": 15}, "at most .* less 2 .* doc_stride=15, sequence_length=16"),
     ],
 )
@@ -208,7 +171,7 @@ def test_invalid_settings_of_preprocessors_are_named(name, arguments, rule):
         type(preprocessor)(**{**config, **arguments})
 
 
-@pytest.mark.parametrize("names", [["O"] * 2, "O", []])
+@pytest.mark.parametrize("names", [["O"] * 2, "O"])
 def test_invalid_label_names_are_named(names):
     rule = "must not contain a name twice" if len(names) == 2 else "must be a list of strings"
     for task in TASKS.values():
@@ -217,8 +180,7 @@ def test_invalid_label_names_are_named(names):
                 task.build(**{task.labels: names})
 
 
-@pytest.mark.parametrize("dropout", [1.0, -0.1, "a"])
-@pytest.mark.parametrize("name", [name for name in TASKS if name != "questions"])
-def test_invalid_dropout_is_named(name, dropout):
-    with pytest.raises(ValueError, match="`dropout` must be in"):
-        TASKS[name].build(dropout=dropout)
+def test_invalid_dropout_is_named():
+    for name in set(TASKS) - {"questions"}:
+        with pytest.raises(ValueError, match="`dropout` must be in"):
+            TASKS[name].build(dropout=1.0)

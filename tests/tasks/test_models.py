@@ -58,7 +58,14 @@ def test_lone_surrogates_become_replacement_characters(task, model):
     assert keras.tree.map_structure(replace, ask("\ud800")) == ask("\ufffd")
 
 
-@pytest.mark.parametrize("file", ["preset", "huggingface", "model.keras"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "preset",
+        pytest.param("huggingface", marks=pytest.mark.once),
+        pytest.param("model.keras", marks=pytest.mark.once),
+    ],
+)
 def test_files_have_heads_and_settings(task, model, tmp_path, file):
     path = tmp_path / file
     if file == "huggingface":

@@ -75,7 +75,7 @@ def test_all_variables_are_clipped_and_updated_in_one_call():
     assert all(calls.get(f"aten::{name}", 0) < 30 for name in ["square", "pow", "div"])
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+@pytest.mark.parametrize("value", [float("nan"), 3e38])
 @pytest.mark.parametrize("make", [ks.AdamW, ks.TwoRateAdam])
 def test_gradients_with_nan_norm_reach_the_weights(make, value):
     optimizer = make(0.1)

@@ -56,17 +56,6 @@ def test_invalid_schedule_is_refused(arguments, message):
         ks.LinearWarmupDecay(*arguments)
 
 
-def test_optimizer_follows_the_schedule():
-    optimizer = ks.AdamW(ks.LinearWarmupDecay(0.6, 3, 8), weight_decay=0.0, epsilon=1e-12)
-    variable = keras.Variable(np.zeros(1, "float32"), name="kernel")
-    values = [0.0]
-    for _ in range(5):
-        optimizer.apply([keras.ops.full((1,), 0.5)], [variable])
-        values.append(-float(variable.numpy()[0]))
-    # With a constant gradient, Adam moves by the learning rate.
-    np.testing.assert_allclose(np.diff(values), [0.2, 0.4, 0.6, 0.5, 0.4], rtol=1e-3)
-
-
 @pytest.mark.parametrize("is_loaded", [False, True])
 def test_decay_skips_biases_and_norms(is_loaded):
     optimizer = ks.AdamW(

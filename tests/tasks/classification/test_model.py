@@ -19,6 +19,7 @@ def trained():
     return model
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("untraced")
 def test_class_weight_by_name_equals_sample_weight():
     texts, labels = rows(12)
@@ -64,6 +65,7 @@ def test_logits_and_loss_equal_the_released_code(shared_data, num_classes, group
         np.testing.assert_array_equal(np.argmax(logits, axis=1), evaluated["predictions"])
 
 
+@pytest.mark.once
 def test_fit_learns_classes(trained):
     texts, labels = rows(40, seed=1)
     found = trained.classify(texts)
@@ -117,6 +119,7 @@ def test_benchmark_scores_use_class_names_and_their_mean():
         model.evaluate_texts(given, "mrpc", selection_metric="accuracy")
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("untraced")
 def test_regression_gives_numbers():
     model = build(num_classes=1)

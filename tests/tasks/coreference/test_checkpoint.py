@@ -20,13 +20,7 @@ def test_released_folder_gives_arguments_from_tensors(reference):
     assert model.untrained_heads() == []
 
 
-def test_vocabulary_is_optional_and_arguments_must_fit(reference):
-    model = ks.checkpoints.from_coreference(reference.checkpoint("a"))
-    assert model.preprocessor is None and model.max_segment_len == 384
-    with pytest.raises(ValueError, match="`max_span_width` must be that of the weights, 10. Rec"):
-        ks.checkpoints.from_coreference(reference.checkpoint("a"), max_span_width=9)
-
-
+@pytest.mark.once
 def test_optimizer_slots_are_ignored(reference, caplog):
     from keras_spanbert import formats
 
@@ -40,9 +34,16 @@ def test_optimizer_slots_are_ignored(reference, caplog):
     assert "start from random weights" not in caplog.text
 
 
-def test_incomplete_heads_are_refused(reference, tmp_path):
+@pytest.mark.once
+def test_checkpoints_and_arguments_that_do_not_fit_are_refused(reference, tmp_path):
     import tensorflow as tf
 
+    model = ks.checkpoints.from_coreference(reference.checkpoint("a"))
+    assert model.preprocessor is None and model.max_segment_len == 384
+    with pytest.raises(ValueError, match="`max_span_width` must be that of the weights, 10. Rec"):
+        ks.checkpoints.from_coreference(reference.checkpoint("a"), max_span_width=9)
+    with pytest.raises(ValueError, match="must be .* a Google BERT folder.*Received: nothing"):
+        ks.checkpoints.from_coreference(tmp_path)
     source = str(reference.checkpoint("a") / "model.max.ckpt")
     names = [name for name, _ in tf.train.list_variables(source) if "src_projection" not in name]
     tf.raw_ops.SaveV2(
@@ -57,11 +58,6 @@ def test_incomplete_heads_are_refused(reference, tmp_path):
         ks.checkpoints.from_coreference(tmp_path)
 
 
-def test_folder_without_checkpoint_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="must be .* a Google BERT folder.*Received: nothing"):
-        ks.checkpoints.from_coreference(tmp_path)
-
-
 @pytest.mark.once
 def test_command_converts_a_released_folder(reference, tmp_path, capsys):
     folder = reference.checkpoint("a")
@@ -73,8 +69,4 @@ def test_command_converts_a_released_folder(reference, tmp_path, capsys):
     shown = {name: reference.config[name] for name in ["max_segment_len", "max_top_antecedents"]}
     again = ks.SpanBertCoreferenceResolver.from_preset(tmp_path / "preset", **shown)
     expected = reference.model("independent").score_document(document)
-    found = again.score_document(document)
-    np.testing.assert_allclose(
-        found["candidate_mention_scores"], expected["candidate_mention_scores"], atol=1e-4
-    )
-    assert found["clusters"] == expected["clusters"]
+    assert again.score_document(document)["clusters"] == expected["clusters"]

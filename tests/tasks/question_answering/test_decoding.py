@@ -29,18 +29,6 @@ def logits(**places):
     return values
 
 
-def test_best_pair_has_the_highest_sum_of_logits():
-    start, end = logits(_3=1.0, _4=3.0), logits(_3=5.0, _4=2.0, _5=2.5)
-    # (3, 3): 6; (4, 5): 5.5; (4, 4): 5; (3, 5): 3.5; (4, 3) ends before it starts.
-    (answers,), _ = decode(start, end, windows(), [CONTEXT])
-    assert [a["answer"] for a in answers[:4]] == ["a", "bb c", "bb", "a bb c"]
-    assert (answers[1]["start"], answers[1]["end"]) == (2, 6)
-    # The softmax is over all valid pairs, including starts at 5 with -9.
-    sums = np.array([6.0, 5.5, 5.0, 3.5, 3.0, -6.5])
-    assert answers[0]["score"] == pytest.approx(np.exp(6.0) / np.exp(sums).sum())
-    assert sum(a["score"] for a in answers) == pytest.approx(1.0)
-
-
 def test_answer_respects_the_length_limit_and_the_context():
     start, end = logits(_1=9.0, _3=1.0), logits(_6=9.0, _5=3.0, _4=2.0, _1=9.0)
     (answers,), _ = decode(start, end, windows(), [CONTEXT], max_answer_length=2)

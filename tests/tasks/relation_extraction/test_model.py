@@ -7,7 +7,7 @@ import pytest
 from tiny_extractor import build, columns, examples
 
 import keras_spanbert as ks
-from keras_spanbert.data import semeval2010, tacred
+from keras_spanbert.data import tacred
 
 
 @pytest.fixture
@@ -52,12 +52,6 @@ def test_logits_losses_and_scores_equal_the_released_code(reference, mode):
         assert found == wanted["predictions"]
 
 
-def test_fit_learns_relations(trained):
-    scores = trained.evaluate_relations(examples(128, seed=1))
-    assert scores["f1"] > 95.0 and "macro_f1" not in scores
-    assert set(scores) == {"precision", "recall", "f1", "total"}
-
-
 @pytest.mark.once
 def test_fit_assigns_symbols_to_types():
     model = build("ner")
@@ -70,17 +64,6 @@ def test_fit_assigns_symbols_to_types():
 
 
 @pytest.mark.once
-def test_semeval_uses_its_official_score():
-    model = build(relations=list(semeval2010.RELATIONS))
-    labels = ["Cause-Effect(e1,e2)", "Other", "Message-Topic(e2,e1)"]
-    given = [{**example, "relation": relation} for example, relation in zip(examples(3), labels)]
-    scores = model.evaluate_relations(given)
-    found = [answer["relation"] for answer in model.extract(given)]
-    wanted = ks.metrics.semeval2010_task8(labels, found)
-    assert {name: scores[name] for name in wanted} == wanted
-    assert "macro_f1" in scores and "f1" in scores and model.best_score == "macro_f1"
-
-
 def test_extract_gives_the_most_likely_relation(trained):
     given = examples(32, seed=4)
     x, y = columns(given)
@@ -89,14 +72,6 @@ def test_extract_gives_the_most_likely_relation(trained):
     logits = trained.predict(x, verbose=0)
     scores = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose([a["score"] for a in found], scores.max(axis=1), rtol=1e-4)
-    # In words.
-    words = [example["token"] for example in given]
-    spans = [
-        [(example[f"{kind}_start"], example[f"{kind}_end"] + 1) for example in given]
-        for kind in ["subj", "obj"]
-    ]
-    of_words = trained.extract(words, *spans, x["subject_type"], x["object_type"])
-    assert of_words == found
 
 
 @pytest.mark.once

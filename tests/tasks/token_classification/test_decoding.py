@@ -41,21 +41,11 @@ def exhaustive_best(scores, rules):
     return best
 
 
-@pytest.mark.parametrize(
-    "rows, best",
-    [
-        # An inside label follows a beginning of its type.
-        ([{"B-a": 0.9}, {"I-b": 0.5, "I-a": 0.4}, {"O": 0.9}], ["B-a", "I-a", "O"]),
-        # A beginning is added before a confident inside label, if it is not too unlikely.
-        ([{"O": 0.6, "B-a": 0.3}, {"I-a": 0.9}], ["B-a", "I-a"]),
-        ([{"O": 0.98, "B-a": 0.001}, {"I-a": 0.9}], ["O", "O"]),
-    ],
-)
-def test_labels_form_whole_entities(rows, best):
-    assert decode(make_log_probabilities(*rows), [len(rows)]) == best
-
-
-def test_entities_do_not_cross_texts_and_may_lack_a_beginning_label():
+def test_labels_form_whole_entities_within_their_texts():
+    # A beginning is added before a confident inside label, if it is not too unlikely.
+    for start, best in [(0.3, ["B-a", "I-a"]), (0.001, ["O", "O"])]:
+        scores = make_log_probabilities({"O": 0.99 - start, "B-a": start}, {"I-a": 0.9})
+        assert decode(scores, [2]) == best
     row = {"I-a": 0.6, "B-a": 0.3}
     scores = make_log_probabilities({"B-a": 0.9}, row, row)
     assert decode(scores, [1, 0, 2]) == ["B-a", "B-a", "I-a"]

@@ -1,9 +1,8 @@
 import json
 
-import keras
 import numpy as np
 import pytest
-from tiny_tagger import build, examples, train
+from tiny_tagger import examples, train
 
 import keras_spanbert as ks
 
@@ -56,6 +55,7 @@ def test_word_labels_equal_the_reference(reference):
     assert len(rows) > 5
 
 
+@pytest.mark.once
 def test_fit_learns_to_find_entities(trained):
     sentences = examples(100, seed=1)
     scores = trained.evaluate_entities(sentences)
@@ -70,6 +70,7 @@ def test_fit_learns_to_find_entities(trained):
     assert trained.evaluate_entities(sentences, strict=True) == scores
 
 
+@pytest.mark.once
 def test_entities_are_exact_slices_of_short_and_long_texts(trained):
     text = "annie met  bob,in new york."
     found = trained.tag(text)
@@ -98,19 +99,3 @@ def test_entities_of_words_count_words_and_words_without_tokens_are_outside(trai
     (tags,) = trained.predict_tags([["bob", "\u200b", "", "new", "\u200b", "york"]])
     assert tags[:4] == ["B-person", "O", "O", "B-place"] and tags[4] == "O"
     assert tags[5] in ("O", "B-place", "B-person")
-
-
-@pytest.mark.once
-def test_other_labels_are_scored_by_accuracy():
-    model = build(labels=["NAME", "WORD"])
-    assert model.best_score == "accuracy" and build().best_score == "f1"
-    words = [["bob", "met", "\u200b"], ["eve"]]
-    sentences = [{"words": w, "tags": ["NAME", "WORD", "WORD"][: len(w)]} for w in words]
-    # Tracing would take longer than these steps.
-    model.compile(ks.AdamW(1e-2), run_eagerly=keras.backend.backend() == "tensorflow")
-    model.fit(sentences, epochs=15, verbose=0)
-    # The word without tokens has no label of the model.
-    assert model.predict_tags(words) == [["NAME", "WORD", "O"], ["NAME"]]
-    assert model.evaluate_entities(sentences) == {"accuracy": 75.0, "total": 2}
-    found = model.tag(["bob met"])[0]
-    assert [(x["text"], x["label"]) for x in found] == [("bob", "NAME"), ("met", "WORD")]
