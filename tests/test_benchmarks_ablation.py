@@ -3,12 +3,10 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
 import pytest
-from forked import Forked
 from scipy import stats
 from train_script import check_flags_only
 
@@ -51,13 +49,6 @@ def test_each_model_is_fine_tuned_and_tested(stages, tmp_path):
     assert pretrain.flags == ("--task=pretrain", "--steps=10", "--sbo_weight=0")
     assert f"--preset={tmp_path / pretrain.path}" in train.flags and train.needs is pretrain
     assert f"--preset={tmp_path / train.path}" in test.flags and test.needs is train
-
-
-def test_interrupted_run_is_not_finished(stages, tmp_path):
-    finish(tmp_path, stages[0], steps=7)
-    finish(tmp_path, stages[1])
-    assert ablation.read_metrics(tmp_path, stages[0]) is None
-    assert ablation.read_metrics(tmp_path, stages[1]) == {"steps": 10}
 
 
 def test_run_is_claimed_once_and_not_while_it_is_running(stages, tmp_path):
@@ -108,54 +99,3 @@ def test_plans_are_valid(path, monkeypatch, tmp_path):
         (tmp_path / "runs" / stage.path / "config.json").touch()
         flags = [os.path.expandvars(flag) for flag in stage.flags]
         check_flags_only(*flags, f"--output={tmp_path / 'run'}")
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"row": {}}, "Keys of a plan must be in"),
-        ({"rows": {}}, "must have `rows`"),
-        ({"start": ""}, "must have `start`"),
-        ({"pretrain": None}, "must have `pretrain`"),
-        ({"fine_tunings": {"entities": {"test": []}}}, "must have flags to `train` with"),
-        ({"rows": ["MLM"]}, "`rows` of a plan must be a dict"),
-        ({"start": 1}, "`start` must be a preset. Received: 1"),
-        ({"rows": {"MLM": ["--steps", 10]}}, "a list of strings"),
-    ],
-)
-def test_invalid_plan_is_refused(change, message):
-    changed = {**PLAN, **change}
-    with pytest.raises(ValueError, match=message):
-        ablation.check({name: value for name, value in changed.items() if value is not None})
-
-
-def test_folder_has_one_plan(tmp_path):
-    folder = str(tmp_path / "runs")
-    ablation.claim_folder(folder, PLAN)
-    with pytest.raises(ValueError, match="Received: another plan than"):
-        ablation.claim_folder(folder, {**PLAN, "pretrain": ["--steps=20"]})
-    # A process is about to write the plan, or was killed before.
-    (tmp_path / "runs" / "plan.json").rename(tmp_path / "runs" / "plan.json.partial")
-    ablation.claim_folder(folder, PLAN)
-    assert files.read_json(f"{folder}/plan.json") == PLAN
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="must be new, empty, or that of a plan"):
-        ablation.claim_folder(str(tmp_path / "other"), PLAN)
-
-
-def test_errors_are_one_line_with_exit_code_2(tmp_path):
-    files.write_json(str(tmp_path / "plan.json"), PLAN)
-    command = [sys.executable, ablation.__file__, str(tmp_path / "plan.json"), str(tmp_path / "to")]
-    process = Forked(
-        [*command, "--rows", "MLN"], stderr=subprocess.PIPE, env={**os.environ, "START": "saved"}
-    )
-    _, stderr = process.communicate()
-    assert "--rows must be one or more of 'MLM', 'start'" in stderr and stderr.count("\n") == 1
-    assert process.returncode == 2 and not (tmp_path / "to").exists()
-
-
-def test_unset_variables_of_a_plan_are_refused(tmp_path, monkeypatch):
-    monkeypatch.delenv("START", raising=False)
-    with pytest.raises(ValueError, match="must be set. Received: .START in --preset=.START"):
-        ablation.check_variables(ablation.plan_stages(PLAN, 1, str(tmp_path)))

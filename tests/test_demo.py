@@ -29,75 +29,46 @@ PASSAGE = "sold it and ann wrote it and sold it. eve read it."
 
 
 @pytest.fixture(scope="module")
-def model(trained_answerer, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("demo") / "saved_models" / "my <answers>"
-    trained_answerer.save_to_preset(folder)
-    # Only presets that the demo supports.
-    ks.SpanBertQuestionAnswerer(trained_answerer.backbone).save_to_preset(folder.parent / "fresh")
-    return trained_answerer, folder
-
-
-@pytest.fixture(scope="module")
-def address(model):
-    """The page in a new process with the default presets of saved_models/."""
-    with serve_page("-m", "keras_spanbert.demo", cwd=model[1].parent.parent) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def labellers(tmp_path_factory):
-    """Models for texts, relations, choices and words, and the folders of their presets."""
-    found = {}
+def models(trained_answerer):
+    """Models for each page but that of coreference, by the names of their presets."""
     backbone = tiny_chooser.build().backbone
     tokenizer = ks.SpanBertTokenizer(tiny_chooser.VOCABULARY)
-    found["texts"] = ks.SpanBertTextClassifier(
-        backbone, 2, ks.SpanBertTextClassifierPreprocessor(tokenizer, 16), ["dull", "good"]
-    )
-    found["relations"] = tiny_extractor.build("ner")
+    of_texts = ks.SpanBertTextClassifierPreprocessor(tokenizer, 16)
+    names = {"class_names": ["dull", "good"], "preprocessor": of_texts}
+    found = {
+        "choices": tiny_chooser.build(),
+        "relations": tiny_extractor.build("ner"),
+        "tags": ks.SpanBertTextClassifier(backbone, multi_label=True, **names),
+        "texts": ks.SpanBertTextClassifier(backbone, **names),
+        "words": tiny_tagger.build(),
+    }
     found["relations"].preprocessor.adapt(tiny_extractor.examples(20))
-    found["choices"] = tiny_chooser.build()
-    found["words"] = tiny_tagger.build()
-    found["tags"] = ks.SpanBertTextClassifier(
-        backbone,
-        preprocessor=found["texts"].preprocessor,
-        class_names=["dull", "good"],
-        multi_label=True,
-    )
-    folders = []
-    for name, model in found.items():
-        # Sets weights instead of training, which would be slow.
+    # Sets weights instead of training, which would be slow.
+    for model in found.values():
         model.classifier.set_weights([10 * weight for weight in model.classifier.get_weights()])
-        if name == "tags":
-            model.classifier.bias.assign([9.0, -9.0])
-        folders.append(tmp_path_factory.mktemp(name) / name)
-        model.save_to_preset(folders[-1])
-    return found, folders
+    found["tags"].classifier.bias.assign([9.0, -9.0])
+    found["blanks"] = ks.SpanBertPretrainer(
+        tiny_chooser.build().backbone, ks.SpanBertPretrainerPreprocessor(tokenizer, 16)
+    )
+    for layer in [found["blanks"].mlm_head, found["blanks"].sbo_head]:
+        layer.set_weights([2 * weight for weight in layer.get_weights()])
+    return {**found, "my <answers>": trained_answerer}
 
 
 @pytest.fixture(scope="module")
-def several_address(model, labellers, tmp_path_factory):
-    """The page with a coreference resolver, `model` and the labellers."""
-    folder = tmp_path_factory.mktemp("resolver") / "my resolver"
-    stub_resolver.save(folder)
-    script = ROOT / "tests" / "stub_resolver.py"
-    pretrainer, pretrained = ks.SpanBertPretrainer(tiny_chooser.build().backbone), folder.parent
-    pretrainer.preprocessor = ks.SpanBertPretrainerPreprocessor(
-        labellers[0]["texts"].preprocessor.tokenizer, 16
-    )
-    for layer in [pretrainer.mlm_head, pretrainer.sbo_head]:  # As if trained.
-        layer.set_weights([2 * weight for weight in layer.get_weights()])
-    pretrainer.save_to_preset(pretrained / "blanks")
-    folders = [folder, model[1], *labellers[1], pretrained / "blanks"]
-    with serve_page(script, *folders) as found:
-        yield found
-
-
-@contextlib.contextmanager
-def serve_page(*arguments, cwd=None):
+def address(models, tmp_path_factory):
+    """The page in a new process with the default presets, which are those in saved_models/."""
+    folder = tmp_path_factory.mktemp("demo")
+    for name, model in models.items():
+        model.save_to_preset(folder / "saved_models" / name)
+    # Only presets that the demo supports.
+    backbone = models["my <answers>"].backbone
+    ks.SpanBertQuestionAnswerer(backbone).save_to_preset(folder / "saved_models" / "fresh")
+    stub_resolver.save(folder / "saved_models" / "a resolver")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [sys.executable, *arguments], env=environment, cwd=cwd, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True,
+        [sys.executable, ROOT / "tests" / "stub_resolver.py"], env=environment, cwd=folder,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     with process:
         try:
@@ -111,14 +82,14 @@ def serve_page(*arguments, cwd=None):
             process.kill()
 
 
-def test_api_returns_answers_of_the_model(model, address):
+def test_api_returns_answers_of_the_model(models, address):
     from gradio_client import Client
 
     with contextlib.closing(Client(address, verbose=False)) as client:
         highlighted, best = client.predict(PASSAGE, "who wrote it", api_name="/ask")
         with pytest.raises(Exception, match="The passage must not be empty"):
             client.predict(" ", "who wrote it", api_name="/ask")
-    expected = model[0].answer("who wrote it", PASSAGE, top_k=answers.NUM_ANSWERS)
+    expected = models["my <answers>"].answer("who wrote it", PASSAGE, top_k=answers.NUM_ANSWERS)
     assert [row[0] for row in best["data"]] == [a["answer"] for a in expected]
     assert best["data"][0] == ["ann", f"{expected[0]['score']:.1%}", "12 to 15"]
     assert best["headers"] == ["Answer", "Score", "Characters"]
@@ -141,25 +112,15 @@ def test_lone_surrogates_are_accepted(address):
     assert "\ufffdsold it and " in highlighted
 
 
-def test_page_shows_the_model_and_examples(address):
-    config = json.load(urllib.request.urlopen(f"{address}/config", timeout=60))
-    properties = [component["props"] for component in config["components"]]
-    assert any("my &lt;answers&gt;" in str(p.get("value")) for p in properties)
-    (examples,) = [p for p in properties if p.get("sample_labels")]
-    assert examples["sample_labels"] == list(answers.QUESTIONS)
-    assert [row[0] for row in examples["samples"]] == [answers.PASSAGE] * 2
-
-
-def test_api_returns_labels_of_the_models(labellers, several_address):
+def test_api_returns_labels_of_the_models(models, address):
     from gradio_client import Client
 
-    models, _ = labellers
     text = "red is blue"
-    with contextlib.closing(Client(several_address, verbose=False)) as client:
-        labels = client.predict(text, "", api_name="/classify")
+    with contextlib.closing(Client(address, verbose=False)) as client:
+        chosen, tags = client.predict(text, "", api_name="/classify")
         with pytest.raises(Exception, match="The text must not be empty"):
             client.predict(" ", "", api_name="/classify")
-        chosen, tags = client.predict(text, "", api_name="/classify_1")
+        labels = client.predict(text, "", api_name="/classify_1")
         relations = client.predict(
             text="ann runs acme .",
             subject="ann",
@@ -201,34 +162,38 @@ def label_confidences(shown):
 COREFERENCE = "Ann sold her book. Bob </script><b>read</b> it ${1 + 1} {{value}}."
 
 
-def test_page_with_several_models(model, several_address):
+def test_page_with_several_models(address):
     from gradio_client import Client
 
-    with contextlib.closing(Client(several_address, verbose=False)) as client:
+    with contextlib.closing(Client(address, verbose=False)) as client:
         shown = client.predict(COREFERENCE, api_name="/resolve")
-        _, best = client.predict(PASSAGE, "who wrote it", api_name="/ask")
         with pytest.raises(Exception, match="The text must not be empty"):
             client.predict(" ", api_name="/resolve")
     assert shown == draw_clusters(
         COREFERENCE, stub_resolver.clusters_in_text(COREFERENCE, scores=True)
     )
-    assert shown.count("<mark") == 5 and best["data"][0][0] == "ann"
-    config = json.load(urllib.request.urlopen(f"{several_address}/config", timeout=60))
+    assert shown.count("<mark") == 5
+    config = json.load(urllib.request.urlopen(f"{address}/config", timeout=60))
+    properties = [component["props"] for component in config["components"]]
+    assert any("my &lt;answers&gt;" in str(p.get("value")) for p in properties)
+    (examples,) = [p for p in properties if p.get("sample_labels") == list(answers.QUESTIONS)]
+    assert [row[0] for row in examples["samples"]] == [answers.PASSAGE] * 2
     tabs = [c["props"].get("label") for c in config["components"] if c["type"] == "tabitem"]
-    names = ["my resolver", "my <answers>", "texts", "relations", "choices", "words", "tags"]
-    assert tabs == [f"{i}. {name}" for i, name in enumerate([*names, "blanks"], start=1)]
+    names = ["a resolver", "blanks", "choices", "my <answers>"]
+    names += ["relations", "tags", "texts", "words"]
+    assert tabs == [f"{i}. {name}" for i, name in enumerate(names, start=1)]
     scripts = [c["props"].get("js_on_load") or "" for c in config["components"]]
     assert sum(SCRIPT in script for script in scripts) == 1
 
 
-def test_clusters_are_highlighted_in_a_browser(several_address, tmp_path):
+def test_clusters_are_highlighted_in_a_browser(address, tmp_path):
     with browsers.phone(tmp_path) as browser:
         from selenium.webdriver.common.action_chains import ActionChains
         from selenium.webdriver.common.by import By
         from selenium.webdriver.common.keys import Keys
         from selenium.webdriver.support.ui import WebDriverWait
 
-        browser.get(several_address)
+        browser.get(address)
         wait = WebDriverWait(browser, 60)
         box = wait.until(lambda b: b.find_elements(By.TAG_NAME, "textarea"))[0]
         box.clear()
@@ -276,8 +241,8 @@ def test_highlighting_of_answers():
 
 
 @pytest.mark.parametrize("preset", ["nothing", "empty", "encoder", "unknown"])
-def test_errors_are_one_line_with_exit_code_2(preset, model, tmp_path, capsys):
-    answerer, _ = model
+def test_errors_are_one_line_with_exit_code_2(preset, trained_answerer, tmp_path, capsys):
+    answerer = trained_answerer
     tokenizer = answerer.preprocessor.tokenizer
     ks.checkpoints.to_huggingface(answerer.backbone, tmp_path / "encoder", tokenizer)
     (tmp_path / "empty").mkdir()

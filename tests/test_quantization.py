@@ -20,8 +20,7 @@ def quantized(model):
     return {layer.path for layer in flatten_sublayers([model]) if layer.quantization_mode == "int8"}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("build", [backbone, pretrainer])
+@pytest.mark.parametrize("build, dtype", [(backbone, "mixed_bfloat16"), (pretrainer, "float32")])
 def test_int8_models_predict_save_and_load(build, dtype, tmp_path):
     model = build(dtype)
     before = outputs(model)
@@ -44,8 +43,9 @@ def test_int8_models_predict_save_and_load(build, dtype, tmp_path):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("mode, tolerance", [("int8", 0.02), ("int4", 1e-5)])
-@pytest.mark.parametrize("build", [pretrainer, answerer])
+@pytest.mark.parametrize(
+    "build, mode, tolerance", [(pretrainer, "int8", 0.02), (answerer, "int4", 1e-5)]
+)
 def test_dtype_loads_a_quantized_preset_as_float(build, mode, tolerance, tmp_path):
     model = build("float32")
     for layer in flatten_sublayers([model]):  # Initial biases are 0, which could hide errors.

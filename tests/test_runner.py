@@ -25,12 +25,6 @@ def test_each_backend_runs_each_file_once(given, expected):
         assert sorted(found) == sorted(files) and len(files) > 40
 
 
-def test_given_arguments_run_on_each_backend():
-    jobs = runner.jobs(["tests/layers", "-x"])
-    assert [job.backend for job in jobs] == list(runner.BACKENDS)
-    assert {job.arguments for job in jobs} == {("tests/layers", "-x")}
-
-
 @pytest.mark.parametrize(("codes", "expected"), [([0, 5, 5], 0), ([0, 1, 0], 1), ([2, 0, 0], 1)])
 def test_failed_jobs_are_named(codes, expected, monkeypatch, capsys):
     def run(job, compiled):

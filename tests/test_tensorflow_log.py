@@ -1,11 +1,13 @@
-"""Messages of TensorFlow are kept off stderr, and messages of the user are not."""
+"""The library in a new process: messages of TensorFlow are kept off stderr, others are not."""
 
 import pytest
 from processes import run_python
 
 # Until the end of the first epoch.
 FIT = """
+import sys
 import keras_spanbert as ks
+import keras
 
 words = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h".split()
 preprocessor = ks.SpanBertPretrainerPreprocessor(
@@ -13,6 +15,11 @@ preprocessor = ks.SpanBertPretrainerPreprocessor(
 )
 backbone = ks.SpanBertBackbone(len(words), 1, 2, 16, 16)
 ks.SpanBertPretrainer(backbone, preprocessor).fit(["a b c d e f"] * 4, batch_size=4, verbose=0)
+assert keras.saving.get_registered_object("keras_spanbert>SpanBertBackbone")
+assert "spacy" not in sys.modules
+for name in "squad mrqa coreference gap glue tacred semeval2010 swag conll".split():
+    getattr(ks.data, name).read
+ks.data.columns.read_texts
 """
 LOAD = """
 import os
@@ -28,7 +35,9 @@ def capture_stderr(program, level=None):
     return run_python("-c", program, TF_CPP_MIN_LOG_LEVEL=level)[1]
 
 
+# tests/recipes/test_pretrain.py tests the stderr of a run on TensorFlow.
 @pytest.mark.long
+@pytest.mark.once("torch")
 def test_fit_in_a_script_prints_nothing_to_stderr():
     assert capture_stderr(FIT) == ""
 

@@ -1,6 +1,5 @@
 """Files of SWAG, CODAH, Cosmos QA, CommonsenseQA and RACE."""
 
-import collections
 import json
 
 import numpy as np
@@ -28,23 +27,6 @@ STORY = {
     "answers": ["A", "A", "D"],
     "id": "high1.txt",
 }
-
-
-@pytest.mark.parametrize(
-    "name, labels",
-    [("full_data", [689, 684, 697, 706]), ("cv_split/fold_0/dev", [149, 140, 124, 143])],
-)
-def test_codah_has_the_published_size(shared_data, name, labels):
-    examples = codah.read(shared_data / "data" / "codah" / f"{name}.tsv")
-    counts = collections.Counter(example["label"] for example in examples)
-    assert [counts[i] for i in range(4)] == labels and counts.total() == sum(labels)
-    assert all(isinstance(example["prompt"], str) for example in examples)
-
-
-def test_cosmos_qa_has_the_published_size(shared_data):
-    examples = cosmos_qa.read(shared_data / "data" / "cosmosqa" / "valid.csv")
-    assert len(examples) == len({example["id"] for example in examples}) == 2985
-    assert all(len(e["choices"]) == 4 and len(e["prompt"]) == 2 for e in examples)
 
 
 def test_swag_matches_the_reference(shared_data):
@@ -128,20 +110,14 @@ def asking(*choices):
         (swag, SWAG + "1,A,B,a,b, ,d,0\n", ", line 2: a choice must not be empty"),
         (swag, SWAG + "1, ,,a,b,c,d,0\n", ", line 2: a question must not be empty"),
         (swag, SWAG + '1,"A\nB"C,B,a,b,c,d,0\n', ", line 2: a row must be cells separated by ','"),
-        (swag, SWAG, " must contain examples. Received: none"),
         (cosmos_qa, SWAG, ".* must include id, context, question, .*no id, context, question,"),
         (codah, "o\tA\tb\tc\td\te\n", ", line 1: a row must have the 7 columns.*Received: 6"),
-        (commonsense_qa, {**QUESTION, "answerKey": 1}, ".*A to D. Received: 1"),
         (commonsense_qa, {**QUESTION, "id": 3}, ", line 1: `id` must be a str. Received: 3"),
-        (commonsense_qa, {**QUESTION, "question": "Why?"}, ".*`question` must be a dict.*'Why"),
         (commonsense_qa, asking({"label": "A", "text": "b"}), ".*two or more .*Received: ..b"),
         (commonsense_qa, asking({"label": "B", "text": "b"}), ".*letters from A, in order.*B"),
-        (commonsense_qa, asking("b"), ".*`text` must be a str"),
         (race, {**STORY, "answers": ["A", "A"]}, ".* have the same length. Received: .3, 3, 2"),
-        (race, {**STORY, "answers": ["A", "E", "A"]}, ", question 1: a label must .*'E'"),
         (race, {**STORY, "options": [["a", "b"], "ab", ["a"]]}, ".*1: .*options a list of strings"),
         (race, {**STORY, "questions": ["a", 2, "c"]}, ", question 1: a question must be a string"),
-        (race, {**STORY, "article": None}, ": `article` must be a str. Received: None"),
         (race, {**STORY, "article": "A\ud800"}, ", question 0: .* lone surrogates.*of `prompt`"),
     ],
 )
@@ -189,7 +165,6 @@ def test_submissions(tmp_path, benchmark, written):
     [
         (swag, [0], "one item per example. Received: 1 for 2 examples"),
         (swag, [0, 3], "number from 0, below 3. Received: 3 of 7"),
-        (swag, [0, -1], "below 3. Received: -1 of 7"),
         (codah, [0, 0], "Only `swag`, .* have a submission format"),
     ],
 )

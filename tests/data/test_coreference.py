@@ -34,17 +34,6 @@ def test_conll_with_spaces_and_tabs(tmp_path):
     assert coreference.read(spaces) == [expected]
 
 
-def test_empty_cells_and_parts_as_in_litbank(tmp_path):
-    text = conll(("Ann", "(0)"), ("sang", ""), ("low", "_"), name="(1_a_brat); part 0")
-    (document,) = coreference.read(write(tmp_path / "a.conll", text))
-    assert document["clusters"] == [[[0, 0]]]
-    assert document["doc_key"] == "1_a_brat_0" and document["part"] == "0"
-    assert read_again([document], tmp_path) == [document]
-    # The official scorer matches documents by this line.
-    first = (tmp_path / "again.conll").read_text().splitlines()[0]
-    assert first == "#begin document (1_a_brat); part 0"
-
-
 def test_speaker_and_predicate_columns(tmp_path):
     text = (
         "#begin document (bc/x); part 012\n"
@@ -64,7 +53,6 @@ def test_speaker_and_predicate_columns(tmp_path):
         ("(1|1) (1|(1|1)|1) 1)|(1", [[0, 0], [1, 1], [1, 1], [2, 2]]),
         ("(1|(1 (1) 1) 1) (1|(2|(1|(3) 1)|2)|1)", [[0, 2], [0, 3], [1, 1], [4, 5], [4, 5]]),
         # Opening brackets are read before closing ones, in any order within the cell.
-        ("(1 1)|(1 1)", [[0, 2], [1, 1]]),
         ("(1 (1|1) 1)", [[0, 2], [1, 1]]),
         ("(1|(1 1)|1)|(1 1)", [[0, 1], [0, 2], [1, 1]]),
     ],
@@ -95,7 +83,6 @@ def test_random_nested_clusters_round_trip(tmp_path):
     [
         ([[0, 2], [1, 3]], r"\[0, 2\] and \[1, 3\]"),
         ([[4, 4], [2, 4], [0, 2]], r"\[0, 2\] and \[2, 4\]"),
-        ([[0, 4], [1, 2], [2, 2], [2, 3]], r"\[1, 2\] and \[2, 3\]"),
     ],
 )
 def test_crossing_mentions_of_a_cluster_are_refused(tmp_path, mentions, message):
@@ -104,11 +91,6 @@ def test_crossing_mentions_of_a_cluster_are_refused(tmp_path, mentions, message)
     with pytest.raises(ValueError, match=rf"documents\[1\], 'nw/{{b}}', cluster 1: .*{message}"):
         coreference.write_conll(tmp_path / "a.conll", [good, document])
     assert not (tmp_path / "a.conll").exists()
-
-
-def test_first_of_crossing_mentions_is_kept():
-    found = coreference.nested_clusters([[[3, 3], [1, 2], [0, 1]], [[0, 1], [1, 2]], [[4, 4]]])
-    assert found == [[[0, 1], [3, 3]], [[4, 4]]]
 
 
 @pytest.mark.parametrize(
@@ -170,13 +152,10 @@ def test_subtoken_clusters_become_word_clusters():
         ({"sentences": [["a"], "b"]}, r"be lists of strings. Received: sentences\[1\]='b'"),
         ({"speakers": [["-"] * 4]}, "as long as `sentences`.* Received: .*1. of None for 3"),
         ({"speakers": [["-"] * 4, ["-"]]}, r"Received: speakers\[1\] of 1 for 3"),
-        ({"sentence_map": [0, 1]}, "`sentence_map` must be one integer per token, 7 in total"),
         ({"subtoken_map": ["0"] * 7}, "`subtoken_map` must be one integer per token"),
         ({"clusters": [[[1, 7]]]}, r"within the 7 tokens.* clusters\[0\]\[0\]=\[1, 7\]"),
         ({"clusters": [[[1, 1], [3, 2]]]}, r"not end before it starts.* clusters\[0\]\[1\]"),
-        ({"clusters": [[[1, True]]]}, "must be two integers"),
         ({"clusters": [4]}, r"must be a list of mentions. Received: clusters\[0\]=4"),
-        ({"predicted_clusters": [[[-1, 0]]]}, r"Received: predicted_clusters\[0\]\[0\]=\[-1, 0\]"),
         ({"sentences": [["[CLS]", "\ud800", "x", "x"], ["x"] * 3]}, "no lone surrogates"),
         ([3], r"a document must be a dict with `sentences`. Received: \[3\]"),
     ],
@@ -279,7 +258,6 @@ def test_gap_is_read_without_quoting(tmp_path):
     "row, error",
     [
         ({**GAP, "A-offset": "1"}, "line 3: `a` must be in the text at its offset.* 'Ann' at '1'"),
-        ({**GAP, "B-offset": "-3"}, "line 3: `b` must be in the text at its offset"),
         ({**GAP, "B-coref": "no"}, "line 3: `b_coref` must be TRUE or FALSE. Received: 'no'"),
         ({"a": "b"}, "line 3: a row must have as many cells as the header, 11, .*Received: 1"),
         (GAP, "an id must not be repeated. Received: 'x-1' again"),

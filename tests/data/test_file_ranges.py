@@ -135,18 +135,6 @@ def test_shards_equal_blocks_of_the_text(tmp_path, tokenizer, small_ranges, kind
             np.testing.assert_array_equal(found, np.concatenate(list(expected)))
 
 
-@pytest.mark.parametrize("boundary", ["line", "blank_line"])
-def test_trailing_blanks_are_not_a_range(tmp_path, small_ranges, boundary):
-    text = ("\n" if boundary == "line" else "\n\n").join(random_documents(50)) + "\n"
-    write(tmp_path / "a.txt", text)
-    without = Corpus(str(tmp_path / "a.txt"), boundary, held_out=0.2)
-    documents = list(without.documents())
-    write(tmp_path / "a.txt", text + "\n" * 2_000)
-    corpus = Corpus(str(tmp_path / "a.txt"), boundary, held_out=0.2)
-    assert len(corpus.ranges) == len(without.ranges) > 5
-    assert list(corpus.documents()) == documents
-
-
 @pytest.mark.parametrize("kind", ["line", "jsonl"])
 def test_worker_reads_only_its_range(tmp_path, small_ranges, kind, monkeypatch):
     monkeypatch.setattr(stores, "check_unchanged", lambda *_: None)

@@ -1,4 +1,3 @@
-import collections
 import json
 import re
 
@@ -10,27 +9,6 @@ from keras_spanbert.data import glue
 
 RTE = "index\tsentence1\tsentence2\tlabel\n"
 STS_B = "index\tsentence1\tsentence2\tscore\n"
-
-
-@pytest.mark.parametrize(
-    "folder, task, split, rows, labels",
-    [
-        ("cola", "cola", "train", 8551, {"1": 6023, "0": 2528}),
-        ("cola", "cola", "test", 1063, {None: 1063}),
-        ("sst2", "SST-2", "dev", 872, {"1": 444, "0": 428}),
-        ("rte", "rte", "dev", 277, {"entailment": 146, "not_entailment": 131}),
-        ("rte", "rte", "test", 3000, {None: 3000}),
-        ("wnli", "wnli", "dev", 71, {"1": 31, "0": 40}),
-    ],
-)
-def test_data_sets_have_the_published_sizes(shared_data, folder, task, split, rows, labels):
-    examples = glue.read(shared_data / "data" / folder, task, split)
-    assert len(examples) == rows
-    assert collections.Counter(example["label"] for example in examples) == labels
-    assert len({example["id"] for example in examples}) == rows
-    is_single = folder in ("cola", "sst2")
-    assert all((example["text_pair"] is None) == is_single for example in examples)
-    assert all(example["text"].strip() for example in examples)
 
 
 def test_reference_files_are_read_like_the_released_code(shared_data):
@@ -90,12 +68,9 @@ def test_short_rows_of_qqp_are_logged(tmp_path, caplog):
         ("rte", RTE + "1\ta\tb\n", ", line 2: a row must have as many cells as the header, 4"),
         ("rte", RTE + "1\ta\tb\tneutral\n", ".* of rte must be one of entailment, .*'neutral'"),
         ("rte", "index\tsentence1\tsentence2\n", ", line 1: .*Received: no label in "),
-        ("rte", "label\t" + RTE, ", line 1: a column must not be repeated.*'label'"),
-        ("rte", RTE, " must contain examples. Received: none"),
         ("cola", "gj04\t1\ta\n", ", line 1: a row must have the 4 columns source, label.*: 3"),
         ("mrpc", RTE, ", line 1: the columns must include #1 String, #2 String, Quality."),
         ("sts-b", STS_B + "1\ta\tb\t5.1\n", ", line 2: .* a number from 0 to 5.*'5.1'"),
-        ("sts-b", STS_B + "1\ta\tb\tnan\n", ".*Received: 'nan'"),
     ],
 )  # fmt: skip
 def test_errors_name_the_line(tmp_path, task, text, message):
@@ -135,9 +110,7 @@ def test_scores_have_six_decimals(tmp_path):
         ("rte", "ab", [0], "one item per example. Received: 1 for 2 examples"),
         ("rte", "aa", [0, 1], "An id must not be repeated. Received: 'a' again"),
         ("rte", "ab", [0, 2], "of entailment, not_entailment, or their indices. Received: 2"),
-        ("rte", "ab", [0, "neutral"], "Received: 'neutral'"),
         ("sts-b", "ab", [0.5, float("nan")], "must be finite numbers. Received: nan"),
-        ("sts-b", "ab", [0.5, "1"], "must be finite numbers. Received: '1'"),
     ],
 )
 def test_invalid_predictions_are_refused(tmp_path, task, names, predictions, message):

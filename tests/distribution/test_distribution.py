@@ -40,6 +40,7 @@ FLAGS = [
     "--vocabulary_size=200", "--size=tiny", "--sequence_length=16", "--batch_size=4",
     "--eval_steps=1", "--held_out=0.3",
 ]  # fmt: skip
+SIZES = {"num_layers": 1, "hidden_dim": 16, "intermediate_dim": 32}
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 
 
@@ -83,11 +84,6 @@ def launch(arguments, count=2, **environment):
     return [start(arguments, **dict.fromkeys(names, str(i)), **job) for i in range(count)]
 
 
-def launch_by_torchrun(arguments):
-    port = f"--master_port={free_port()}"
-    return [start(["-m", "torch.distributed.run", "--nproc_per_node=2", port, *arguments])]
-
-
 def finish(processes):
     """Returns exit codes and outputs, and ends all processes."""
     try:
@@ -125,7 +121,7 @@ def assert_equal(result, alone):
         np.testing.assert_allclose(mine, theirs, atol=1e-4)
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
+@pytest.mark.skipif(BACKEND != "jax", reason="see test_train_script_on_two_devices_equals_one")
 def test_two_devices_of_a_process_equal_one_device(texts, alone, tmp_path):
     (result,) = results(tmp_path, two_devices([SCRIPT, "pretrain", "auto", texts, str(tmp_path)]))
     assert result["replicas"] == 2
@@ -157,8 +153,7 @@ def test_two_devices_equal_one_with_a_padded_last_batch(tmp_path):
 
 @pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
 @pytest.mark.once
-def test_train_script_uses_all_devices_of_a_process(texts, tmp_path):
-    output = tmp_path / "run"
+def test_train_script_on_two_devices_equals_one(texts, tmp_path, monkeypatch):
     # First with a batch size that is not a multiple of the number of devices.
     code = TWO_CPUS + (
         "import sys\nfrom keras_spanbert.recipes import main\n"
@@ -166,21 +161,31 @@ def test_train_script_uses_all_devices_of_a_process(texts, tmp_path):
         "try:\n    run_in_process(*sys.argv[1:])\n"
         "except SystemExit as end:\n    print('code', end.code)\n"
         "from keras_spanbert import SpanBertBackbone\n"
-        "SpanBertBackbone.SIZES['tiny'].update(num_layers=1, hidden_dim=16, intermediate_dim=32)\n"
+        f"SpanBertBackbone.SIZES['tiny'].update({SIZES})\n"
         "sys.argv = ['train.py', *sys.argv[1:-1]]\n"
         "main()\n"
     )
     flags = [
-        f"--train_data={texts}", f"--output={output}", *FLAGS, "--steps=3", "--eval_every=2",
+        f"--train_data={texts}", *FLAGS, "--steps=3", "--eval_every=2", "--dropout=0",
+        "--learning_rate=1e-2",
     ]  # fmt: skip
-    environment = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {TWO_DEVICES}"}
-    environment["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
-    codes, out = finish([start(["-c", code, *flags, "--batch_size=5"], **environment)])
+    both, one = tmp_path / "both", tmp_path / "one"
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    arguments = ["-c", code, f"--output={both}", *flags, "--batch_size=5"]
+    codes, out = finish([start(arguments, **environment)])
     assert codes == [0], out
     assert "multiple of the 2 replicas. Received: 5" in out and "code 2" in out
-    assert len((output / "history.csv").read_text().splitlines()) == 3
-    pretrainer = ks.SpanBertPretrainer.from_preset(str(output))
-    assert pretrainer.fill("be [MASK] ce")[0][0]["text"]
+    sizes = {**ks.SpanBertBackbone.SIZES["tiny"], **SIZES}
+    monkeypatch.setitem(ks.SpanBertBackbone.SIZES, "tiny", sizes)
+    run_in_process(f"--output={one}", *flags, "--distribution=none")
+    histories = [read_csv(folder / "history.csv") for folder in [both, one]]
+    for mine, theirs in zip(*histories, strict=True):
+        for name in ["loss", "mlm_accuracy", "sbo_cross_entropy", "val_loss"]:
+            assert float(mine[name]) == pytest.approx(float(theirs[name]), abs=1e-4), name
+    models = [ks.SpanBertPretrainer.from_preset(str(folder)) for folder in [both, one]]
+    for mine, theirs in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+    assert models[0].fill("be [MASK] ce")[0][0]["text"]
 
 
 def exchanged_shapes(dumps):
@@ -196,24 +201,30 @@ def exchanged_shapes(dumps):
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
-@pytest.mark.parametrize(("mode", "dies"), [("data", "killed"), ("model", "by an error")])
+@pytest.mark.parametrize(("mode", "dies"), [("data", "frozen"), ("model", "by an error")])
 def test_two_processes_equal_one_and_stop_if_one_dies(mode, dies, texts, alone, tmp_path):
     if mode == "model" and BACKEND != "jax":
         pytest.skip("only JAX shards a model over devices")
     dumps = tmp_path / "dumps"
     dump = f"--xla_dump_to={dumps} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step"
     arguments = [SCRIPT, "pretrain", mode, texts, str(tmp_path), dies]
-    if BACKEND == "torch":
-        processes = launch_by_torchrun(arguments)
-    elif mode == "data":
+    if mode == "data":
         processes = launch(arguments)
     else:
         flags = f"{os.environ.get('XLA_FLAGS', '')} {dump}"
         # Cached programs are not dumped.
         processes = launch(arguments, XLA_FLAGS=flags, JAX_ENABLE_COMPILATION_CACHE="false")
-    codes, output = finish(processes)
-    assert all(codes), output
-    assert time.time() - (tmp_path / "died").stat().st_mtime < 60
+    frozen = processes[1:] if dies == "frozen" else []
+    try:
+        codes, output = finish([process for process in processes if process not in frozen])
+        assert all(codes) and all(process.poll() is None for process in frozen), output
+        assert time.time() - (tmp_path / "died").stat().st_mtime < 60
+        if BACKEND == "torch":
+            assert "no heartbeat from process 1 for 8 s (`dead_after`)" in output
+    finally:
+        for process in frozen:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
     # Earlier checkpoints stay valid.
     checkpoint = ks.TrainingCheckpoint(str(tmp_path / "checkpoints"), 5)
     assert checkpoint.step == 10
@@ -278,20 +289,6 @@ def check_shards(checkpoint, texts, alone):
             assert_equal_after_resuming(found, alone)
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
-def test_silent_process_is_noticed_within_a_minute(texts, tmp_path):
-    first, second = launch([SCRIPT, "pretrain", "data", texts, str(tmp_path), "frozen"])
-    try:
-        (code,), output = finish([first])
-        assert time.time() - (tmp_path / "died").stat().st_mtime < 60
-        assert code and second.poll() is None, output
-        if BACKEND == "torch":
-            assert "no heartbeat from process 1 for 8 s (`dead_after`)" in output
-    finally:
-        os.killpg(second.pid, signal.SIGKILL)
-        second.communicate()
-
-
 def shell_loops(flags):
     """Starts the shell loops of docs/resuming.md for JAX, one per process."""
     guide = (ROOT / "docs" / "resuming.md").read_text()
@@ -308,32 +305,29 @@ def shell_loops(flags):
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
 def test_processes_are_restarted_and_resume(texts, tmp_path):
     output, uninterrupted = tmp_path / "run", tmp_path / "uninterrupted"
-    kills = [10, 30] if BACKEND == "torch" else [10]
-    steps = 4 * kills[-1]
     flags = [
-        f"--train_data={texts}", *FLAGS, f"--steps={steps}", f"--eval_every={steps}",
+        f"--train_data={texts}", *FLAGS, "--steps=40", "--eval_every=40",
         "--checkpoint_every=5", "--resume",
     ]  # fmt: skip
     train = ["train.py", f"--output={output}", *flags]
     if BACKEND == "torch":
-        torchrun = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--max-restarts=2"]
+        torchrun = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--max-restarts=1"]
         runs = [start([*torchrun, f"--master_port={free_port()}", *train])]
     else:
         runs = shell_loops(train[1:])
     try:
-        for step in kills:
-            ends = time.monotonic() + TIMEOUT
-            while not list(output.glob(f"checkpoints/step-{step}")) and time.monotonic() < ends:
-                time.sleep(0.05)
-            parents = ",".join(str(run.pid) for run in runs)
-            workers = subprocess.run(["pgrep", "-P", parents], capture_output=True, text=True)
-            os.kill(int(workers.stdout.split()[step == 30]), signal.SIGKILL)
+        ends = time.monotonic() + TIMEOUT
+        while not list(output.glob("checkpoints/step-10")) and time.monotonic() < ends:
+            time.sleep(0.05)
+        parents = ",".join(str(run.pid) for run in runs)
+        workers = subprocess.run(["pgrep", "-P", parents], capture_output=True, text=True)
+        os.kill(int(workers.stdout.split()[0]), signal.SIGKILL)
     finally:
         codes, text = finish(runs)
     assert not any(codes), text
-    starts = [int(step) for step in re.findall(r"Continuing from step (\d+)", text)]
-    assert len(starts) == len(kills) and all(map(int.__ge__, starts, kills)), text
-    assert json.loads((output / "metrics.json").read_text())["steps"] == steps
+    (step,) = re.findall(r"Continuing from step (\d+)", text)
+    assert int(step) >= 10
+    assert json.loads((output / "metrics.json").read_text())["steps"] == 40
     run_in_process(f"--output={uninterrupted}", *flags, "--distribution=none")
     killed, whole = [read_csv(run / "history.csv") for run in [output, uninterrupted]]
     assert len(killed) == len(whole) == 1
@@ -367,11 +361,6 @@ def test_sigterm_stops_all_processes_after_the_same_step(texts, tmp_path):
     assert codes == [143, 143], text
     step = json.loads((output / "metrics.json").read_text())["steps"]
     assert step >= 5 and (output / "checkpoints" / f"step-{step}").is_dir()
-
-
-def test_batch_that_devices_cannot_share_is_refused():
-    with pytest.raises(ValueError, match="multiple of the 3 replicas. Received: 8"):
-        Distribution(num_replicas=3).check_batch_size(8)
 
 
 def test_unsupported_by_the_backend(monkeypatch):
@@ -463,11 +452,3 @@ def test_clipping_over_replicas_with_missing_gradients_and_loss_scale():
     }
     found = json.loads(line.removeprefix("clipped "))
     assert found == {name: pytest.approx(values) for name, values in expected.items()}
-
-
-def test_one_device_needs_nothing():
-    distribution = ks.distribute()
-    assert distribution.num_replicas == distribution.num_processes == 1 and distribution.is_main
-    with distribution.scope():
-        pass
-    assert distribution.split("dataset") == "dataset"

@@ -81,7 +81,6 @@ def test_run_learns_and_writes_consistent_files(trained):
     assert max(float(row["accuracy"]) for row in history) == final["accuracy"]
 
 
-@pytest.mark.every_backend
 def test_benchmark_layout_scores_and_submission(preset, tmp_path):
     write_sst(tmp_path / "train.tsv", 64, seed=1)
     write_sst(tmp_path / "dev.tsv", 16, seed=2)
@@ -189,7 +188,6 @@ def test_invalid_flags_are_reported_before_reading(preset, tmp_path, capsys, fla
         ("single", ["--eval_data=one.csv"], ["one.csv, line 2", "awful, fine", "'a'"]),
         ("single", ["--eval_data=one.csv", "--regression"], ["with one output", "2 classes"]),
         ("single", ["--eval_data=one.csv", "--multi_label"], ["needs a multi-label preset"]),
-        ("single", ["--eval_data=one.csv", "--label_separator=+"], ["with --multi_label"]),
         (
             "single",
             ["--benchmark=sst-2", "--eval_data=sst.tsv"],

@@ -13,15 +13,7 @@ from keras_spanbert.recipes.run import parse_flags
 @pytest.mark.parametrize(
     ("argument", "name", "value"),
     [
-        ("--scheme=subword", "masking_scheme", "subword"),
-        ("--static_copies=10", "num_mask_copies", 10),
-        ("--predictions_multiple=8", "pad_predictions_to", 8),
         ("--seeds=3", "num_seeds", 3),
-        ("--profile=5", "profile_steps", 5),
-        ("--genre=nw", "document_genre", "nw"),
-        ("--max_spans=9", "max_spans_in_memory", 9),
-        ("--model_type=overlap", "coref_model_type", "overlap"),
-        ("--spans=en_core_web_sm", "span_annotator", "en_core_web_sm"),
         ("--noentities", "labels_are_entities", False),
         ("--strict", "strict_answers", True),
     ],

@@ -1,13 +1,11 @@
 """Creation of the preprocessor from the masking flags."""
 
-import json
-
 import pytest
 import train_script  # noqa: F401  (Defines the flags.)
 from absl.testing import flagsaver
 
 import keras_spanbert as ks
-from keras_spanbert.recipes import masking, resume
+from keras_spanbert.recipes import masking
 from keras_spanbert.recipes.flags import FLAGS
 
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c".split()
@@ -35,17 +33,3 @@ def test_slots_are_a_multiple_of_8_if_few_are_empty(flags, given, slots):
     length = given["sequence_length"]
     assert preprocessor.masking.num_predictions(length) == slots
     assert slots % FLAGS.pad_predictions_to == 0  # As written to `run.json`.
-
-
-def test_resumed_run_keeps_its_slots(flags, tmp_path):
-    record = {"flags": {"sequence_length": 512, "pad_predictions_to": 1}, "given": {}}
-    (tmp_path / "run.json").write_text(json.dumps(record))
-    flags(output=tmp_path, resume=True)
-    resume.restore_flags()
-    assert (FLAGS.sequence_length, FLAGS.pad_predictions_to) == (512, 1)
-
-
-def test_scheme_and_num_mask_copies_are_passed(flags):
-    flags(masking_scheme="noun_phrase", num_mask_copies=10, sequence_length=32)
-    config = masking.new_preprocessor(ks.SpanBertTokenizer(VOCABULARY), 15).get_config()
-    assert (config["scheme"], config["num_mask_copies"], config["seed"]) == ("noun_phrase", 10, 0)

@@ -118,7 +118,7 @@ def test_predictions_of_codah_are_a_table(trained, tmp_path):
     assert [row["id"] for row in rows] == [example["id"] for example in read]
 
 
-@pytest.mark.every_backend
+# test_question_answering.py and test_coreference.py resume runs on every backend.
 def test_run_on_codah_resumes(preset, tmp_path, capsys, caplog):
     train = write_codah(tmp_path / "train.tsv", examples(40, choices=4))
     flags = [TASK, f"--preset={preset}", "--benchmark=codah", f"--train_data={train}"]

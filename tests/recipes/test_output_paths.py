@@ -100,15 +100,12 @@ def test_free_paths_are_accepted(folder, flags):
     [
         ("question_answering", "a.json", [], [".json"]),
         ("classification", "a.csv", [], [".csv", ".tsv", ".jsonl"]),
-        ("classification", "a.csv", ["--benchmark=rte"], [".tsv"]),
         ("relation_extraction", "a.json", ["--benchmark=tacred"], [".txt", ".tsv"]),
-        ("multiple_choice", "a.csv", ["--benchmark=race"], [".csv", ".tsv", ".jsonl"]),
         ("multiple_choice", "a.csv", ["--benchmark=cosmos_qa"], [".lst", ".txt", ".csv"]),
         ("token_classification", "a.conll", [], [".conll", ".txt", ".csv", ".tsv", ".jsonl"]),
         ("token_classification", "a.csv", ["--text_column=text"], [".jsonl"]),
         ("coreference", "a.conll", [], [".jsonlines", ".jsonl", ".conll"]),
         ("coreference", "a.tsv", [], [".tsv"]),
-        ("coreference", "a.txt", [], [".jsonlines", ".jsonl"]),
     ],
 )
 def test_extension_of_predictions_is_checked_early(folder, task, data, others, extensions):

@@ -128,10 +128,8 @@ def test_semeval_score_and_format(preset, tmp_path, capsys):
 @pytest.mark.parametrize(
     "flags, values",
     [
-        (["--train_data=train.json", "--benchmark=cola"], ["--benchmark", "tacred, semeval2010"]),
         (["--train_data=train.csv", "--text_column=body"], ["train.csv, line 1", "no body"]),
         (["--train_data=train.json,train.csv"], ["or give --benchmark", "train.csv"]),
-        (["--train_data=same.json"], ["two or more labels", "only no_relation"]),
         (["--train_data=train.c*", "--feature_mode=ner"], ["text without --subject_type_column"]),
         (["--train_data=train.txt", "--feature_mode=text_ner"], ["text with SemEval-2010 Task 8"]),
         (["--train_data=part.json"], ["id 5-0: --feature_mode=ner needs", "=text needs no types"]),
@@ -150,7 +148,6 @@ def test_invalid_inputs_are_named(preset, trained, tmp_path, capsys, monkeypatch
     write_tacred(tmp_path / "train.json", 16, seed=1)
     write_semeval(tmp_path / "train.txt", 16, seed=1)
     for name, key, value in [
-        ("same", "relation", "no_relation"),
         ("odd", "relation", "boss"),
         ("part", "obj_type", None),
         ("dog", "obj_type", "DOG"),

@@ -164,7 +164,6 @@ def test_paths_are_checked_before_reading(proxy, bucket, tmp_path, texts):
     [
         ("GET .*[.]txt", "/texts/"),
         ("PUT .*step-4", "last good checkpoint is"),
-        ("PUT .*csv", "last good checkpoint is"),
     ],
 )
 def test_store_errors_are_one_line(proxy, bucket, texts, capsys, monkeypatch, request_, message):

@@ -261,13 +261,13 @@ def test_interrupted_grid_resumes_and_predicts_with_the_best(tmp_path, monkeypat
         "--task=question_answering", f"--preset={save_preset(tmp_path / 'preset')}", *SIZES,
         f"--train_data={train}", f"--eval_data={dev}", f"--predict_data={dev}",
         f"--predictions={answers}", f"--output={output}", "--grid=learning_rate=1e-6,5e-3",
-        "--seed=1", "--steps=200", "--eval_every=40",
+        "--seed=1", "--steps=80", "--eval_every=40",
     ]  # fmt: skip
     with start(*given) as process:
         is_second = False
         for line in process.stdout:
             is_second = is_second or line.startswith("Run 2 of 2")
-            if is_second and line.startswith("step 40/200"):
+            if is_second and line.startswith("step 40/80"):
                 process.send_signal(signal.SIGINT)
                 break
         out, err = process.communicate(timeout=TIMEOUT)
@@ -288,7 +288,7 @@ def test_interrupted_grid_resumes_and_predicts_with_the_best(tmp_path, monkeypat
     assert means[0] > means[1]
     for folder, mean in zip([good, bad], means):
         rows = files.read_csv(folder / "history.csv")
-        assert len(rows) == 5 and rows[-1]["step"] == "200"
+        assert len(rows) == 2 and rows[-1]["step"] == "80"
         assert max(float(row["f1"]) for row in rows) == pytest.approx(mean)
         record = files.read_json(folder / "run.json")
         assert record["flags"]["seed"] == 1 and record["flags"]["grid"] is None

@@ -2,7 +2,6 @@
 
 import struct
 
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -53,13 +52,6 @@ def test_loss_plot_is_a_png(tmp_path, drawn, steps, heads):
     assert [p.name for p in tmp_path.iterdir()] == ["loss.png"]
 
 
-def test_span_length_plot_is_a_png(tmp_path):
-    path = tmp_path / "span_lengths.png"
-    lengths = [np.array([[1, 2, 3], [1, 1, 4]]), np.array([[2, 2, 1], [3, 1, 1]])]
-    plots.plot_span_lengths(path, lengths, np.array([0.4, 0.3, 0.2, 0.1]))
-    assert png_size(path)[0] == (960, 600)
-
-
 def test_scores_have_their_own_panel_with_units(tmp_path, drawn):
     rows = [{"step": i, "loss": 2.0 / i, "exact": 10.0 * i, "f1": 10.0 * i} for i in [1, 2]]
     labels = {"exact": "exact match", "f1": "F1", "pearson": "Pearson"}
@@ -75,30 +67,3 @@ def test_scores_have_their_own_panel_with_units(tmp_path, drawn):
     assert [list(line.get_ydata()) for line in scores.lines] == [[10.0, 20.0]] * 2
     below, above = (line.get_linewidth() for line in scores.lines)
     assert below > above  # Equal scores do not overlap.
-
-
-def test_only_the_loss_is_plotted_without_scores(tmp_path, drawn):
-    rows = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
-    plots.plot_scores(tmp_path / "loss.png", rows, "Classification", {"f1": "F1"}, "squared error")
-    assert axis_labels(drawn[0]) == ["steps", "training loss (squared error)"]
-
-
-def test_runs_plot_with_and_without_interval(tmp_path, drawn):
-    for interval in [None, [18.0, 19.0]]:
-        figures = [{"mean": 18.5, "interval": interval, "values": {"0": 18.0, "1": 19.0}}]
-        plots.plot_runs(tmp_path / "runs.png", [""], figures, "Question answering", "f1")
-    without, with_interval = ([line.get_label() for line in f.axes[0].lines] for f in drawn)
-    assert without == ["a run", "mean"]
-    assert with_interval == ["a run", "95% interval of the mean", "mean"]
-
-
-@pytest.mark.parametrize("count, height", [(2, 600), (30, 1200)])
-def test_height_of_runs_plot_depends_on_rows(tmp_path, drawn, count, height):
-    figures = [
-        {"mean": 60.0 - i, "interval": [59.0 - i, 61.0 - i], "values": {"0": 59.0, "1": 61.0}}
-        for i in range(count)
-    ]
-    labels = [f"learning_rate {i}" for i in range(count)]
-    plots.plot_runs(tmp_path / "runs.png", labels, figures, "Question answering", "f1")
-    assert png_size(tmp_path / "runs.png")[0] == (960, height)
-    assert drawn[0].axes[0].get_xlabel() == "held-out f1 (percent)"

@@ -8,7 +8,6 @@ import sys
 import keras
 import numpy as np
 import pytest
-from train_script import run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert.runs import progress, reports
@@ -59,25 +58,6 @@ def in_terminal(monkeypatch):
         return re.split("[\r\n]", terminal.getvalue()), terminal.visible_lines()
 
     return run
-
-
-@pytest.mark.long
-@pytest.mark.once
-def test_progress_of_a_run_fits_the_terminal(texts, tmp_path, in_terminal):
-    flags = [
-        f"--train_data={texts}", f"--output={tmp_path / 'run'}", "--vocabulary_size=200",
-        "--sequence_length=16", "--batch_size=4", "--steps=7", "--eval_every=5", "--eval_steps=2",
-    ]  # fmt: skip
-    drawn, lines = in_terminal(80, lambda _: run_in_process(*flags))
-    check_progress(drawn, lines, 80, steps=7)
-    assert re.match(r"7/7 .*0:00 left  loss .* tokens/s  MLM \d.*  SBO \d", of_steps(drawn)[-1])
-    assert [piece for piece in drawn if re.match(r"5/7 \[.*\]  evaluating, batch \d", piece)]
-    first, second = [i for i, line in enumerate(lines) if line.startswith("step ")]
-    # Wide lines are split. Slow machines show longer numbers and need more lines.
-    assert second > first + 1
-    assert all(re.match(r"  \S", line) for line in lines[first + 1 : second])
-    shown = "".join(lines[first:second])
-    assert re.match(r"step 5/7  held-out MLM .* SBO .* tokens/s  \d+ ms per step.* left$", shown)
 
 
 def of_steps(drawn):
