@@ -13,7 +13,7 @@ _MAX_LABELS = 20  # The largest number of labels in the log.
 
 string, integer, number, boolean, strings, choice = group(
     "Labelled data",
-    "only for classification, relation extraction, multiple choice and token classification.",
+    "not for pretraining, question answering and coreference.",
 )
 string(
     "benchmark",
