@@ -95,7 +95,7 @@ def test_dask_gives_the_same_files_if_a_worker_is_killed(tokenizer, tmp_path, mo
                 os.kill(killed[0], signal.SIGKILL)
                 return
 
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
     with cluster, distributed.Client(cluster) as client:
         killer = threading.Thread(target=kill, args=[client])
         killer.start()

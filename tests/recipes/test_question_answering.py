@@ -182,7 +182,6 @@ def test_mrqa_is_scored_with_all_answers(trained, tmp_path):
             ["--preset={trained}", "--predict_data=*.txt", "--question=who"],
             ["blank.txt", "must have words"],
         ),
-        (["--export=bad.json/answers"], ["bad.json/answers"]),
         (["--export=answers"], ["trained head", "--train_data", "qa_outputs"]),
         (["--train_data=dev.json,other.jsonl"], ["dev.json", "other.jsonl"]),
         (["--train_data=dev.json", "--sequence_length=48"], ["--sequence_length", "24", "48"]),
@@ -194,7 +193,7 @@ def test_mrqa_is_scored_with_all_answers(trained, tmp_path):
 def test_invalid_inputs_are_named(preset, trained, tmp_path, capsys, monkeypatch, flags, values):
     monkeypatch.chdir(tmp_path)
     write_squad(tmp_path / "dev.json", 4, seed=5)
-    for name, text in [("bad.json", "{"), ("story.txt", "ann wrote it."), ("blank.txt", " \n")]:
+    for name, text in [("story.txt", "ann wrote it."), ("blank.txt", " \n")]:
         (tmp_path / name).write_text(text)
     (tmp_path / "other.jsonl").write_text("")
     content = files.read_json("dev.json")
