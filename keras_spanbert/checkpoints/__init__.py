@@ -1,6 +1,5 @@
 """Functions that load and write checkpoints of other libraries."""
 
-# ruff: noqa: F401
 from keras_spanbert.checkpoints.convert import (
     convert,
     from_coreference,
@@ -9,3 +8,12 @@ from keras_spanbert.checkpoints.convert import (
     from_huggingface,
     to_huggingface,
 )
+
+__all__ = [
+    "convert",
+    "from_coreference",
+    "from_fairseq",
+    "from_google",
+    "from_huggingface",
+    "to_huggingface",
+]

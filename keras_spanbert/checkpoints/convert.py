@@ -96,6 +96,11 @@ def from_coreference(
     ```
     """
     checkpoint = formats.open_checkpoint(path, vocabulary=vocabulary)
+    if not SpanBertCoreferenceResolver.is_in(checkpoint):
+        raise ValueError(
+            "`path` must have the weights of a coreference model. Received: "
+            f"{path}, which has only other weights"
+        )
     return SpanBertCoreferenceResolver.from_checkpoint(checkpoint, **arguments)
 
 
@@ -126,7 +131,9 @@ def from_fairseq(
     pretrainer = keras_spanbert.checkpoints.from_fairseq("checkpoint_best.pt")
     ```
     """
-    checkpoint = formats.open_checkpoint(path, num_heads=num_heads, vocabulary=vocabulary)
+    checkpoint = formats.open_checkpoint(
+        path, num_heads=num_heads, vocabulary=vocabulary, is_fairseq=True
+    )
     return SpanBertPretrainer.from_checkpoint(checkpoint)
 
 

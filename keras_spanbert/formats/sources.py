@@ -32,7 +32,10 @@ _HANDLE = re.compile(r"hf://([\w.-]+/[\w.-]+)")
 
 
 def open_source(
-    source: str, num_heads: int | None = None, vocabulary: str | None = None
+    source: str,
+    num_heads: int | None = None,
+    vocabulary: str | None = None,
+    is_fairseq: bool = False,
 ) -> Checkpoint | str:
     """Opens a checkpoint of any supported kind.
 
@@ -43,6 +46,8 @@ def open_source(
         num_heads: int. See `fairseq.read_fairseq`. Defaults to `None`.
         vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to
             `None`: the one next to the checkpoint.
+        is_fairseq: bool. Whether the source must be a fairseq file, of any name.
+            Defaults to `False`.
 
     Returns:
         A `Checkpoint`, or for a keras-hub preset the string to load it with.
@@ -54,7 +59,8 @@ def open_source(
     path = _download(given) if given.startswith("hf://") else _local_source(given)
     if not os.path.exists(path):
         return path  # A name or handle for keras-hub, which raises an error if it is unknown.
-    if os.path.isdir(path) or path.endswith(_TORCH):
+    is_folder = os.path.isdir(path)
+    if not is_folder if is_fairseq else is_folder or path.endswith(_TORCH):
         return _open(path, given, num_heads, vocabulary)
     if path.endswith(_ARCHIVES):
         return _open_archive(path, num_heads, vocabulary)

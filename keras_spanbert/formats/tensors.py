@@ -24,6 +24,9 @@ Tensor = collections.namedtuple("Tensor", ["shape", "read"])
 # Weight files of Hugging Face folders, in order of preference.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
+# The pages of a mapped file count as memory until it is closed, so it is reopened after this
+# number of bytes.
+_REOPEN_BYTES = 1 << 26
 _ARCHIVED = re.compile(r".*(\.(json|txt|bin|safetensors|pt|index)|\.ckpt[^/]*\.data-[^/]*)")
 _MAX_ARCHIVED_BYTES = 1 << 35
 # Classes in fairseq's checkpoints. They hold plain values once loaded.
@@ -104,9 +107,7 @@ def open_torch(path: str, is_fairseq: bool = False) -> dict[str, Tensor]:
     Raises:
         ValueError: if the file is damaged or contains more than data.
     """
-    content = _load_torch(path, is_fairseq)
-    if isinstance(content, dict) and isinstance(content.get("model"), dict):
-        content = content["model"]
+    content, num_bytes = _load_torch(path, is_fairseq), 0
     import torch
 
     odd = not isinstance(content, dict) or [
@@ -119,7 +120,12 @@ def open_torch(path: str, is_fairseq: bool = False) -> dict[str, Tensor]:
         raise ValueError(f"{path} must be a dict of tensors. Received: {what}")
 
     def read(name):
+        nonlocal content, num_bytes
+        if num_bytes > _REOPEN_BYTES and _is_zip(path):
+            content, num_bytes = None, 0  # Closes the file.
+            content = _load_torch(path, is_fairseq)
         tensor = content[name].detach()
+        num_bytes += tensor.nbytes
         # Copy, because JAX would keep the memory of the mapped file.
         return np.array(tensor.float() if tensor.dtype == torch.bfloat16 else tensor)
 
@@ -134,18 +140,21 @@ class _Meter:
 
 
 def _load_torch(path, is_fairseq):
+    """Returns the content of a file, or its `model` if it has one."""
     torch = require("torch", f"Reading {path}")
     safe = [argparse.Namespace] if is_fairseq else []
     safe += [(_Meter, f"fairseq.meters.{name}") for name in _FAIRSEQ_METERS if is_fairseq]
     try:
         with torch.serialization.safe_globals(safe):
             # Files that torch.save wrote before 2020 are no zip files and cannot be mapped.
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
     except Exception as error:  # Many classes are possible, such as struct.error.
         raise ValueError(
             f"{path} must be a complete PyTorch file with only tensors and plain values. "
             f"Received: {_describe_damage(path, error)}"
         ) from None
+    model = content.get("model") if isinstance(content, dict) else None
+    return model if isinstance(model, dict) else content
 
 
 def open_tensorflow(prefix) -> dict[str, Tensor]:

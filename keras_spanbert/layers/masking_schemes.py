@@ -36,19 +36,25 @@ def check_span_marks(span_marks, scheme: str) -> None:
 
 def is_integer(x) -> bool:
     """Returns whether an array of NumPy or a tensor of TensorFlow has integers."""
-    return np.issubdtype(keras.backend.standardize_dtype(x.dtype), np.integer)
+    dtype = getattr(x.dtype, "as_numpy_dtype", x.dtype)  # TensorFlow's dtypes.
+    return np.issubdtype(dtype, np.integer)
 
 
 def as_array(xp, **argument):
     """Returns an argument as an array of `xp`.
 
     Raises:
-        ValueError: if it is a list of rows with different lengths.
+        ValueError: if it has rows of different lengths.
     """
     ((name, value),) = argument.items()
     if xp is not np:
         import tensorflow as tf
 
+        if isinstance(value, tf.RaggedTensor):
+            raise ValueError(
+                f"The rows of `{name}` must have the same length: pad them. Received: a ragged "
+                "tensor"
+            )
         return tf.convert_to_tensor(value)
     try:
         return keras.ops.convert_to_numpy(value)

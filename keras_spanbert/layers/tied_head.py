@@ -139,6 +139,14 @@ class TiedHead(keras.layers.Layer):
         config["dtype"] = keras.dtype_policies.serialize(policy)
         return config
 
+    @classmethod
+    def from_config(cls, config):
+        embedding = config.get("token_embedding")
+        # Keras marks an object that appears more than once in a `.keras` file with this key.
+        if isinstance(embedding, dict) and "shared_object_id" in embedding:
+            config = {**config, "token_embedding": keras.layers.deserialize(embedding)}
+        return cls(**config)
+
 
 def _is_plain(embedding):
     """Returns whether the projection is just a product with the embeddings."""

@@ -35,7 +35,7 @@ class TokenLayer(keras.layers.Layer):
         self.vocabulary_size = int(vocabulary_size)
         self.seed = seed
         # Drawn as in Keras, so that `keras.utils.set_random_seed` sets it.
-        self.base_seed = random.randint(1, 10**9) if seed is None else seed
+        self.base_seed = random.randint(1, 10**9) if seed is None else int(seed)
         self._num_calls = None
 
     def next_seed(self):

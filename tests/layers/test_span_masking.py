@@ -279,6 +279,7 @@ def test_invalid_arguments_are_named(arguments, message):
     [
         ([[5, 97]], "ids from 5 to 97"),
         ([[5.0, 7.0]], "integers of shape .* Received: dtype=float"),
+        (np.array([["a", "b"]]), "integers of shape .* Received: dtype=<U1"),
         ([[5, 6, 7], [5, 6], [6, 7]], "`token_ids` must have the same length.* lengths 2, 3"),
     ],
 )

@@ -44,6 +44,11 @@ def test_checkpoints_and_arguments_that_do_not_fit_are_refused(reference, tmp_pa
         ks.checkpoints.from_coreference(reference.checkpoint("a"), max_span_width=9)
     with pytest.raises(ValueError, match="must be .* a Google BERT folder.*Received: nothing"):
         ks.checkpoints.from_coreference(tmp_path)
+    ks.checkpoints.to_huggingface(model.backbone, tmp_path / "encoder")
+    with pytest.raises(ValueError, match="must have the weights of a coreference model.*encoder"):
+        ks.checkpoints.from_coreference(tmp_path / "encoder")
+    with pytest.raises(ValueError, match="must be a fairseq .pt file or a tar.*encoder"):
+        ks.checkpoints.from_fairseq(tmp_path / "encoder")
     source = str(reference.checkpoint("a") / "model.max.ckpt")
     names = [name for name, _ in tf.train.list_variables(source) if "src_projection" not in name]
     tf.raw_ops.SaveV2(
