@@ -39,7 +39,8 @@ def check_document(document: dict, place: str = "document") -> int:
     check_text(place, doc_key=[field(document, "doc_key", place, str)])
     wanted = _lengths(document, "sentences", place)
     lengths = _lengths(document, "speakers", place) if "speakers" in document else wanted
-    for i, (length, other) in enumerate(itertools.zip_longest(lengths, wanted)):
+    pairs = itertools.zip_longest(lengths, wanted, fillvalue="no list")
+    for i, (length, other) in enumerate(pairs):
         if length != other:
             raise ValueError(
                 f"{place}: `speakers` must be as long as `sentences`, list by list. Received: "

@@ -31,7 +31,7 @@ from keras_spanbert.layers.masking_schemes import check_in
 
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
 # the old blocks.
-_BLOCKS_VERSION = 1
+_BLOCKS_VERSION = 2
 
 
 class Corpus(BlockDatasets):

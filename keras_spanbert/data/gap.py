@@ -2,7 +2,7 @@
 
 import os
 
-from keras_spanbert.data.examples import as_list, check_ids, write_lines
+from keras_spanbert.data.examples import as_list, check, check_not_empty, write_lines
 from keras_spanbert.data.tables import read_table
 
 _COLUMNS = (
@@ -44,10 +44,13 @@ def read(paths) -> list[dict]:
     Reference:
         [Webster et al. 2018](https://aclanthology.org/Q18-1042/).
     """
-    examples = [
-        _example(row, place) for path in as_list(paths) for place, row in read_table(path, _COLUMNS)
-    ]
-    return check_ids(examples, paths)
+    examples = {}
+    for path in as_list(paths):
+        for place, row in read_table(path, _COLUMNS):
+            example = _example(row, place)
+            check(row["ID"] not in examples, place, "an id must not be repeated", row["ID"])
+            examples[row["ID"]] = example
+    return check_not_empty([*examples.values()], paths)
 
 
 def refers_to(example: dict, clusters) -> tuple[bool, bool]:

@@ -211,8 +211,8 @@ class Row:
         self.check(isinstance(value, str), name, f"be a string or integer{hint}", value)
         check_text(self.place, **{name: [value]})
         value = value.strip()
-        is_known = labels is None or value in labels
-        self.check(is_known, name, f"be one of {', '.join(labels or ())}", value)
+        if labels is not None and value not in labels:
+            self.check(False, name, f"be one of {', '.join(labels)}", value)
         return value
 
     def _labels(self, name, value, labels, separator):

@@ -140,7 +140,8 @@ def _check_model():
             refuse(f"`--{name}` applies only to new models", name, "preset")
         set_flags(**{name: None})
     is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
-    if FLAGS.preset and not is_handle and not stores.exists(FLAGS.preset):
+    is_there = FLAGS.preset and (stores.is_file(FLAGS.preset) or stores.is_folder(FLAGS.preset))
+    if FLAGS.preset and not is_handle and not is_there:
         raise ValueError(
             "`--preset` must be a preset or a checkpoint. Received: "
             f"{format_flags('preset')}, which does not exist"

@@ -252,6 +252,10 @@ def _verify_checksums(folder, check_shards):
             if check_shards or not checkpoint_shards.is_shard(name):
                 if files.sha256(os.path.join(folder, name)) != checksums.get(name):
                     raise _DamagedError(f"{name} does not match its SHA-256 sum")
+        state = files.read_json(os.path.join(folder, _STATE))
+        for i in range(state.get("num_parts", 0)):
+            if missing := {*checkpoint_shards.file_names(i, state.get("start"))} - {*checksums}:
+                raise _DamagedError(f"{min(missing)} has no SHA-256 sum")
     except FileNotFoundError as error:
         raise _DamagedError(f"{os.path.basename(error.filename)} is missing") from None
     except (NotADirectoryError, ValueError):

@@ -150,7 +150,7 @@ def test_subtoken_clusters_become_word_clusters():
     [
         ({"doc_key": 3}, "`doc_key` must be a str. Received: 3"),
         ({"sentences": [["a"], "b"]}, r"be lists of strings. Received: sentences\[1\]='b'"),
-        ({"speakers": [["-"] * 4]}, "as long as `sentences`.* Received: .*1. of None for 3"),
+        ({"speakers": [["-"] * 4]}, "as long as `sentences`.* Received: .*1. of no list for 3"),
         ({"speakers": [["-"] * 4, ["-"]]}, r"Received: speakers\[1\] of 1 for 3"),
         ({"subtoken_map": ["0"] * 7}, "`subtoken_map` must be one integer per token"),
         ({"clusters": [[[1, 7]]]}, r"within the 7 tokens.* clusters\[0\]\[0\]=\[1, 7\]"),
@@ -260,7 +260,7 @@ def test_gap_is_read_without_quoting(tmp_path):
         ({**GAP, "A-offset": "1"}, "line 3: `a` must be in the text at its offset.* 'Ann' at '1'"),
         ({**GAP, "B-coref": "no"}, "line 3: `b_coref` must be TRUE or FALSE. Received: 'no'"),
         ({"a": "b"}, "line 3: a row must have as many cells as the header, 11, .*Received: 1"),
-        (GAP, "an id must not be repeated. Received: 'x-1' again"),
+        (GAP, "line 3: an id must not be repeated. Received: 'x-1'"),
     ],
 )
 def test_invalid_gap_names_path_and_line(tmp_path, row, error):

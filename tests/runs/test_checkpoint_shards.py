@@ -151,7 +151,16 @@ def test_incomplete_shards_in_a_store_are_ignored(halted, bucket, proxy):
     assert not stores.names(folder)
 
 
-@pytest.mark.parametrize("name, damage", [(SHARD_FILES[3], flip), (SHARD_FILES[0], os.remove)])
+def remove_checksum(path):
+    sums = path.parent / "SHA256SUMS"
+    lines = sums.read_text().splitlines(keepends=True)
+    sums.write_text("".join(line for line in lines if path.name not in line))
+
+
+@pytest.mark.parametrize(
+    "name, damage",
+    [(SHARD_FILES[3], flip), (SHARD_FILES[0], os.remove), (SHARD_FILES[0], remove_checksum)],
+)
 def test_checkpoint_with_a_damaged_shard_is_set_aside(halted, tmp_path, name, damage, caplog):
     folder = shutil.copytree(halted, tmp_path / "run")
     damage(folder / "step-7" / name)

@@ -145,9 +145,6 @@ def _in_threads(progress):
     def run(corpus, jobs, tokenizer):
         is_cancelled, found = threading.Event(), []
 
-        def write(job):
-            return write_shard(corpus, job, tokenizer, is_cancelled.is_set)
-
         def report():
             if progress:
                 blocks = sum(shard["num_blocks"] for _, shard, _ in found)
@@ -156,11 +153,16 @@ def _in_threads(progress):
         report()
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             try:
-                for shard in pool.map(write, jobs):
-                    found.append(shard)
+                futures = [
+                    pool.submit(write_shard, corpus, job, tokenizer, is_cancelled.is_set)
+                    for job in jobs
+                ]
+                for future in concurrent.futures.as_completed(futures):
+                    found.append(future.result())
                     report()
             except BaseException:
                 is_cancelled.set()
+                pool.shutdown(wait=True, cancel_futures=True)
                 raise
         return found
 

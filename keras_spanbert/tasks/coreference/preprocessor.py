@@ -182,9 +182,9 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             gold mentions. With overlap also `overlap_ids` and `overlap_mask`
             `[S + 1, L]`. All are int32.
         """
-        return self._encode(document)[0]
+        return self.encode(document)[0]
 
-    def _encode(self, document: dict) -> tuple[dict, np.ndarray]:
+    def encode(self, document: dict) -> tuple[dict, np.ndarray]:
         """Returns the `tensors` of a document, and the word of each of its tokens.
 
         The word of a separator is -1. If a document is in subtokens, each token is its

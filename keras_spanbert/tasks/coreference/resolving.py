@@ -62,7 +62,7 @@ def find_clusters(model, documents: list[dict], batch_size: int, max_spans_in_me
     check_counts(batch_size=batch_size, max_spans_in_memory=max_spans_in_memory)
     model.check_preprocessor()
     model.warn_if_untrained()
-    encoded = [model.preprocessor._encode(document) for document in documents]
+    encoded = [model.preprocessor.encode(document) for document in documents]
     tensors = {i: x for i, (x, _) in enumerate(encoded) if len(x["input_ids"])}
     found = score_documents(model, tensors, batch_size, max_spans_in_memory)
     return [
