@@ -140,7 +140,7 @@ class _Meter:
 
 
 def _load_torch(path, is_fairseq):
-    """Returns the content of a file, or its `model` if it has one."""
+    """Returns the content of a file, or of its entry `model`."""
     torch = require("torch", f"Reading {path}")
     safe = [argparse.Namespace] if is_fairseq else []
     safe += [(_Meter, f"fairseq.meters.{name}") for name in _FAIRSEQ_METERS if is_fairseq]

@@ -1,4 +1,4 @@
-"""What backbones and tasks add to Keras's models: inputs by name, and advice if exports fail."""
+"""The base class of backbones and tasks: inputs by name, and advice if exports fail."""
 
 import logging
 
