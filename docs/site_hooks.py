@@ -125,7 +125,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def task_classes(match):
-    """Returns entries for the classes that `api.py` imports from a module of each task."""
+    """Returns a reference entry for each class that `api.py` imports from such modules of tasks."""
     imports = ast.parse((ROOT / "keras_spanbert/api.py").read_text()).body
     return "\n\n".join(
         f"::: keras_spanbert.{name.name}"

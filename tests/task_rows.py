@@ -1,4 +1,4 @@
-"""A task of labelled rows and its data, for the tests in `tiny_tasks.TASKS`."""
+"""The class of the entries of `tiny_tasks.TASKS`: a task with labelled rows, and its data."""
 
 import dataclasses
 from collections.abc import Callable

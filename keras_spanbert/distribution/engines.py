@@ -72,7 +72,7 @@ def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
             "Model parallelism needs the JAX backend (KERAS_BACKEND=jax). Received: "
             f"mode='model' on {backend}"
         )
-    # The variable with the number of processes. TensorFlow has only one.
+    # The environment variable with the number of processes. On TensorFlow it is always one.
     variable = "KERAS_DISTRIBUTION_NUM_PROCESSES" if backend == "jax" else "WORLD_SIZE"
     count = 1 if backend == "tensorflow" else int(os.environ.get(variable, "1"))
     if mode == "none":

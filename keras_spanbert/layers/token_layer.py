@@ -51,7 +51,9 @@ class TokenLayer(keras.layers.Layer):
         return tf.stack([self.base_seed, self._num_calls.assign_add(1)])
 
     def set_kinds(self, **kinds: int) -> None:
-        """Sets `kinds`, int8 `[vocabulary_size]`, from kinds by the name of an attribute with ids.
+        """Sets `kinds`, int8 `[vocabulary_size]`: the kind of each token id.
+
+        Each argument is the name of an attribute that holds ids, with their kind as its value.
 
         If an id is in several attributes, the last one counts. The kind of other ids is 0.
         """

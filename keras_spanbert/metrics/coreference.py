@@ -128,7 +128,7 @@ def _cluster_of(clusters):
 
 
 def _count_common(clusters, other_of):
-    """Returns the number of mentions that a cluster and one of the others have in common."""
+    """Counts the mentions that clusters share with clusters of the other side, by their numbers."""
     pairs = ((i, mention) for i, cluster in enumerate(clusters) for mention in cluster)
     return collections.Counter((i, other_of[m]) for i, m in pairs if m in other_of)
 
@@ -175,8 +175,9 @@ def _best_assignment(similarities):
     if not similarities:
         return 0.0
     rows, columns = np.array([*similarities]).T
-    # Each `i` can also have a column of its own instead of a `j`. All weights are larger by 1,
-    # because each `i` has exactly one column, and a weight of 0 would mean no edge.
+    # Each `i` also gets a column of its own, so that it can stay unmatched. SciPy reads a weight
+    # of 0 as no edge, so all weights are raised by 1. This does not change the best matching,
+    # because each `i` takes exactly one column.
     own = np.arange(rows.max() + 1)
     weights = 1.0 + np.append([*similarities.values()], 0.0 * own)
     pairs = np.append(rows, own), np.append(columns, columns.max() + 1 + own)
@@ -192,7 +193,7 @@ def _lea(document):
 
 
 def _count_links(clusters, other_of, others):
-    """Returns the number of mentions in links that the other side has too."""
+    """Returns the sum of the clusters' sizes, each times the share of its links in the others."""
     resolved = 0.0
     for (i, other), number in _count_common(clusters, other_of).items():
         if len(clusters[i]) == 1:

@@ -15,7 +15,8 @@ _logged_advice = set()
 class KerasModel(FromPreset):
     """Base class of backbones and tasks.
 
-    The inputs are a dict. Other keys are ignored, and a missing input is `None`.
+    Inputs are passed as a dict. Keys that are not inputs are ignored, and missing inputs are
+    `None`.
     """
 
     # Name of the model's single output in ONNX.

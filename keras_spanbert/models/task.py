@@ -80,7 +80,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
 
     def __setattr__(self, name, value):
         if name in ("preprocessor", "_preprocessor"):
-            # Keras does not track it, because `quantize` would need its layers to be built.
+            # Keras must not track the preprocessor: `quantize` would need its layers to be built.
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)

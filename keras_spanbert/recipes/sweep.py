@@ -43,7 +43,8 @@ def members() -> dict[str, dict[str, str]]:
     """Returns the runs that the flags ask for, in order.
 
     Returns:
-        dict. The folder of a run in --output: the text of each flag that only this run has.
+        dict from the folder of each run in --output to its values of --grid and --seed, as
+        text by flag.
     """
     seeds = range(FLAGS.seed, FLAGS.seed + (FLAGS.num_seeds or 1))
     return {

@@ -47,8 +47,8 @@ class CheckpointFolder:
         keep: int. Number of newest checkpoints to keep.
         process: int. The index of this process. Defaults to `0`.
         start: int. A number that is the same in all processes and differs between
-            starts of the run. Shards of processes of an earlier start that still
-            write are ignored. Defaults to `0`.
+            starts of the run. Shards that a process of an earlier start is still writing are
+            ignored. Defaults to `0`.
     """
 
     def __init__(self, folder: str, keep: int, process: int = 0, start: int = 0):
@@ -151,7 +151,7 @@ class CheckpointFolder:
         return None
 
     def steps(self) -> list[int]:
-        """Returns the steps of the checkpoints, the newest first, in a store the complete ones."""
+        """Returns the steps of the complete checkpoints, the newest first."""
         names = stores.entries(self.folder)
         if self._is_store:
             ending = f"/{stores.CHECKSUMS}"
@@ -190,7 +190,10 @@ class CheckpointFolder:
             raise
 
     def _wait(self, step, num_shards, pause):
-        """Waits until all shards are written. Raises an `OSError` after ten minutes."""
+        """Waits until all shards are written.
+
+        Raises a `TimeoutError` after ten minutes, or 30 seconds after the main thread has ended.
+        """
         ends = time.monotonic() + _LIMIT_SECONDS
         for process in range(num_shards):
             name = checkpoint_shards.checksum_file(process, self.start)
