@@ -8,8 +8,8 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "keras_spanbert"
 # From the lowest to the highest. Each module belongs to the layer of its file or folder.
 FLOORS = [
     (
-        "files", "stores", "keras_private", "optional", "tensorflow_log", "distribution", "layers",
-        "metrics", "wording",
+        "arguments", "files", "stores", "keras_private", "optional", "tensorflow_log",
+        "distribution", "layers", "metrics", "wording",
     ),
     ("training", "formats"),
     ("models",),

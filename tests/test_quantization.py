@@ -66,6 +66,14 @@ def test_dtype_loads_a_quantized_preset_as_float(build, mode, tolerance, tmp_pat
     assert copy.preprocessor.tokenizer.vocabulary
 
 
+@pytest.mark.once
+def test_layers_of_the_preprocessor_are_not_quantized():
+    model = answerer("float32")
+    model.preprocessor.projection = keras.layers.Dense(3)  # Not built: it has no weights yet.
+    model.quantize("int8")
+    assert "qa_outputs" in quantized(model) and not model.preprocessor.projection.built
+
+
 HEADS = {"mlm_head/intermediate_dense", "sbo_head/dense_1", "sbo_head/dense_2"}
 
 

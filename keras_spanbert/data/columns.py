@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from keras_spanbert.data.choices import choice_example
 from keras_spanbert.data.conll import check_tag, to_iob2
-from keras_spanbert.data.examples import check
+from keras_spanbert.data.examples import check, check_known
 from keras_spanbert.data.tables import is_blank, read_examples
 from keras_spanbert.data.tacred import example_of_text, relation_example
 
@@ -300,8 +300,6 @@ def _check_entities(entities, text, types, place, name):
         start, end = entity["start"], entity["end"]
         check(last_end <= start, place, "an entity must not overlap another one", entity)
         check(text[start:end].strip(), place, "an entity must not be blank", entity)
-        is_known = types is None or entity["label"] in types
-        rule = f"an entity must have a label of {', '.join(types or ())}"
-        check(is_known, place, rule, entity)
+        check_known(place, "the label of an entity", entity["label"], types)
         last_end = end
     return entities

@@ -4,7 +4,13 @@ import itertools
 import os
 import re
 
-from keras_spanbert.data.examples import as_list, check, check_not_empty, write_lines
+from keras_spanbert.data.examples import (
+    as_list,
+    check,
+    check_known,
+    check_not_empty,
+    write_lines,
+)
 from keras_spanbert.data.text_files import read_lines
 from keras_spanbert.metrics.entities import read_tags
 
@@ -255,8 +261,9 @@ def check_tag(tag: str, types, place: str, entities: bool = True) -> None:
         check(_TAG.fullmatch(tag), place, rule, tag)
     else:
         check(tag.strip(), place, "a tag must not be empty", tag)
-    if types is not None:
-        name = tag[2:] if entities else tag
-        what = "the type of an entity" if entities else "a tag"
-        is_known = name in types or entities and tag == "O"
-        check(is_known, place, f"{what} must be one of {', '.join(types)}", tag)
+    if not entities:
+        check_known(place, "a tag", tag, types)
+    elif types is not None and tag != "O" and tag[2:] not in types:
+        raise ValueError(
+            f"{place}: the type of an entity must be one of {', '.join(types)}. Received: {tag!r}"
+        )

@@ -2,8 +2,8 @@
 
 import itertools
 
+from keras_spanbert.arguments import is_integer
 from keras_spanbert.data.examples import check_text, field
-from keras_spanbert.models.arguments import is_integer
 
 # Optional keys with clusters.
 _CLUSTERS = ("clusters", "predicted_clusters")

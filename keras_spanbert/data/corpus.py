@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from keras_spanbert import stores
+from keras_spanbert.arguments import check_in
 from keras_spanbert.data.annotated_text import SPAN_KINDS
 from keras_spanbert.data.blocks import BlockBuilder, chunk_pieces, remove_span_marks
 from keras_spanbert.data.file_ranges import FileRange, find_ranges
@@ -27,7 +28,6 @@ from keras_spanbert.data.text_files import (
 )
 from keras_spanbert.data.training_stream import BlockDatasets, check_corpus
 from keras_spanbert.data.vocabulary import add_words, train_vocabulary
-from keras_spanbert.layers.masking_schemes import check_in
 
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
 # the old blocks.

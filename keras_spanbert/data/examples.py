@@ -14,6 +14,14 @@ def check(is_right, place: str, rule: str, value) -> None:
         raise ValueError(f"{place}: {rule}. Received: {value!r:.80}")
 
 
+def check_known(place: str, what: str, value, known) -> None:
+    """Raises a `ValueError` if a value is not one of the strings `known`. `None` allows all."""
+    if known is not None and value not in known:
+        raise ValueError(
+            f"{place}: {what} must be one of {', '.join(known)}. Received: {value!r:.80}"
+        )
+
+
 def check_label(place: str, label, needs_label: bool, name: str = "a label") -> None:
     """Raises a `ValueError` if a label is `None` and needed."""
     if label is None and needs_label:

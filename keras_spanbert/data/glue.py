@@ -7,15 +7,16 @@ import numbers
 import os
 
 from keras_spanbert import stores
+from keras_spanbert.arguments import check_in
 from keras_spanbert.data.examples import (
     as_list,
     check,
+    check_known,
     check_not_empty,
     check_unique,
     write_lines,
 )
 from keras_spanbert.data.tables import read_table
-from keras_spanbert.layers.masking_schemes import check_in
 from keras_spanbert.metrics.glue import CLASSES, task_name
 
 _Columns = collections.namedtuple("_Columns", ["text", "text_pair", "label", "id"])
@@ -182,8 +183,7 @@ def _label(cell, task, place):
     classes = CLASSES[task]
     cell = cell.strip()
     if classes is not None:
-        rule = f"a label of {task} must be one of {', '.join(classes)}"
-        check(cell in classes, place, rule, cell)
+        check_known(place, f"a label of {task}", cell, classes)
         return cell
     try:
         score = float(cell)

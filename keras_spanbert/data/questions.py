@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import keras
 
+from keras_spanbert.arguments import check_in
 from keras_spanbert.data.examples import (
     as_list,
     check,
@@ -15,7 +16,6 @@ from keras_spanbert.data.examples import (
     check_text,
     field,
 )
-from keras_spanbert.layers.masking_schemes import check_in
 from keras_spanbert.models.strings import replace_surrogates
 
 Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])

@@ -7,7 +7,14 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from keras_spanbert.data.examples import as_list, check, check_ids, check_label, check_text
+from keras_spanbert.data.examples import (
+    as_list,
+    check,
+    check_ids,
+    check_known,
+    check_label,
+    check_text,
+)
 from keras_spanbert.data.text_files import read_json_lines, read_lines
 
 # Python limits the size of a cell to 131,072 characters, for the whole process.
@@ -211,8 +218,7 @@ class Row:
         self.check(isinstance(value, str), name, f"be a string or integer{hint}", value)
         check_text(self.place, **{name: [value]})
         value = value.strip()
-        if labels is not None and value not in labels:
-            self.check(False, name, f"be one of {', '.join(labels)}", value)
+        check_known(self.place, f"`{name}`", value, labels)
         return value
 
     def _labels(self, name, value, labels, separator):

@@ -9,6 +9,7 @@ from keras_spanbert.data.examples import (
     as_list,
     check,
     check_ids,
+    check_known,
     check_label,
     check_text,
     field,
@@ -161,8 +162,8 @@ def relation_example(
         example[name] = _label(value, name, place)
     relation = example["relation"] = _label(value, "relation", place)
     check_label(place, relation, needs_labels, "a `relation`")
-    is_known = relation is None or relations is None or relation in relations
-    check(is_known, place, f"`relation` must be one of {', '.join(relations or ())}", relation)
+    if relation is not None:
+        check_known(place, "`relation`", relation, relations)
     texts = {name: [example[name]] for name in ["id", *_TYPES, "relation"] if example[name]}
     check_text(place, token=words, **texts)
     return example

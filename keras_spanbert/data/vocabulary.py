@@ -4,7 +4,7 @@ import collections
 
 import tokenizers
 
-from keras_spanbert.layers.masking_schemes import check_in
+from keras_spanbert.arguments import check_in
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -17,7 +17,7 @@ from keras_spanbert.layers.dropout import shard_axes
 
 
 def attend_fused(query, key, value, padding_mask, plain):
-    """Computes attention with the platform's kernel, or with `plain` if it has none.
+    """Computes attention with the platform's kernel if there is one, otherwise with `plain`.
 
     The platform is the compilation target. It can differ from the platform of
     the first device, and the machine need not have such a device.

@@ -84,23 +84,6 @@ def as_marks(xp, span_marks, token_ids):
     return int32(xp, span_marks)
 
 
-def check_in(is_in, rule: str, **argument):
-    """Returns an argument. Raises a `ValueError` that states `rule` if `is_in` is false.
-
-    A rule is, for example, "in (0, 1]".
-    """
-    ((name, value),) = argument.items()
-    if not is_in:
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
-    return value
-
-
-def check_positive(**argument) -> int:
-    """Returns an argument as an int. Raises a `ValueError` if it is not a positive integer."""
-    (value,) = argument.values()
-    return int(check_in(int(value) == value and value >= 1, "a positive integer", **argument))
-
-
 def continuations(tokenizer) -> list[int]:
     """Returns the ids of tokens that continue a word: see `SpanMasking.from_tokenizer`."""
     special = set(tokenizer.special_token_ids)

@@ -3,8 +3,9 @@
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import check_in
 from keras_spanbert.layers.array_functions import cumsum, draw_below, int32, take, true_indices
-from keras_spanbert.layers.masking_schemes import as_array, check_in
+from keras_spanbert.layers.masking_schemes import as_array
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.layers.stateless_random import uniform
 from keras_spanbert.layers.sublayers import config_of

@@ -5,14 +5,13 @@ import math
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import check_in, check_positive
 from keras_spanbert.layers import span_masks
 from keras_spanbert.layers.array_functions import take
 from keras_spanbert.layers.masking_schemes import (
     LINGUISTIC_SCHEMES,
     SCHEMES,
     as_marks,
-    check_in,
-    check_positive,
     check_span_marks,
     continuations,
     length_probabilities,

@@ -5,9 +5,10 @@ import random
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import check_in
 from keras_spanbert.keras_private import accept_tensorflow_tensors
 from keras_spanbert.layers.array_functions import in_graph, int32
-from keras_spanbert.layers.masking_schemes import as_array, check_in, is_integer
+from keras_spanbert.layers.masking_schemes import as_array, is_integer
 from keras_spanbert.layers.stateless_random import check_seed, tensorflow
 
 

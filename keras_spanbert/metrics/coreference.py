@@ -117,7 +117,8 @@ class _Document:
             for mention in cluster:
                 if mention not in found:
                     kept.append(mention)
-                    found.update({mention} & self.gold_of.keys())
+                    if mention in self.gold_of:
+                        found.add(mention)
             if kept:
                 self.predicted.append(kept)
         self.predicted_of = _cluster_of(self.predicted)
@@ -179,7 +180,7 @@ def _best_assignment(similarities):
     # of 0 as no edge, so all weights are raised by 1. This does not change the best matching,
     # because each `i` takes exactly one column.
     own = np.arange(rows.max() + 1)
-    weights = 1.0 + np.append([*similarities.values()], 0.0 * own)
+    weights = 1.0 + np.append([*similarities.values()], np.zeros(len(own)))
     pairs = np.append(rows, own), np.append(columns, columns.max() + 1 + own)
     graph = sparse.csr_array((weights, pairs))
     best = csgraph.min_weight_full_bipartite_matching(graph, maximize=True)

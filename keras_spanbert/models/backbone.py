@@ -19,7 +19,7 @@ from keras_spanbert.models.checkpoint_entries import (
     load_entries,
     select_entries,
 )
-from keras_spanbert.models.keras_export import KerasModel
+from keras_spanbert.models.keras_model import KerasModel
 from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.pooler import POOLER, pooler
 

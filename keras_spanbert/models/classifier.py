@@ -7,10 +7,10 @@ import random
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import check_counts, is_number
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
-from keras_spanbert.models.arguments import check_counts, is_number
 from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
 from keras_spanbert.models.labels import check_names
 from keras_spanbert.models.length_batches import LengthBatches, predict_by_length

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from keras_spanbert.arguments import is_integer
 from keras_spanbert.layers.array_functions import is_symbolic
-from keras_spanbert.models.arguments import is_integer
 from keras_spanbert.models.strings import check_in_graph, decode
 
 

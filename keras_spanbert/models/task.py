@@ -15,7 +15,7 @@ from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
-from keras_spanbert.models.keras_export import KerasModel
+from keras_spanbert.models.keras_model import KerasModel
 from keras_spanbert.models.string_inputs import StringInputs
 from keras_spanbert.training.optimizer import AdamW
 

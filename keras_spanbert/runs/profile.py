@@ -4,7 +4,7 @@ import os
 
 import keras
 
-from keras_spanbert.layers.masking_schemes import check_in
+from keras_spanbert.arguments import check_in
 
 # Variables and graphs are made before this step.
 FIRST_STEP = 5

@@ -12,8 +12,8 @@ import keras
 import numpy as np
 
 from keras_spanbert import distribution, files, stores
+from keras_spanbert.arguments import check_in
 from keras_spanbert.keras_private import set_initial_epoch
-from keras_spanbert.layers.masking_schemes import check_in
 from keras_spanbert.runs import checkpoint_shards, torch_generators
 from keras_spanbert.runs.checkpoint_folder import SHARDS_VERSION, VERSION, CheckpointFolder
 

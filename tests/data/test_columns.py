@@ -253,7 +253,7 @@ def changed(**values):
         ("entities", changed(end=9), OF_ENTITIES),
         ("entities", {"entities": [ENTITY, ENTITY]}, "an entity must not overlap another one. "),
         ("entities", changed(start=3, end=4), "an entity must not be blank. Received: "),
-        ("entities", changed(label="y"), "an entity must have a label of x."),
+        ("entities", changed(label="y"), "the label of an entity must be one of x."),
     ],
 )
 def test_row_errors_name_the_line(tmp_path, kind, changes, message):

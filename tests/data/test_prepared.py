@@ -15,7 +15,7 @@ import pytest
 import keras_spanbert as ks
 from keras_spanbert.data import file_ranges
 from keras_spanbert.data.corpus import Corpus
-from keras_spanbert.data.prepared import PreparedCorpus, prepare, shards
+from keras_spanbert.data.prepared import PreparedCorpus, prepare, shards, writer
 from keras_spanbert.data.training_stream import TrainingStream
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
@@ -122,6 +122,22 @@ def test_error_of_the_writer_names_the_shard(corpus, tokenizer, tmp_path, monkey
     with pytest.raises(OSError, match="00000-of-00001.* cannot be written: no space"):
         prepare(corpus, tokenizer, LENGTH, str(path), min_tokens=3, num_shards=1)
     assert not path.exists()
+
+
+def test_error_in_one_shard_ends_the_others(corpus, tokenizer, tmp_path, monkeypatch):
+    def write_shard(corpus, job, tokenizer, is_cancelled):
+        if "00001-of-" in job["path"]:
+            raise OSError("no space")
+        ends = time.monotonic() + 20
+        while not is_cancelled():
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+        raise OSError("cancelled")
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)  # A thread for each shard.
+    monkeypatch.setattr(writer, "write_shard", write_shard)
+    with pytest.raises(OSError, match="no space"):
+        prepare(corpus, tokenizer, LENGTH, str(tmp_path / "corpus"), min_tokens=3, num_shards=2)
 
 
 def test_documents_are_decoded_blocks(folder):

@@ -91,8 +91,8 @@ def test_other_entries_are_ignored(reference, tmp_path, monkeypatch):
 @pytest.mark.once
 def test_legacy_file_format_gives_the_same_weights(reference, tmp_path):
     content = torch.load(reference / "checkpoint.pt", weights_only=True)
-    torch.save(content, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    paths = [tmp_path / "old.pt", reference / "checkpoint.pt"]
+    torch.save(content, tmp_path / "old", _use_new_zipfile_serialization=False)
+    paths = [tmp_path / "old", reference / "checkpoint.pt"]
     assert_same(*(ks.checkpoints.from_fairseq(path, num_heads=4) for path in paths))
 
 

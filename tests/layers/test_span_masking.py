@@ -288,6 +288,19 @@ def test_invalid_token_ids_are_named(token_ids, message):
         layer()(token_ids)
 
 
+def test_seed_can_be_a_whole_float():
+    ours, theirs = (layer(seed=seed)(batch())["token_ids"] for seed in (3.0, 3))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_ragged_batches_are_refused():
+    import tensorflow as tf
+
+    rows = tf.data.Dataset.from_tensors(tf.ragged.constant([[5, 6, 7], [5, 6]]))
+    with pytest.raises(ValueError, match="rows of `token_ids` must have the same length: pad"):
+        rows.map(layer())
+
+
 @pytest.mark.parametrize("seed", [1.5, True, [1, 2, 3], 2**70])
 def test_invalid_seed_is_named(seed):
     with pytest.raises(ValueError, match="`seed` must be an int or two ints"):

@@ -58,6 +58,18 @@ def test_head_is_tied_in_clones_and_files(encoder, tmp_path):
     np.testing.assert_array_equal(outputs(model), expected)  # The copies share no weights.
 
 
+def test_head_that_does_not_read_its_embedding_is_tied_in_files(tmp_path, recwarn):
+    token_ids, positions = (keras.Input((None,), dtype="int32") for _ in range(2))
+    vectors = keras.Input((None, H))
+    embedding = keras.layers.ReversibleEmbedding(V, H, name="embedding")
+    logits = MaskedLMHead(token_embedding=embedding, name="head")(vectors, positions)
+    model = keras.Model([token_ids, vectors, positions], [embedding(token_ids), logits])
+    model.save(tmp_path / "model.keras")
+    copy = keras.models.load_model(tmp_path / "model.keras")
+    assert copy.get_layer("head").token_embedding is copy.get_layer("embedding")
+    assert not [warning for warning in recwarn if "untied" in str(warning.message)]
+
+
 @pytest.mark.parametrize("cls, num_inputs", [(MaskedLMHead, 1), (SpanBoundaryHead, 3)])
 def test_head_from_config_warns_that_it_is_not_tied(cls, num_inputs):
     head = cls(token_embedding=keras.layers.ReversibleEmbedding(V, H, name="token_embedding"))

@@ -16,12 +16,12 @@ import numpy as np
 from array_record.python import array_record_module
 
 from keras_spanbert import stores
+from keras_spanbert.arguments import check_in
 from keras_spanbert.data.annotated_text import SPAN_KINDS
 from keras_spanbert.data.blocks import remove_span_marks
 from keras_spanbert.data.prepared.shards import SPLITS, SUFFIX, dtype
 from keras_spanbert.data.training_stream import BlockDatasets, check_corpus
 from keras_spanbert.files import read_json, sha256
-from keras_spanbert.layers.masking_schemes import check_in
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
 # Version 2 has linguistic spans, which readers of version 1 would mistake for ids.

@@ -8,10 +8,9 @@ import threading
 import numpy as np
 
 from keras_spanbert import files, stores
+from keras_spanbert.arguments import check_in, check_length
 from keras_spanbert.data.prepared import corpus as prepared
 from keras_spanbert.data.prepared.shards import SPLITS, SUFFIX, span_kinds, write_shard
-from keras_spanbert.layers.masking_schemes import check_in
-from keras_spanbert.models.arguments import check_length
 from keras_spanbert.optional import check_installed
 
 

@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import check_counts
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
-from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.models.batches import check_examples
 from keras_spanbert.models.classifier import (
     ClassifierTask,

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_spanbert.models.arguments import check_length, check_same_length
+from keras_spanbert.arguments import check_length, check_same_length
 from keras_spanbert.models.batches import column, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor

@@ -1,6 +1,6 @@
 """The resolver's arguments and their checks."""
 
-from keras_spanbert.layers.masking_schemes import check_in
+from keras_spanbert.arguments import check_in
 
 _MODEL_TYPES = ("independent", "overlap")
 _MINIMUMS = {

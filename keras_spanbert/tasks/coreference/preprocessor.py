@@ -117,7 +117,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         return self._segment(document)[0]
 
     def _segment(self, document):
-        """Returns the result of `segment`, and `word_of` as from `_encode`."""
+        """Returns the result of `segment`, and the word of each token: see `encode`."""
         if isinstance(document, dict):
             document = {"doc_key": "", **document}
         size, sentences = check_document(document), document["sentences"]

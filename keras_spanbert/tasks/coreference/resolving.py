@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_spanbert.models.arguments import check_counts
+from keras_spanbert.arguments import check_counts
 from keras_spanbert.models.strings import as_strings, replace_surrogates
 from keras_spanbert.tasks.coreference.decoding import cluster_mentions
 from keras_spanbert.tasks.coreference.inference import score_documents

@@ -353,12 +353,17 @@ class FineScorer(WeightedLayer):
         num_segments = self.settings["max_training_sentences"]
         indices = {
             "same_speaker": ops.cast(difference("speakers") == 0, "int32"),
-            "genre": ops.broadcast_to(genre[:, None, None], ops.shape(antecedents)),
+            "genre": genre[:, None, None],
             "distance": distance_bucket(difference("index")),
             "segment_distance": ops.clip(difference("segments"), 0, num_segments - 1),
         }
-        rows = [ops.take(table, indices[name], axis=0) for name, table in self.tables.items()]
-        return ops.concatenate(rows, axis=-1)
+        shape = ops.shape(antecedents)
+        features = []
+        for name, table in self.tables.items():
+            rows = ops.take(table, indices[name], axis=0)
+            # All pairs of a document have the same genre.
+            features.append(ops.broadcast_to(rows, (*shape, rows.shape[-1])))
+        return ops.concatenate(features, axis=-1)
 
     def _refine_embeddings(self, embeddings, others, scores):
         """Returns each span's embedding mixed with those of its antecedents and with itself."""

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import check_length
 from keras_spanbert.layers.array_functions import int32, namespace, take
-from keras_spanbert.models.arguments import check_length
 from keras_spanbert.models.batches import column, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor

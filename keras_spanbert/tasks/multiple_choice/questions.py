@@ -4,8 +4,8 @@ import collections
 
 import numpy as np
 
+from keras_spanbert.arguments import check_same_length
 from keras_spanbert.layers.array_functions import is_symbolic
-from keras_spanbert.models.arguments import check_same_length
 from keras_spanbert.models.pairs import is_not_empty
 from keras_spanbert.models.strings import as_strings, check_in_graph, to_python
 

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_spanbert.models.arguments import check_counts
+from keras_spanbert.arguments import check_counts
 from keras_spanbert.models.strings import as_strings
 from keras_spanbert.tasks.pretrain.objectives import mask_inputs
 

@@ -3,9 +3,9 @@
 import keras
 import keras_hub
 
+from keras_spanbert.arguments import check_length
 from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
 from keras_spanbert.layers.span_masking import SpanMasking
-from keras_spanbert.models.arguments import check_length
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 from keras_spanbert.tasks.pretrain.objectives import CHOICES, mask_inputs
 

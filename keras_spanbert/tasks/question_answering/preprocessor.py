@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import check_counts, check_same_length
 from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models import windows as text_windows
-from keras_spanbert.models.arguments import check_counts, check_same_length
 from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
 from keras_spanbert.models.strings import as_strings, code_points

@@ -5,8 +5,8 @@ import logging
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import check_length
 from keras_spanbert.layers.array_functions import is_symbolic, namespace, range_like, size, take
-from keras_spanbert.models.arguments import check_length
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.models.tokens import Tokens, expand, in_chunks, tokenize_texts, unique_texts
 from keras_spanbert.tasks.relation_extraction.graph_sentences import columns_in_graph, replace_words

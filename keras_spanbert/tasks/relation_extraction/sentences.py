@@ -2,8 +2,8 @@
 
 import collections
 
+from keras_spanbert.arguments import check_same_length, is_integer
 from keras_spanbert.data.tacred import example_of_text, relation_example
-from keras_spanbert.models.arguments import check_same_length, is_integer
 from keras_spanbert.models.strings import as_strings, to_python
 
 # Brackets in the Penn Treebank.

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import check_counts
 from keras_spanbert.metrics.entities import entities as entity_scores
-from keras_spanbert.models.arguments import check_counts
 from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.classifier import CLASSIFIER, ClassifierTask, classifier, dropout_layer
 from keras_spanbert.models.labels import check_names

@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import check_counts, check_length
 from keras_spanbert.layers.array_functions import append_end, is_symbolic, namespace, take
 from keras_spanbert.models import windows as text_windows
-from keras_spanbert.models.arguments import check_counts, check_length
 from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.labels import as_labels
 from keras_spanbert.models.length_batches import SEQUENCES

@@ -11,6 +11,23 @@ def is_number(value) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def check_in(is_in, rule: str, **argument):
+    """Returns an argument. Raises a `ValueError` that states `rule` if `is_in` is false.
+
+    A rule is, for example, "in (0, 1]".
+    """
+    ((name, value),) = argument.items()
+    if not is_in:
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+    return value
+
+
+def check_positive(**argument) -> int:
+    """Returns an argument as an int. Raises a `ValueError` if it is not a positive integer."""
+    (value,) = argument.values()
+    return int(check_in(int(value) == value and value >= 1, "a positive integer", **argument))
+
+
 def check_counts(**arguments) -> None:
     """Raises a `ValueError` if an argument is not an integer of at least 1."""
     for name, value in arguments.items():
