@@ -155,7 +155,8 @@ class StringInputs:
                 output of its preprocessor; or batches of any of these, `x`,
                 `(x, y)` or `(x, y, sample_weight)`, from a `tf.data.Dataset`, a
                 `keras.utils.PyDataset`, a `torch.utils.data.DataLoader` or a
-                generator.
+                generator. A column of Hugging Face `datasets` is like a list, and a
+                whole `Dataset` like a list of dicts.
             y: labels, unless `x` includes them.
             class_weight: dict of class names or numbers to the weights of their rows.
                 Defaults to `None`: all weights are 1.
