@@ -1,6 +1,10 @@
-"""Checks of method arguments."""
+"""Checks of method arguments, and conversion of those from Hugging Face `datasets`."""
 
+import functools
 import numbers
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 
 def is_integer(value) -> bool:
@@ -63,3 +67,63 @@ def check_same_length(**columns) -> None:
             f"{', '.join(names)} and {last} must have the same length. Received: "
             + ", ".join(map(str, sizes))
         )
+
+
+def decode(text: bytes) -> str:
+    """Decodes UTF-8. The replacement character U+FFFD replaces invalid bytes."""
+    return text.decode("utf-8", errors="replace")
+
+
+def to_python(values):
+    """Converts arrays, tensors and ragged tensors of any library to lists, and bytes to strings.
+
+    Other values do not change. Lists and tuples become lists of converted values, and the values
+    of dicts are converted.
+    """
+    if type(values) in (str, int, float):  # Most values, and the loop below is slow.
+        return values
+    if isinstance(values, dict):
+        return {name: to_python(value) for name, value in values.items()}
+    if hasattr(values, "to_list"):  # A ragged tensor or a pandas object.
+        values = values.to_list()
+    elif hasattr(values, "tolist"):
+        values = values.tolist()
+    elif hasattr(values, "__array__"):
+        values = np.asarray(values).tolist()
+    if isinstance(values, (list, tuple)):
+        return [to_python(value) for value in values]
+    return decode(values) if isinstance(values, bytes) else values
+
+
+def to_lists(value):
+    """Converts columns and tables of `datasets`, alone or in a dict, to lists.
+
+    A table becomes the list of its rows, which are dicts. A column, like any other sequence that
+    is not text, becomes the list of its values. `to_python` converts the values, because a format
+    may have made arrays of them. Lists, tuples, arrays and the rest do not change.
+
+    Raises:
+        ValueError: if it is a stream without a length, such as an `IterableDataset`.
+    """
+    if isinstance(value, dict):
+        return {name: to_lists(column) for name, column in value.items()}
+    # Recognized by their attributes, because `datasets` may not be installed.
+    is_of_datasets = hasattr(value, "column_names") or hasattr(value, "column_name")
+    if is_of_datasets and not hasattr(value, "__len__"):
+        raise ValueError(
+            "Data of `datasets` must have a length. Read a stream with `list(stream)`, or yield "
+            f"batches from a generator. Received: a stream of type {type(value).__name__}"
+        )
+    is_list = isinstance(value, (str, bytes, list, tuple)) or not isinstance(value, Sequence)
+    return to_python(list(value)) if is_of_datasets or not is_list else value
+
+
+def accepts_datasets(function: Callable) -> Callable:
+    """Decorator that converts all arguments of a function with `to_lists`."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        named = {name: to_lists(value) for name, value in kwargs.items()}
+        return function(*map(to_lists, args), **named)
+
+    return call

@@ -3,7 +3,10 @@
 import dataclasses
 from collections.abc import Callable
 
+import keras
 import numpy as np
+
+QUIET = {"batch_size": 64, "verbose": 0}
 
 
 @dataclasses.dataclass
@@ -42,3 +45,12 @@ def as_arrays(columns):
 
 def by_name(rows, names):
     return {name: [row[name] for row in rows] for name in names}
+
+
+def evaluate(model, *args, **kwargs):
+    return model.evaluate(*args, **{**QUIET, **kwargs}, return_dict=True)["loss"]
+
+
+def check_outputs(found, expected):
+    for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)

@@ -1,5 +1,6 @@
 """Reads CSV, TSV and JSON lines files with any column names, which arguments set."""
 
+import logging
 from collections.abc import Sequence
 
 from keras_spanbert.data.choices import choice_example
@@ -7,6 +8,11 @@ from keras_spanbert.data.conll import check_tag, to_iob2
 from keras_spanbert.data.examples import check, check_known
 from keras_spanbert.data.tables import is_blank, read_examples
 from keras_spanbert.data.tacred import example_of_text, relation_example
+from keras_spanbert.wording import format_count
+
+# The label of SNLI's pairs on which the annotators did not agree, and its other labels.
+_NO_AGREEMENT = "-"
+_INFERENCE = {"entailment", "neutral", "contradiction"}
 
 
 def read_texts(
@@ -20,6 +26,7 @@ def read_texts(
     is_regression: bool = False,
     quoted: bool | None = None,
     label_separator: str | None = None,
+    skip_label: str | None = None,
 ) -> list[dict]:
     """Reads and checks texts or pairs of texts, with one label or several.
 
@@ -45,6 +52,10 @@ def read_texts(
             in JSON lines, or a text with this separator, such as `"a|b"` for
             `"|"`. An empty text means no labels. Not with `is_regression`.
             Defaults to `None`: a row has one label.
+        skip_label: string. The label of rows without a right label, such as `"-"` in
+            SNLI and MultiNLI, whose annotators did not agree on them. If labels are
+            needed, these rows are left out, and the log counts them. Otherwise their
+            label is `None`. Defaults to `None`, no such label.
 
     Returns:
         List of dicts with `id`, `text`, `text_pair` and `label`, as returned by
@@ -53,7 +64,8 @@ def read_texts(
     Raises:
         ValueError: if a file has another ending, lacks a column or has a malformed
             row (the message has path, line and rule), there are no rows,
-            `label_separator` is empty, or it is given with `is_regression`.
+            `label_separator` is empty, or it is given with `is_regression`. Also if
+            `skip_label` is not given and SNLI's label `"-"` is among its other labels.
 
     Example:
     ```python
@@ -66,7 +78,20 @@ def read_texts(
             f"label_separator={label_separator!r}, is_regression={is_regression}"
         )
 
+    skipped, undecided = [], []  # Places.
+
     def example(row):
+        value = row.cells.get(label)
+        value = str(value) if type(value) is int else value
+        value = value.strip() if isinstance(value, str) else None
+        if value is not None and value == skip_label:
+            skipped.append(row.place)
+            if needs_labels:
+                return None
+            row.cells[label] = None
+        elif value == _NO_AGREEMENT and label_separator is None:
+            undecided.append(row.place)
+            _check_agreement(row.place, labels or ())
         return {
             "id": row.id(id),
             "text": row.text(text),
@@ -74,7 +99,25 @@ def read_texts(
             "label": row.label(label, needs_labels, labels, is_regression, label_separator),
         }
 
-    return read_examples(paths, example, [text, text_pair, id], label, needs_labels, quoted)
+    columns = [text, text_pair, id]
+    examples = read_examples(paths, example, columns, label, needs_labels, quoted)
+    if undecided:
+        _check_agreement(undecided[0], {example["label"] for example in examples})
+    if skipped and needs_labels:
+        logging.getLogger("keras_spanbert").warning(
+            "Left out %s with the label %s. The first is %s",
+            *(format_count(len(skipped), "row"), skip_label, skipped[0]),
+        )
+    return examples
+
+
+def _check_agreement(place, labels):
+    """Raises a `ValueError` if labels are SNLI's. Called if a row has its label `-`."""
+    if not _INFERENCE.isdisjoint(labels):
+        raise ValueError(
+            f"{place}: in SNLI and MultiNLI, the label `-` means that the annotators did not agree "
+            "on one. `skip_label=\"-\"` (--skip_label=-) leaves such rows out. Received: '-'"
+        )
 
 
 def read_relations(

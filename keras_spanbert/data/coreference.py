@@ -1,16 +1,23 @@
-"""Reads and writes coreference files: the released jsonlines, CoNLL-2012 and LitBank."""
+"""Reads coreference files of several formats, and writes the released jsonlines and CoNLL-2012."""
 
 import os
 
 from keras_spanbert import files
-from keras_spanbert.data.coreference_conll import nested_clusters, read_conll, write_conll
+from keras_spanbert.data.coreference_conll import (
+    BEGIN,
+    nested_clusters,
+    read_conll,
+    write_conll,
+)
+from keras_spanbert.data.coreference_conllu import is_conllu, read_conllu
 from keras_spanbert.data.coreference_documents import (
     check_document,
     clusters_in_words,
     pair_with_clusters,
 )
+from keras_spanbert.data.coreference_json import to_document
 from keras_spanbert.data.examples import as_list, check_not_empty
-from keras_spanbert.data.text_files import read_json_lines
+from keras_spanbert.data.text_files import read_json_lines, read_lines
 
 __all__ = [
     "check_document",
@@ -22,11 +29,11 @@ __all__ = [
 ]
 
 _JSONLINES = (".jsonlines", ".jsonl")
-_CONLL = (".conll", "_conll")
+_CONLL = (".conll", "_conll", ".conllu")
 
 
 def read(paths) -> list[dict]:
-    """Reads and checks documents with coreference, in any of the formats.
+    """Reads and checks documents with coreference, in any of the formats below.
 
     A document is a dict with JSON values. Its keys mean the same in all formats:
 
@@ -41,28 +48,41 @@ def read(paths) -> list[dict]:
       mention that occurs twice in the file occurs twice here.
 
     Documents in subtokens also have `sentence_map` and `subtoken_map`, the
-    sentence and the word of each subtoken. JSON lines are not changed: missing
-    keys, such as the `clusters` of text to predict, are not added, and other keys
-    are kept. CoNLL documents also have `part`, the number as written in the file.
+    sentence and the word of each subtoken. JSON lines in this form are not
+    changed: missing keys, such as the `clusters` of text to predict, are not added,
+    and other keys are kept. CoNLL documents also have `part`, the number as written
+    in the file.
+
+    The content of a file decides its format:
+
+    - JSON lines: documents as above, PreCo (`mention_clusters`) or wl-coref
+      (`cased_words`; `span_clusters`, or `clusters` before its conversion to
+      heads). Ends of mentions that are excluded in the file are included here.
+      fastcoref's JSON is refused, because it has no sentences of words.
+    - CoNLL-2012, as in OntoNotes and LitBank: columns separated by spaces or tabs.
+      The last has the coreference, with `-`, `_` or nothing for no mention. Tabs
+      and blanks at the ends of lines are ignored. A cell is read as by the official
+      scorer v8.01: first mentions of one word such as `(1)`, then all brackets that
+      open, then all that close. A bracket closes the last open mention of its
+      cluster. So `1)|(1` is a mention of one word, and does not end an earlier
+      mention. Files with fewer than 12 columns are read if all but the words and the
+      coreference are numbers, the document's name or the same everywhere.
+    - CorefUD 1.0 and later, and GUM: CoNLL-U with `# global.Entity`. `# newdoc`
+      starts a document. Multiword tokens and empty nodes are no words. Mentions of
+      empty nodes only, and mentions that are not contiguous, are left out, and the
+      log counts them. Bridging and split antecedents are ignored.
 
     Args:
-        paths: string or list of strings. `.jsonlines` and `.jsonl` files have a
-            JSON object per line. `.conll` files and names ending in `_conll`, as
-            in OntoNotes, have the columns of CoNLL-2012, separated by spaces or
-            tabs. LitBank's files have them too. The last column has the
-            coreference, with `-`, `_` or nothing for no mention. A cell is read
-            as by the official scorer v8.01: first mentions of one word such as
-            `(1)`, then all brackets that open, then all that close. A bracket
-            closes the last open mention of its cluster. So `1)|(1` is a mention
-            of one word, and does not end an earlier mention.
+        paths: string or list of strings. Files with JSON lines end in `.jsonlines`
+            or `.jsonl`, and the others in `.conll`, `_conll` or `.conllu`.
 
     Returns:
         List of documents.
 
     Raises:
         ValueError: if a file's name has another ending, the file is not UTF-8 or
-            is malformed (the message has path, line and rule), or there are no
-            documents.
+            is malformed or of another format (the message has path, line and
+            rule), or there are no documents.
 
     Example:
     ```python
@@ -74,22 +94,33 @@ def read(paths) -> list[dict]:
     Reference:
         [Pradhan et al. 2012](https://aclanthology.org/W12-4501/);
         [Bamman et al. 2020](https://aclanthology.org/2020.lrec-1.6/);
-        [Joshi et al. 2019](https://arxiv.org/abs/1908.09091).
+        [Joshi et al. 2019](https://arxiv.org/abs/1908.09091);
+        [Chen et al. 2018](https://aclanthology.org/D18-1016/), PreCo;
+        [Dobrovolskii 2021](https://aclanthology.org/2021.emnlp-main.605/), wl-coref;
+        [Nedoluzhko et al. 2022](https://aclanthology.org/2022.lrec-1.520/), CorefUD.
     """
     documents = []
     for path in as_list(paths):
         if os.fspath(path).endswith(_JSONLINES):
             for place, document in read_json_lines(path):
+                document = to_document(document, place)
                 check_document(document, place)
                 documents.append(document)
         elif os.fspath(path).endswith(_CONLL):
-            documents.extend(read_conll(path))
+            documents.extend(_read_columns(path))
         else:
             raise ValueError(
                 f"A file with coreference must end in {', '.join([*_JSONLINES, *_CONLL])}. "
                 f"Received: {path}"
             )
     return check_not_empty(documents, paths, "documents")
+
+
+def _read_columns(path):
+    """Reads a file of CoNLL-2012 or of CoNLL-U, whose first line says which."""
+    first = next((line for _, line in read_lines(path) if line.strip()), "")
+    may_be_conllu = os.fspath(path).endswith(".conllu") or is_conllu(first)
+    return read_conllu(path) if may_be_conllu and not BEGIN.fullmatch(first) else read_conll(path)
 
 
 def write_jsonlines(path: str | os.PathLike, documents, predicted_clusters=None) -> None:

@@ -15,10 +15,15 @@ _MIN_COLUMNS = 12
 # Values that mean "none" in OntoNotes and in LitBank.
 _NONE = ("-", "_", "")
 
-_BEGIN = re.compile(r"#\s*begin document \((.*)\);?(?:\s*part (\d{1,9}))?\s*")
+BEGIN = re.compile(r"#\s*begin document \((.*)\);?(?:\s*part (\d{1,9}))?\s*")
 _END = re.compile(r"#\s*end document\b.*")
 _BRACKET = r"(?:\(\d+\)?|\d+\))"
+_BRACKET_IN = re.compile(r"\(\w|\w\)")
 _BRACKETS = re.compile(rf"{_BRACKET}(?:\|{_BRACKET})*")
+
+# A line, and a document's lines by sentence. Places are path and line.
+_Row = collections.namedtuple("_Row", ["place", "line", "cells"])
+_Rows = collections.namedtuple("_Rows", ["name", "part", "sentences", "begin", "end", "is_ended"])
 
 _CELL = re.compile(r"[^ \t\r\n](?:[^\t\r\n]*[^ \t\r\n])?")
 
@@ -28,9 +33,9 @@ def read_conll(path: str | os.PathLike) -> list[dict]:
     documents = []
     lines = read_lines(path)
     for place, line in lines:
-        begin = _BEGIN.fullmatch(line)
+        begin = BEGIN.fullmatch(line)
         if begin:
-            documents.append(_read_document(*begin.groups(), place, lines))
+            documents.append(_read_rows(*begin.groups(), place, lines))
         elif line.startswith("#"):
             _refuse_mark(place, line)
         elif line.strip(" \t"):
@@ -38,7 +43,9 @@ def read_conll(path: str | os.PathLike) -> list[dict]:
                 f"{place}: words must be between `#begin document (id); part 000` and "
                 f"`#end document`. Received: {line!r:.80}"
             )
-    return documents
+    documents = _cut_documents(documents)
+    word, speaker = _find_columns(documents)
+    return [_document(rows, word, speaker) for rows in documents]
 
 
 def _refuse_mark(place, line):
@@ -48,58 +55,128 @@ def _refuse_mark(place, line):
     )
 
 
-def _read_document(name, part, begin, lines):
-    """Returns the document that begins at the place `begin`. Takes its lines from an iterator."""
-    sentences, speakers, clusters, size = [], [], {}, 0
-    num_columns = None  # The number of columns of the current sentence.
-    is_open = collections.defaultdict(list)  # (word, place) of each open mention's start.
-    place = begin
+def _read_rows(name, part, begin, lines):
+    """Returns the `_Rows` of the document that begins at the place `begin`, from an iterator."""
+    sentences, rows = [], []
+    place, is_ended = begin, False
     for place, line in lines:
-        if _END.fullmatch(line):
+        is_ended = bool(_END.fullmatch(line))
+        text = line.strip(" \t")
+        if text and not is_ended:
+            if line.startswith("#"):
+                _refuse_mark(place, line)
+            # A cell between two tabs may be empty. Tabs after cells separated by blanks are none.
+            cells = line.split("\t") if "\t" in text else re.split(" +", text)
+            rows.append(_Row(place, line, [cell.strip(" ") for cell in cells]))
+        elif rows:
+            sentences.append(rows)
+            rows = []
+        if is_ended:
             break
-        if line.startswith("#"):
-            _refuse_mark(place, line)
-        if not line.strip(" \t"):
-            num_columns = None
-            continue
-        # A cell between two tabs may be empty.
-        cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
-        cells = [cell.strip(" ") for cell in cells]
-        if len(cells) < _MIN_COLUMNS:
+    if rows:
+        sentences.append(rows)
+    return _Rows(name, part, sentences, begin, place, is_ended)
+
+
+def _cut_documents(documents):
+    """Returns documents without the empty cells that tabs at the ends of lines make."""
+    rows = [row for document in documents for sentence in document.sentences for row in sentence]
+    least = max(map(_num_filled, rows), default=0)
+    last = [row.cells[least - 1] for row in rows if len(row.cells) >= least]
+    if least > _MIN_COLUMNS or not any(map(_BRACKET_IN.search, last)):
+        # Columns of CoNLL-2012 may be empty in the whole file.
+        narrowest = min((len(row.cells) for row in rows), default=0)
+        least = _MIN_COLUMNS if narrowest >= _MIN_COLUMNS else least
+    return [
+        document._replace(sentences=[_cut_rows(rows, least) for rows in document.sentences])
+        for document in documents
+    ]
+
+
+def _num_filled(row):
+    return max((i for i, cell in enumerate(row.cells, 1) if cell), default=0)
+
+
+def _cut_rows(rows, least):
+    """Returns the rows of a sentence up to its coreference, in the column `least` or after it.
+
+    This is the last column with a value, or the one after it if the values have another form.
+    """
+    widths = [len(row.cells) for row in rows]
+    narrowest = min(widths)
+    size = max(least, *map(_num_filled, rows))
+    if narrowest > size:
+        cells = [row.cells[size - 1] for row in rows]
+        has_brackets = any(map(_BRACKET_IN.search, cells)) and not any("*" in x for x in cells)
+        size += not has_brackets and not set(cells) <= set(_NONE)
+    for row, width in zip(rows, widths):
+        if narrowest < size and width != widths[0]:
             raise ValueError(
-                f"{place}: a line must have at least {_MIN_COLUMNS} columns, separated by tabs "
-                f"or spaces. Received: {len(cells)}, {line!r:.80}"
+                f"{row.place}: the lines of a sentence must have the same number of columns, "
+                f"{widths[0]} here. Received: {width}, {row.line!r:.80}"
             )
-        if num_columns is None:
-            num_columns = len(cells)
-            sentences.append([])
-            speakers.append([])
-        if len(cells) != num_columns:
-            raise ValueError(
-                f"{place}: the lines of a sentence must have the same number of columns, "
-                f"{num_columns} here. Received: {len(cells)}, {line!r:.80}"
-            )
-        if not cells[_WORD]:
-            raise ValueError(f"{place}: a word must not be empty. Received: {line!r:.80}")
-        sentences[-1].append(cells[_WORD])
-        speakers[-1].append("-" if cells[_SPEAKER] in _NONE else cells[_SPEAKER])
-        if cells[-1] not in _NONE:
-            _add_mentions(cells[-1], size, place, clusters, is_open)
-        size += 1
-    else:
+    return [row._replace(cells=row.cells[:size]) for row in rows]
+
+
+def _find_columns(documents):
+    """Returns the indices of the columns of words and of speakers, `None` if there are none.
+
+    Fewer columns than CoNLL-2012's have no fixed order. Only one of them may then be words: the
+    others have numbers, the document's name, or the same value everywhere.
+    """
+    rows = [(row, document.name) for document in documents for s in document.sentences for row in s]
+    narrow = next((row for row, _ in rows if len(row.cells) < _MIN_COLUMNS), None)
+    if narrow is None:
+        return _WORD, _SPEAKER
+    names = [name for _, name in rows]
+    may_be_words = []
+    if len({len(row.cells) for row, _ in rows}) == 1:
+        columns = [*zip(*(row.cells for row, _ in rows))][:-1]
+        may_be_words = [
+            i
+            for i, cells in enumerate(columns)
+            if len(set(cells)) > 1 and not all(map(str.isdecimal, cells)) and [*cells] != names
+        ]
+    if len(may_be_words) != 1:
         raise ValueError(
-            f"{place}: a document must end with `#end document`. Received: the end of the file "
-            f"in the document that starts at {begin}"
+            f"{narrow.place}: a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS} "
+            f"columns, separated by tabs or spaces. With fewer, all but the words and the "
+            "coreference, which is last, must be numbers, the document's name or the same "
+            f"everywhere. Received: {len(narrow.cells)}, {narrow.line!r:.80}"
+        )
+    return may_be_words[0], None
+
+
+def _document(rows, word_column, speaker_column):
+    """Returns the document of `_Rows`."""
+    sentences, speakers, clusters, size = [], [], {}, 0
+    is_open = collections.defaultdict(list)  # (word, place) of each open mention's start.
+    for sentence in rows.sentences:
+        sentences.append([row.cells[word_column] for row in sentence])
+        names = ["-" if speaker_column is None else row.cells[speaker_column] for row in sentence]
+        speakers.append(["-" if name in _NONE else name for name in names])
+        for row in sentence:
+            if not row.cells[word_column]:
+                raise ValueError(
+                    f"{row.place}: a word must not be empty. Received: {row.line!r:.80}"
+                )
+            if row.cells[-1] not in _NONE:
+                _add_mentions(row.cells[-1], size, row.place, clusters, is_open)
+            size += 1
+    if not rows.is_ended:
+        raise ValueError(
+            f"{rows.end}: a document must end with `#end document`. Received: the end of the file "
+            f"in the document that starts at {rows.begin}"
         )
     for cluster, starts in is_open.items():
         if starts:
             raise ValueError(
-                f"{place}: mentions must close before the document ends. Received: "
+                f"{rows.end}: mentions must close before the document ends. Received: "
                 f"'({cluster}' at {starts[-1][1]}, without `{cluster})`"
             )
     return {
-        "doc_key": name if part is None else f"{name}_{int(part)}",
-        **({} if part is None else {"part": part}),
+        "doc_key": rows.name if rows.part is None else f"{rows.name}_{int(rows.part)}",
+        **({} if rows.part is None else {"part": rows.part}),
         "sentences": sentences,
         "speakers": speakers,
         "clusters": [sorted(mentions) for mentions in clusters.values()],

@@ -18,6 +18,7 @@ from keras_spanbert.data.examples import (
 )
 from keras_spanbert.data.tables import read_table
 from keras_spanbert.metrics.glue import CLASSES, task_name
+from keras_spanbert.wording import format_count
 
 _Columns = collections.namedtuple("_Columns", ["text", "text_pair", "label", "id"])
 _PAIR = _Columns("sentence1", "sentence2", "label", "index")
@@ -51,7 +52,8 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
     by name. CoLA's training and development sets have no header. QQP's training
     set has some rows with too few columns. As in the released SpanBERT they are
     left out, and the log counts them and names the first. In other tasks such a
-    row is an error.
+    row is an error. In the same way, rows with the label `-` are left out, which the
+    original MNLI gives to pairs on which the annotators did not agree.
 
     Args:
         path: string, or list of strings. A file, or the folder of a task, with
@@ -61,8 +63,8 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
             `"dev_matched"`, `"dev_mismatched"`, `"test_matched"`,
             `"test_mismatched"` or `"ax"`, the diagnostic set. The task `"ax"` has
             only `"test"`.
-        strict: bool. Whether a row of QQP with too few columns is an error.
-            Defaults to `False`.
+        strict: bool. Whether a row of QQP with too few columns, or of MNLI with the
+            label `-`, is an error. Defaults to `False`.
 
     Returns:
         List of dicts, one per row: `id`, a string, from the file or the number of
@@ -94,19 +96,28 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
         columns = columns._replace(label=None, id=columns.id or "index")
     header = _COLA if task == "cola" and has_labels else None
     examples, short = [], [] if task == "qqp" and not strict else None
+    undecided = []  # Places.
     for one in as_list(path):
         file = _file(one, task, split)
         for place, row in read_table(file, filter(None, columns), header=header, short=short):
             example = {name: column and row[column] for name, column in columns._asdict().items()}
             if columns.id is None:
                 example["id"] = str(len(examples))
+            if task == "mnli" and has_labels and not strict and example["label"].strip() == "-":
+                undecided.append(place)
+                continue
             if has_labels:
                 example["label"] = _label(example["label"], task, place)
             examples.append(example)
-    if short:
-        logging.getLogger("keras_spanbert").warning(
-            "Left out %d rows of QQP with too few columns. The first is %s", len(short), short[0]
-        )
+    for places, what in [
+        (short, "QQP with too few columns"),
+        (undecided, "MNLI with the label -, on which the annotators did not agree"),
+    ]:
+        if places:
+            logging.getLogger("keras_spanbert").warning(
+                "Left out %s of %s. The first is %s",
+                *(format_count(len(places), "row"), what, places[0]),
+            )
     return check_not_empty(examples, path)
 
 

@@ -118,7 +118,7 @@ def read_examples(
 
     Args:
         paths: string or list of strings.
-        example: function of a `Row` that returns a dict.
+        example: function of a `Row` that returns a dict, or `None` to leave the row out.
         columns: list of names, `None` for a column that is not used.
         label: string. The column of labels, which must exist if `needs_labels`.
         quoted: see `read_rows`. Defaults to `None`: `True` for `.csv`, else `False`.
@@ -128,11 +128,9 @@ def read_examples(
             repeated. See also `read_table`.
     """
     columns = [*filter(None, columns), *([label] if needs_labels else [])]
-    examples = []
-    for path in as_list(paths):
-        for place, cells in _rows(path, columns, label, quoted):
-            examples.append(example(Row(cells, place, len(examples))))
-    return check_ids(examples, paths)
+    rows = (row for path in as_list(paths) for row in _rows(path, columns, label, quoted))
+    found = [example(Row(cells, place, number)) for number, (place, cells) in enumerate(rows)]
+    return check_ids([one for one in found if one is not None], paths)
 
 
 def _rows(path, columns, label, quoted):

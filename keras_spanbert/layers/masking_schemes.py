@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import to_lists
 from keras_spanbert.layers import span_masks
 from keras_spanbert.layers.array_functions import int32
 
@@ -57,7 +58,7 @@ def as_array(xp, **argument):
             )
         return tf.convert_to_tensor(value)
     try:
-        return keras.ops.convert_to_numpy(value)
+        return keras.ops.convert_to_numpy(to_lists(value))
     except ValueError:
         lengths = sorted({len(row) for row in value if hasattr(row, "__len__")})
         if len(lengths) < 2:

@@ -5,7 +5,10 @@ import operator
 
 import numpy as np
 
+from keras_spanbert.arguments import accepts_datasets
 
+
+@accepts_datasets
 def coreference(gold, predicted) -> dict:
     """Scores clusters of mentions like the official scorer of CoNLL-2012, v8.01.
 

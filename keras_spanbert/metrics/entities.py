@@ -5,12 +5,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.metrics.counts import precision_recall_f1
 
 _PREFIXES = ("B", "I", "E", "S")
 _STRICT_PREFIXES = ("B", "I")
 
 
+@accepts_datasets
 def entities(gold, predicted, strict: bool = False) -> dict:
     """Scores entities in tagged words. Type, first and last word must all be right.
 

@@ -1,5 +1,6 @@
 """The official score of GAP, a data set of ambiguous pronouns balanced by gender."""
 
+from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.metrics.counts import precision_recall_f1
 
 _GENDERS = {
@@ -8,6 +9,7 @@ _GENDERS = {
 }
 
 
+@accepts_datasets
 def gap(examples, predictions) -> dict:
     """Scores predictions of which of two names a pronoun refers to, like the official script.
 

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 
+from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.metrics.counts import check_same_examples
 
 _BINARY = ("0", "1")
@@ -40,6 +41,7 @@ def task_name(task: str) -> str:
     return name
 
 
+@accepts_datasets
 def glue(task: str, labels, predictions) -> dict:
     """Scores predictions like GLUE and the released SpanBERT.
 

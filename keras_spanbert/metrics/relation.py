@@ -3,6 +3,7 @@
 import collections
 import re
 
+from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.metrics.counts import check_same_examples, precision_recall_f1
 
 # The nine relations, as in the official scorer.
@@ -21,6 +22,7 @@ _SEMEVAL_LABEL = re.compile(r"([A-Z][a-z]+-[A-Z][a-z]+)\((?:e1,e2|e2,e1)\)")
 _OTHER = "Other"
 
 
+@accepts_datasets
 def relation(labels, predictions, no_relation="no_relation") -> dict:
     """Scores relations as papers on TACRED do: micro scores that leave out "no relation".
 
@@ -65,6 +67,7 @@ def relation(labels, predictions, no_relation="no_relation") -> dict:
     return precision_recall_f1(right, predicted, wanted)
 
 
+@accepts_datasets
 def semeval2010_task8(labels, predictions) -> dict:
     """Scores relations like the official scorer of SemEval-2010 Task 8, v1.2.
 

@@ -6,6 +6,8 @@ import string
 
 import numpy as np
 
+from keras_spanbert.arguments import accepts_datasets
+
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -16,6 +18,7 @@ def normalize_answer(text: str) -> str:
     return " ".join(text.split())
 
 
+@accepts_datasets
 def squad(
     dataset, predictions, no_answer_scores=None, no_answer_threshold: float | None = None
 ) -> dict:

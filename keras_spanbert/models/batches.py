@@ -8,9 +8,12 @@ y and sample weight, which returns the batch of arrays.
 
 import collections.abc
 import sys
+from collections.abc import Sequence
 
 import keras
 import numpy as np
+
+from keras_spanbert.arguments import to_lists
 
 _RULE = (
     "`x` must be at least one row of strings (lists or arrays of strings, see the class), a dict "
@@ -86,6 +89,16 @@ def column(examples, name: str) -> list:
         if name not in example:
             raise ValueError(f"An example must have a `{name}`. Received: x[{i}]={example!r:.80}")
     return [example[name] for example in examples]
+
+
+def columns_of(examples, required: Sequence[str], optional: Sequence[str] = ()) -> dict:
+    """Returns columns of examples by name. An optional one may be missing in the first example.
+
+    Raises:
+        ValueError: see `column`.
+    """
+    names = [*required, *(name for name in optional if name in examples[0])]
+    return {name: column(examples, name) for name in names}
 
 
 def rows(value, part: slice):
@@ -182,7 +195,7 @@ def preprocess_batches(stream, start, map_dataset):
 
 def _convert(preprocess, number, batch):
     """Converts a batch of any stream to a tuple of arrays, as Keras expects it."""
-    x, y, sample_weight = unpack(batch)
+    x, y, sample_weight = map(to_lists, unpack(batch))
     if not is_preprocessed(x):
         arrays = preprocess(number, x, y, sample_weight)
         x, y, sample_weight = keras.tree.map_structure(

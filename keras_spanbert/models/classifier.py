@@ -7,7 +7,7 @@ import random
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_counts, is_number
+from keras_spanbert.arguments import accepts_datasets, check_counts, is_number
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
@@ -197,6 +197,7 @@ class ClassifierTask(SpanBertTask):
         seed = random.randint(1, 10**9)
         return LengthBatches(arrays, batch_size or 32, is_shuffled, seed), None, None
 
+    @accepts_datasets
     def logits_of(self, x, batch_size: int = 32) -> np.ndarray:
         """Returns logits float32 `[N, C]` of strings, in the format of `fit`.
 
@@ -228,6 +229,7 @@ class ClassifierTask(SpanBertTask):
         self._set_up_preprocessor()
         super().save_to_preset(preset_dir, *args, **kwargs)
 
+    @accepts_datasets
     def label_ids(self, labels) -> np.ndarray:
         """Converts labels to the numbers to train on: see the preprocessor's `labels`."""
         self.check_preprocessor()

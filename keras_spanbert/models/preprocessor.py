@@ -6,6 +6,7 @@ import keras
 import keras_hub
 import numpy as np
 
+from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.layers.sublayers import config_of
@@ -32,6 +33,10 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self._logged_sizes = set()  # Numbers of rows for which `log_cut` has logged a call.
+
+    @accepts_datasets
+    def __call__(self, *args, **kwargs):
+        return super().__call__(*args, **kwargs)
 
     @classmethod
     def from_keras_hub(cls, preset: str, **kwargs):
@@ -111,6 +116,7 @@ class LabelledPreprocessor(SpanBertPreprocessor):
         """
         return as_labels(y, self.label_names)
 
+    @accepts_datasets
     def __call__(self, x, y=None, sample_weight=None, **kwargs):
         # A single row, as in an unbatched dataset, becomes a batch of one.
         if type(x) is tuple and len(x) in (2, 3) and y is None and sample_weight is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 
 from keras_spanbert import distribution
+from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.keras_private import build_training
 from keras_spanbert.models import batches
 
@@ -17,6 +18,7 @@ class StringInputs:
     or batch by batch (the methods after it).
     """
 
+    @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
         """Converts strings to arrays with the preprocessor.
 
@@ -81,6 +83,7 @@ class StringInputs:
         """Returns the callbacks that `fit` adds if it is called on strings."""
         return []
 
+    @accepts_datasets
     def _preprocess_inputs(
         self,
         x,
@@ -128,6 +131,7 @@ class StringInputs:
 
         return batches.preprocess_batches(x, start, map_dataset), None, None
 
+    @accepts_datasets
     def fit(
         self,
         x=None,
@@ -151,7 +155,8 @@ class StringInputs:
                 output of its preprocessor; or batches of any of these, `x`,
                 `(x, y)` or `(x, y, sample_weight)`, from a `tf.data.Dataset`, a
                 `keras.utils.PyDataset`, a `torch.utils.data.DataLoader` or a
-                generator.
+                generator. A column of Hugging Face `datasets` is like a list, and a
+                whole `Dataset` like a list of dicts.
             y: labels, unless `x` includes them.
             class_weight: dict of class names or numbers to the weights of their rows.
                 Defaults to `None`: all weights are 1.

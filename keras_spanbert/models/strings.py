@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 
+from keras_spanbert.arguments import decode
 from keras_spanbert.layers.array_functions import is_symbolic
 
 # The code points of all texts, one text after another, with a blank after each text.
@@ -27,27 +28,6 @@ def replace_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return _SURROGATE.sub("\ufffd", text)
     return text
-
-
-def decode(text: bytes) -> str:
-    """Decodes UTF-8. The replacement character U+FFFD replaces invalid bytes."""
-    return text.decode("utf-8", errors="replace")
-
-
-def to_python(values):
-    """Converts arrays, tensors and ragged tensors of any library to lists, and bytes to strings.
-
-    Other values do not change. Lists and tuples become lists of converted values.
-    """
-    if hasattr(values, "to_list"):  # A ragged tensor or a pandas object.
-        values = values.to_list()
-    elif hasattr(values, "tolist"):
-        values = values.tolist()
-    elif hasattr(values, "__array__"):
-        values = np.asarray(values).tolist()
-    if isinstance(values, (list, tuple)):
-        return [to_python(value) for value in values]
-    return decode(values) if isinstance(values, bytes) else values
 
 
 def _string_array(value) -> np.ndarray | None:

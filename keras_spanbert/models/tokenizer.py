@@ -9,6 +9,7 @@ import numpy as np
 import tokenizers
 
 from keras_spanbert import stores
+from keras_spanbert.arguments import accepts_datasets, to_python
 from keras_spanbert.layers.array_functions import in_graph
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.from_preset import FromPreset
@@ -17,7 +18,7 @@ from keras_spanbert.models.normalization import (
     graph_normalizer,
     reference_normalizer,
 )
-from keras_spanbert.models.strings import replace_surrogates, to_python
+from keras_spanbert.models.strings import replace_surrogates
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -115,6 +116,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             raise
         _check_tokens(self.vocabulary or [])
 
+    @accepts_datasets
     def tokenize(self, inputs):
         self.get_vocabulary()  # Raises an error if there is no vocabulary.
         if not in_graph():

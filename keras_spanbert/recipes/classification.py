@@ -34,6 +34,12 @@ string(
     "|",
     "Separator between the labels of a text in .csv and .tsv files, with --multi_label.",
 )
+string(
+    "skip_label",
+    None,
+    "Label of rows without a right label. They are left out of --train_data and --eval_data. In "
+    "SNLI and MultiNLI this is -. Default: none.",
+)
 choice(
     "selection_metric",
     None,
@@ -57,6 +63,7 @@ def check() -> None:
     if FLAGS.benchmark:
         check_value("regression", not FLAGS.regression, _BY_BENCHMARK)
         check_value("multi_label", not FLAGS.multi_label, _BY_BENCHMARK)
+        check_value("skip_label", FLAGS.skip_label is None, "left out with --benchmark")
     if FLAGS.multi_label and FLAGS.regression:
         mistake = "`--multi_label` and `--regression` cannot both be given"
         refuse(mistake, "multi_label", "regression")
@@ -151,6 +158,7 @@ def read(paths, flag, model):
         labels=None if model is None or is_regression else model.class_names,
         is_regression=is_regression,
         label_separator=FLAGS.label_separator if multi_label else None,
+        skip_label=FLAGS.skip_label,
     )
 
 

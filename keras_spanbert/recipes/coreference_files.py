@@ -10,7 +10,7 @@ from keras_spanbert.wording import format_count
 
 # Kinds of files by extension. Other files have documents.
 _KINDS = {".txt": "text", ".txt.gz": "text", ".tsv": "gap"}
-_READ = (".conll", "_conll", ".jsonlines", ".jsonl", *_KINDS)
+_READ = (".conll", "_conll", ".conllu", ".jsonlines", ".jsonl", *_KINDS)
 # Endings of predictions, by the kind of the files in --predict_data.
 EXTENSIONS = {
     "documents": (".jsonlines", ".jsonl", ".conll"),

@@ -91,6 +91,54 @@ def test_labels_may_be_numbers_or_missing(tmp_path, ending):
             columns.read_texts(path)
 
 
+SNLI = [
+    {"text": "a", "label": "neutral"},
+    {"text": "b", "label": " -"},
+    {"text": "c", "label": "entailment"},
+    {"text": "d", "label": "-"},
+]
+
+
+@each_ending
+@pytest.mark.parametrize("labels", [None, ["entailment", "neutral"]])
+def test_the_label_of_pairs_without_agreement_is_explained(tmp_path, ending, labels):
+    path = write(tmp_path, SNLI, ending)
+    line = 2 if ending == "jsonl" else 3
+    message = f"^{path}, line {line}: in SNLI .* did not agree.*--skip_label=-.*Received: '-'"
+    for needs_labels in [True, False]:
+        with pytest.raises(ValueError, match=message):
+            columns.read_texts(path, labels=labels, needs_labels=needs_labels)
+
+
+@each_ending
+@pytest.mark.parametrize("labels", [None, ["entailment", "neutral"]])
+def test_rows_with_a_label_to_skip_are_left_out(tmp_path, caplog, ending, labels):
+    path = write(tmp_path, SNLI, ending)
+    examples = columns.read_texts([path, path], labels=labels, skip_label="-")
+    assert [example["text"] for example in examples] == ["a", "c"] * 2
+    assert [example["id"] for example in examples] == ["0", "2", "4", "6"]
+    line = 2 if ending == "jsonl" else 3
+    assert f"Left out 4 rows with the label -. The first is {path}, line {line}" in caplog.text
+    # Texts to predict are kept.
+    examples = columns.read_texts(path, labels=labels, needs_labels=False, skip_label="-")
+    assert [example["label"] for example in examples] == ["neutral", None, "entailment", None]
+
+
+def test_other_labels_to_skip(tmp_path):
+    path = write(tmp_path, [{"text": "a", "label": -1}, {"text": "b", "label": 2}], "jsonl")
+    (example,) = columns.read_texts(path, skip_label="-1")
+    assert example["label"] == "2"
+    (example,) = columns.read_texts(path, skip_label="-1", is_regression=True)
+    assert example["label"] == 2.0
+    with pytest.raises(ValueError, match="must contain examples"):
+        columns.read_texts(write(tmp_path, [SNLI[1]], "csv"), skip_label="-")
+
+
+def test_a_minus_is_a_label_of_other_data(tmp_path):
+    path = write(tmp_path, [{"text": "a", "label": "+"}, {"text": "b", "label": "-"}], "csv")
+    assert [example["label"] for example in columns.read_texts(path)] == ["+", "-"]
+
+
 @each_ending
 def test_rows_with_several_labels(tmp_path, ending):
     labels = [["b", "a"], [], ["1"]]

@@ -49,6 +49,16 @@ def test_quotes_are_characters_and_blanks_around_labels_are_removed(tmp_path):
     assert glue.read([path, path], "rte", "dev") == expected * 2
 
 
+def test_pairs_of_mnli_without_agreement_are_left_out(tmp_path, caplog):
+    header = "index\tsentence1\tsentence2\tgold_label\n"
+    path = write(tmp_path / "dev.tsv", header + "0\ta\tb\t-\n1\tc\td\tneutral\n")
+    (example,) = glue.read(path, "mnli", "dev_matched")
+    assert example == {"id": "1", "text": "c", "text_pair": "d", "label": "neutral"}
+    assert "Left out 1 row of MNLI with the label -, on which the annotators" in caplog.text
+    with pytest.raises(ValueError, match="line 2: a label of mnli must be one of.*'-'"):
+        glue.read(path, "mnli", "dev_matched", strict=True)
+
+
 def test_short_rows_of_qqp_are_logged(tmp_path, caplog):
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     path = write(tmp_path / "dev.tsv", header + "1\t2\t3\tWhy\n4\t5\t6\tWhy?\tHow?\t1\n7\n")

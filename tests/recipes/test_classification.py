@@ -166,6 +166,7 @@ def test_multi_label_preset_is_recognized(tagged_words, tmp_path):
         (["--benchmark=ax"], ["--benchmark=ax", "with only --predict_data"]),
         (["--benchmark=rte", "--regression"], ["`--regression` must be left out"]),
         (["--benchmark=rte", "--multi_label"], ["`--multi_label` must be left out"]),
+        (["--benchmark=rte", "--skip_label=-"], ["`--skip_label` must be left out"]),
         (["--regression", "--multi_label"], ["cannot both be given"]),
         (["--multi_label", "--label_separator="], ["`--label_separator`", "non-empty"]),
         (["--label_separator=;"], ["given together with --multi_label", "--label_separator=;"]),
@@ -185,6 +186,8 @@ def test_invalid_flags_are_reported_before_reading(preset, tmp_path, capsys, fla
         ("encoder", ["--train_data=one.csv"], ["two or more labels", "only a"]),
         ("encoder", ["--train_data=one.csv", "--regression"], ["line 2", "finite number"]),
         ("encoder", ["--eval_data=one.csv"], ["give --train_data", "preset"]),
+        ("encoder", ["--train_data=snli.csv"], ["snli.csv, line 3", "--skip_label=-"]),
+        ("encoder", ["--train_data=snli.csv", "--skip_label=-"], ["two or more labels"]),
         ("single", ["--eval_data=one.csv"], ["one.csv, line 2", "awful, fine", "'a'"]),
         ("single", ["--eval_data=one.csv", "--regression"], ["with one output", "2 classes"]),
         ("single", ["--eval_data=one.csv", "--multi_label"], ["needs a multi-label preset"]),
@@ -207,6 +210,7 @@ def test_invalid_inputs_are_named(
     monkeypatch.chdir(tmp_path)
     write_sst(tmp_path / "sst.tsv", 4, seed=1)
     (tmp_path / "one.csv").write_text("text,label\ngood,a\nfine,a\n")
+    (tmp_path / "snli.csv").write_text("text,label\ngood,neutral\nfine,-\n")
     runs = {"encoder": preset, "single": trained[0] / "run", "multi": tagged_words[0] / "run"}
     check_fails(capsys, [TASK, f"--preset={runs[preset_name]}", "--output=out", *flags], *values)
     assert not (tmp_path / "out").exists()

@@ -6,10 +6,9 @@ import own_task
 import pytest
 import tiny_tasks
 from batch_streams import KINDS, stream
-from task_rows import Task
+from task_rows import QUIET, Task, check_outputs, evaluate
 
 PARTS = [slice(i, i + 4) for i in range(0, 10, 4)]
-QUIET = {"batch_size": 64, "verbose": 0}
 ROWS = own_task.examples(10)
 SIMILARITY = [row["similarity"] for row in ROWS]
 COLUMNS = {name: [row[name] for row in ROWS] for name in ["left", "right"]}
@@ -26,15 +25,6 @@ def rows(columns, part):
     if isinstance(columns, dict):
         return {name: column[part] for name, column in columns.items()}
     return columns[part]
-
-
-def evaluate(model, *args, **kwargs):
-    return model.evaluate(*args, **{**QUIET, **kwargs}, return_dict=True)["loss"]
-
-
-def check_outputs(found, expected):
-    for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 @pytest.fixture(scope="module")

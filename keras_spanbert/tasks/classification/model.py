@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_counts
+from keras_spanbert.arguments import accepts_datasets, check_counts
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
 from keras_spanbert.models.batches import check_examples
@@ -260,6 +260,7 @@ class SpanBertTextClassifier(ClassifierTask):
                 answer["labels"] = [self.class_names[i] for i in np.flatnonzero(row)]
         return found
 
+    @accepts_datasets
     def evaluate_texts(
         self,
         examples: list[dict],

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_spanbert.arguments import to_python
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.models.labels import check_labels_in_graph, label_id
-from keras_spanbert.models.strings import to_python
 
 
 def is_assigned(logits):

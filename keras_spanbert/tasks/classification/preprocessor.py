@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_spanbert.arguments import check_length, check_same_length
+from keras_spanbert.arguments import accepts_datasets, check_length, check_same_length
 from keras_spanbert.models.batches import column, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
@@ -95,6 +95,7 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
             return self.inputs(x["text"], x.get("text_pair"))
         return self.inputs(x)
 
+    @accepts_datasets
     def inputs(self, texts, text_pairs=None) -> dict:
         """Makes rows from texts.
 

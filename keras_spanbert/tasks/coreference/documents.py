@@ -5,6 +5,7 @@ import random
 import numpy as np
 from keras import ops
 
+from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.data.coreference_documents import check_has_clusters
 from keras_spanbert.metrics.coreference import MEASURES, coreference
 from keras_spanbert.tasks.coreference.batches import DocumentBatches, document_inputs, gold_clusters
@@ -17,6 +18,7 @@ from keras_spanbert.tasks.coreference.resolving import as_dicts, as_documents, f
 class DocumentInputs:
     """The part of a resolver that handles documents and texts."""
 
+    @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
         """Converts documents to one batch of arrays: see the class."""
         return (*self.batches(x, batch_size=len(x))[0], None, None)[:3]
@@ -115,6 +117,7 @@ class DocumentInputs:
             row[f"{measure}_f1_without_singletons"] = without[measure]["f1"]
         return {**row, "total": len(documents)}
 
+    @accepts_datasets
     def resolve(
         self,
         texts,

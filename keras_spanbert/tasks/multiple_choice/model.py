@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from scipy.special import softmax
 
+from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.models.batches import check_examples
 from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
 from keras_spanbert.models.classifier import ClassifierTask, classifier, dropout_layer
@@ -114,6 +115,7 @@ class SpanBertMultipleChoice(ClassifierTask):
         logits[is_choice] = super().logits_of_rows(rows, batch_size)[:, 0]
         return logits
 
+    @accepts_datasets
     def choose(
         self, prompts, choices=None, contexts=None, batch_size: int = 32
     ) -> list[dict] | dict:
@@ -154,6 +156,7 @@ class SpanBertMultipleChoice(ClassifierTask):
         inputs = self.preprocessor.inputs(prompts, choices, contexts)
         return [_answer(row) for row in self.logits_of_rows(inputs, batch_size)]
 
+    @accepts_datasets
     def evaluate_choices(self, examples: list[dict], batch_size: int = 32) -> dict:
         """Scores the choices for examples.
 

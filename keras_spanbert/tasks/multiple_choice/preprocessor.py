@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_length
+from keras_spanbert.arguments import accepts_datasets, check_length
 from keras_spanbert.layers.array_functions import int32, namespace, take
-from keras_spanbert.models.batches import column, is_examples
+from keras_spanbert.models.batches import columns_of, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.models.strings import check_in_graph
@@ -32,7 +32,7 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
     Call arguments:
         x: a dict of `"prompt"`, strings `[N]`; `"choices"`, N lists of strings or
             an array `[N, C]`, padded with `""`; and optionally `"context"`, strings
-            `[N]`. Or a list of labelled examples from
+            `[N]`. Or a list of dicts with these keys, such as labelled examples from
             `keras_spanbert.data.swag.read`.
         y: integers `[N]`, the index of the right choice. Defaults to `None`: no
             labels.
@@ -69,7 +69,7 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
 
     def rows(self, x) -> dict:
         if is_examples(x):
-            return self.inputs(column(x, "prompt"), column(x, "choices"))
+            x = columns_of(x, ["prompt", "choices"], ["context"])
         if not isinstance(x, dict) or not {"prompt", "choices"} <= set(x):
             raise ValueError(
                 '`x` must be a dict of "prompt" and "choices", a list of strings and a list of '
@@ -98,6 +98,7 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
             raise ValueError(f"{rule} {y[row]} at {row}, a question of {count} choices")
         return y
 
+    @accepts_datasets
     def inputs(self, prompts, choices=None, contexts=None) -> dict:
         """Makes the model's arrays from questions with choices.
 

@@ -4,10 +4,10 @@ import collections
 
 import numpy as np
 
-from keras_spanbert.arguments import check_same_length
+from keras_spanbert.arguments import check_same_length, to_python
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.models.pairs import is_not_empty
-from keras_spanbert.models.strings import as_strings, check_in_graph, to_python
+from keras_spanbert.models.strings import as_strings, check_in_graph
 
 # N questions: `contexts` and `prompts` are lists of N strings, `""` for no context. `choices` is a
 # list of N lists of strings, `None` for a missing choice. In a graph these are string tensors, and

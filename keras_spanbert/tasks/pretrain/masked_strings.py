@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_spanbert import distribution
+from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.data.training_stream import EVALUATION_SEED, mask_batches
 from keras_spanbert.distribution import check_rows
 from keras_spanbert.models import batches
@@ -15,6 +16,7 @@ from keras_spanbert.models.strings import as_strings, replace_surrogates
 class MaskedStringInputs:
     """Converts strings to the pretrainer's inputs: see `models.string_inputs.StringInputs`."""
 
+    @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None, seed=(EVALUATION_SEED, 0)) -> tuple:
         """Masks strings: see `SpanBertTask.preprocess`. The `seed` determines the masks."""
         if y is not None or sample_weight is not None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.masked_lm_head import MaskedLMHead
@@ -304,6 +305,7 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
                 f"{self.max_span_tokens}. Received: max_span_tokens={value}"
             )
 
+    @accepts_datasets
     def fill(
         self,
         texts: str | list[str],
@@ -343,6 +345,7 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         self.warn_if_untrained()
         return fill(self, texts, top_k, score, batch_size)
 
+    @accepts_datasets
     def score(
         self, texts: str | list[str], fillings: list, batch_size: int = 32
     ) -> list[dict] | list[list[dict]]:

@@ -57,6 +57,7 @@ def as_answers(answers, contexts) -> Answers:
         ]
     if not isinstance(answers, (list, tuple)):
         _raise_form(answers)
+    answers = [*map(_first, answers)]
     for i, (answer, context) in enumerate(zip(answers, contexts)):
         is_answer = answer is None or (
             isinstance(answer, dict)
@@ -81,6 +82,18 @@ def as_answers(answers, contexts) -> Answers:
     starts = np.array(starts, np.int64)
     sizes = np.array([len(text) for text in texts], np.int64)
     return Answers(texts, starts, np.where(starts < 0, -1, starts + sizes))
+
+
+def _first(answer):
+    """Returns the first answer if there are lists of texts and starts. Other answers do not change.
+
+    Empty lists mean no answer.
+    """
+    has_lists = isinstance(answer, dict) and isinstance(answer.get("text"), list)
+    if not has_lists:
+        return answer
+    pairs = zip(answer["text"], answer.get("answer_start") or [])
+    return next(({"text": text, "answer_start": at} for text, at in pairs), None)
 
 
 def _raise_form(answers):

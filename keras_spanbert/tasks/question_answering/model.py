@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_counts, check_number_or_none
+from keras_spanbert.arguments import accepts_datasets, check_counts, check_number_or_none
 from keras_spanbert.data.questions import Examples
 from keras_spanbert.data.squad import to_dataset as squad_dataset
 from keras_spanbert.layers.initializers import kernel_initializer
@@ -112,6 +112,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         check_counts(max_answer_length=max_answer_length)
         return answers(self, max_answer_length), strings("question", "context")
 
+    @accepts_datasets
     def answer(
         self,
         questions,

@@ -3,9 +3,10 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_counts, check_same_length
+from keras_spanbert.arguments import accepts_datasets, check_counts, check_same_length
 from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models import windows as text_windows
+from keras_spanbert.models.batches import column, columns_of, is_examples
 from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
 from keras_spanbert.models.strings import as_strings, code_points
@@ -33,7 +34,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             context than the stride, so that some tokens would be in no window.
 
     Call arguments:
-        x: a dict of `"question"` and `"context"`, strings `[N]` each.
+        x: a dict of `"question"` and `"context"`, strings `[N]` each, or a list of
+            dicts with these keys and, optionally, `"answers"`, the `y`.
         y: answers, see `windows`: a dict of `"text"`, strings `[N]`, and
             `"answer_start"`, integers `[N]`, -1 for no answer, or a list of dicts
             and `None`. Defaults to `None`, no labels.
@@ -108,6 +110,10 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         }
 
     def call(self, x, y=None, sample_weight=None):
+        if is_examples(x):
+            if y is None and "answers" in x[0]:
+                y = column(x, "answers")
+            x = columns_of(x, ["question", "context"])
         if not isinstance(x, dict) or not {"question", "context"} <= set(x):
             raise ValueError(
                 '`x` must be a dict of "question" and "context", lists of strings. Received: '
@@ -122,6 +128,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             sample_weight = {n: of_windows for n in ["start", "end"]}
         return keras.utils.pack_x_y_sample_weight(inputs, labels, sample_weight)
 
+    @accepts_datasets
     def windows(self, questions, contexts, answers=None) -> dict:
         """Cuts questions and contexts into windows, and finds the answers in them.
 
@@ -131,8 +138,10 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
                 once.
             answers: list with `{"text", "answer_start"}` for each question, with
                 the start in characters, or `None` for no answer. Or a dict of the
-                columns `text` and `answer_start`, with -1 for no answer. Defaults
-                to `None`: no labels.
+                columns `text` and `answer_start`, with -1 for no answer. If a
+                question has lists of texts and starts, as in SQuAD on Hugging Face,
+                the first is used, and empty lists mean no answer. Defaults to
+                `None`: no labels.
 
         Returns:
             Dict of int32 arrays: `token_ids`, `segment_ids`, `padding_mask`

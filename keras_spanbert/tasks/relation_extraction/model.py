@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.data.semeval2010 import RELATIONS
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
 from keras_spanbert.models.batches import check_examples, is_examples
@@ -135,6 +136,7 @@ class SpanBertRelationExtractor(ClassifierTask):
         return relation_serving_function(self)
 
     # === Answers ===
+    @accepts_datasets
     def extract(
         self,
         texts,
@@ -192,6 +194,7 @@ class SpanBertRelationExtractor(ClassifierTask):
             for i, row in zip(best, probabilities(logits).tolist())
         ]
 
+    @accepts_datasets
     def evaluate_relations(self, examples: list[dict], batch_size: int = 32) -> dict:
         """Scores the relations of examples.
 

@@ -5,7 +5,7 @@ import logging
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_length
+from keras_spanbert.arguments import accepts_datasets, check_length
 from keras_spanbert.layers.array_functions import is_symbolic, namespace, range_like, size, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.models.tokens import Tokens, expand, in_chunks, tokenize_texts, unique_texts
@@ -183,6 +183,7 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
             if "=" in name and name.startswith(prefix)
         }
 
+    @accepts_datasets
     def adapt(self, examples) -> None:
         """Gives a symbol to each new type in examples, in order of first use.
 
@@ -203,6 +204,7 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
                     names[f"{role}={kind}"] = None
         self._ids_of_symbols = self._replace_symbols(self.symbol_ids(), names)
 
+    @accepts_datasets
     def inputs(self, examples) -> dict:
         """Makes rows from examples, exactly as the released script does.
 

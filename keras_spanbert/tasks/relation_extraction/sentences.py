@@ -2,9 +2,10 @@
 
 import collections
 
-from keras_spanbert.arguments import check_same_length, is_integer
+from keras_spanbert.arguments import check_same_length, is_integer, to_python
 from keras_spanbert.data.tacred import example_of_text, relation_example
-from keras_spanbert.models.strings import as_strings, to_python
+from keras_spanbert.models.batches import columns_of, is_examples
+from keras_spanbert.models.strings import as_strings
 
 # Brackets in the Penn Treebank.
 BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
@@ -32,6 +33,8 @@ def sentences(x) -> list[Sentence]:
     Raises:
         ValueError: if `x` is neither, or a span is not in its sentence.
     """
+    if is_examples(x) and "text" in x[0]:
+        x = columns_of(x, ["text", *SPANS], TYPES)
     if isinstance(x, dict):
         check_columns(x)
         if "text" in x:

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_counts
+from keras_spanbert.arguments import accepts_datasets, check_counts
 from keras_spanbert.metrics.entities import entities as entity_scores
 from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.classifier import CLASSIFIER, ClassifierTask, classifier, dropout_layer
@@ -110,6 +110,7 @@ class SpanBertTokenClassifier(ClassifierTask):
         self.check_preprocessor()
         return entity_serving_function(self), strings("text")
 
+    @accepts_datasets
     def tag(self, texts, batch_size: int = 32) -> list:
         """Finds entities in texts of any length.
 
@@ -165,6 +166,7 @@ class SpanBertTokenClassifier(ClassifierTask):
             )
         return answers
 
+    @accepts_datasets
     def predict_tags(self, words, batch_size: int = 32) -> list[list[str]]:
         """Predicts the label of each word.
 
@@ -199,6 +201,7 @@ class SpanBertTokenClassifier(ClassifierTask):
         labels = best_labels(np, scores, words.num_words, rules)
         return _split_by_text([rules.names[label] for label in labels.tolist()], words), words
 
+    @accepts_datasets
     def evaluate_entities(self, examples, strict: bool = False, batch_size: int = 32) -> dict:
         """Scores the predicted entities of a data set.
 

@@ -3,14 +3,14 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_counts, check_length
+from keras_spanbert.arguments import accepts_datasets, check_counts, check_length, to_python
 from keras_spanbert.layers.array_functions import append_end, is_symbolic, namespace, take
 from keras_spanbert.models import windows as text_windows
 from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.labels import as_labels
 from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights
-from keras_spanbert.models.strings import as_strings, check_in_graph, to_python
+from keras_spanbert.models.strings import as_strings, check_in_graph
 from keras_spanbert.models.tokens import Part, in_chunks, token_rows
 from keras_spanbert.tasks.token_classification.spans import spans_to_labels
 from keras_spanbert.tasks.token_classification.words import Words, tokenize_strings, tokenize_words
@@ -126,6 +126,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
             weights *= take(xp, sample_weight, example)[:, None]
         return {name: windows[name] for name in SEQUENCES}, y, weights
 
+    @accepts_datasets
     def inputs(self, words) -> dict:
         """Makes one row for each list of words. Rows that are too long are cut.
 
@@ -150,6 +151,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         windows = _number_words(self.windows_of(all_words), all_words)
         return {name: windows[name] for name in [*SEQUENCES, "word_index"]}
 
+    @accepts_datasets
     def windows(self, texts) -> dict:
         """Cuts texts into windows.
 
