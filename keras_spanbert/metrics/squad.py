@@ -67,9 +67,9 @@ def squad(
             between words (Chinese, Japanese, Thai, Lao, Burmese, Khmer) counts as a
             word, as in MLQA's script for Chinese. Words of other scripts, such as
             `"1901"`, remain whole. `exact` and `f1` then ignore case and all
-            punctuation of Unicode, but no articles. CMRC 2018's script gives the
-            same F1 if the characters in common are a single run. Otherwise it counts
-            only the longest run. Defaults to `False`.
+            punctuation of Unicode, but no articles. CMRC 2018's script has a list of
+            punctuation of its own and counts only the longest run of characters in
+            common, which gives mostly the same F1. Defaults to `False`.
 
     Returns:
         Dict with `exact` and `f1`, in percent, and `total`; with questions
