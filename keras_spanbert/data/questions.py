@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import keras
 
-from keras_spanbert.arguments import check_in
+from keras_spanbert.arguments import check_in, is_number
 from keras_spanbert.data.examples import (
     as_list,
     check,
@@ -39,13 +39,15 @@ def read_questions(
         answers: function of a question with `answers`, its context and place.
             Returns the answer for training, `{"text", "answer_start"}` or `None`,
             and the list of texts for scoring or `None`.
-        id_key: string. The key of a question's id.
+        id_key: string. The key of a question's id, a string or a number.
         strict, for_training, needs_answers: see `keras_spanbert.data.squad.read`.
     """
     paths = as_list(paths)
     rows, seen, misplaced = [], set(), []
     for place, context, question in (item for path in paths for item in questions(path)):
-        name, text = (field(question, key, place, str) for key in [id_key, "question"])
+        text = field(question, "question", place, str)
+        name = question.get(id_key)
+        name = str(name) if is_number(name) else field(question, id_key, place, str)
         where, answer, golds = f"{place} (id {replace_surrogates(name)})", None, None
         check_label(where, question.get("answers"), needs_answers, "`answers`")
         if question.get("answers") is not None:

@@ -2,7 +2,7 @@
 
 from keras_spanbert.data import questions
 from keras_spanbert.data.examples import check, field
-from keras_spanbert.data.text_files import read_json
+from keras_spanbert.data.text_files import read_json, read_json_lines
 
 _URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
 FILES = {
@@ -40,12 +40,16 @@ def download(name: str) -> str:
 def read(paths, strict=False, for_training=True, needs_answers=True):
     """Reads and checks SQuAD files.
 
+    A file has articles and paragraphs, or the flat rows of Hugging Face's `datasets`.
+    A row has `id`, `question`, `context` and `answers`, a dict of the lists `text`
+    and `answer_start`. The rows are lines, a list, or a list under `data`.
+
     If the first answer of a question is not at its position in the context, the
     question is left out of training. A warning counts these questions and names
     the first.
 
     Args:
-        paths: string or list of strings. JSON files of SQuAD 1.1 or 2.0.
+        paths: string or list of strings. JSON files.
         strict: bool. Whether such a question is an error instead. Has no effect if
             `for_training` is `False`. Defaults to `False`.
         for_training: bool. Whether to leave such questions out. Set it to `False`
@@ -54,14 +58,14 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
             `False` to predict. Defaults to `True`.
 
     Returns:
-        `Examples` of lists, one item for each question: `ids`, `questions`,
-        `contexts`, `answers` (the first answer, as `{"text", "answer_start"}`,
-        or `None`) and `golds` (the texts of all answers, or `None` if the file
-        does not give the question's answers).
+        `Examples` of lists, one item for each question: `ids` (strings, also of
+        numbers), `questions`, `contexts`, `answers` (the first answer, as `{"text",
+        "answer_start"}`, or `None`) and `golds` (the texts of all answers, or
+        `None` if the file does not give the question's answers).
 
     Raises:
-        ValueError: if the file is not JSON in this format or a question has no
-            `answers` (the message gives the place), an id is repeated, a question
+        ValueError: if the file is not JSON in one of these layouts or a question has
+            no `answers` (the message gives the place), an id is repeated, a question
             or context is empty, no question is left, or, with `strict`, the first
             answer of a question is not at its position.
 
@@ -88,25 +92,64 @@ def to_dataset(examples) -> dict:
     return {"data": [{"paragraphs": [{"qas": questions}]}]}
 
 
+def has_rows(path) -> bool:
+    """Returns whether a file has a question per line, as Hugging Face's `datasets` writes it."""
+    try:
+        return _is_row(next((row for _, row in read_json_lines(path)), None))
+    except ValueError:
+        return False
+
+
+def _is_row(value):
+    return isinstance(value, dict) and {"question", "context"} <= set(value)
+
+
 def _questions(path):
     """Yields `(place, context, question)`. The place is used in error messages."""
-    for a, article in enumerate(field(read_json(path), "data", path, list)):
-        place = f"{path}, article {a}"
+    for place, article in _articles(path):
+        if _is_row(article):
+            yield place, field(article, "context", place, str), article
+            continue
         for p, paragraph in enumerate(field(article, "paragraphs", place, list)):
-            place = f"{path}, article {a}, paragraph {p}"
-            context = field(paragraph, "context", place, str)
-            for q, question in enumerate(field(paragraph, "qas", place, list)):
-                yield f"{place}, question {q}", context, question
+            in_paragraph = f"{place}, paragraph {p}"
+            context = field(paragraph, "context", in_paragraph, str)
+            for q, question in enumerate(field(paragraph, "qas", in_paragraph, list)):
+                yield f"{in_paragraph}, question {q}", context, question
+
+
+def _articles(path):
+    """Yields `(place, article)`, or `(place, row)` of Hugging Face's `datasets`."""
+    try:
+        content = read_json(path)
+    except ValueError:
+        if not has_rows(path):
+            raise
+        yield from read_json_lines(path)
+        return
+    rows = [content] if _is_row(content) else content
+    if not isinstance(rows, list) or not rows:
+        rows = field(content, "data", path, list)
+    for a, article in enumerate(rows):
+        yield f"{path}, {'row' if _is_row(article) else 'article'} {a}", article
 
 
 def _answers(question, context, place):
     """Returns the first answer and the texts of all."""
-    answers = field(question, "answers", place, list)
+    is_impossible = question.get("is_impossible")
+    rule = "`is_impossible` must be true or false"
+    check(is_impossible is None or isinstance(is_impossible, bool), place, rule, is_impossible)
+    answers = question["answers"]
+    if isinstance(answers, dict):  # The columns of Hugging Face's `datasets`.
+        columns = [field(answers, name, place, list) for name in ["text", "answer_start"]]
+        rule = "`text` and `answer_start` must have the same length"
+        check(len(columns[0]) == len(columns[1]), place, rule, answers)
+        answers = [{"text": text, "answer_start": start} for text, start in zip(*columns)]
+    check(isinstance(answers, list), place, "`answers` must be a list", answers)
     for answer in answers:
         field(answer, "text", place, str)
         start = answer.get("answer_start")
         check(type(start) is int, place, "`answer_start` must be an integer", start)
-    if question.get("is_impossible"):
+    if is_impossible:
         answers = []
     first = {name: answers[0][name] for name in ["text", "answer_start"]} if answers else None
     return first, [answer["text"] for answer in answers]

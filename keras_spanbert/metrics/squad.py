@@ -1,15 +1,23 @@
 """The official metrics of SQuAD 1.1 and 2.0."""
 
 import collections
+import logging
 import re
 import string
+import unicodedata
 
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.arguments import accepts_datasets, check_number_or_none, is_number
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+# Letters of scripts without blanks between words: Thai, Lao, Burmese, Khmer, Chinese, Japanese.
+_CHARACTERS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u312f"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    "\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
+)
 
 
 def normalize_answer(text: str) -> str:
@@ -18,25 +26,51 @@ def normalize_answer(text: str) -> str:
     return " ".join(text.split())
 
 
+def normalize_characters(text: str) -> str:
+    """Returns the text in lower case, without punctuation, with blanks around Chinese characters.
+
+    All punctuation of Unicode and of ASCII is removed, no article is. Japanese, Thai,
+    Lao, Burmese and Khmer characters are separated as Chinese ones.
+    """
+    kept = [
+        character
+        for character in text.lower()
+        if unicodedata.category(character)[0] != "P" and character not in string.punctuation
+    ]
+    return " ".join(_CHARACTERS.sub(r" \g<0> ", "".join(kept)).split())
+
+
 @accepts_datasets
 def squad(
-    dataset, predictions, no_answer_scores=None, no_answer_threshold: float | None = None
+    dataset,
+    predictions,
+    no_answer_scores=None,
+    no_answer_threshold: float | None = None,
+    by_character: bool = False,
 ) -> dict:
     """Scores predictions like the official scripts.
 
-    A question without a prediction counts as answered with `""`. The data are
-    SQuAD 2.0 if some questions have no answer. Only then are there scores for both
-    kinds of questions, and the best thresholds.
+    A question without a prediction counts as answered with `""`. A warning counts
+    these questions. The data are SQuAD 2.0 if some questions have no answer. Only then
+    are there scores for both kinds of questions, and the best thresholds.
 
     Args:
-        dataset: dict with `"data"`, the articles of a SQuAD file; or the list
-            of articles.
-        predictions: dict of question id to answer, `""` for no answer.
+        dataset: dict with `"data"`, the articles of a SQuAD file or the rows of
+            Hugging Face's `datasets`; or the list of articles or rows.
+        predictions: dict of question id to answer, `""` for no answer. Ids are
+            compared as strings.
         no_answer_scores: dict of question id to float, higher for no answer.
             Defaults to `None`. If given, the thresholds that maximize the scores
             are computed.
         no_answer_threshold: float. A question with a higher score counts as
             unanswered, whatever its prediction. Defaults to `None`: no threshold.
+        by_character: bool. Whether each character of a script without blanks
+            between words (Chinese, Japanese, Thai, Lao, Burmese, Khmer) counts as a
+            word, as in MLQA's script for Chinese. Words of other scripts, such as
+            `"1901"`, remain whole. `exact` and `f1` then ignore case and all
+            punctuation of Unicode, but no articles. CMRC 2018's script has a list of
+            punctuation of its own and counts only the longest run of characters in
+            common, which gives mostly the same F1. Defaults to `False`.
 
     Returns:
         Dict with `exact` and `f1`, in percent, and `total`; with questions
@@ -55,8 +89,8 @@ def squad(
         answers all of them.
 
     Raises:
-        ValueError: if there are no questions, or one has no score in
-            `no_answer_scores`.
+        ValueError: if there are no questions, one has no score in
+            `no_answer_scores`, or an argument is something else.
 
     Example:
     ```python
@@ -66,23 +100,36 @@ def squad(
 
     Reference:
         [Rajpurkar et al. 2016](https://arxiv.org/abs/1606.05250), section 6.1;
-        [Rajpurkar et al. 2018](https://arxiv.org/abs/1806.03822), section 5.
+        [Rajpurkar et al. 2018](https://arxiv.org/abs/1806.03822), section 5;
+        [Lewis et al. 2020](https://arxiv.org/abs/1910.07475), section 4.1.
     """
     golds = _gold_answers(dataset)
+    predictions = _by_id(lambda x: isinstance(x, str), "a string", predictions=predictions)
+    check_number_or_none(no_answer_threshold=no_answer_threshold)
     if not golds:
         raise ValueError("`dataset` must contain questions. Received: none")
     ids = list(golds)
     has_answer = np.array([bool(golds[i]) for i in ids])
     is_version_1 = bool(has_answer.all())
+    unanswered = [i for i in ids if i not in predictions]
+    if unanswered:
+        logging.getLogger("keras_spanbert").warning(
+            "%d of %d questions have no prediction and count as answered with '', the first %s",
+            len(unanswered),
+            len(ids),
+            unanswered[0],
+        )
     texts = [predictions.get(i, "") for i in ids]
+    normalize = normalize_characters if by_character else normalize_answer
     exact, f1 = np.transpose(
         [
-            (_exact(text, golds[i], is_version_1), _f1(text, golds[i], is_version_1))
+            _exact_and_f1(normalize(text), list(map(normalize, golds[i])), is_version_1)
             for i, text in zip(ids, texts)
         ]
     )
     scores = None
     if no_answer_scores is not None:
+        no_answer_scores = _by_id(is_number, "a number", no_answer_scores=no_answer_scores)
         missing = next((i for i in ids if i not in no_answer_scores), None)
         if missing is not None:
             raise ValueError(f"`no_answer_scores` must have every question. Received: no {missing}")
@@ -115,35 +162,52 @@ def squad(
 
 
 def _gold_answers(dataset):
-    articles = dataset["data"] if isinstance(dataset, dict) else dataset
-    return {
-        question["id"]: [answer["text"] for answer in question["answers"]]
-        for article in articles
-        for paragraph in article["paragraphs"]
-        for question in paragraph["qas"]
-    }
+    """Returns the texts of each question's answers, by id."""
+    try:
+        return {
+            str(question["id"]): _texts(question["answers"])
+            for article in (dataset["data"] if isinstance(dataset, dict) else dataset)
+            for paragraph in article.get("paragraphs", [{"qas": [article]}])
+            for question in paragraph["qas"]
+        }
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            "`dataset` must be the content of a SQuAD file, with `id` and `answers` for each "
+            f"question. Received: dataset={dataset!r:.80}, of type {type(dataset).__name__}"
+        ) from error
 
 
-def _comparable_answers(golds, is_version_1):
-    if is_version_1:
-        return golds
-    # Version 2.0 ignores gold answers that normalization makes empty.
-    return [gold for gold in golds if normalize_answer(gold)] or [""]
+def _texts(answers):
+    """Returns the texts of answers in a list, or in the columns of Hugging Face's `datasets`."""
+    texts = answers["text"] if isinstance(answers, dict) else [x["text"] for x in answers]
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise TypeError(texts)
+    return texts
 
 
-def _exact(text, golds, is_version_1):
-    golds = _comparable_answers(golds, is_version_1)
-    return float(normalize_answer(text) in [normalize_answer(gold) for gold in golds])
+def _by_id(is_right, kind, **argument):
+    """Returns a dict with ids as strings. Raises a `ValueError` if the argument is none."""
+    ((name, values),) = argument.items()
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"`{name}` must be a dict of question id to {kind}. Received: {name}={values!r:.80}, "
+            f"of type {type(values).__name__}"
+        )
+    for i, value in values.items():
+        if not is_right(value):
+            raise ValueError(f"`{name}[{i!r}]` must be {kind}. Received: {value!r:.80}")
+    return {str(i): value for i, value in values.items()}
 
 
-def _f1(text, golds, is_version_1):
-    return max(
-        _token_f1(text, gold, is_version_1) for gold in _comparable_answers(golds, is_version_1)
-    )
+def _exact_and_f1(text, golds, is_version_1):
+    if not is_version_1:
+        # Version 2.0 ignores gold answers that normalization makes empty.
+        golds = [gold for gold in golds if gold] or [""]
+    f1 = max(_word_f1(text.split(), gold.split(), is_version_1) for gold in golds)
+    return float(text in golds), f1
 
 
-def _token_f1(text, gold, is_version_1):
-    words, gold_words = normalize_answer(text).split(), normalize_answer(gold).split()
+def _word_f1(words, gold_words, is_version_1):
     if not is_version_1 and not (words and gold_words):
         return float(words == gold_words)
     common = sum((collections.Counter(words) & collections.Counter(gold_words)).values())

@@ -46,6 +46,12 @@ boolean(
     "context. By default, training leaves such questions out.",
 )
 former_name("strict", "strict_answers")
+boolean(
+    "scores_by_character",
+    False,
+    "Score answers by characters in Chinese, Japanese and Thai, which have no blanks between "
+    "words, as MLQA does for Chinese. Words of other scripts remain whole.",
+)
 
 
 def n_best_path(predictions: str) -> str:
@@ -94,10 +100,13 @@ def read(paths, flag, model):
             if not text.strip():
                 raise ValueError(f"A text must have words. Received: {path}, which has none")
         return Examples(paths, [FLAGS.question] * len(paths), texts, None, None)
-    is_mrqa = [path.endswith((".jsonl", ".jsonl.gz")) for path in paths]
+    is_mrqa = [
+        path.endswith((".jsonl", ".jsonl.gz")) and not squad.has_rows(path) for path in paths
+    ]
     if any(is_mrqa) != all(is_mrqa):
         raise ValueError(
-            f"Files must be all SQuAD (.json) or all MRQA (.jsonl). Received: {' '.join(paths)}"
+            "Files must be all SQuAD (.json, or .jsonl with a question per line) or all MRQA "
+            f"(.jsonl). Received: {' '.join(paths)}"
         )
     reader = mrqa if any(is_mrqa) else squad
     return reader.read(
@@ -124,7 +133,10 @@ def stream(answerer, train):
 
 def evaluate(model, examples):
     return model.evaluate_squad(
-        examples, max_answer_length=FLAGS.max_answer_length, batch_size=FLAGS.batch_size
+        examples,
+        max_answer_length=FLAGS.max_answer_length,
+        batch_size=FLAGS.batch_size,
+        by_character=FLAGS.scores_by_character,
     )
 
 

@@ -8,8 +8,9 @@ import re
 import threading
 
 import pytest
-from data_files import write
+from data_files import write, write_lines
 
+from keras_spanbert import metrics
 from keras_spanbert.data import mrqa, squad
 
 CONTEXT = "Ann saw Bob. Bob saw Ann."
@@ -56,6 +57,77 @@ def test_questions_without_an_answer(tmp_path):
     no_span = mrqa_question(detected_answers=[])
     examples = mrqa.read(write(tmp_path / "a.jsonl", mrqa_data(no_span)))
     assert examples.answers == [None] and examples.golds == [["Bob", "Ann"]]
+
+
+def test_type_of_is_impossible_is_checked(tmp_path):
+    right = [squad_question(str(x), is_impossible=x) for x in [True, False, None]]
+    examples = squad.read(write(tmp_path / "a.json", squad_data(*right)))
+    assert examples.golds == [[], ["Bob", "Ann"], ["Bob", "Ann"]]
+    for wrong in ["false", "", 0, 1, []]:
+        path = write(tmp_path / "a.json", squad_data(squad_question(is_impossible=wrong)))
+        message = f"{path}, article 0, paragraph 0, question 0.*`is_impossible` must be true or"
+        with pytest.raises(
+            ValueError, match=f"{message} false. Received: {re.escape(repr(wrong))}"
+        ):
+            squad.read(path)
+
+
+@each_format
+def test_numbers_as_ids_become_strings(tmp_path, reader, question, data, id_key, place):
+    path = write(tmp_path / "a.json", data(question(17), question("x"), question(2.5)))
+    assert reader.read(path).ids == ["17", "x", "2.5"]
+    for wrong, message in [("17", "must not be repeated"), (True, f"`{id_key}` must be a str")]:
+        path = write(tmp_path / "a.json", data(question(17), question(wrong)))
+        with pytest.raises(ValueError, match=message):
+            reader.read(path)
+
+
+def flat_row(name="1", texts=("Bob", "Ann"), starts=(8, 0), **kwargs):
+    answers = {"text": list(texts), "answer_start": list(starts)}
+    return {"id": name, "context": CONTEXT, "question": "Who?", "answers": answers, **kwargs}
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("layout", ["lines", "list", "data"])
+def test_rows_of_huggingface_datasets_are_read(tmp_path, layout, count):
+    as_list = squad_question("3")["answers"]
+    rows = [flat_row(), flat_row("2", [], []), flat_row("3", answers=as_list)][:count]
+    path = tmp_path / "a.json"
+    if layout == "lines":
+        write_lines(path, rows)
+    else:
+        write(path, rows if layout == "list" else {"version": "2.0", "data": rows})
+    examples = squad.read(path)
+    assert examples.ids == ["1", "2", "3"][:count]
+    assert examples.questions == ["Who?"] * count and examples.contexts == [CONTEXT] * count
+    bob = {"text": "Bob", "answer_start": 8}
+    assert examples.answers == [bob, None, bob][:count]
+    assert examples.golds == [["Bob", "Ann"], [], ["Bob", "Ann"]][:count]
+    dataset = json.loads(path.read_text()) if layout != "lines" else rows
+    assert squad.has_rows(path) == (layout == "lines")
+    assert metrics.squad(dataset if count == 3 else {"data": rows}, {"1": "Bob"})["total"] == count
+
+
+@pytest.mark.parametrize(
+    "row, message",
+    [
+        (flat_row(starts=[8]), "`text` and `answer_start` must have the same length"),
+        (flat_row(answers={"text": "Bob", "answer_start": 8}), "`text` must be a list"),
+        (flat_row(texts=["Bob", 7]), "`text` must be a str. Received: 7"),
+        (flat_row(starts=[8, "0"]), "`answer_start` must be an integer. Received: '0'"),
+        (flat_row(answers="Bob"), "`answers` must be a list. Received: 'Bob'"),
+        (flat_row(is_impossible="no"), "`is_impossible` must be true or false"),
+        (flat_row(context=3), "`context` must be a str. Received: 3"),
+        (flat_row(id=None), "`id` must be a str. Received: None"),
+    ],
+)
+def test_invalid_row_is_named(tmp_path, row, message):
+    for path, place in [
+        (write_lines(tmp_path / "a.jsonl", [flat_row("0"), row]), "line 2"),
+        (write(tmp_path / "a.json", {"data": [flat_row("0"), row]}), "row 1"),
+    ]:
+        with pytest.raises(ValueError, match=f"{path}, {place}.*{message}"):
+            squad.read(path)
 
 
 @each_format

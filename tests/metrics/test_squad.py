@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_spanbert import metrics
-from keras_spanbert.metrics.squad import normalize_answer
+from keras_spanbert.metrics.squad import normalize_answer, normalize_characters
 
 
 def data(**answers):
@@ -87,6 +87,74 @@ def test_answers_with_only_articles():
     assert metrics.squad(data(a=["the"]), {"a": "an"})["f1"] == 0.0
     both = metrics.squad(data(a=["the"], b=[]), {"a": "an", "b": ""})
     assert both["exact"] == both["f1"] == 100.0
+
+
+# Words as MLQA's script counts them for Chinese, in each script without blanks between words.
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("《北京》市，", "北 京 市"),
+        ("在1901年 The iPhone 6s手机", "在 1901 年 the iphone 6s 手 机"),
+        ("東京タワー（とう）３３３", "東 京 タ ワ ー と う ３３３"),
+        ("ไทย 2 กรุงเทพฯ!", "ไ ท ย 2 ก ร ุ ง เ ท พ ฯ"),
+        ("the U.S. – «café»", "the us café"),
+        ("서울에서 ومصر", "서울에서 ومصر"),
+        ("ລາວ မြန်မာ ខ្មែរ", "ລ າ ວ မ ြ န ် မ ာ ខ ្ ម ែ រ"),
+        ("𠀀㐀々〇ｱ", "𠀀 㐀 々 〇 ｱ"),
+        ("。", ""),
+    ],
+)
+def test_characters_are_words(text, words):
+    assert normalize_characters(text) == words
+
+
+def test_scores_by_character():
+    golds = {"a": ["東京都", "京都"], "b": ["กรุงเทพ"], "c": ["1901年"], "d": ["the cat"]}
+    predictions = {"a": "東京", "b": "เทพ", "c": "1901年。", "d": "cat"}
+    scores = metrics.squad(data(**golds), predictions, by_character=True)
+    # In common: a 2 of 2 and 3, b 3 of 3 and 7, c all, d 1 of 1 and 2.
+    f1 = [4 / 5, 6 / 10, 1.0, 2 / 3]
+    assert scores == {"exact": 25.0, "f1": pytest.approx(100 * sum(f1) / 4), "total": 4}
+    by_word = metrics.squad(data(**golds), predictions)
+    assert by_word["f1"] == 25.0 and by_word["exact"] == 25.0  # Only d, without its article.
+    with_none = {**golds, "e": []}
+    none = dict.fromkeys(with_none, 0.0) | {"e": 1.0}
+    scores = metrics.squad(
+        data(**with_none), {**predictions, "e": "東"}, none, 0.5, by_character=True
+    )
+    assert scores["f1"] == scores["best_f1"] == pytest.approx(100 * (sum(f1) + 1.0) / 5)
+
+
+def test_questions_without_prediction_are_counted(caplog):
+    dataset = data(a=["x"], b=["y"], c=["z"])
+    assert metrics.squad(dataset, {"b": "y", "other": "z"})["exact"] == pytest.approx(100 / 3)
+    (record,) = caplog.records
+    assert "2 of 3 questions have no prediction" in record.getMessage()
+    assert record.getMessage().endswith("the first a")
+    caplog.clear()
+    metrics.squad(dataset, {"a": "", "b": "", "c": ""})
+    assert not caplog.records
+
+
+def test_numbers_as_ids_equal_their_digits():
+    dataset = data(**{"17": ["x"], "18": []})
+    for question in dataset["data"][0]["paragraphs"][0]["qas"]:
+        question["id"] = int(question["id"])
+    for kind in [int, str]:
+        predictions, scores = {kind(17): "x", kind(18): ""}, {kind(17): 0.0, kind(18): 1.0}
+        assert metrics.squad(dataset, predictions, scores)["best_exact"] == 100.0
+
+
+@pytest.mark.parametrize("wrong", [None, 7, ["x"], "x", {"a": None}, {"a": 7}, {"a": ["x"]}])
+@pytest.mark.parametrize("name", ["dataset", "predictions", "no_answer_scores"])
+def test_wrong_argument_is_named(name, wrong):
+    if name == "no_answer_scores" and wrong in (None, {"a": 7}):
+        return
+    arguments = {"dataset": data(a=["x"]), "predictions": {"a": "x"}, name: wrong}
+    with pytest.raises(ValueError, match=rf"`{name}(\['a'\])?` must be .*Received: "):
+        metrics.squad(**arguments)
+    with pytest.raises(ValueError, match="`no_answer_threshold` must be a number or None"):
+        metrics.squad(data(a=["x"]), {"a": "x"}, {"a": 1.0}, "1")
 
 
 def test_reference_predictions_get_the_expected_score(shared_data):

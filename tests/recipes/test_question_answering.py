@@ -1,6 +1,7 @@
 """Runs of `train.py --task=question_answering`."""
 
 import os
+import shutil
 
 import pytest
 import tensorflow as tf
@@ -166,6 +167,28 @@ def test_mrqa_is_scored_with_all_answers(trained, tmp_path):
     final = files.read_json(folder / "run" / "metrics.json")
     assert {name: final[name] for name in again} == again and again["f1"] > 90.0
     assert not (tmp_path / "again" / "task.json").exists()
+
+
+def test_rows_of_huggingface_datasets_are_scored_by_character(trained, tmp_path):
+    folder, *_ = trained
+    context = "東京都庁舎"
+    answers = {"text": [context], "answer_start": [0]}
+    row = {"id": 17, "question": "who", "context": context, "answers": answers}
+    files.write_json_lines(tmp_path / "dev.jsonl", [row])
+    f1 = []
+    for flags in [[], ["--scores_by_character"]]:
+        run_in_process(
+            TASK, f"--preset={folder / 'run'}", f"--eval_data={tmp_path / 'dev.jsonl'}",
+            f"--predict_data={tmp_path / 'dev.jsonl'}", f"--predictions={tmp_path / 'answer.json'}",
+            f"--output={tmp_path / 'out'}", "--max_answer_length=2", *SIZES, *flags,
+        )  # fmt: skip
+        f1.append(files.read_json(tmp_path / "out" / "metrics.json")["f1"])
+        (answer,) = files.read_json(tmp_path / "answer.json").values()
+        shutil.rmtree(tmp_path / "out")
+        (tmp_path / "answer.json").unlink()
+        (tmp_path / "answer.nbest.json").unlink()
+    assert 1 <= len(answer) <= 2
+    assert f1 == [0.0, pytest.approx(100 * 2 * len(answer) / (len(answer) + 5))]
 
 
 # tests/data/test_questions.py tests more errors in files.

@@ -12,6 +12,7 @@ from tiny_answerer import VOCABULARY, build, examples
 
 import keras_spanbert as ks
 from keras_spanbert.serving import export_saved_model
+from keras_spanbert.tasks.question_answering.serving import answers
 
 SERVE = """
 import json, sys
@@ -124,6 +125,21 @@ def test_null_threshold_and_max_answer_length(trained_answerer, serve, tmp_path)
     check(served, answers, contexts)
     assert 5 < served["answer"].count("") < 15
     assert not any(" " in answer for answer in served["answer"])
+
+
+@pytest.mark.once("tensorflow")
+def test_only_equal_texts_are_one_answer():
+    # A hash of these two words modulo a power of two would be the same.
+    word, other = "a", "b"
+    for _ in range(11):
+        word, other = word + other, other + word
+    contexts = [f"{word} it {other} it {word}", f"ann and ann é😀 {other}"]
+    questions, model = ["who wrote it"] * 2, build()
+    serve = tf.function(answers(model, 30))
+    served = serve(tf.constant(questions), tf.constant(contexts))
+    for i, found in enumerate(model.answer(questions, contexts)):
+        assert served["answer"][i].numpy().decode() == found[0]["answer"]
+        assert served["score"][i].numpy() == pytest.approx(found[0]["score"], abs=1e-5)
 
 
 @pytest.mark.once

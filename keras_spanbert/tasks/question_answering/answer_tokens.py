@@ -1,4 +1,4 @@
-"""Finds the tokens of answers in their contexts, as the released script does.
+"""Finds the tokens of answers in their contexts.
 
 Uses only the part of the NumPy API that `numpy` and
 `tensorflow.experimental.numpy` share.
@@ -12,16 +12,15 @@ import numbers
 
 import numpy as np
 
+from keras_spanbert.arguments import to_python
 from keras_spanbert.layers.array_functions import (
     is_symbolic,
     range_like,
     repeat,
     searchsorted,
-    select,
     take,
 )
 from keras_spanbert.models.strings import as_strings, check_in_graph
-from keras_spanbert.models.tokens import expand
 
 # Characters at which the released script splits words.
 _BLANKS = " \t\r\n\u202f"
@@ -57,7 +56,7 @@ def as_answers(answers, contexts) -> Answers:
         ]
     if not isinstance(answers, (list, tuple)):
         _raise_form(answers)
-    answers = [*map(_first, answers)]
+    answers = list(map(_first_answer, answers))
     for i, (answer, context) in enumerate(zip(answers, contexts)):
         is_answer = answer is None or (
             isinstance(answer, dict)
@@ -84,16 +83,14 @@ def as_answers(answers, contexts) -> Answers:
     return Answers(texts, starts, np.where(starts < 0, -1, starts + sizes))
 
 
-def _first(answer):
-    """Returns the first answer if there are lists of texts and starts. Other answers do not change.
-
-    Empty lists mean no answer.
-    """
-    has_lists = isinstance(answer, dict) and isinstance(answer.get("text"), list)
-    if not has_lists:
+def _first_answer(answer):
+    """Returns the first of several answers, in the columns of Hugging Face's `datasets`."""
+    if not isinstance(answer, dict):
         return answer
-    pairs = zip(answer["text"], answer.get("answer_start") or [])
-    return next(({"text": text, "answer_start": at} for text, at in pairs), None)
+    columns = [to_python(answer.get(name)) for name in ["text", "answer_start"]]
+    if not all(isinstance(x, list) for x in columns) or len(columns[0]) != len(columns[1]):
+        return answer
+    return next(({"text": text, "answer_start": at} for text, at in zip(*columns)), None)
 
 
 def _raise_form(answers):
@@ -122,20 +119,19 @@ def _answers_in_graph(answers, contexts, is_columns):
     return Answers(texts, starts, starts + tf.cast(sizes, tf.int64))
 
 
-def answer_tokens(xp, contexts, characters, context_of, answers, starts, stops):
+def answer_tokens(xp, contexts, characters, context_of, answers):
     """Returns the first and the last token of each answer, counted in its context.
 
-    These are the tokens of the whole words that contain the answer. If the tokens of
-    the answer alone are among them, only these are returned.
+    These are the tokens that overlap the characters of the answer. If there are none,
+    because the tokenizer drops these characters, they are the tokens of the words
+    that contain the answer, as in the released script.
 
     Args:
         xp: `numpy` or `tensorflow.experimental.numpy`.
         contexts: `Tokens` of U contexts, with offsets.
         characters: `CodePoints` of the contexts.
         context_of: `[N]`, the context of each question.
-        answers: `Tokens` of N answers.
-        starts, stops: `[N]`, the answer's first character in its context and
-            the one after its last, -1 for no answer.
+        answers: `Answers`.
 
     Returns:
         `(first, last)`, `[N]` each, -1 for no answer and for one without tokens.
@@ -144,56 +140,30 @@ def answer_tokens(xp, contexts, characters, context_of, answers, starts, stops):
     def int64(x):
         return xp.asarray(x, dtype=np.int64)
 
-    contexts, answers = (
-        tokens._replace(starts=int64(tokens.starts), sizes=int64(tokens.sizes))
-        for tokens in (contexts, answers)
-    )
-    has_answer = starts >= 0
+    # === Answers and tokens, in characters of all contexts ===
+    has_answer = answers.starts >= 0
+    shift = take(xp, characters.starts, context_of)
+    start = xp.where(has_answer, answers.starts, np.int64(0)) + shift
+    stop = xp.where(has_answer, answers.stops, np.int64(1)) + shift
+    sizes = int64(contexts.sizes)
+    shift = take(xp, characters.starts, repeat(xp, range_like(xp, sizes, np.int64), sizes))
+    begins, ends = (int64(contexts.offsets[:-1, i]) + shift for i in range(2))
 
-    # === The whole words, in characters of all contexts ===
+    def overlap(start, stop):
+        first = searchsorted(xp, ends, start, "right")
+        return int64(first), int64(searchsorted(xp, begins, stop)) - 1
+
+    # === The whole words, for answers without tokens ===
     is_blank = characters.values == ord(_BLANKS[0])
     for blank in _BLANKS[1:]:
         is_blank |= characters.values == ord(blank)
     blanks = int64(xp.nonzero(is_blank)[0])
-    shift = take(xp, characters.starts, context_of)
-    start = xp.where(has_answer, starts, np.int64(0)) + shift
-    stop = xp.where(has_answer, stops, np.int64(1)) + shift
-    blanks_before = int64(searchsorted(xp, blanks, start))
-    last_before = take(xp, blanks, xp.maximum(blanks_before - 1, np.int64(0)))
-    start = xp.where(blanks_before > 0, last_before + 1, np.int64(0))
-    stop = xp.maximum(take(xp, blanks, searchsorted(xp, blanks, stop - 1)), stop)
+    before = int64(searchsorted(xp, blanks, start)) - 1
+    word_start = xp.where(before < 0, np.int64(0), take(xp, blanks, xp.maximum(before, 0)) + 1)
+    word_stop = xp.maximum(take(xp, blanks, searchsorted(xp, blanks, stop - 1)), stop)
 
-    # === Their tokens, counted in all contexts ===
-    context_of_token = repeat(xp, range_like(xp, contexts.sizes, np.int64), contexts.sizes)
-    shift = take(xp, characters.starts, context_of_token)
-    begins, ends = (int64(contexts.offsets[:-1, i]) + shift for i in range(2))
-    first = int64(searchsorted(xp, ends, start, "right"))
-    last = int64(searchsorted(xp, begins, stop)) - 1
+    own, words = overlap(start, stop), overlap(word_start, word_stop)
+    first, last = (xp.where(own[0] > own[1], word, x) for word, x in zip(words, own))
+    before = take(xp, int64(contexts.starts), context_of)
     has_tokens = has_answer & (first <= last)
-
-    # === Places where the answer by itself may begin, and those where it does ===
-    has_own = has_tokens & (answers.sizes > 0)
-    count = xp.where(has_own, xp.maximum(last - first + 2 - answers.sizes, 0), np.int64(0))
-    answer, place = expand(xp, first, count, np.int64)
-    first_id = take(xp, answers.ids, take(xp, answers.starts, answer))
-    is_begin = take(xp, contexts.ids, place) == first_id
-    answer, place = (select(xp, x, is_begin) for x in (answer, place))
-    size = take(xp, answers.sizes, answer)
-    _, token = expand(xp, place, size, np.int64)
-    _, answer_token = expand(xp, take(xp, answers.starts, answer), size, np.int64)
-    is_same = take(xp, contexts.ids, token) == take(xp, answers.ids, answer_token)
-    num_same = xp.concatenate([np.zeros(1, np.int64), xp.cumsum(int64(is_same))], axis=0)
-    after = xp.cumsum(size)
-    is_whole = take(xp, num_same, after) - take(xp, num_same, after - size) == size
-    answer, place = (select(xp, x, is_whole) for x in (answer, place))
-
-    # === The first of these places ===
-    numbers = range_like(xp, first, np.int64)
-    index = searchsorted(xp, answer, numbers)
-    answer, place = (xp.concatenate([x, np.full(1, -1)], axis=0) for x in (answer, place))
-    is_found = take(xp, answer, index) == numbers
-    found = take(xp, place, index)
-    last = xp.where(is_found, found + answers.sizes - 1, last)
-    first = xp.where(is_found, found, first)
-    before = take(xp, contexts.starts, context_of)
     return [xp.where(has_tokens, x - before, np.int64(-1)) for x in (first, last)]

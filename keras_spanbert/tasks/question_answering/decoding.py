@@ -12,6 +12,8 @@ import numpy as np
 
 from keras_spanbert.layers.array_functions import take
 
+N_BEST = 20  # Number of candidates per window and per question, as released.
+
 Candidates = collections.namedtuple(
     "Candidates",
     [
@@ -41,7 +43,7 @@ def decode(
     end_logits,
     windows,
     contexts,
-    n_best: int = 20,
+    n_best: int = N_BEST,
     max_answer_length: int = 30,
     null_threshold: float | None = None,
 ) -> tuple[list, np.ndarray]:

@@ -1,5 +1,7 @@
 """Extractive question answering."""
 
+import functools
+
 import keras
 import numpy as np
 
@@ -13,7 +15,7 @@ from keras_spanbert.models.length_batches import SEQUENCES, predict_by_length
 from keras_spanbert.models.strings import as_strings
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.signature import strings
-from keras_spanbert.tasks.question_answering.decoding import decode
+from keras_spanbert.tasks.question_answering.decoding import N_BEST, decode
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
 )
@@ -136,8 +138,9 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         Returns:
             For each question a list of up to `top_k` `{"answer", "score",
             "start", "end"}`, best first: the exact slice `context[start:end]`,
-            and its probability among the 20 best candidates. No answer is `""`
-            with -1, -1. If the question or the context has no tokens, its score is 0.
+            and its probability among the 20 best candidates, or the `top_k` best if
+            `top_k` is larger. No answer is `""` with -1, -1. If the question or the
+            context has no tokens, its score is 0.
 
         Raises:
             ValueError: if the model has no preprocessor, the lists differ in
@@ -162,11 +165,17 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             return answers
         check_counts(top_k=top_k)
         answers, _ = self._decode(
-            questions, contexts, max_answer_length, null_threshold, batch_size
+            questions, contexts, max_answer_length, null_threshold, batch_size, max(top_k, N_BEST)
         )
         return [candidates[:top_k] for candidates in answers]
 
-    def evaluate_squad(self, examples, max_answer_length: int = 30, batch_size: int = 32) -> dict:
+    def evaluate_squad(
+        self,
+        examples,
+        max_answer_length: int = 30,
+        batch_size: int = 32,
+        by_character: bool = False,
+    ) -> dict:
         """Scores the answers to the questions of a data set.
 
         If some questions have no answer, finds the threshold with the best F1 as
@@ -177,6 +186,8 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             examples: the result of `keras_spanbert.data.squad.read` or `mrqa.read`.
             max_answer_length: int, in tokens. Defaults to `30`.
             batch_size: int. Number of windows per batch. Defaults to `32`.
+            by_character: bool. See `keras_spanbert.metrics.squad`. Defaults to
+                `False`.
 
         Returns:
             Dict of the official scores: see `keras_spanbert.metrics.squad`.
@@ -212,14 +223,17 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         )
         predictions = {name: found[0]["answer"] for name, found in zip(examples.ids, answers)}
         dataset = squad_dataset(examples)
+        score = functools.partial(squad, dataset, predictions, by_character=by_character)
         if has_all_answers:
-            return squad(dataset, predictions)
+            return score()
         null_scores = dict(zip(examples.ids, null_scores))
-        best = squad(dataset, predictions, null_scores)
+        best = score(null_scores)
         self.null_threshold = best["best_f1_thresh"]
-        return {**best, **squad(dataset, predictions, null_scores, self.null_threshold)}
+        return {**best, **score(null_scores, self.null_threshold)}
 
-    def _decode(self, questions, contexts, max_answer_length, null_threshold, batch_size):
+    def _decode(
+        self, questions, contexts, max_answer_length, null_threshold, batch_size, n_best=N_BEST
+    ):
         check_counts(max_answer_length=max_answer_length, batch_size=batch_size)
         check_number_or_none(null_threshold=null_threshold)
         questions, contexts = as_strings(questions=questions), as_strings(contexts=contexts)
@@ -234,6 +248,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             end,
             windows,
             contexts,
+            n_best,
             max_answer_length=max_answer_length,
             null_threshold=null_threshold,
         )

@@ -64,7 +64,9 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
 
     Reference:
         [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.1 and
-        appendix B. Windows are the same as in the released script.
+        appendix B. Windows are the same as in the released script. So are labels,
+        except that the script looks for the answer's text in the words around it and
+        uses these words if it does not find it.
     """
 
     config_names = ("sequence_length", "doc_stride", "max_question_length")
@@ -149,8 +151,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             `[W, L, 2]`, each token's characters in the context, -1 outside it;
             `is_max_context` bool `[W, L]`, whether this window is the one that
             shows the token with the most context. With `answers` also `start`
-            and `end` `[W]`, the answer's first and last token, 0 if the window does
-            not contain it.
+            and `end` `[W]`, the first and last token that overlap the answer's
+            characters, 0 if the window does not contain all of them.
 
         Raises:
             ValueError: if the lists differ in length or contain other values,
@@ -191,9 +193,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         example = spans.example
         windows = {"example_index": example}
         if answers is not None:
-            own = tokenize_texts(self.tokenizer, answers.texts)
-            places = (answers.starts, answers.stops)
-            bounds = answer_tokens(xp, texts, code_points(unique), context_of, own, *places)
+            bounds = answer_tokens(xp, texts, code_points(unique), context_of, answers)
             start, end = (xp.asarray(take(xp, x, example), dtype=np.int32) for x in bounds)
             is_inside = (start >= spans.first) & (end < spans.first + spans.count)
             shift = spans.before - spans.first

@@ -4,10 +4,7 @@ import numpy as np
 
 from keras_spanbert.models.strings import as_strings
 from keras_spanbert.serving.row_batches import window_logits
-from keras_spanbert.tasks.question_answering.decoding import candidate_spans, score_answers
-
-_N_BEST = 20
-_ODD = 0x2545F4914F6CDD1D  # Any large odd number.
+from keras_spanbert.tasks.question_answering.decoding import N_BEST, candidate_spans, score_answers
 
 
 def answers(model, max_answer_length: int):
@@ -23,7 +20,7 @@ def answers(model, max_answer_length: int):
         start_logits, end_logits = _logits(model, windows)
         num_questions = tf.size(question, tf.int64)
         found = candidate_spans(
-            tnp, start_logits, end_logits, windows, num_questions, _N_BEST, max_answer_length
+            tnp, start_logits, end_logits, windows, num_questions, N_BEST, max_answer_length
         )
         example = tf.gather(windows["example_index"], found.window)
         start, end = (
@@ -33,9 +30,9 @@ def answers(model, max_answer_length: int):
         start, end = tf.cast(start, tf.int64), tf.cast(end, tf.int64)
 
         # === The best of each question, of equal texts only the best one ===
-        is_first = _is_first(_keys(texts, example, start, end))
+        is_first = _is_first(_spans(texts, example, start, end))
         rank = _rank_in_group(example, is_first)
-        keep = is_first & (rank < _N_BEST)
+        keep = is_first & (rank < N_BEST)
         example, rank, logit, start, end = (
             tf.boolean_mask(x, keep) for x in (example, rank, found.logit, start, end)
         )
@@ -85,26 +82,15 @@ def _logits(model, windows):
     return [tf.where(is_token, logits[:, :, i], -float("inf")) for i in range(2)]
 
 
-def _keys(texts, example, start, end):
-    """Returns numbers int64 `[n]` that are equal for spans with equal text in one context.
-
-    A number is the value of a polynomial modulo 2^64. Comparing the texts would copy
-    a long context for each candidate. Different texts of a thousand letters can be
-    constructed to have the same number. One of these answers would then be left
-    out.
-    """
+def _spans(texts, example, start, end):
+    """Returns the number of its text and the characters of each span, as a string."""
     import tensorflow as tf
 
     characters = tf.strings.unicode_decode(texts, "UTF-8")
     shift = tf.gather(characters.row_starts(), example)
-    start, end = start + shift, end + shift
-    factors = np.array([_ODD, pow(_ODD, -1, 2**64)], np.uint64).view(np.int64)
-    size = tf.size(characters.values) + 1
-    powers, inverse_powers = [tf.math.cumprod(tf.fill([size], factor)) for factor in factors]
-    terms = tf.cast(characters.values, tf.int64) * powers[1:]
-    sums = tf.cumsum(tf.concat([[np.int64(0)], terms], axis=0))
-    value = (tf.gather(sums, end) - tf.gather(sums, start)) * tf.gather(inverse_powers, start)
-    return (value * _ODD + end - start) * _ODD + tf.cast(example, tf.int64)
+    places = tf.ragged.range(start + shift, end + shift)
+    spans = tf.strings.unicode_encode(tf.gather(characters.values, places), "UTF-8")
+    return tf.strings.join([tf.strings.as_string(example), spans], " ")
 
 
 def _is_first(keys):

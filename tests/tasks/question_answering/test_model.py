@@ -4,6 +4,7 @@ import pytest
 from tiny_answerer import build, examples
 
 import keras_spanbert as ks
+from keras_spanbert.data.questions import Examples
 
 # The trained model is traced nevertheless.
 pytestmark = pytest.mark.usefixtures("untraced")
@@ -89,6 +90,49 @@ def test_null_threshold_is_saved_in_the_preset(tmp_path):
     assert again.null_threshold == -100.0
     assert again.answer("who sold it", "ann sold it")[0]["answer"] == ""
     assert again.answer("who sold it", "ann sold it", null_threshold=100.0)[0]["answer"] != ""
+
+
+@pytest.mark.once
+def test_more_than_20_answers_are_returned():
+    model = build()
+    few = model.answer("who wrote it", "ann wrote it and bob sold it.", top_k=20)
+    many = model.answer("who wrote it", "ann wrote it and bob sold it.", top_k=33)
+    texts = [found["answer"] for found in many]
+    assert len(few) == 20 and len(many) == len(set(texts)) == 33
+    assert texts[:20] == [found["answer"] for found in few]
+    assert sum(found["score"] for found in many) == pytest.approx(1.0)
+
+
+@pytest.mark.once
+def test_first_answer_of_huggingface_datasets_is_the_target():
+    preprocessor = build().preprocessor
+    questions, contexts, answers = examples(3)
+    answers[1] = None
+    lists = [
+        {name: [answer[name], "b" if name == "text" else 0] for name in answer}
+        if answer
+        else {"text": [], "answer_start": []}
+        for answer in answers
+    ]
+    for form in [lists, [{name: np.array(x) for name, x in row.items()} for row in lists]]:
+        found = preprocessor.windows(questions, contexts, form)
+        for name, expected in preprocessor.windows(questions, contexts, answers).items():
+            np.testing.assert_array_equal(found[name], expected)
+    with pytest.raises(ValueError, match=r"An answer must be .*answers\[0\]"):
+        preprocessor.windows(["who"], ["ann"], [{"text": ["ann"], "answer_start": []}])
+
+
+@pytest.mark.once
+def test_scores_by_character():
+    model = build()
+    context = "東京都庁舎"
+    rows = Examples(["a"], ["who"], [context], [None], [[context]])
+    (found,) = model.answer("who", context)
+    assert 0 < len(found["answer"]) < 5
+    shared = len(found["answer"])
+    assert model.evaluate_squad(rows)["f1"] == 0.0
+    f1 = model.evaluate_squad(rows, by_character=True)["f1"]
+    assert f1 == pytest.approx(100 * 2 * shared / (shared + 5))
 
 
 @pytest.mark.once

@@ -1,7 +1,12 @@
+import unicodedata
+
 import numpy as np
+import pytest
+import tensorflow as tf
 
 import keras_spanbert as ks
-from keras_spanbert.data import squad
+from keras_spanbert import files
+from keras_spanbert.data import mrqa, squad
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "a", "b", "c", "d", "e", "##x"]
 ID = {token: i for i, token in enumerate(VOCABULARY)}
@@ -57,12 +62,89 @@ def test_windows_by_hand():
 
 
 def test_answer_inside_a_word():
-    windows = build().windows(["who"] * 2, ["a bx c"] * 2, [
+    windows = build().windows(["who"] * 3, ["a bx c"] * 2 + ["a b\u200dx c"], [
         {"text": "b", "answer_start": 2},
-        {"text": "x", "answer_start": 3},  # Not a token by itself, so the whole word.
+        {"text": "x", "answer_start": 3},
+        {"text": "\u200d", "answer_start": 3},  # Has no token, so the whole word.
     ])  # fmt: skip
-    np.testing.assert_array_equal(windows["start"], [4, 4])
-    np.testing.assert_array_equal(windows["end"], [4, 5])
+    np.testing.assert_array_equal(windows["start"], [4, 5, 4])
+    np.testing.assert_array_equal(windows["end"], [4, 5, 5])
+
+
+# Contexts, and answers with the number of their earlier occurrences in the context.
+ANSWERS = [
+    ("The Ann-Ann duo sang.", [("Ann", 1), ("duo", 0), ("Ann-Ann", 0)]),
+    ("Score 50-50  after  50 and 3,086,000", [("50", 1), ("50", 2), ("6", 0), ("after  50", 0)]),
+    ("Die Autobahn A9 bei Westberlin, Berlin.", [("bahn", 0), ("berlin", 0), ("Berlin", 0)]),
+    ("北京和南京都是城市，南京在江苏。", [("南京", 0), ("南京", 1), ("江苏", 0), ("京都", 0)]),
+    ("夏目漱石は1901年に東京で東京日記を書いた。", [("1901", 0), ("夏目漱石", 0), ("東京", 1)]),
+    ("ولد أحمد في القاهرة عام 1901 وأحمد", [("القاهرة", 0), ("قاهرة", 0), ("أحمد", 1)]),
+    ("กรุงเทพเป็นเมืองของไทย ไทยกรุงเทพ", [("เมือง", 0), ("ไทย", 1), ("กรุงเทพ", 1)]),
+    ("김서울은 서울에서 서울을 보았다", [("서울", 1), ("서울", 2), ("보", 0)]),
+    ("Ein 😀👍🏽 Café Cafe\u0301\u0327s\u00a0😀\u200d!", [("👍🏽", 0), ("Cafe\u0301", 0)]),
+]  # fmt: skip
+
+
+def answer_rows():
+    """Returns the contexts and answers of `ANSWERS`, one row per answer."""
+    contexts, answers = [], []
+    for context, given in ANSWERS:
+        for text, occurrence in given:
+            at = -1
+            for _ in range(occurrence + 1):
+                at = context.index(text, at + 1)
+            contexts.append(context)
+            answers.append({"text": text, "answer_start": at})
+    return contexts, answers
+
+
+def check_targets(windows, answers):
+    """Compares targets with the tokens of the window that overlap an answer's characters."""
+    found, longest = [], {}
+    for i, places in zip(windows["example_index"], windows["offsets"]):
+        begin = answers[i]["answer_start"]
+        stop = begin + len(answers[i]["text"])
+        is_own = (places[:, 0] >= 0) & (places[:, 1] > begin) & (places[:, 0] < stop)
+        found.append(np.flatnonzero(is_own))
+        longest[i] = max(longest.get(i, 0), len(found[-1]))
+    assert min(longest.values()) > 0
+    for i, own, *target in zip(windows["example_index"], found, windows["start"], windows["end"]):
+        # A window may lack some of the tokens.
+        assert target == ([own[0], own[-1]] if len(own) == longest[i] else [0, 0]), answers[i]
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_target_is_the_tokens_of_the_annotated_characters_in_every_script(lowercase, tmp_path):
+    contexts, answers = answer_rows()
+    letters = set("".join("".join(contexts).split()))
+    letters |= set(unicodedata.normalize("NFD", "".join([*letters, *map(str.lower, letters)])))
+    pieces = [*sorted(letters), "Ann", "ann", "Auto", "auto", "1901", "500", "東京", "서울"]
+    vocabulary = [*VOCABULARY, *pieces, *(f"##{piece}" for piece in pieces)]
+    tokenizer = ks.SpanBertTokenizer(list(dict.fromkeys(vocabulary)), lowercase=lowercase)
+    questions = ["who"] * len(contexts)
+    y = {name: [answer[name] for answer in answers] for name in ["text", "answer_start"]}
+    for arguments in [(96, 32, 3), (20, 7, 3)]:
+        preprocessor = ks.SpanBertQuestionAnswererPreprocessor(tokenizer, *arguments)
+        windows = preprocessor.windows(questions, contexts, answers)
+        check_targets(windows, answers)
+
+        # The same in `tf.data`, and with MRQA's spans.
+        data = tf.data.Dataset.from_tensor_slices(({"question": questions, "context": contexts}, y))
+        ((_, targets),) = data.batch(len(answers)).map(preprocessor)
+        rows = [
+            {"context": context, "qas": [{
+                "qid": i, "question": "who", "answers": [answer["text"]],
+                "detected_answers": [{"char_spans": [[at, at + len(answer["text"]) - 1]]}],
+            }]}
+            for i, (context, answer) in enumerate(zip(contexts, answers))
+            for at in [answer["answer_start"]]
+        ]  # fmt: skip
+        files.write_json_lines(tmp_path / "a.jsonl", rows)
+        of_mrqa = mrqa.read(tmp_path / "a.jsonl")
+        of_mrqa = preprocessor.windows(of_mrqa.questions, of_mrqa.contexts, of_mrqa.answers)
+        for name in ["start", "end"]:
+            np.testing.assert_array_equal(targets[name], windows[name])
+            np.testing.assert_array_equal(of_mrqa[name], windows[name])
 
 
 def test_windows_equal_the_released_script(shared_data):
