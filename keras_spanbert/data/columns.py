@@ -182,6 +182,7 @@ def read_choices(
         prompt = (row.text(context), prompt) if context else prompt
         if isinstance(choices, str):
             rule = "be a list of strings; for one column per choice, name two or more columns"
+            row.check_not_printed(choices)
             row.check(not isinstance(row.cells[choices], str), choices, rule, row.cells[choices])
             texts = row.strings(choices)
         else:
@@ -237,7 +238,7 @@ def read_words(
         texts, found = row.strings(words), None
         row.check(texts and not any(map(is_blank, texts)), words, "have words", texts)
         if needs_labels or row.cells.get(tags):
-            found = [tag.strip() for tag in row.strings(tags)]
+            found = [tag.strip() for tag in row.strings(tags, are_labels=True)]
             rule = f"have a tag for each of the {len(texts)} words"
             row.check(len(found) == len(texts), tags, rule, found)
             for tag in found:
@@ -278,6 +279,8 @@ def read_entities(
 
     def example(row):
         content = row.text(text)
+        rule = "be a list of {start, end, label}, which only .jsonl files can hold"
+        row.check(not isinstance(row.cells[entities], str), entities, rule, row.cells[entities])
         found = _check_entities(row.cells[entities], content, types, row.place, entities)
         return {"id": row.id(id), "text": content, "entities": found, "place": row.place}
 

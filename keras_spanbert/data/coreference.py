@@ -78,11 +78,11 @@ def read(paths) -> list[dict]:
     """
     documents = []
     for path in as_list(paths):
-        if os.fspath(path).endswith(_JSONLINES):
+        if os.fspath(path).lower().endswith(_JSONLINES):
             for place, document in read_json_lines(path):
                 check_document(document, place)
                 documents.append(document)
-        elif os.fspath(path).endswith(_CONLL):
+        elif os.fspath(path).lower().endswith(_CONLL):
             documents.extend(read_conll(path))
         else:
             raise ValueError(
