@@ -40,7 +40,8 @@ def read_texts(
             set. Defaults to `None`, all.
         is_regression: bool. Whether labels are numbers. Defaults to `False`.
         quoted: bool. Whether cells may be quoted with `"`. Defaults to `None`:
-            only in `.csv` files.
+            only in `.csv` files, with a warning if a cell of a `.tsv` file looks
+            quoted.
         label_separator: string. If given, a row has any number of labels: a list
             in JSON lines, or a text with this separator, such as `"a|b"` for
             `"|"`. An empty text means no labels. Not with `is_regression`.
@@ -52,7 +53,8 @@ def read_texts(
 
     Raises:
         ValueError: if a file has another ending, lacks a column or has a malformed
-            row (the message has path, line and rule), there are no rows,
+            row (the message has path, line and rule), a label is a list printed as
+            text, such as `"['a', 'b']"` or `"[]"`, there are no rows,
             `label_separator` is empty, or it is given with `is_regression`.
 
     Example:
@@ -226,7 +228,7 @@ def read_words(
 
     Raises:
         ValueError: see `read_texts`. Also if the numbers of tags and words
-            differ, or a tag is malformed.
+            differ, a tag is malformed, or words or tags are a list printed as text.
 
     Example:
     ```python

@@ -54,7 +54,7 @@ def read_rows(
     """Returns `(place, cells)` for the rows of a text file, plain or gzip. Skips empty lines.
 
     If `quoted`, cells may be in `"`, with delimiters, line ends and doubled `"` inside.
-    Line ends in them are kept as they are. Otherwise `"` is an ordinary character.
+    Line ends inside of them are kept. Otherwise `"` is an ordinary character.
 
     Raises:
         ValueError: if a line is not UTF-8, the file is a damaged gzip file, or a
@@ -109,10 +109,9 @@ def read_table(
     wanted = list(columns)
     known = {*wanted, *optional}
     rule = f"the {len(header)} columns {', '.join(header)}" if header else None
-    quotes = ""
     for place, cells in read_rows(path, delimiter, quoted):
-        if hint and not quoted:  # Else `quotes` stays empty.
-            quotes = _QUOTED_HINT if any(cell.startswith('"') for cell in cells) else ""
+        may_be_quoted = hint and not quoted and any(cell.startswith('"') for cell in cells)
+        quotes = _QUOTED_HINT if may_be_quoted else ""
         if header is None:
             header = check_header(cells, wanted, known, place, hint + quotes)
             rule = f"as many cells as the header, {len(header)}"
