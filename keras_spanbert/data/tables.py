@@ -109,11 +109,14 @@ def read_table(
     wanted = list(columns)
     known = {*wanted, *optional}
     rule = f"the {len(header)} columns {', '.join(header)}" if header else None
+
+    def quotes(cells):
+        is_likely = hint and not quoted and any(cell.startswith('"') for cell in cells)
+        return _QUOTED_HINT if is_likely else ""
+
     for place, cells in read_rows(path, delimiter, quoted):
-        may_be_quoted = hint and not quoted and any(cell.startswith('"') for cell in cells)
-        quotes = _QUOTED_HINT if may_be_quoted else ""
         if header is None:
-            header = check_header(cells, wanted, known, place, hint + quotes)
+            header = check_header(cells, wanted, known, place, hint + quotes(cells))
             rule = f"as many cells as the header, {len(header)}"
             continue
         if short is not None and len(cells) < len(header):
@@ -121,8 +124,8 @@ def read_table(
             continue
         if len(cells) != len(header):
             raise ValueError(
-                f"{place}: a row must have {rule}, separated by {delimiter!r}{quotes}. Received: "
-                f"{len(cells)}, {cells!r:.80}"
+                f"{place}: a row must have {rule}, separated by {delimiter!r}{quotes(cells)}. "
+                f"Received: {len(cells)}, {cells!r:.80}"
             )
         yield place, {name: cell for name, cell in zip(header, cells) if name in known}
     if header is None:
@@ -152,21 +155,27 @@ def read_examples(
             repeated. See also `read_table`.
     """
     columns = [*filter(None, columns), *([label] if needs_labels else [])]
-    examples, may_be_quoted = [], quoted is None
+    examples, has_warned = [], quoted is not None
     for path in as_list(paths):
+        is_tsv = ending(path) == ".tsv"
         for place, cells in _rows(path, columns, label, quoted):
-            if may_be_quoted and ending(path) == ".tsv":
-                look_quoted = [cell for cell in cells.values() if _QUOTED_CELL.fullmatch(cell)]
-                if look_quoted:
-                    may_be_quoted = False  # Warns once.
-                    logging.getLogger("keras_spanbert").warning(
-                        "%s: the quotes of %.80s are read as a part of the text. If the program "
-                        "that wrote the table added them, use quoted=True (--quoted_tsv)",
-                        place,
-                        look_quoted[0],
-                    )
+            if is_tsv and not has_warned:
+                has_warned = _warn_if_quoted(cells.values(), place)
             examples.append(example(Row(cells, place, len(examples))))
     return check_ids(examples, paths)
+
+
+def _warn_if_quoted(cells, place):
+    """Warns of a cell that looks quoted. Returns whether there is one."""
+    cell = next(filter(_QUOTED_CELL.fullmatch, cells), None)
+    if cell is not None:
+        logging.getLogger("keras_spanbert").warning(
+            "%s: the quotes of %.80s are read as a part of the text. If the program that wrote the "
+            "table added them, use quoted=True (--quoted_tsv)",
+            place,
+            cell,
+        )
+    return cell is not None
 
 
 def _rows(path, columns, label, quoted):
