@@ -29,6 +29,11 @@ _UMASK = os.umask(0)
 os.umask(_UMASK)
 
 
+def ending(path: str | os.PathLike) -> str:
+    """Returns the ending of a file's name in small letters: `".csv"` of `A.CSV.GZ`."""
+    return os.path.splitext(os.fspath(path).lower().removesuffix(".gz"))[1]
+
+
 def read_json(path: str) -> dict:
     """Reads the object in a JSON file, as a dict.
 

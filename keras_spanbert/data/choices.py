@@ -19,6 +19,7 @@ from keras_spanbert.data.examples import (
 )
 from keras_spanbert.data.tables import read_table
 from keras_spanbert.data.text_files import read_json, read_json_lines
+from keras_spanbert.files import ending
 
 _BLANK = re.compile("_+")
 _ENDINGS = ("ending0", "ending1", "ending2", "ending3")
@@ -228,7 +229,7 @@ def _read_race(path, needs_labels):
     """Yields the questions of an article of RACE, or of all articles in a folder."""
     found = [path]
     if stores.is_folder(path):
-        texts = [name for name in stores.names(path) if name.endswith(".txt")]
+        texts = [name for name in stores.names(path) if ending(name) == ".txt"]
         found = [stores.join(path, name) for name in sorted(texts, key=pathlib.PurePath)]
     if not found:
         raise ValueError(f"A folder of RACE must contain .txt files. Received: {path}")

@@ -47,7 +47,8 @@ def read_texts(
             set. Defaults to `None`, all.
         is_regression: bool. Whether labels are numbers. Defaults to `False`.
         quoted: bool. Whether cells may be quoted with `"`. Defaults to `None`:
-            only in `.csv` files.
+            only in `.csv` files, with a warning if a cell of a `.tsv` file looks
+            quoted.
         label_separator: string. If given, a row has any number of labels: a list
             in JSON lines, or a text with this separator, such as `"a|b"` for
             `"|"`. An empty text means no labels. Not with `is_regression`.
@@ -63,7 +64,8 @@ def read_texts(
 
     Raises:
         ValueError: if a file has another ending, lacks a column or has a malformed
-            row (the message has path, line and rule), there are no rows,
+            row (the message has path, line and rule), a label is a list printed as
+            text, such as `"['a', 'b']"` or `"[]"`, there are no rows,
             `label_separator` is empty, or it is given with `is_regression`. Also if
             `skip_label` is not given and SNLI's label `"-"` is among its other labels.
 
@@ -225,6 +227,7 @@ def read_choices(
         prompt = (row.text(context), prompt) if context else prompt
         if isinstance(choices, str):
             rule = "be a list of strings; for one column per choice, name two or more columns"
+            row.check_not_printed(choices)
             row.check(not isinstance(row.cells[choices], str), choices, rule, row.cells[choices])
             texts = row.strings(choices)
         else:
@@ -268,7 +271,7 @@ def read_words(
 
     Raises:
         ValueError: see `read_texts`. Also if the numbers of tags and words
-            differ, or a tag is malformed.
+            differ, a tag is malformed, or words or tags are a list printed as text.
 
     Example:
     ```python
@@ -280,7 +283,7 @@ def read_words(
         texts, found = row.strings(words), None
         row.check(texts and not any(map(is_blank, texts)), words, "have words", texts)
         if needs_labels or row.cells.get(tags):
-            found = [tag.strip() for tag in row.strings(tags)]
+            found = [tag.strip() for tag in row.strings(tags, are_labels=True)]
             rule = f"have a tag for each of the {len(texts)} words"
             row.check(len(found) == len(texts), tags, rule, found)
             for tag in found:
@@ -321,6 +324,8 @@ def read_entities(
 
     def example(row):
         content = row.text(text)
+        rule = "be a list of {start, end, label}, which only .jsonl files can hold"
+        row.check(not isinstance(row.cells[entities], str), entities, rule, row.cells[entities])
         found = _check_entities(row.cells[entities], content, types, row.place, entities)
         return {"id": row.id(id), "text": content, "entities": found, "place": row.place}
 

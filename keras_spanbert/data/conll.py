@@ -1,9 +1,11 @@
 """Reads and writes files of tagged words in columns, such as CoNLL-2003 and WNUT 2017."""
 
 import itertools
+import logging
 import os
 import re
 
+from keras_spanbert.arguments import is_integer
 from keras_spanbert.data.examples import (
     as_list,
     check,
@@ -12,9 +14,9 @@ from keras_spanbert.data.examples import (
     write_lines,
 )
 from keras_spanbert.data.text_files import read_lines
-from keras_spanbert.metrics.entities import read_tags
+from keras_spanbert.metrics.entities import ROLES, read_tags
 
-_TAG = re.compile(r"O|[BIES]-[^\s,]+")
+_TAG = re.compile(rf"O|[{''.join(ROLES)}]-[^\s,]+")
 _DOCUMENT = "-DOCSTART-"
 
 
@@ -25,6 +27,7 @@ def read(
     types=None,
     convert: bool = True,
     entities: bool = True,
+    words_column: int = 0,
 ) -> list[dict]:
     """Reads and checks files with a word and its tag on each line.
 
@@ -33,14 +36,14 @@ def read(
     does a line that starts with `-DOCSTART-`, which is skipped.
 
     Tags are converted to IOB2, as conlleval reads them: an `I-` that continues no
-    entity starts one, as in the files of CoNLL-2003. `E-` ends an entity and
-    `S-` is an entity of one word.
+    entity starts one, as in the files of CoNLL-2003. `E-` or `L-` ends an entity,
+    and `S-` or `U-` is an entity of one word.
 
     Args:
         paths: string or list of strings.
         column: int. Index of the tag's column, counted from 0, or from the end
-            with -1. Words are in column 0. `None` reads only words. Defaults to
-            `-1`, the last. In LitBank's entity files, 1 is the outermost layer.
+            with -1. `None` reads only words. Defaults to `-1`, the last. In
+            LitBank's entity files, 1 is the outermost layer.
         needs_labels: bool. Whether each word must have a tag if `column` is not
             `None`. If `False`, sentences without tags are accepted. Defaults to
             `True`.
@@ -51,16 +54,18 @@ def read(
         entities: bool. Whether tags mark entities. If `False`, tags can be any
             strings, such as parts of speech, `types` lists the allowed tags, and
             tags are not converted. Defaults to `True`.
+        words_column: int. Index of the words' column, as for `column`. Defaults to
+            `0`, with a warning if this column only counts the words: 1, 2, 3, ...
 
     Returns:
         List of dicts, one per sentence: `words`, a list of strings, and `tags`, a
         list of `"O"`, or `"B-"` or `"I-"` with a type, or `None`.
 
     Raises:
-        ValueError: if a line lacks the column, has an empty word, a malformed
+        ValueError: if a line lacks a column, has an empty word, a malformed
             tag, an unknown type, or not the same number of columns as the first
-            line of the sentence (the message has path, line and rule), or there
-            are no sentences.
+            line of the sentence (the message has path, line and rule), both
+            columns are the same, or there are no sentences.
 
     Example:
     ```python
@@ -73,11 +78,32 @@ def read(
         [Tjong Kim Sang and De Meulder 2003](https://aclanthology.org/W03-0419/);
         [Derczynski et al. 2017](https://aclanthology.org/W17-4418/).
     """
+    if not is_integer(words_column):
+        raise ValueError(
+            f"`words_column` must be an integer. Received: words_column={words_column!r}"
+        )
     examples = []
     for path in as_list(paths):
-        for rows in _sentences(path):
-            examples.append(_example(rows, column, needs_labels, types, convert, entities))
+        first = len(examples)
+        for rows in _sentences(path, words_column):
+            examples.append(
+                _example(rows, words_column, column, needs_labels, types, convert, entities)
+            )
+        _warn_of_numbers(path, [example["words"] for example in examples[first:]])
     return check_not_empty(examples, paths, "sentences")
+
+
+def _warn_of_numbers(path, sentences):
+    """Warns if the words of each sentence are only their numbers, from 1 or 0."""
+    numbers = [str(number) for number in range(1 + max(map(len, sentences), default=0))]
+    for start in [0, 1]:
+        are_numbers = all(words == numbers[start : start + len(words)] for words in sentences)
+        if len(numbers) > 2 and are_numbers:
+            logging.getLogger("keras_spanbert").warning(
+                "%s: the column of words only counts 1, 2, 3, ... If the words are in another "
+                "column, give its number: words_column=1 (--words_column=1) is the second one",
+                path,
+            )
 
 
 def has_tags(path: str | os.PathLike, types=()) -> bool:
@@ -85,7 +111,8 @@ def has_tags(path: str | os.PathLike, types=()) -> bool:
 
     It does if each line that is not blank ends with an entity tag after a word,
     or if any line has such a tag, or one of `types`, after a tab. In the second
-    case the file may have lines that `read` rejects.
+    case the file may have lines that `read` rejects. `L-` and `U-` count only in
+    files that have other tags too, because a text may end in `U-Bahn`.
 
     Args:
         path: string.
@@ -99,16 +126,21 @@ def has_tags(path: str | os.PathLike, types=()) -> bool:
     keras_spanbert.data.conll.has_tags("emerging.test.annotated")  # True
     ```
     """
-    are_tagged = set()
+    are_tagged, has_sure_tag = set(), False
     for _, line in read_lines(path):
         cells = _cells(line)
         if cells and "\t" in line:
-            if any(cell in types or _TAG.fullmatch(cell) for cell in cells[1:]):
+            if any(cell in types or _is_sure_tag(cell) for cell in cells[1:]):
                 return True
             are_tagged.add(False)
         elif cells:
             are_tagged.add(len(cells) > 1 and bool(_TAG.fullmatch(cells[-1])))
-    return are_tagged == {True}
+            has_sure_tag = has_sure_tag or _is_sure_tag(cells[-1])
+    return are_tagged == {True} and has_sure_tag
+
+
+def _is_sure_tag(cell):
+    return bool(_TAG.fullmatch(cell)) and cell[0] not in "LU"
 
 
 def tag_names(examples) -> list[str]:
@@ -194,7 +226,7 @@ def write_predictions(
         for word, tag in zip(words, tags):
             if not isinstance(tag, str) or (entities and not _TAG.fullmatch(tag)):
                 raise ValueError(
-                    f"A tag must be {'O, or B-, I-, E- or S-type' if entities else 'a string'}. "
+                    f"A tag must be {'O, or a prefix and a type' if entities else 'a string'}. "
                     f"Received: {tag!r:.80} in predictions[{i}]"
                 )
             for cell in (word, tag):
@@ -209,15 +241,15 @@ def write_predictions(
     write_lines(path, examples, list(enumerate(predictions)), sentence)
 
 
-def _sentences(path):
+def _sentences(path, words_column):
     """Yields lists of `(place, cells)`, one list per sentence."""
-    rows = ((place, _cells(line)) for place, line in read_lines(path))
+    rows = ((place, _cells(line, words_column)) for place, line in read_lines(path))
     for is_sentence, group in itertools.groupby(rows, lambda row: row[1] is not None):
         if is_sentence:
             yield list(group)
 
 
-def _cells(line):
+def _cells(line, words_column=0):
     """Returns the columns of a line, or `None` if it ends a sentence."""
     if not line.strip(" \t"):
         return None
@@ -225,31 +257,42 @@ def _cells(line):
     while not cells[-1].strip(" "):
         cells.pop()
     cells = [cell.strip(" ") for cell in cells]
-    return None if cells[0] == _DOCUMENT else cells
+    is_document = _DOCUMENT in (cells[0], *cells[words_column : words_column + 1])
+    return None if is_document else cells
 
 
-def _example(rows, column, needs_labels, types, convert, entities):
-    first_place, first = rows[0]
-    is_tagged = column is not None and len(first) > 1
+def _example(rows, words_column, column, needs_labels, types, convert, entities):
+    place, first = rows[0]
+    count = len(first)
+    which = f"the {count} columns, 0 to {count - 1}, or -1, -2, ... from the end"
+    if not -count <= words_column < count:
+        raise ValueError(
+            f"{place}: `words_column` (--words_column) must be one of {which}. Received: "
+            f"words_column={words_column}"
+        )
+    words_column %= count
+    # If the words are in the last column, the default `column` means that there are no tags.
+    lacks_tags = count == 1 or not needs_labels and column == -1 and words_column == count - 1
+    is_tagged = column is not None and not lacks_tags
     rule = (
         "a line must be a word and its tag, separated by a tab or spaces. needs_labels=False "
         "accepts words without tags"
     )
-    check(is_tagged or column is None or not needs_labels, first_place, rule, first)
-    if is_tagged and not (-len(first) < column < len(first) and column):
+    check(is_tagged or column is None or not needs_labels, place, rule, first)
+    if is_tagged and not (-count <= column < count and column % count != words_column):
         raise ValueError(
-            f"{first_place}: `column` (--label_column) must be one of the columns after the first, "
-            f"1 to {len(first) - 1}, or -1, -2, ... from the end. Received: column={column}"
+            f"{place}: `column` (--label_column) must be one of {which}, and not that of the "
+            f"words, {words_column}. Received: column={column}"
         )
-    rule = f"the lines of a sentence must have the same number of columns, {len(first)} here"
+    rule = f"the lines of a sentence must have the same number of columns, {count} here"
     for place, cells in rows:
-        check(len(cells) == len(first), place, rule, cells)
-        check(cells[0], place, "a word must not be empty", cells)
+        check(len(cells) == count, place, rule, cells)
+        check(cells[words_column], place, "a word must not be empty", cells)
         if is_tagged:
             check_tag(cells[column], types, place, entities)
     tags = [cells[column] for _, cells in rows] if is_tagged else None
     return {
-        "words": [cells[0] for _, cells in rows],
+        "words": [cells[words_column] for _, cells in rows],
         "tags": to_iob2(tags) if tags and convert and entities else tags,
     }
 
@@ -257,7 +300,7 @@ def _example(rows, column, needs_labels, types, convert, entities):
 def check_tag(tag: str, types, place: str, entities: bool = True) -> None:
     """Raises a `ValueError` if a tag is malformed or not allowed."""
     if entities:
-        rule = "a tag must be O, or B-, I-, E- or S- and a type without commas"
+        rule = "a tag must be O, or B-, I-, E- or S- and a type without commas (in BILOU L- or U-)"
         check(_TAG.fullmatch(tag), place, rule, tag)
     else:
         check(tag.strip(), place, "a tag must not be empty", tag)

@@ -101,12 +101,12 @@ def read(paths) -> list[dict]:
     """
     documents = []
     for path in as_list(paths):
-        if os.fspath(path).endswith(_JSONLINES):
+        if os.fspath(path).lower().endswith(_JSONLINES):
             for place, document in read_json_lines(path):
                 document = to_document(document, place)
                 check_document(document, place)
                 documents.append(document)
-        elif os.fspath(path).endswith(_CONLL):
+        elif os.fspath(path).lower().endswith(_CONLL):
             documents.extend(_read_columns(path))
         else:
             raise ValueError(
@@ -119,7 +119,7 @@ def read(paths) -> list[dict]:
 def _read_columns(path):
     """Reads a file of CoNLL-2012 or of CoNLL-U, whose first line says which."""
     first = next((line for _, line in read_lines(path) if line.strip()), "")
-    may_be_conllu = os.fspath(path).endswith(".conllu") or is_conllu(first)
+    may_be_conllu = os.fspath(path).lower().endswith(".conllu") or is_conllu(first)
     return read_conllu(path) if may_be_conllu and not BEGIN.fullmatch(first) else read_conll(path)
 
 

@@ -15,6 +15,8 @@ RANGE_BYTES = 64 << 20
 # The ends of documents at which a file may be cut. In UTF-8, these bytes are never part of another
 # character.
 _ENDS = {"line": re.compile(rb"\n"), "blank_line": re.compile(rb"\n[ \t\r]*\n")}
+# Carriage returns that end lines, as no newline follows.
+_BARE_RETURNS = re.compile(rb"\r+(?![\r\n])")
 # An end with more blanks than this may be missed between two reads.
 _OVERLAP = 100
 
@@ -89,10 +91,14 @@ def _next_end(file, place, end):
 
 
 def _count_lines(file, start, stop):
+    """Counts lines as `text_files.read_lines` does. There is a newline before `stop`."""
     file.seek(start)
-    num_lines = 0
+    num_lines, rest = 0, b""
     while start < stop:
         data = file.read(min(READ_BYTES, stop - start))
-        num_lines += data.count(b"\n")
         start += len(data)
+        data = rest + data
+        rest = data[len(data.rstrip(b"\r")) :]  # A newline may follow.
+        data = data[: len(data) - len(rest)]
+        num_lines += data.count(b"\n") + sum(map(len, _BARE_RETURNS.findall(data)))
     return num_lines

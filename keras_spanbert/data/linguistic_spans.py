@@ -65,7 +65,7 @@ def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None
     if not is_document_lines(path):
         raise ValueError(f"`path` must end in .jsonl or .jsonl.gz. Received: path={path}")
     with files.atomic_write(path, "wb") as file:
-        with gzip.open(file, "wb") if path.endswith(".gz") else file as packed:
+        with gzip.open(file, "wb") if path.lower().endswith(".gz") else file as packed:
             with io.TextIOWrapper(packed, encoding="utf-8", newline="") as lines:
                 _write(pieces, lines, nlp, batch_size)
 

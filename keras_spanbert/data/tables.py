@@ -2,8 +2,10 @@
 
 import collections
 import csv
+import logging
 import math
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -16,6 +18,7 @@ from keras_spanbert.data.examples import (
     check_text,
 )
 from keras_spanbert.data.text_files import read_json_lines, read_lines
+from keras_spanbert.files import ending
 
 # Python limits the size of a cell to 131,072 characters, for the whole process.
 _LIMIT_LOCK = threading.Lock()
@@ -24,7 +27,25 @@ _NO_LIMIT = 2**31 - 1
 _TABLES = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".jsonlines")
 _HINT = " (arguments or flags can name others)"
+_QUOTED_HINT = ". For cells in quotes, use quoted=True (--quoted_tsv)"
+_QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 _SEVERAL = " (for several labels per row, set `label_separator` or --multi_label)"
+_NOT_PRINTED = (
+    "not be a list printed as text. Lists need a .jsonl file; from pandas, "
+    'DataFrame.to_json("a.jsonl", orient="records", lines=True) writes it'
+)
+# How Python, NumPy, JSON and R print lists. The patterns apply to the text in which `'` replaced
+# each text in quotes, `[` the beginning of a call, and nothing a value without quotes.
+_STRING = re.compile(r"'(?:[^'\\]|\\.)*'" r'|"(?:[^"\\]|\\.)*"', re.DOTALL)
+_CALL = re.compile(r"\b(?:array|c|frozenset|list|np\.str_|set|tuple)\(")
+_VALUE = re.compile(r"\bdtype=|\b(?:object|None|nan|null|NA)\b|\.\.\.")
+# Words such as `("Yes")` and `[ "Yes" , "No" ]` are no list.
+_LIST_OF_STRINGS = re.compile(
+    r"(?!\(\s*'\s*\)$|\[\s+'\s+\]$|.*\s,)[\[({][\s,\[\](){}]*'[\s,'\[\](){}]*[\])}]", re.DOTALL
+)
+_EMPTY_LIST = re.compile(r"\[\]|\(\)|\{\}|(?:set|list)\(\)|array\(\[\].*\)|character\(0\)")
+# Numbers, or names without quotes.
+_LIST_OF_OTHERS = re.compile(r"\[[-\s]*\d[-\s\d.,]*\]|\[[^\s\[\]][^\[\]]*,[^\[\]]*[^\s\[\]]\]")
 
 
 def read_rows(
@@ -33,7 +54,7 @@ def read_rows(
     """Returns `(place, cells)` for the rows of a text file, plain or gzip. Skips empty lines.
 
     If `quoted`, cells may be in `"`, with delimiters, line ends and doubled `"` inside.
-    Otherwise `"` is an ordinary character.
+    Line ends inside of them are kept. Otherwise `"` is an ordinary character.
 
     Raises:
         ValueError: if a line is not UTF-8, the file is a damaged gzip file, or a
@@ -41,7 +62,7 @@ def read_rows(
     """
     if not quoted:
         return ((place, line.split(delimiter)) for place, line in read_lines(path) if line)
-    lines = (f"{line}\n" for _, line in read_lines(path))
+    lines = (line for _, line in read_lines(path, keep_ends=True))
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     found, line = [], 1
     with _LIMIT_LOCK:
@@ -88,9 +109,14 @@ def read_table(
     wanted = list(columns)
     known = {*wanted, *optional}
     rule = f"the {len(header)} columns {', '.join(header)}" if header else None
+
+    def quotes(cells):
+        is_likely = hint and not quoted and any(cell.startswith('"') for cell in cells)
+        return _QUOTED_HINT if is_likely else ""
+
     for place, cells in read_rows(path, delimiter, quoted):
         if header is None:
-            header = check_header(cells, wanted, known, place, hint)
+            header = check_header(cells, wanted, known, place, hint + quotes(cells))
             rule = f"as many cells as the header, {len(header)}"
             continue
         if short is not None and len(cells) < len(header):
@@ -98,8 +124,8 @@ def read_table(
             continue
         if len(cells) != len(header):
             raise ValueError(
-                f"{place}: a row must have {rule}, separated by {delimiter!r}. Received: "
-                f"{len(cells)}, {cells!r:.80}"
+                f"{place}: a row must have {rule}, separated by {delimiter!r}{quotes(cells)}. "
+                f"Received: {len(cells)}, {cells!r:.80}"
             )
         yield place, {name: cell for name, cell in zip(header, cells) if name in known}
     if header is None:
@@ -121,24 +147,44 @@ def read_examples(
         example: function of a `Row` that returns a dict, or `None` to leave the row out.
         columns: list of names, `None` for a column that is not used.
         label: string. The column of labels, which must exist if `needs_labels`.
-        quoted: see `read_rows`. Defaults to `None`: `True` for `.csv`, else `False`.
+        quoted: see `read_rows`. Defaults to `None`: `True` for `.csv`, else `False`, with a
+            warning if a cell looks quoted.
 
     Raises:
         ValueError: if a file has another ending, there are no rows, or an id is
             repeated. See also `read_table`.
     """
     columns = [*filter(None, columns), *([label] if needs_labels else [])]
-    rows = (row for path in as_list(paths) for row in _rows(path, columns, label, quoted))
-    found = [example(Row(cells, place, number)) for number, (place, cells) in enumerate(rows)]
-    return check_ids([one for one in found if one is not None], paths)
+    examples, number, has_warned = [], 0, quoted is not None
+    for path in as_list(paths):
+        is_tsv = ending(path) == ".tsv"
+        for place, cells in _rows(path, columns, label, quoted):
+            if is_tsv and not has_warned:
+                has_warned = _warn_if_quoted(cells.values(), place)
+            examples.append(example(Row(cells, place, number)))
+            number += 1
+    return check_ids([one for one in examples if one is not None], paths)
+
+
+def _warn_if_quoted(cells, place):
+    """Warns of a cell that looks quoted. Returns whether there is one."""
+    cell = next(filter(_QUOTED_CELL.fullmatch, cells), None)
+    if cell is not None:
+        logging.getLogger("keras_spanbert").warning(
+            "%s: the quotes of %.80s are read as a part of the text. If the program that wrote the "
+            "table added them, use quoted=True (--quoted_tsv)",
+            place,
+            cell,
+        )
+    return cell is not None
 
 
 def _rows(path, columns, label, quoted):
-    ending = os.path.splitext(os.fspath(path).removesuffix(".gz"))[1]
-    if ending in _TABLES:
-        quoted = ending == ".csv" if quoted is None else quoted
-        yield from read_table(path, columns, [label], _TABLES[ending], quoted, hint=_HINT)
-    elif ending in _JSON_LINES:
+    kind = ending(path)
+    if kind in _TABLES:
+        quoted = kind == ".csv" if quoted is None else quoted
+        yield from read_table(path, columns, [label], _TABLES[kind], quoted, hint=_HINT)
+    elif kind in _JSON_LINES:
         for place, row in read_json_lines(path):
             check(isinstance(row, dict), place, "a line must be a JSON object", row)
             check_header(list(row), columns, columns, place, _HINT)
@@ -180,8 +226,23 @@ class Row:
         check_text(self.place, **{name: [value]})
         return value
 
-    def strings(self, name):
+    def check_not_printed(self, name, of_labels=False):
+        """Raises an error if a cell is a list that was printed as text.
+
+        `of_labels` also refuses lists of numbers and of names without quotes.
+        """
+        value = self.cells.get(name)
+        text = value.strip() if isinstance(value, str) else ""
+        if not text.endswith(("]", ")", "}")):
+            return
+        inner = _VALUE.sub("", _CALL.sub("[", _STRING.sub("'", text)))
+        is_list = _LIST_OF_STRINGS.fullmatch(inner) or _EMPTY_LIST.fullmatch(text)
+        is_list = is_list or of_labels and _LIST_OF_OTHERS.fullmatch(text)
+        self.check(not is_list, name, _NOT_PRINTED, value)
+
+    def strings(self, name, are_labels=False):
         """Returns a list of strings unchanged, or a string split at blanks."""
+        self.check_not_printed(name, are_labels)
         value = self.cells[name]
         value = value.split() if isinstance(value, str) else value
         are_strings = isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -203,6 +264,7 @@ class Row:
         Returns `None` if the row has no label.
         """
         value = self.cells.get(name)
+        self.check_not_printed(name, of_labels=separator is not None)
         if separator is not None and not (value is None and not needs_labels):
             return self._labels(name, value, labels, separator)
         if is_blank(value):

@@ -16,6 +16,7 @@ from keras_spanbert.data.examples import (
     write_lines,
 )
 from keras_spanbert.data.text_files import read_json, read_json_lines
+from keras_spanbert.files import ending
 
 _SPANS = ("subj_start", "subj_end", "obj_start", "obj_end")
 _TYPES = ("subj_type", "obj_type")
@@ -63,7 +64,7 @@ def read(paths, needs_labels: bool = True, relations=None) -> list[dict]:
 
 
 def _objects(path):
-    if os.fspath(path).removesuffix(".gz").endswith((".jsonl", ".jsonlines")):
+    if ending(path) in (".jsonl", ".jsonlines"):
         yield from read_json_lines(path)
         return
     values = read_json(path)

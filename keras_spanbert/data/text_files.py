@@ -13,6 +13,7 @@ from keras_spanbert import stores
 from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, filter_spans
 from keras_spanbert.data.examples import check, check_text
 from keras_spanbert.data.file_ranges import GZIP, READ_BYTES, WHOLE_FILE, ByteRange
+from keras_spanbert.files import ending
 from keras_spanbert.models.strings import replace_surrogates
 
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
@@ -22,7 +23,6 @@ _DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # A document longer than this is read in pieces, cut between words.
 _PIECE_CHARACTERS = 1 << 16
-_JSON_LINES = (".jsonl", ".jsonl.gz")
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 
 
@@ -174,9 +174,15 @@ def _split(text, boundary):
 
 
 def read_lines(
-    path: str | os.PathLike, encoding_errors: str = "strict", within: ByteRange = WHOLE_FILE
+    path: str | os.PathLike,
+    encoding_errors: str = "strict",
+    within: ByteRange = WHOLE_FILE,
+    keep_ends: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """Yields `(place, line)` of a text file, plain or gzip. `place` is path and line.
+
+    Lines end at `\\n`, `\\r\\n` or a bare `\\r`, as in files of old Macs. `keep_ends` keeps
+    these characters.
 
     Raises:
         ValueError: if a line is not UTF-8, unless `encoding_errors` is
@@ -201,7 +207,7 @@ def read_lines(
                         f"{place}: text must be UTF-8. Received: {error.reason} at byte "
                         f"{error.start}"
                     ) from None
-                yield place, text.rstrip("\r\n")
+                yield place, text if keep_ends else text.rstrip("\r\n")
         except _DAMAGES as error:
             raise ValueError(
                 f"A gzip file must be whole. Received: {path}, damaged after line {number}: {error}"
@@ -211,7 +217,11 @@ def read_lines(
 def _iterate_lines(file, within):
     offset = within.start
     for line in file:
-        yield line
+        # Some programs end lines with \r\r\n, which is one end.
+        content = line.rstrip(b"\r\n")
+        *before, last = content.split(b"\r")
+        yield from (part + b"\r" for part in before)
+        yield last + line[len(content) :]
         offset += len(line)
         if offset == within.stop:
             return
@@ -259,7 +269,7 @@ def parse_json(text: str, path: str | os.PathLike, line: int = 1):
 # === Documents with linguistic spans ===
 def is_document_lines(path: str | os.PathLike) -> bool:
     """Returns whether a file has one document per line, judging by its name."""
-    return os.fspath(path).endswith(_JSON_LINES)
+    return ending(path) == ".jsonl"
 
 
 def read_document_lines(

@@ -8,7 +8,8 @@ import numpy as np
 from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.metrics.counts import precision_recall_f1
 
-_PREFIXES = ("B", "I", "E", "S")
+# Prefixes of tags and their meaning: BILOU writes L- and U- where IOBES writes E- and S-.
+ROLES = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
 _STRICT_PREFIXES = ("B", "I")
 
 
@@ -26,8 +27,8 @@ def entities(gold, predicted, strict: bool = False) -> dict:
 
     Args:
         gold: list of lists of tags, one list per sentence. A tag is `"O"`, or `B-`
-            or `I-` and a type. Without `strict` also `E-`, which ends an entity, and
-            `S-`, for an entity of one word.
+            or `I-` and a type. Without `strict` also `E-` or `L-`, which end an
+            entity, and `S-` or `U-`, for an entity of one word.
         predicted: the same, for the same words.
         strict: bool. Defaults to `False`.
 
@@ -100,7 +101,7 @@ def read_tags(tags, strict: bool = False, place: str = "tags") -> Iterator[tuple
     Raises:
         ValueError: if a tag has another form.
     """
-    allowed = _STRICT_PREFIXES if strict else _PREFIXES
+    allowed = _STRICT_PREFIXES if strict else ROLES
     kind, start, last = None, 0, "O"  # The type and start of the open entity, and the previous tag.
     for i, tag in enumerate(tags):
         prefix, dash, its_kind = str(tag).partition("-")
@@ -110,6 +111,7 @@ def read_tags(tags, strict: bool = False, place: str = "tags") -> Iterator[tuple
                 f"A tag must be O or {', '.join(f'{p}-type' for p in allowed)}. Received: "
                 f"{place}[{i}]={tag!r:.80}"
             )
+        prefix = ROLES.get(prefix, prefix)
         goes_on = prefix in ("I", "E") and its_kind == kind and last in ("B", "I")
         if not goes_on:
             if kind is not None:

@@ -3,6 +3,7 @@
 import itertools
 import os
 
+from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import check_value, format_flags, refuse
 from keras_spanbert.recipes.flags import FLAGS, group
@@ -128,7 +129,7 @@ def build(**arguments):
     _check_separator(model.multi_label)
     if FLAGS.selection_metric and model.is_regression:
         check_value("selection_metric", False, "left out with a preset that predicts numbers")
-    if model.multi_label and FLAGS.predictions and not FLAGS.predictions.endswith(".jsonl"):
+    if model.multi_label and FLAGS.predictions and ending(FLAGS.predictions) != ".jsonl":
         name = next((name for name in model.class_names if FLAGS.label_separator in name), None)
         check_value(
             "label_separator",
@@ -159,6 +160,7 @@ def read(paths, flag, model):
         is_regression=is_regression,
         label_separator=FLAGS.label_separator if multi_label else None,
         skip_label=FLAGS.skip_label,
+        quoted=columns.quoted(),
     )
 
 
@@ -201,6 +203,6 @@ def _label_and_score(answer):
 def _labels_and_scores(answer):
     """Returns the labels and their probabilities: lists for .jsonl, joined strings for tables."""
     row = {"labels": answer["labels"], "scores": [answer["scores"][n] for n in answer["labels"]]}
-    if FLAGS.predictions.endswith(".jsonl"):
+    if ending(FLAGS.predictions) == ".jsonl":
         return row
     return {name: FLAGS.label_separator.join(map(str, values)) for name, values in row.items()}

@@ -1,8 +1,7 @@
 """Code shared by the recipes of labelled data: benchmarks, columns and predictions."""
 
-import os
-
-from keras_spanbert.recipes.checks import check_value
+from keras_spanbert.files import ending
+from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
 from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
@@ -43,6 +42,13 @@ string(
     "Column of an ID that is copied to --predictions. Default: none; the number of the row is the "
     "ID.",
 )
+boolean(
+    "quoted_tsv",
+    False,
+    'Whether cells in .tsv files may be in ", as pandas, R and spreadsheets write them: with tabs, '
+    'line ends and doubled " inside. By default, " is an ordinary character. In .csv files, cells '
+    "may always be quoted.",
+)
 
 
 def explain_benchmarks(task: str, names: tuple[str, ...]) -> None:
@@ -56,6 +62,15 @@ def check(known: tuple[str, ...]) -> None:
         of_task = f"one of {', '.join(known)} with --task={FLAGS.task}"
         rule = of_task if known else f"left out with --task={FLAGS.task}"
         check_value("benchmark", FLAGS.benchmark in known, rule)
+    if FLAGS.quoted_tsv:
+        has_tsv = any(ending(path) == ".tsv" for name in INPUTS for path in matching_files(name))
+        rule = "left out unless there are .tsv files, and with --benchmark"
+        check_value("quoted_tsv", has_tsv and not FLAGS.benchmark, rule)
+
+
+def quoted() -> bool | None:
+    """Returns the argument `quoted` of the readers of tables."""
+    return FLAGS.quoted_tsv or None
 
 
 def check_labels(names: list[str], what: str, plural: str | None = None, least: int = 2) -> None:
@@ -76,8 +91,8 @@ def write_rows(rows: list[dict]) -> None:
     """Writes predictions, one per row, in the format given by the ending of --predictions."""
     from keras_spanbert import files
 
-    ending = os.path.splitext(FLAGS.predictions)[1]
-    if ending == ".jsonl":
+    kind = ending(FLAGS.predictions)
+    if kind == ".jsonl":
         files.write_json_lines(FLAGS.predictions, rows)
     else:
-        files.write_csv(FLAGS.predictions, rows, {".csv": ",", ".tsv": "\t"}[ending])
+        files.write_csv(FLAGS.predictions, rows, {".csv": ",", ".tsv": "\t"}[kind])

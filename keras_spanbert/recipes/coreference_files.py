@@ -2,6 +2,7 @@
 
 import os
 
+from keras_spanbert.files import ending
 from keras_spanbert.recipes import output_paths
 from keras_spanbert.recipes.checks import format_flags, matching_files
 from keras_spanbert.recipes.flags import FLAGS
@@ -9,8 +10,8 @@ from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
 # Kinds of files by extension. Other files have documents.
-_KINDS = {".txt": "text", ".txt.gz": "text", ".tsv": "gap"}
-_READ = (".conll", "_conll", ".conllu", ".jsonlines", ".jsonl", *_KINDS)
+_KINDS = {".txt": "text", ".tsv": "gap"}
+_READ = (".conll", "_conll", ".conllu", ".jsonlines", ".jsonl", ".txt", ".txt.gz", ".tsv")
 # Endings of predictions, by the kind of the files in --predict_data.
 EXTENSIONS = {
     "documents": (".jsonlines", ".jsonl", ".conll"),
@@ -28,10 +29,9 @@ def file_kind(files: list[str]) -> str | None:
     """
     kinds = {}
     for path in files:
-        if not path.endswith(_READ):
+        if not path.lower().endswith(_READ):
             raise ValueError(f"Files must end in {', '.join(_READ)}. Received: {path}")
-        kind = next((kind for ending, kind in _KINDS.items() if path.endswith(ending)), "documents")
-        kinds[kind] = path
+        kinds[_KINDS.get(ending(path), "documents")] = path
     if len(kinds) > 1:
         raise ValueError(
             "All files must be of one kind: documents (.conll, .jsonlines), GAP (.tsv) or texts "
@@ -75,7 +75,7 @@ def read(paths: list[str], flag: str, resolver=None) -> list:
     documents = coreference.read(paths)
     if flag != "predict_data":
         check_has_clusters(documents)
-    elif FLAGS.predictions.endswith(".conll") and any(map(has_subtokens, documents)):
+    elif ending(FLAGS.predictions) == ".conll" and any(map(has_subtokens, documents)):
         raise ValueError(
             "`--predictions` must end in .jsonlines for documents of subtokens, because their "
             f"words are not known. Received: {format_flags('predictions')}"
@@ -115,7 +115,7 @@ def predict(resolver, data: list) -> None:
 
         clusters = resolver.predict_clusters(data, max_spans_in_memory=FLAGS.max_spans_in_memory)
         write = coreference.write_jsonlines
-        if FLAGS.predictions.endswith(".conll"):
+        if ending(FLAGS.predictions) == ".conll":
             write = coreference.write_conll
             num_found = _num_mentions(clusters)
             clusters = [coreference.nested_clusters(found) for found in clusters]

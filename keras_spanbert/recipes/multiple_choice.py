@@ -77,6 +77,7 @@ def read(paths, flag, model):
         label=FLAGS.label_column or "label",
         id=FLAGS.id_column,
         needs_labels=needs_labels,
+        quoted=columns.quoted(),
     )
 
 

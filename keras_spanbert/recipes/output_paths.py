@@ -60,7 +60,7 @@ def check() -> None:
         check_file("predictions")
         extensions = recipe(FLAGS.task).prediction_extensions()
         rule = f"a file that ends in {', '.join(extensions)}"
-        check_value("predictions", FLAGS.predictions.endswith(extensions), rule)
+        check_value("predictions", FLAGS.predictions.lower().endswith(extensions), rule)
 
 
 def _realpath(path):

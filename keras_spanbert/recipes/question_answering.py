@@ -2,6 +2,7 @@
 
 import os
 
+from keras_spanbert.files import ending
 from keras_spanbert.recipes import checks, fine_tuning, output_paths
 from keras_spanbert.recipes.flags import FLAGS, former_name, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
@@ -65,7 +66,7 @@ def check() -> None:
     if asks:
         checks.check_value("question", FLAGS.question.strip(), "a question")
     found = checks.matching_files("predict_data")
-    wrong = [path for path in found if path.endswith((".txt", ".txt.gz")) != asks]
+    wrong = [path for path in found if (ending(path) == ".txt") != asks]
     if wrong or (asks and not found):
         raise ValueError(
             "--question and --predict_data with text files (.txt) must be given together. "
@@ -100,9 +101,7 @@ def read(paths, flag, model):
             if not text.strip():
                 raise ValueError(f"A text must have words. Received: {path}, which has none")
         return Examples(paths, [FLAGS.question] * len(paths), texts, None, None)
-    is_mrqa = [
-        path.endswith((".jsonl", ".jsonl.gz")) and not squad.has_rows(path) for path in paths
-    ]
+    is_mrqa = [ending(path) == ".jsonl" and not squad.has_rows(path) for path in paths]
     if any(is_mrqa) != all(is_mrqa):
         raise ValueError(
             "Files must be all SQuAD (.json, or .jsonl with a question per line) or all MRQA "

@@ -1,7 +1,6 @@
 """`--task=relation_extraction`: predicts the relation of a subject and an object in a text."""
 
-import os
-
+from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
@@ -72,8 +71,7 @@ def prediction_extensions() -> tuple[str, ...]:
 
 def _layout(path):
     """Returns the benchmark whose format a file has, `None` if it has named columns."""
-    ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
-    return FLAGS.benchmark or _LAYOUTS.get(ending)
+    return FLAGS.benchmark or _LAYOUTS.get(ending(path))
 
 
 def model_arguments(examples):
@@ -145,6 +143,7 @@ def read(paths, flag, model):
             id=FLAGS.id_column,
             needs_labels=needs_labels,
             relations=relations,
+            quoted=columns.quoted(),
         )
     if model is not None and model.preprocessor.uses_types:
         _take_types(model.preprocessor, examples, paths)

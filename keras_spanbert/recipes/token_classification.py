@@ -1,9 +1,8 @@
 """`--task=token_classification`: labels words, for example with named entities."""
 
-import os
-
+from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import check_value, matching_files
+from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
 from keras_spanbert.recipes.flags import FLAGS, former_name, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
@@ -27,14 +26,16 @@ string(
     "words_column",
     "words",
     "Column of the words of a sentence in .csv, .tsv and .jsonl files: a list in .jsonl files, "
-    "else words separated by blanks.",
+    "else words separated by blanks. In files with one word per line, give the number of the "
+    "column, counted from 0, or from the end with negative numbers. Default there: 0, the first "
+    "column.",
 )
 boolean(
     "labels_are_entities",
     True,
     "Whether the labels mark entities: O for words outside of them, or a type with the prefix B-, "
-    "I-, E- or S-. With --nolabels_are_entities, each word has a label of any kind, such as its "
-    "part of speech.",
+    "I-, E- or S- (L- or U- in BILOU). With --nolabels_are_entities, each word has a label of any "
+    "kind, such as its part of speech.",
 )
 former_name("entities", "labels_are_entities")
 
@@ -43,14 +44,22 @@ def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
     columns.check(())
-    for name in ["train_data", "eval_data", "predict_data"]:
-        if not all(map(_is_table, matching_files(name))) and FLAGS.label_column:
-            check_value(
-                "label_column",
-                FLAGS.label_column.lstrip("-").isdecimal(),
-                "a column number for files with one word per line: counted from 0, or from the "
-                "end with -1 for the last one",
-            )
+    are_tables = [list(map(_is_table, matching_files(name))) for name in INPUTS]
+    rule = (
+        "a column number for files with one word per line: counted from 0, or from the end with -1 "
+        "for the last one"
+    )
+    if not all(map(all, are_tables)) and FLAGS.label_column:
+        check_value("label_column", _column_number("label_column") is not None, rule)
+    # If there are tables too, it may be their column.
+    if not any(map(any, are_tables)) and FLAGS["words_column"].present:
+        check_value("words_column", _column_number("words_column") is not None, rule)
+
+
+def _column_number(flag):
+    """Returns the number of the column that a flag gives, `None` for other values."""
+    value = FLAGS[flag].value or ""
+    return int(value) if value.removeprefix("-").isdecimal() else None
 
 
 def prediction_extensions() -> tuple[str, ...]:
@@ -59,7 +68,7 @@ def prediction_extensions() -> tuple[str, ...]:
 
 
 def _is_table(path):
-    return path.removesuffix(".gz").endswith(_TABLES)
+    return ending(path) in _TABLES
 
 
 def _have_texts(paths):
@@ -69,8 +78,8 @@ def _have_texts(paths):
 
 def _are_texts(paths):
     """Returns whether the names of files allow texts. A .txt file may also have words."""
-    are_texts = [path.removesuffix(".gz").endswith(".txt") for path in paths]
-    is_json = (FLAGS.predictions or "").endswith(".jsonl")
+    are_texts = [ending(path) == ".txt" for path in paths]
+    is_json = ending(FLAGS.predictions or "") == ".jsonl"
     return _have_texts(paths) or bool(paths) and all(are_texts) and is_json
 
 
@@ -108,7 +117,10 @@ def read(paths, flag, model):
     for path in paths:
         if _is_table(path):
             tags = FLAGS.label_column or "tags"
-            examples += read_words(path, words=FLAGS.words_column, tags=tags, **rules)
+            quoted = columns.quoted()
+            examples += read_words(
+                path, words=FLAGS.words_column, tags=tags, quoted=quoted, **rules
+            )
         else:
             examples += _sentences(path, **rules)
     return examples
@@ -125,8 +137,14 @@ def _sentences(path, **rules):
     """Reads a file with one word per line. If it seems to have texts, errors say so."""
     from keras_spanbert.data import conll
 
+    tags = _column_number("label_column")
     try:
-        return conll.read(path, column=int(FLAGS.label_column or -1), **rules)
+        return conll.read(
+            path,
+            column=-1 if tags is None else tags,
+            words_column=_column_number("words_column") or 0,
+            **rules,
+        )
     except ValueError as error:
         if _have_tags([path], rules["types"] or ()):
             raise
@@ -140,7 +158,13 @@ def _texts(paths):
     from keras_spanbert.data.text_files import read_lines
 
     if all(map(_is_table, paths)):
-        texts = read_texts(paths, text=FLAGS.text_column, id=FLAGS.id_column, needs_labels=False)
+        texts = read_texts(
+            paths,
+            text=FLAGS.text_column,
+            id=FLAGS.id_column,
+            needs_labels=False,
+            quoted=columns.quoted(),
+        )
         return [{name: example[name] for name in ("id", "text")} for example in texts]
     texts = [
         {"path": path, "line": number, "text": line}
@@ -172,11 +196,11 @@ def predict(model, examples):
         log(f"Wrote {entities} of {format_count(len(rows), 'text')} to {FLAGS.predictions}")
         return
     tags = model.predict_tags(examples, FLAGS.batch_size)
-    ending = os.path.splitext(FLAGS.predictions)[1]
+    kind = ending(FLAGS.predictions)
     with exit_on_user_error():
-        if ending in columns.EXTENSIONS:
+        if kind in columns.EXTENSIONS:
             rows = [{"words": x["words"], "tags": found} for x, found in zip(examples, tags)]
-            is_list = ending == ".jsonl"
+            is_list = kind == ".jsonl"
             columns.write_rows(
                 rows if is_list else [{n: " ".join(v) for n, v in row.items()} for row in rows]
             )

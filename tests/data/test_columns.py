@@ -65,6 +65,45 @@ def test_quoting_depends_on_the_extension_or_argument(tmp_path):
     assert (example["text"], example["label"]) == ('"a', "b")
 
 
+PANDAS = (
+    'text\tlabel\tnote\nplain\ta\t"n"\n"He said ""hi"" to me."\ta\t\n\'tis 5"\tb\t\n'
+    '"a\tb\r\nc"\t"b"\t\n'
+)
+
+
+def test_quoted_tsv(tmp_path, caplog):
+    path = write(tmp_path, PANDAS, "tsv")
+    texts = ["plain", 'He said "hi" to me.', "'tis 5\"", "a\tb\r\nc"]
+    assert [example["text"] for example in columns.read_texts(path, quoted=True)] == texts
+    assert not caplog.records
+    # Without the argument, the first quoted cell of the columns is named once.
+    rows = PANDAS.splitlines(keepends=True)[:4]
+    path = write(tmp_path, "".join([*rows, rows[2]]), "TSV")
+    found = [example["text"] for example in columns.read_texts([path, path])]
+    assert found[1] == found[3] == '"He said ""hi"" to me."' and len(found) == 8
+    (record,) = caplog.records
+    assert f'{path}, line 3: the quotes of "He said' in record.getMessage()
+    assert "quoted=True (--quoted_tsv)" in record.getMessage()
+    caplog.clear()
+    columns.read_texts(path, quoted=False)
+    columns.read_texts(write(tmp_path, 'text\tlabel\n"no" or "yes"\ta\n"\tb\n', "tsv"))
+    columns.read_texts(write(tmp_path, PANDAS.replace("\t", ","), "csv"))
+    columns.read_texts(write(tmp_path, [{"text": '"a"', "label": '"b"'}], "jsonl"))
+    assert not caplog.records
+    # Errors that quotes can explain name the argument too.
+    for table in [PANDAS, '"text"\t"label"\n"a"\t"b"\n']:
+        with pytest.raises(ValueError, match=r"For cells in quotes, use quoted=True \(--quoted_ts"):
+            columns.read_texts(write(tmp_path, table, "tsv"))
+    with pytest.raises(ValueError, match="separated by '.t'. Received: 3"):
+        columns.read_texts(write(tmp_path, 'text\tlabel\n"a"\tb\na\tb\tc\n', "tsv"))
+
+
+def test_line_ends_in_quoted_cells_are_kept(tmp_path):
+    path = write(tmp_path, 'text,label\r\n"a\r\nb\rc\nd",x\r\n"e\n",y\r\n', "csv")
+    texts = [example["text"] for example in columns.read_texts(path)]
+    assert texts == ["a\r\nb\rc\nd", "e\n"]
+
+
 def test_long_texts_are_not_truncated(tmp_path):
     text = "word " * 40_000 + "end"
     limit = csv.field_size_limit()
@@ -184,6 +223,65 @@ def test_character_spans_become_word_spans(tmp_path, ending):
         needs_labels=False, relation="none",
     )  # fmt: skip
     assert (turned["subj_start"], turned["obj_start"], turned["relation"]) == (2, 0, None)
+
+
+# Lists, tuples, sets and arrays as Python prints them, and lists as JSON and R write them.
+PRINTED = [
+    "['NOUN', 'VERB']", '["NOUN", "VERB"]', "['NOUN' 'VERB']", "['NOUN'\n 'VERB']",
+    "('NOUN', 'VERB')", "('NOUN',)", "{'NOUN', 'VERB'}", "[]", "()", "set()",
+    "array(['NOUN', 'VERB'], dtype=object)", "[np.str_('NOUN'), np.str_('VERB')]",
+    "['NOUN', None]", 'c("NOUN", "VERB")', "[['NOUN'], ['VERB']]",
+    "[ 'NOUN', 'VERB' ]", '["it\'s", \'a "b"\']',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize("cell", PRINTED)
+def test_lists_printed_as_text_are_refused(tmp_path, ending, cell):
+    advice = "must not be a list printed as text. Lists need a .jsonl file.*Received: "
+    words = {"words": "Ann left", "tags": "O O"}
+    read_tags = partial(columns.read_words, entities=False)
+    read_choices = partial(columns.read_choices, choices="choices")
+    for row, name, read in [
+        ({**words, "words": cell}, "words", columns.read_words),
+        ({**words, "tags": cell}, "tags", columns.read_words),
+        ({**words, "tags": cell}, "tags", read_tags),
+        ({"text": "a", "label": cell}, "label", columns.read_texts),
+        ({"text": "a", "label": cell}, "label", partial(columns.read_texts, label_separator=",")),
+        ({**RELATION, "relation": cell}, "relation", columns.read_relations),
+        ({**QUESTION, "choices": cell}, "choices", read_choices),
+    ]:
+        path = write(tmp_path, [row], ending)
+        with pytest.raises(ValueError, match=f"{path}, line [12]: `{name}` {advice}"):
+            read(path)
+
+
+@pytest.mark.parametrize("cell", ["[NOUN, VERB]", "[0, 7]", "[0 7]", "[ 0 12]", "[3]", "[a,b]"])
+def test_lists_of_numbers_and_names_are_no_tags(tmp_path, cell):
+    path = write(tmp_path, [{"words": "Ann left", "tags": cell}], "csv")
+    with pytest.raises(ValueError, match="`tags` must not be a list printed as text"):
+        columns.read_words(path, entities=False)
+    path = write(tmp_path, [{"text": "a", "label": cell}], "csv")
+    with pytest.raises(ValueError, match="`label` must not be a list printed as text"):
+        columns.read_texts(path, label_separator="|")
+    assert columns.read_texts(path)[0]["label"] == cell  # One class, such as an interval.
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["[ Applause ]", "[...]", '("Yes")', "( '' )", '[ " x " ]', "[ 'a' , 'b' ]", "[1]", "f(x)"],
+)
+def test_brackets_in_words_are_no_lists(tmp_path, cell):
+    path = write(tmp_path, [{"words": cell, "label": cell, "text": "a"}], "csv")
+    (example,) = columns.read_words(path, needs_labels=False)
+    assert example["words"] == cell.split()
+    assert columns.read_texts(path)[0]["label"] == cell
+
+
+def test_entities_printed_as_text_are_refused(tmp_path):
+    path = write(tmp_path, [{"text": "Ann sang", "entities": str([ENTITY])}], "csv")
+    with pytest.raises(ValueError, match="line 2: `entities` must be .*only .jsonl files can hold"):
+        columns.read_entities(path)
 
 
 @each_ending

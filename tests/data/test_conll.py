@@ -54,6 +54,7 @@ def test_tabs_blanks_and_words_without_tags(tmp_path):
     [
         ("I-x I-x I-y B-y", "B-x I-x B-y B-y"),
         ("B-x E-x S-y O E-x", "B-x I-x B-y O B-x"),
+        ("B-x I-x L-x U-y O L-x I-x", "B-x I-x I-x B-y O B-x B-x"),
     ],
 )
 def test_tags_are_converted_to_iob2(tags, expected):
@@ -71,6 +72,7 @@ def test_tags_are_converted_to_iob2(tags, expected):
         ("a\tperson\n", -1, ", line 1: a tag must be O, or B-, I-, E- or S- and.*'person'"),
         ("a\tB-y\n", -1, ", line 1: the type of an entity must be one of x, z. Received: 'B-y'"),
         ("-DOCSTART- O\n\n", -1, " must contain sentences. Received: none"),
+        ("a\tM-x\n", -1, r", line 1: a tag must be .* \(in BILOU L- or U-\). Received: 'M-x'"),
         ("a\tO\n", 0, r", line 1: `column` \(--label_column\) must be .* column=0"),
     ],
 )
@@ -91,11 +93,59 @@ def test_errors_name_the_line(tmp_path, text, column, message):
         ("Bob ran .\n", ["."], False),  # A text with blanks around each word.
         ("His type is O\n", (), True),
         ("O\nB-x\n", (), False),
+        ("Ida U-x\nran O\n", (), True),
+        ("Ida\tU-x\nran\tO\n", (), True),
+        ("Wir fahren U-Bahn\n", (), False),
+        ("1\tU-Bahn\n", (), False),
         ("\tBob ran.\n1\tShe saw O. and him\n", (), False),
     ],
 )
 def test_texts_are_distinguished_from_tagged_words(tmp_path, text, types, expected):
     assert conll.has_tags(write(tmp_path / "a.conll", text), types) is expected
+
+
+NUMBERED = "1\tIda\tNNP\tB-x\n2\tran\tVBD\tO\n\n1\t-DOCSTART-\t-\tO\n\n1\tSie\tPRP\tO\n"
+
+
+@pytest.mark.parametrize("separator", ["\t", " "])
+def test_column_of_words(tmp_path, separator):
+    path = write(tmp_path / "a.conll", NUMBERED.replace("\t", separator))
+    expected = [{"words": ["Ida", "ran"], "tags": ["B-x", "O"]}, {"words": ["Sie"], "tags": ["O"]}]
+    for column in [1, -3]:
+        assert conll.read(path, words_column=column)[:1] == expected[:1]
+    assert conll.read(path, words_column=1) == expected
+    tags = conll.read(path, column=0, words_column=1, entities=False)
+    assert tags[0] == {"words": ["Ida", "ran"], "tags": ["1", "2"]}
+    # The words may be in the last column, which has tags by default.
+    path = write(tmp_path / "b.conll", f"1{separator}Ida\n2{separator}ran\n")
+    untagged = [{"words": ["Ida", "ran"], "tags": None}]
+    for column in [1, -1]:
+        assert conll.read(path, needs_labels=False, words_column=column) == untagged
+    message = (
+        r"`column` \(--label_column\) must be .* not that of the words, 1. Received: column=-1"
+    )
+    with pytest.raises(ValueError, match=f"{path}, line 1: {message}"):
+        conll.read(path, words_column=1)
+    for column in [2, -3]:
+        with pytest.raises(ValueError, match=f"line 1: `words_column` .*words_column={column}"):
+            conll.read(path, words_column=column)
+    with pytest.raises(ValueError, match="`words_column` must be an integer.*words_column='1'"):
+        conll.read(path, words_column="1")
+
+
+def test_words_that_only_count_are_warned_of(tmp_path, caplog):
+    for start in [0, 1]:
+        rows = [[f"{start + i} {word} O\n" for i, word in enumerate("abc"[:n])] for n in [3, 1, 2]]
+        path = write(tmp_path / f"{start}.conll", "\n".join(map("".join, rows)))
+        assert conll.read(path)[2]["words"] == [str(start), str(start + 1)]
+        (record,) = caplog.records
+        assert f"{path}: the column of words only counts" in record.getMessage()
+        assert "--words_column=1" in record.getMessage()
+        caplog.clear()
+        conll.read(path, words_column=1)
+    for text in ["1 O\n", "1 O\n2 O\n\n3 O\n", "1 O\n2 O\nmore O\n", "1 O\n2 O\n4 O\n"]:
+        conll.read(write(tmp_path / "a.conll", text))
+    assert not caplog.records
 
 
 def test_other_tags_are_not_converted(tmp_path):

@@ -17,7 +17,7 @@ from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.file_ranges import WHOLE_FILE, find_ranges
 from keras_spanbert.data.prepared import prepare
 from keras_spanbert.data.prepared.writer import _jobs
-from keras_spanbert.data.text_files import read_documents
+from keras_spanbert.data.text_files import read_documents, read_json_lines
 from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
 
 WORDS = ["one", "two", "three", "größer", "漢", "字"]
@@ -148,6 +148,20 @@ def test_worker_reads_only_its_range(tmp_path, small_ranges, kind, monkeypatch):
         path.write_bytes(b"\0" * start + content[start:stop] + b"\0" * (len(content) - stop))
         assert len(expected) > 5 and list(corpus.documents(order=job["ranges"])) == expected
         path.write_bytes(content)
+
+
+def test_ranges_count_lines_that_end_at_carriage_returns(tmp_path, monkeypatch):
+    generator = np.random.default_rng(4)
+    ends = ["\n", "\r\n", "\r", "\r\r", "\r\r\n", "\n\n\r"]
+    for size in [1, 7, 64, 1000]:
+        monkeypatch.setattr(file_ranges, "RANGE_BYTES", 90)
+        monkeypatch.setattr(file_ranges, "READ_BYTES", size)
+        rows = [json.dumps({"text": f"n {i}"}) + ends[generator.integers(6)] for i in range(200)]
+        path = write(tmp_path / "a.jsonl", "".join(rows))
+        ranges = list(find_ranges(path, "line", count_lines=True))
+        assert len(ranges) > 10
+        places = [place for within in ranges for place, _ in read_json_lines(path, within=within)]
+        assert places == [place for place, _ in read_json_lines(path)] and len(places) == 200
 
 
 def test_errors_name_the_byte_and_line_in_the_file(tmp_path, small_ranges):

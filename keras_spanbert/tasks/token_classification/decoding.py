@@ -1,6 +1,6 @@
 """Decodes probabilities of words' labels to valid sequences and entities.
 
-A label `I-X` or `E-X` continues an entity of type X. If there is a label `B-X`, it
+A label `I-X`, `E-X` or `L-X` continues an entity of type X. If there is a label `B-X`, it
 must follow `B-X` or `I-X`. Among the sequences that obey this rule, Viterbi's algorithm
 finds the one with the highest product of probabilities. Labels that do not mark
 entities, such as parts of speech, have no such rule.
@@ -16,6 +16,7 @@ import collections
 import numpy as np
 
 from keras_spanbert.layers.array_functions import range_like, take
+from keras_spanbert.metrics.entities import ROLES
 
 # Limits values so that sums stay exact. At worst, a piece becomes longer than necessary.
 _MIN_GAIN = -1e3
@@ -47,9 +48,9 @@ Entities = collections.namedtuple(
 
 
 def is_of_entities(labels) -> bool:
-    """Returns whether labels mark entities: `"O"`, and `B-`, `I-`, `E-` or `S-` and a type."""
+    """Returns whether labels mark entities: `"O"`, or a prefix, `-` and a type."""
     others = [label for label in labels if label != "O"]
-    return bool(others) and all(len(x) > 2 and x[0] in "BIES" and x[1] == "-" for x in others)
+    return bool(others) and all(len(x) > 2 and x[0] in ROLES and x[1] == "-" for x in others)
 
 
 def scheme(labels: list[str]) -> Scheme:
@@ -58,7 +59,7 @@ def scheme(labels: list[str]) -> Scheme:
     # If labels do not mark entities, each label is its own type.
     parts = [("", name) for name in names]
     if is_of_entities(labels):
-        parts = [(name[:1], name[2:]) for name in names]
+        parts = [(ROLES.get(name[:1], ""), name[2:]) for name in names]
     kinds = sorted({part[1] for part, name in zip(parts, names) if name != "O"})
     kind = [-1 if name == "O" else kinds.index(part[1]) for part, name in zip(parts, names)]
     kind, prefix = np.array(kind, np.int32), np.array([part[0] for part in parts])

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.arguments import accepts_datasets, check_counts
+from keras_spanbert.data.conll import to_iob2
 from keras_spanbert.metrics.entities import entities as entity_scores
 from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.classifier import CLASSIFIER, ClassifierTask, classifier, dropout_layer
@@ -34,10 +35,10 @@ class SpanBertTokenClassifier(ClassifierTask):
     compiled with AdamW (learning rate 2e-5), the mean cross-entropy over words, and
     their accuracy. A word's other tokens, special tokens and padding do not count.
 
-    Labels mark entities if each is `"O"`, or `B-` or `I-` and a type (also `E-` and
-    `S-`). Predicted labels then always form whole entities: an `I-` only follows a
-    `B-` or `I-` of its type. Other labels, such as parts of speech, are predicted for
-    each word.
+    Labels mark entities if each is `"O"`, or `B-` or `I-` and a type (also `E-` or
+    `L-`, and `S-` or `U-`). Predicted labels then always form whole entities: an `I-`
+    only follows a `B-` or `I-` of its type. Other labels, such as parts of speech, are
+    predicted for each word.
 
     `fit`, `evaluate` and `predict` take `x`, a list of lists of words, with `y`, a list
     of lists of labels (names or numbers); or strings, with `y`, a list of lists of
@@ -245,13 +246,15 @@ class SpanBertTokenClassifier(ClassifierTask):
             gold = [list(tags) for tags in gold]
             self._check_gold(texts, gold)
             predicted, _ = self._tags(texts, batch_size)
+        scores = {}
+        if self.is_of_entities:
+            scores = entity_scores(gold, predicted, strict)
+            # The model may have other prefixes than the file.
+            gold, predicted = ([*map(to_iob2, tags)] for tags in (gold, predicted))
         pairs = [pair for row in zip(gold, predicted) for pair in zip(*row)]
         right = sum(tag == found for tag, found in pairs)
         accuracy = 100.0 * right / max(len(pairs), 1)
-        scores = {"accuracy": accuracy, "total": len(examples)}
-        if not self.is_of_entities:
-            return scores
-        return {**entity_scores(gold, predicted, strict), **scores}
+        return {**scores, "accuracy": accuracy, "total": len(examples)}
 
     def _check_gold(self, texts, gold):
         known = {*self.kinds, "O"} if self.is_of_entities else set(self.labels)

@@ -95,14 +95,15 @@ def _names(label, count, labels):
         return [label] * count
     known = set(labels)
 
-    def of(prefix, otherwise):
-        name = f"{prefix}-{label}"
-        return name if name in known else f"{otherwise}-{label}"
+    def of(prefixes):
+        """Returns the first of these labels that the model has, or the last."""
+        names = [f"{prefix}-{label}" for prefix in prefixes]
+        return next((name for name in names if name in known), names[-1])
 
-    begin = of("B", "I")
+    begin = of("BI")
     if count == 1:
-        return [of("S", begin[0])]
-    return [begin, *[of("I", "B")] * (count - 2), of("E", "I")]
+        return [of("SU" + begin[0])]
+    return [begin, *[of("IB")] * (count - 2), of("ELI")]
 
 
 def _number(name, label, labels, place):

@@ -10,6 +10,7 @@ from keras_spanbert.metrics.entities import read_tags
 from keras_spanbert.tasks.token_classification.decoding import (
     best_labels,
     entities,
+    is_of_entities,
     log_probabilities,
     scheme,
 )
@@ -69,7 +70,19 @@ def test_other_labels_have_no_order():
     assert found.first.tolist() == found.last.tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("labels", [LABELS, ["B-a", "I-a", "E-a", "S-a", "O"], ["B-a", "I-a"]])
+IOBES, BILOU = (["O", *(f"{p}-a" for p in prefixes)] for prefixes in ["BIES", "BILU"])
+
+
+def test_prefixes_of_bilou_are_those_of_iobes():
+    assert is_of_entities(BILOU) and is_of_entities(["O", "U-a"])
+    assert not is_of_entities([*BILOU, "M-a"]) and not is_of_entities(["U", "L-"])
+    ours, theirs = scheme(BILOU), scheme(IOBES)
+    assert ours.names == BILOU and ours.kinds == ["a"]
+    for name in ["kind", "goes_on", "is_bound", "before"]:
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+
+
+@pytest.mark.parametrize("labels", [LABELS, [*IOBES[1:], "O"], BILOU, ["B-a", "I-a"]])
 def test_best_valid_sequence_is_found(labels):
     rules, rng = scheme(labels), np.random.default_rng(0)
 

@@ -29,13 +29,14 @@ def test_spans_become_word_labels():
     [
         (["O", "I-place"], ["I-place", "I-place", "I-place"]),
         (["O", *(f"{prefix}-place" for prefix in "BIES")], ["B-place", "I-place", "E-place"]),
+        (["O", *(f"{prefix}-place" for prefix in "BILU")], ["B-place", "I-place", "L-place"]),
         (["O", "place"], ["place", "place", "place"]),
     ],
 )
 def test_other_label_schemes(labels, expected):
     assert tags([[span(14, 25)]], labels)[4:7] == expected
-    if "S-place" in labels:
-        assert tags([[span(17, 20)]], labels)[5] == "S-place"
+    for single in {"S-place", "U-place"}.intersection(labels):
+        assert tags([[span(17, 20)]], labels)[5] == single
 
 
 def test_output_of_tag_can_be_scored():
