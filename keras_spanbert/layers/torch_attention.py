@@ -8,21 +8,25 @@ from keras_spanbert.layers.softmax import softmax_backward, softmax_forward
 
 
 def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
-    """Calls `scaled_dot_product_attention` with a query that is already scaled.
+    """Calls `scaled_dot_product_attention`.
 
     Args:
         query, key, value: float `[B, L, N, D]`.
-        padding_mask: bool `[B, L]` or `None`. Each row must have a true value.
+        padding_mask: int or bool `[B, L]` or `None`.
         dropout_rate: float. Dropout rate of the attention weights. Defaults to `0.0`.
 
     Returns:
         float `[B, L, N, D]`.
     """
-    # Keras would pass a float mask, which fewer kernels support.
-    mask = None if padding_mask is None else padding_mask[:, None, None, :]  # [B, 1, 1, L]
+    bias = None
+    if padding_mask is not None:
+        # With a bool mask, kernels return NaN for rows without tokens. This number absorbs all
+        # scores of such a row, so that they are equal.
+        lowest = max(-1e9, torch.finfo(query.dtype).min)
+        bias = (padding_mask == 0)[:, None, None, :].to(query.dtype) * lowest  # [B, 1, 1, L]
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))  # [B, N, L, D]
     outputs = torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout_rate, scale=1.0
+        query, key, value, attn_mask=bias, dropout_p=dropout_rate
     )
     return outputs.transpose(1, 2)
 

@@ -108,6 +108,8 @@ class TransformerLayer(keras.layers.Layer):
         return self._compute(inputs, padding_mask, training)
 
     def _compute(self, x, padding_mask, training):
+        if keras.backend.backend() == "torch" and self._is_plain():
+            return self._compute_in_torch(x, padding_mask, training)
         normalize = activate = _call
         if training and self._uses_jax_gradients():
             from keras_spanbert.layers.jax_gradients import normalize
@@ -119,6 +121,42 @@ class TransformerLayer(keras.layers.Layer):
         fed_forward = self._feedforward_output_dense(fed_forward)
         fed_forward = self._feedforward_dropout(fed_forward, training=training)
         return normalize(self._feedforward_layer_norm, fed_forward + x)
+
+    def _is_plain(self):
+        from keras_spanbert.layers.torch_layers import are_plain
+
+        attention = self._self_attention_layer
+        return are_plain(
+            [
+                *(attention.query_dense, attention.key_dense, attention.value_dense),
+                *(attention.output_dense, self._feedforward_intermediate_dense),
+                self._feedforward_output_dense,
+            ]
+        )
+
+    def _compute_in_torch(self, x, padding_mask, training):
+        from keras_spanbert.layers import torch_layers
+
+        attention = self._self_attention_layer
+        weights = torch_layers.values(
+            [
+                *(attention.query_dense, attention.key_dense, attention.value_dense),
+                *(attention.output_dense, self._self_attention_layer_norm),
+                *(self._feedforward_intermediate_dense, self._feedforward_output_dense),
+                self._feedforward_layer_norm,
+            ],
+            x.dtype,
+        )
+        return torch_layers.transformer_layer(
+            x,
+            padding_mask,
+            weights,
+            self.num_heads,
+            torch_layers.torch_activation(self.activation),
+            self.layer_norm_epsilon,
+            self.dropout if training else 0.0,
+            attention.dropout_layer if training else None,
+        )
 
     def _uses_jax_gradients(self):
         if keras.backend.backend() != "jax" or self.rematerialize:

@@ -17,6 +17,7 @@ from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
 from keras_spanbert.models.keras_model import KerasModel
 from keras_spanbert.models.string_inputs import StringInputs
+from keras_spanbert.models.torch_step import TorchStep
 from keras_spanbert.training.optimizer import AdamW
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -297,15 +298,16 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             loss_weights = {n: w for n, w in weights.items() if n in loss} or None
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower on CPUs.
+        if weighted_metrics == "auto":
+            weighted_metrics = self.default_metrics()
         # The old module holds the variables that were trainable when it was created.
         object.__setattr__(self, "_ddp", None)
         super().compile(
             optimizer=self.default_optimizer() if optimizer == "auto" else optimizer,
             loss=loss,
             loss_weights=loss_weights,
-            weighted_metrics=(
-                self.default_metrics() if weighted_metrics == "auto" else weighted_metrics
-            ),
+            # For `None`, Keras would keep the metrics of the last `compile`.
+            weighted_metrics=[] if weighted_metrics is None else weighted_metrics,
             jit_compile=jit_compile,
             **kwargs,
         )
@@ -330,6 +332,14 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             if not any(isinstance(x, keras.KerasTensor) for x in tensors):
                 return self._ddp_module()(inputs, *args, **kwargs)
         return super().__call__(inputs, *args, **kwargs)
+
+    def train_step(self, *args):
+        # Kept in a list, because Keras tracks attributes.
+        step = None
+        if keras.backend.backend() == "torch":
+            step = TorchStep.of(self, self.__dict__.get("_torch_step"))
+            object.__setattr__(self, "_torch_step", step)
+        return super().train_step(*args) if step is None else step(self, *args)
 
     def _ddp_module(self):
         # Kept in a list, because a module that contains itself cannot be traversed.
