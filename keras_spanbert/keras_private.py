@@ -133,7 +133,8 @@ def _choose_call(layer):
     cls = type(layer)
     if cls not in _DIRECT and not cls.__module__.startswith("keras_spanbert."):
         return functools.partial(_call_as_usual, layer)
-    if not layer.built or layer._forward_hooks or layer._forward_pre_hooks:
+    has_hooks = layer._forward_hooks or layer._forward_pre_hooks
+    if not layer.built or has_hooks or layer.quantization_mode is not None:
         return functools.partial(_call_as_usual, layer)
     return functools.partial(call_directly, layer)
 

@@ -59,11 +59,12 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
     if dropout is not None and not (training and dropout.rate):
         dropout = None
     backend = keras.backend.backend()
-    is_fused = keras.config.is_flash_attention_enabled() is not False
-    if is_fused and backend == "torch" and (dropout is None or query.is_cuda):
-        from keras_spanbert.layers.torch_attention import attend_fused
+    if backend == "torch":
+        from keras_spanbert.layers.torch_attention import attend_fused, is_fused
 
-        return attend_fused(query, key, value, padding_mask, dropout.rate if dropout else 0.0)
+        rate = dropout.rate if dropout else 0.0
+        if is_fused(query, rate):
+            return attend_fused(query, key, value, padding_mask, rate)
     scale = ops.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
     if padding_mask is not None:
         padding_mask = ops.cast(padding_mask, "bool")
@@ -74,7 +75,8 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
         scale = scale * ops.cast(has_tokens, query.dtype)[:, :, None, None]
     query = query * scale
     plain = functools.partial(_attend, dropout=dropout)
-    if is_fused and backend == "jax" and dropout is None:
+    is_enabled = keras.config.is_flash_attention_enabled() is not False
+    if is_enabled and backend == "jax" and dropout is None:
         from keras_spanbert.layers.jax_attention import attend_fused
 
         return attend_fused(query, key, value, padding_mask, plain)

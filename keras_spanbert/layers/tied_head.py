@@ -131,7 +131,8 @@ class TiedHead(keras.layers.Layer):
 
     def _is_plain_in_torch(self):
         tied = self.token_embedding
-        return keras.backend.backend() == "torch" and (tied is None or _is_plain(tied))
+        is_plain = tied is None or (tied.built and _is_plain(tied))
+        return is_plain and keras.backend.backend() == "torch"
 
     def get_build_config(self):
         # In a functional model the head is built when it is called, after its embedding is found.

@@ -1,10 +1,18 @@
 """Attention with PyTorch's kernels, and a softmax with a custom gradient."""
 
+import keras
 import torch
 
 from keras_spanbert.layers.softmax import softmax_backward, softmax_forward
 
 # B = batch, L = length, N = heads, D = size of a head.
+
+
+def is_fused(x, dropout_rate: float) -> bool:
+    """Returns whether `attend_fused` computes attention for inputs like `x`."""
+    # On CPUs PyTorch has no fused kernel with dropout.
+    is_enabled = keras.config.is_flash_attention_enabled() is not False
+    return is_enabled and (not dropout_rate or x.is_cuda)
 
 
 def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
@@ -18,15 +26,17 @@ def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
     Returns:
         float `[B, L, N, D]`.
     """
-    bias = None
+    mask = None
     if padding_mask is not None:
-        # With a bool mask, kernels return NaN for rows without tokens. This number absorbs all
-        # scores of such a row, so that they are equal.
-        lowest = max(-1e9, torch.finfo(query.dtype).min)
-        bias = (padding_mask == 0)[:, None, None, :].to(query.dtype) * lowest  # [B, 1, 1, L]
+        # Kernels return NaN for rows without tokens. Here all scores of such a row are 0. With a
+        # large negative bias instead of the mask, the gradients of these rows would be wrong.
+        mask = torch.as_tensor(padding_mask, device=query.device) != 0
+        has_tokens = mask.any(1, keepdim=True)  # [B, 1]
+        query = query * has_tokens[:, :, None, None]
+        mask = (mask | ~has_tokens)[:, None, None, :]  # [B, 1, 1, L]
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))  # [B, N, L, D]
     outputs = torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=bias, dropout_p=dropout_rate
+        query, key, value, attn_mask=mask, dropout_p=dropout_rate
     )
     return outputs.transpose(1, 2)
 

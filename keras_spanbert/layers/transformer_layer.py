@@ -1,8 +1,11 @@
 """BERT's transformer layer."""
 
+import functools
+
 import keras
 from keras import ops
 
+from keras_spanbert.layers.attention import attend
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.self_attention import SelfAttention
 from keras_spanbert.layers.sublayers import config_of, dense, layer_norm
@@ -77,6 +80,8 @@ class TransformerLayer(keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.rematerialize = rematerialize
+        # Whether PyTorch's compiler compiles training steps. Set by `SpanBertTask.compile`.
+        self.compiles = False
 
     def build(self, inputs_shape):
         hidden_dim = inputs_shape[-1]
@@ -135,7 +140,7 @@ class TransformerLayer(keras.layers.Layer):
         )
 
     def _compute_in_torch(self, x, padding_mask, training):
-        from keras_spanbert.layers import torch_layers
+        from keras_spanbert.layers import torch_attention, torch_layers
 
         attention = self._self_attention_layer
         weights = torch_layers.values(
@@ -147,7 +152,12 @@ class TransformerLayer(keras.layers.Layer):
             ],
             x.dtype,
         )
-        return torch_layers.transformer_layer(
+        rate = attention.dropout_layer.rate if training else 0.0
+        is_fused = torch_attention.is_fused(x, rate)
+        compute = torch_layers.transformer_layer
+        if self.compiles and training and is_fused and x.device.type != "meta":
+            compute = torch_layers.compiled_layer
+        return compute(
             x,
             padding_mask,
             weights,
@@ -155,7 +165,8 @@ class TransformerLayer(keras.layers.Layer):
             torch_layers.torch_activation(self.activation),
             self.layer_norm_epsilon,
             self.dropout if training else 0.0,
-            attention.dropout_layer if training else None,
+            rate if is_fused else (attention.dropout_layer if training else None),
+            torch_attention.attend_fused if is_fused else functools.partial(attend, training=True),
         )
 
     def _uses_jax_gradients(self):

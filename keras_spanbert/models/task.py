@@ -289,7 +289,8 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
                 `"auto"`, the task's metrics.
             jit_compile: `"auto"` or bool. Defaults to `"auto"`: Keras's choice,
                 except on TensorFlow without a GPU or TPU, where XLA is slower and
-                not used.
+                not used, and on PyTorch, which compiles the transformer layers on
+                GPUs. With `True` it compiles them on CPUs too.
             **kwargs: see `keras.Model.compile`.
         """
         loss = self.default_loss() if loss == "auto" else loss
@@ -298,6 +299,11 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             loss_weights = {n: w for n, w in weights.items() if n in loss} or None
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower on CPUs.
+        if keras.backend.backend() == "torch":
+            # PyTorch's compiler takes minutes for Keras's code of a whole step.
+            for layer in self.backbone.transformer_layers:
+                layer.compiles = _has_cuda() if jit_compile == "auto" else bool(jit_compile)
+            jit_compile = False
         if weighted_metrics == "auto":
             weighted_metrics = self.default_metrics()
         # The old module holds the variables that were trainable when it was created.
@@ -375,6 +381,12 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     def _trackables_outside_heads(self):
         skipped = [self.backbone, *self.backbone.layers]
         return skipped if self.optimizer is None else [*skipped, self.optimizer]
+
+
+def _has_cuda():
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _is_tensorflow_on_cpu():
