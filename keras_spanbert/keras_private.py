@@ -8,7 +8,7 @@ import functools
 import keras
 import keras_hub
 from keras.src.backend.common.stateless_scope import in_stateless_scope
-from keras.src.backend.common.variables import AutocastScope
+from keras.src.backend.common.variables import AutocastScope, get_autocast_scope
 from keras.src.models import functional
 from keras_hub.src.utils.preset_utils import get_preset_loader
 
@@ -157,6 +157,10 @@ def call_directly(layer: keras.layers.Layer, *args, training: bool | None, **kwa
     dtype = layer.compute_dtype if layer.autocast else None
     if dtype is not None:
         args = [_as_float(x, dtype) for x in args]
+    scope = get_autocast_scope()
+    # PyTorch's compiler would compile twice if a first scope were entered without need.
+    if dtype in ([None, layer.variable_dtype] if scope is None else [scope.dtype]):
+        return layer.call(*args, **kwargs)
     with AutocastScope(dtype):
         return layer.call(*args, **kwargs)
 
