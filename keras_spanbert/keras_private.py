@@ -168,9 +168,8 @@ def call_directly(layer: keras.layers.Layer, *args, training: bool | None, **kwa
 def _as_float(x, dtype):
     if isinstance(x, (list, dict)):
         return keras.tree.map_structure(lambda each: _as_float(each, dtype), x)
-    if x is None or not x.is_floating_point():
-        return x
-    return keras.ops.cast(x, dtype)
+    is_float = getattr(x, "is_floating_point", None)  # Not of arrays, which the model converts.
+    return keras.ops.cast(x, dtype) if is_float and is_float() else x
 
 
 class TrainerParts:
