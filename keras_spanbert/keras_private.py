@@ -48,6 +48,11 @@ def build_training(model: keras.Model, batch) -> None:
     model._symbolic_build(data_batch=batch)
 
 
+def forget_metrics(model: keras.Model) -> None:
+    """Removes the metrics of the last `compile`, which Keras keeps if the next one has none."""
+    model._compile_metrics = None
+
+
 def variable_index(optimizer: keras.optimizers.Optimizer, variable) -> int:
     """Returns the index of a variable among those that an optimizer was built with.
 

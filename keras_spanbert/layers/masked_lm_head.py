@@ -63,9 +63,7 @@ class MaskedLMHead(TiedHead):
 
     def call(self, sequence_output, mask_positions):
         x = take_positions(sequence_output, mask_positions)
-        return self.project(
-            self.hidden(x, self._intermediate_dense, self._intermediate_layer_norm)
-        )
+        return self.project(self.hidden(x, self._intermediate_dense, self._intermediate_layer_norm))
 
     def compute_output_shape(self, sequence_output_shape, mask_positions_shape):
         return (*mask_positions_shape, self.vocabulary_size)

@@ -5,7 +5,6 @@ smaller kernels than PyTorch's own. For a model of 12 layers a GPU would wait fo
 `torch.compile` can compile these functions, but takes minutes for Keras's layers.
 """
 
-
 import logging
 
 import keras

@@ -11,6 +11,7 @@ import keras_hub
 
 from keras_spanbert import distribution
 from keras_spanbert.formats import keras_hub as presets
+from keras_spanbert.keras_private import forget_metrics
 from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.models.backbone import SpanBertBackbone
@@ -306,14 +307,14 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             jit_compile = False
         if weighted_metrics == "auto":
             weighted_metrics = self.default_metrics()
+        forget_metrics(self)
         # The old module holds the variables that were trainable when it was created.
         object.__setattr__(self, "_ddp", None)
         super().compile(
             optimizer=self.default_optimizer() if optimizer == "auto" else optimizer,
             loss=loss,
             loss_weights=loss_weights,
-            # For `None`, Keras would keep the metrics of the last `compile`.
-            weighted_metrics=[] if weighted_metrics is None else weighted_metrics,
+            weighted_metrics=weighted_metrics,
             jit_compile=jit_compile,
             **kwargs,
         )
