@@ -56,6 +56,15 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
     Reference:
         [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), section 3.2.1.
     """
+    if dropout is not None and not (training and dropout.rate):
+        dropout = None
+    backend = keras.backend.backend()
+    if backend == "torch":
+        from keras_spanbert.layers.torch_attention import attend_fused, is_fused
+
+        rate = dropout.rate if dropout else 0.0
+        if is_fused(query, rate):
+            return attend_fused(query, key, value, padding_mask, rate)
     scale = ops.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
     if padding_mask is not None:
         padding_mask = ops.cast(padding_mask, "bool")
@@ -65,20 +74,12 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
         padding_mask = ops.logical_or(padding_mask, ops.logical_not(has_tokens))
         scale = scale * ops.cast(has_tokens, query.dtype)[:, :, None, None]
     query = query * scale
-    if dropout is not None and not (training and dropout.rate):
-        dropout = None
     plain = functools.partial(_attend, dropout=dropout)
-    backend = keras.backend.backend()
-    if keras.config.is_flash_attention_enabled() is False:
-        return plain(query, key, value, padding_mask)
-    if backend == "jax" and dropout is None:
+    is_enabled = keras.config.is_flash_attention_enabled() is not False
+    if is_enabled and backend == "jax" and dropout is None:
         from keras_spanbert.layers.jax_attention import attend_fused
 
         return attend_fused(query, key, value, padding_mask, plain)
-    if backend == "torch" and (dropout is None or query.is_cuda):
-        from keras_spanbert.layers.torch_attention import attend_fused
-
-        return attend_fused(query, key, value, padding_mask, dropout.rate if dropout else 0.0)
     return plain(query, key, value, padding_mask)
 
 

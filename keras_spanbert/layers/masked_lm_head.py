@@ -1,10 +1,9 @@
 """The head of the masked language model."""
 
 import keras
-from keras import ops
 
 from keras_spanbert.layers.sublayers import dense, layer_norm
-from keras_spanbert.layers.tied_head import TiedHead
+from keras_spanbert.layers.tied_head import TiedHead, take_positions
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -63,8 +62,8 @@ class MaskedLMHead(TiedHead):
         self.built = True
 
     def call(self, sequence_output, mask_positions):
-        x = ops.take_along_axis(sequence_output, mask_positions[:, :, None], axis=1)
-        return self.project(self._intermediate_layer_norm(self._intermediate_dense(x)))
+        x = take_positions(sequence_output, mask_positions)
+        return self.project(self.hidden(x, self._intermediate_dense, self._intermediate_layer_norm))
 
     def compute_output_shape(self, sequence_output_shape, mask_positions_shape):
         return (*mask_positions_shape, self.vocabulary_size)

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_spanbert.layers.sublayers import config_of, dense, layer_norm
-from keras_spanbert.layers.tied_head import TiedHead
+from keras_spanbert.layers.tied_head import TiedHead, take_positions
 
 FUSIONS = ("concat", "sum")
 
@@ -113,15 +113,15 @@ class SpanBoundaryHead(TiedHead):
         self.built = True
 
     def call(self, sequence_output, span_left, span_right, span_offsets):
-        left = ops.take_along_axis(sequence_output, span_left[:, :, None], axis=1)
-        right = ops.take_along_axis(sequence_output, span_right[:, :, None], axis=1)
+        left = take_positions(sequence_output, span_left)
+        right = take_positions(sequence_output, span_right)
         position = self._position_embedding(ops.minimum(span_offsets, self.max_span_tokens - 1))
         if self.fusion == "concat":
             x = ops.concatenate([left, right, position], axis=-1)
         else:
             x = left + right + self._position_dense(position)
-        x = self._layer_norm_1(self._dense_1(x))
-        return self.project(self._layer_norm_2(self._dense_2(x)))
+        x = self.hidden(x, self._dense_1, self._layer_norm_1)
+        return self.project(self.hidden(x, self._dense_2, self._layer_norm_2))
 
     def compute_output_shape(self, sequence_output_shape, span_left_shape, *_):
         return (*span_left_shape, self.vocabulary_size)

@@ -107,6 +107,10 @@ class TiedHead(keras.layers.Layer):
         """Returns logits `[..., V]` for hidden vectors `[..., H]`."""
         # With model parallelism, each device computes the logits of a part of the vocabulary. The
         # stored tables are sharded along H, which would make each logit a sum over devices.
+        if self._is_plain_in_torch():
+            from keras_spanbert.layers.torch_layers import project
+
+            return project(self, x)
         if self.token_embedding is None:
             logits = ops.matmul(x, relayout(self._output_kernel, (None, "model")))
         elif shares_model() and _is_plain(self.token_embedding):
@@ -115,6 +119,20 @@ class TiedHead(keras.layers.Layer):
         else:
             logits = self.token_embedding(x, reverse=True)
         return logits + ops.cast(relayout(self._output_bias, ("model",)), logits.dtype)
+
+    def hidden(self, x, dense, norm):
+        """Returns `norm(dense(x))` for layers of this head."""
+        if keras.backend.backend() == "torch":
+            from keras_spanbert.layers.torch_layers import are_plain, hidden_layer
+
+            if are_plain([dense]):
+                return hidden_layer(x, dense, norm)
+        return norm(dense(x))
+
+    def _is_plain_in_torch(self):
+        tied = self.token_embedding
+        is_plain = tied is None or (tied.built and _is_plain(tied))
+        return is_plain and keras.backend.backend() == "torch"
 
     def get_build_config(self):
         # In a functional model the head is built when it is called, after its embedding is found.
@@ -146,6 +164,13 @@ class TiedHead(keras.layers.Layer):
         if isinstance(embedding, dict) and "shared_object_id" in embedding:
             config = {**config, "token_embedding": keras.layers.deserialize(embedding)}
         return cls(**config)
+
+
+def take_positions(x, positions):
+    """Returns the vectors `[B, M, H]` of `x` `[B, L, H]` at int positions `[B, M]`."""
+    if keras.backend.backend() == "torch":
+        return x.gather(1, positions.long()[:, :, None].expand(-1, -1, x.shape[-1]))
+    return ops.take_along_axis(x, positions[:, :, None], axis=1)
 
 
 def _is_plain(embedding):

@@ -1,5 +1,6 @@
 """Attention with PyTorch's kernels, and a softmax with a custom gradient."""
 
+import keras
 import torch
 
 from keras_spanbert.layers.softmax import softmax_backward, softmax_forward
@@ -7,22 +8,35 @@ from keras_spanbert.layers.softmax import softmax_backward, softmax_forward
 # B = batch, L = length, N = heads, D = size of a head.
 
 
+def is_fused(x, dropout_rate: float) -> bool:
+    """Returns whether `attend_fused` computes attention for inputs like `x`."""
+    # On CPUs PyTorch has no fused kernel with dropout.
+    is_enabled = keras.config.is_flash_attention_enabled() is not False
+    return is_enabled and (not dropout_rate or x.is_cuda)
+
+
 def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
-    """Calls `scaled_dot_product_attention` with a query that is already scaled.
+    """Calls `scaled_dot_product_attention`.
 
     Args:
         query, key, value: float `[B, L, N, D]`.
-        padding_mask: bool `[B, L]` or `None`. Each row must have a true value.
+        padding_mask: int or bool `[B, L]` or `None`.
         dropout_rate: float. Dropout rate of the attention weights. Defaults to `0.0`.
 
     Returns:
         float `[B, L, N, D]`.
     """
-    # Keras would pass a float mask, which fewer kernels support.
-    mask = None if padding_mask is None else padding_mask[:, None, None, :]  # [B, 1, 1, L]
+    mask = None
+    if padding_mask is not None:
+        # Kernels return NaN for rows without tokens. Here all scores of such a row are 0. With a
+        # large negative bias instead of the mask, the gradients of these rows would be wrong.
+        mask = torch.as_tensor(padding_mask, device=query.device) != 0
+        has_tokens = mask.any(1, keepdim=True)  # [B, 1]
+        query = query * has_tokens[:, :, None, None]
+        mask = (mask | ~has_tokens)[:, None, None, :]  # [B, 1, 1, L]
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))  # [B, N, L, D]
     outputs = torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout_rate, scale=1.0
+        query, key, value, attn_mask=mask, dropout_p=dropout_rate
     )
     return outputs.transpose(1, 2)
 

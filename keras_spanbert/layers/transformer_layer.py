@@ -1,8 +1,11 @@
 """BERT's transformer layer."""
 
+import functools
+
 import keras
 from keras import ops
 
+from keras_spanbert.layers.attention import attend
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.self_attention import SelfAttention
 from keras_spanbert.layers.sublayers import config_of, dense, layer_norm
@@ -77,6 +80,8 @@ class TransformerLayer(keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.rematerialize = rematerialize
+        # Whether PyTorch's compiler compiles training steps. Set by `SpanBertTask.compile`.
+        self.compiles = False
 
     def build(self, inputs_shape):
         hidden_dim = inputs_shape[-1]
@@ -108,6 +113,8 @@ class TransformerLayer(keras.layers.Layer):
         return self._compute(inputs, padding_mask, training)
 
     def _compute(self, x, padding_mask, training):
+        if keras.backend.backend() == "torch" and self._is_plain():
+            return self._compute_in_torch(x, padding_mask, training)
         normalize = activate = _call
         if training and self._uses_jax_gradients():
             from keras_spanbert.layers.jax_gradients import normalize
@@ -119,6 +126,48 @@ class TransformerLayer(keras.layers.Layer):
         fed_forward = self._feedforward_output_dense(fed_forward)
         fed_forward = self._feedforward_dropout(fed_forward, training=training)
         return normalize(self._feedforward_layer_norm, fed_forward + x)
+
+    def _is_plain(self):
+        from keras_spanbert.layers.torch_layers import are_plain
+
+        attention = self._self_attention_layer
+        return are_plain(
+            [
+                *(attention.query_dense, attention.key_dense, attention.value_dense),
+                *(attention.output_dense, self._feedforward_intermediate_dense),
+                self._feedforward_output_dense,
+            ]
+        )
+
+    def _compute_in_torch(self, x, padding_mask, training):
+        from keras_spanbert.layers import torch_attention, torch_layers
+
+        attention = self._self_attention_layer
+        weights = torch_layers.values(
+            [
+                *(attention.query_dense, attention.key_dense, attention.value_dense),
+                *(attention.output_dense, self._self_attention_layer_norm),
+                *(self._feedforward_intermediate_dense, self._feedforward_output_dense),
+                self._feedforward_layer_norm,
+            ],
+            x.dtype,
+        )
+        rate = attention.dropout_layer.rate if training else 0.0
+        is_fused = torch_attention.is_fused(x, rate)
+        compute = torch_layers.transformer_layer
+        if self.compiles and training and is_fused and x.device.type != "meta":
+            compute = torch_layers.compiled_layer
+        return compute(
+            x,
+            padding_mask,
+            weights,
+            self.num_heads,
+            torch_layers.torch_activation(self.activation),
+            self.layer_norm_epsilon,
+            self.dropout if training else 0.0,
+            rate if is_fused else (attention.dropout_layer if training else None),
+            torch_attention.attend_fused if is_fused else functools.partial(attend, training=True),
+        )
 
     def _uses_jax_gradients(self):
         if keras.backend.backend() != "jax" or self.rematerialize:

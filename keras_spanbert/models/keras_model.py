@@ -4,6 +4,7 @@ import logging
 
 import keras
 
+from keras_spanbert.keras_private import call_layers
 from keras_spanbert.models.from_preset import FromPreset, registration_hint
 from keras_spanbert.models.onnx_export import export_onnx
 from keras_spanbert.models.torch_parameters import register_parameters
@@ -32,6 +33,9 @@ class KerasModel(FromPreset):
     def call(self, inputs, training=None, mask=None, **kwargs):
         # JAX train steps call this method directly.
         inputs = self._named_inputs(inputs)
+        has_masks = mask is not None and any(m is not None for m in keras.tree.flatten(mask))
+        if keras.backend.backend() == "torch" and not has_masks and not kwargs:
+            return call_layers(self, inputs, training)
         return super().call(inputs, training=training, mask=mask, **kwargs)
 
     def _named_inputs(self, inputs):

@@ -11,12 +11,14 @@ import keras_hub
 
 from keras_spanbert import distribution
 from keras_spanbert.formats import keras_hub as presets
+from keras_spanbert.keras_private import forget_metrics
 from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
 from keras_spanbert.models.keras_model import KerasModel
 from keras_spanbert.models.string_inputs import StringInputs
+from keras_spanbert.models.torch_step import TorchStep
 from keras_spanbert.training.optimizer import AdamW
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -288,7 +290,8 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
                 `"auto"`, the task's metrics.
             jit_compile: `"auto"` or bool. Defaults to `"auto"`: Keras's choice,
                 except on TensorFlow without a GPU or TPU, where XLA is slower and
-                not used.
+                not used, and on PyTorch, which compiles the transformer layers on
+                GPUs. With `True` it compiles them on CPUs too.
             **kwargs: see `keras.Model.compile`.
         """
         loss = self.default_loss() if loss == "auto" else loss
@@ -297,15 +300,21 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             loss_weights = {n: w for n, w in weights.items() if n in loss} or None
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower on CPUs.
+        if keras.backend.backend() == "torch":
+            # PyTorch's compiler takes minutes for Keras's code of a whole step.
+            for layer in self.backbone.transformer_layers:
+                layer.compiles = _has_cuda() if jit_compile == "auto" else bool(jit_compile)
+            jit_compile = False
+        if weighted_metrics == "auto":
+            weighted_metrics = self.default_metrics()
+        forget_metrics(self)
         # The old module holds the variables that were trainable when it was created.
         object.__setattr__(self, "_ddp", None)
         super().compile(
             optimizer=self.default_optimizer() if optimizer == "auto" else optimizer,
             loss=loss,
             loss_weights=loss_weights,
-            weighted_metrics=(
-                self.default_metrics() if weighted_metrics == "auto" else weighted_metrics
-            ),
+            weighted_metrics=weighted_metrics,
             jit_compile=jit_compile,
             **kwargs,
         )
@@ -330,6 +339,14 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             if not any(isinstance(x, keras.KerasTensor) for x in tensors):
                 return self._ddp_module()(inputs, *args, **kwargs)
         return super().__call__(inputs, *args, **kwargs)
+
+    def train_step(self, *args):
+        # Kept in a list, because Keras tracks attributes.
+        step = None
+        if keras.backend.backend() == "torch":
+            step = TorchStep.of(self, self.__dict__.get("_torch_step"))
+            object.__setattr__(self, "_torch_step", step)
+        return super().train_step(*args) if step is None else step(self, *args)
 
     def _ddp_module(self):
         # Kept in a list, because a module that contains itself cannot be traversed.
@@ -365,6 +382,12 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     def _trackables_outside_heads(self):
         skipped = [self.backbone, *self.backbone.layers]
         return skipped if self.optimizer is None else [*skipped, self.optimizer]
+
+
+def _has_cuda():
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _is_tensorflow_on_cpu():

@@ -13,14 +13,16 @@ def clip_factor(grads: Sequence, most: float):
         grads: sequence of tensors or `None`.
         most: float. The largest global norm.
     """
-    grads = [ops.cast(grad, "float32") for grad in grads if grad is not None]
+    grads = [grad for grad in grads if grad is not None]
     if not grads:
         return 1.0
     if keras.backend.backend() == "torch":
         import torch
 
-        norm = torch.nn.utils.get_total_norm(grads)  # One kernel for many gradients.
+        # One kernel for many gradients.
+        norm = torch.nn.utils.get_total_norm([grad.float() for grad in grads])
     else:
+        grads = [ops.cast(grad, "float32") for grad in grads]
         norm = ops.sqrt(sum(ops.sum(ops.square(grad)) for grad in grads))
     # An infinite norm would give 0 and hide the error. It gives NaN instead, as in Keras.
     return most / ops.maximum(norm, most) + (norm - norm)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from keras import ops
 
+from keras_spanbert.keras_private import current_values
 from keras_spanbert.training.clipping import clip_factor, multiply
 
 
@@ -49,7 +50,7 @@ def fused_adam(
     import torch
     from torch.optim.adamw import adamw
 
-    values = [variable.value for variable in variables]
+    values = current_values(variables)
     grads = [grad.to(value.dtype).contiguous() for grad, value in zip(grads, values)]
     # The fused kernels expect memory without gaps.
     is_fused = all(value.is_contiguous() for value in values)
@@ -66,8 +67,9 @@ def fused_adam(
         adamw(
             values,
             grads,
-            *([variable.value for variable in kept] for kept in (momentums, velocities)),
-            [variable.value for variable in velocity_hats],
+            current_values(momentums),
+            current_values(velocities),
+            current_values(velocity_hats),
             [step] * len(values),
             foreach=False,
             fused=is_fused,

@@ -124,7 +124,10 @@ def select_spans(scores, starts, ends, top_span_mask, num_tokens, max_span_width
     cells += ops.arange(num_documents, dtype="int32")[:, None] * cells_of_document
     num_cells = num_documents * cells_of_document
     cells = ops.where(is_candidate, cells, num_cells)  # One more cell for padding.
-    grid = ops.scatter(ops.reshape(cells, (-1, 1)), ops.reshape(priority, (-1,)), (num_cells + 1,))
+    # On PyTorch `ops.scatter` is a Python loop over the candidates.
+    grid = ops.scatter_update(
+        ops.zeros((num_cells + 1,)), ops.reshape(cells, (-1, 1)), ops.reshape(priority, (-1,))
+    )
     grid = ops.reshape(grid[:-1], (num_documents, max_span_width, num_tokens))
 
     # === Rounds ===

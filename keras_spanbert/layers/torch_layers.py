@@ -1,0 +1,122 @@
+"""The layers of the encoder and the heads as plain functions of PyTorch tensors.
+
+A call of a Keras layer takes about 0.1 ms on the host, and Keras's operations cause more and
+smaller kernels than PyTorch's own. For a model of 12 layers a GPU would wait for them.
+`torch.compile` can compile these functions, but takes minutes for Keras's layers.
+"""
+
+import logging
+
+import keras
+import torch
+from torch.nn import functional
+
+from keras_spanbert.keras_private import current_values
+
+_LOG = logging.getLogger("keras_spanbert")
+
+# B = batch, L = length, H = hidden size, N = heads, D = size of a head, M = masked positions.
+
+_ACTIVATIONS = {
+    keras.activations.gelu: functional.gelu,
+    keras.activations.relu: functional.relu,
+    keras.activations.tanh: torch.tanh,
+}
+
+
+def are_plain(layers) -> bool:
+    """Returns whether dense layers are just products and biases: not quantized, without LoRA."""
+    return not any(layer.lora_enabled or layer.quantization_mode for layer in layers)
+
+
+def torch_activation(activation):
+    """Returns PyTorch's function for one of Keras's activations, or the activation itself."""
+    return _ACTIVATIONS.get(activation, activation)
+
+
+def values(layers, dtype) -> list[torch.Tensor]:
+    """Returns kernels and biases, or gammas and betas, of layers in their order, in a dtype."""
+    variables = []
+    for layer in layers:
+        if isinstance(layer, keras.layers.LayerNormalization):
+            variables += layer.gamma, layer.beta
+        else:
+            variables += layer._kernel, layer.bias
+    return [value.to(dtype) for value in current_values(variables)]
+
+
+def linear(x, kernel, bias):
+    """Returns `x W + b` for `x` `[..., K]`, a kernel `[K, ...]` and a bias of the other axes."""
+    return functional.linear(x, kernel.flatten(1).t(), bias.flatten())
+
+
+def transformer_layer(
+    x, padding_mask, weights, num_heads, activation, epsilon, dropout, attention_dropout, attend
+):
+    """Computes a `TransformerLayer`.
+
+    Args:
+        x: float `[B, L, H]`.
+        padding_mask: int or bool `[B, L]`, or `None`.
+        weights: list of 16 tensors: kernels and biases of query, key, value and attention
+            output, gamma and beta, kernels and biases of both feedforward layers, gamma and beta.
+        num_heads: int.
+        activation: function.
+        epsilon: float, of the layer normalizations.
+        dropout: float. Rate, 0 outside training.
+        attention_dropout: whatever `attend` takes, rate or layer.
+        attend: `torch_attention.attend_fused` or a function with the same arguments.
+    """
+    o_kernel, o_bias, gamma_1, beta_1, kernel_1, bias_1, kernel_2, bias_2, gamma_2, beta_2 = (
+        weights[6:]
+    )
+    shape = x.shape[-1:]
+    # One product for queries, keys and values.
+    kernel, bias = torch.cat(weights[0:6:2], 1), torch.cat(weights[1:6:2])  # [H, 3 N, D], [3 N, D]
+    projected = linear(x, kernel, bias).unflatten(-1, (3, num_heads, -1))
+    query, key, value = projected.unbind(2)  # [B, L, N, D]
+    attended = attend(query, key, value, padding_mask, attention_dropout)
+    attended = linear(attended.flatten(2), o_kernel.flatten(0, 1), o_bias)
+    attended = functional.dropout(attended, dropout, dropout > 0.0)
+    x = functional.layer_norm(attended + x, shape, gamma_1, beta_1, epsilon)
+    fed_forward = linear(activation(linear(x, kernel_1, bias_1)), kernel_2, bias_2)
+    fed_forward = functional.dropout(fed_forward, dropout, dropout > 0.0)
+    return functional.layer_norm(fed_forward + x, shape, gamma_2, beta_2, epsilon)
+
+
+# Compiled once for all layers with weights and inputs of equal shapes.
+_compiled_layer = torch.compile(transformer_layer, fullgraph=True)
+_failures = []
+
+
+def compiled_layer(x, *args):
+    """Calls `transformer_layer` compiled, or as it is if PyTorch's compiler fails."""
+    if not _failures:
+        try:
+            return _compiled_layer(x, *args)
+        except Exception as error:
+            # For example without a C++ compiler, or without Triton on a GPU.
+            _failures.append(error)
+            _LOG.warning(
+                "PyTorch cannot compile the layers here, so steps are slower: %s: %s",
+                type(error).__name__,
+                str(error).strip().split("\n")[0],
+            )
+    return transformer_layer(x, *args)
+
+
+def hidden_layer(x, dense, norm):
+    """Computes a `Dense` layer with its activation, and a `LayerNormalization`."""
+    kernel, bias, gamma, beta = values([dense, norm], x.dtype)
+    x = torch_activation(dense.activation)(linear(x, kernel, bias))
+    return functional.layer_norm(x, x.shape[-1:], gamma, beta, norm.epsilon)
+
+
+def project(head, x):
+    """Computes the logits `[..., V]` of a `TiedHead` for hidden vectors `[..., H]`."""
+    if head.token_embedding is None:
+        table, bias = current_values([head._output_kernel, head._output_bias])
+        table = table.t()
+    else:
+        table, bias = current_values([head.token_embedding.embeddings, head._output_bias])
+    return functional.linear(x, table.to(x.dtype), bias.to(x.dtype))

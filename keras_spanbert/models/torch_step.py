@@ -1,0 +1,63 @@
+"""A training step on PyTorch without work per layer and variable."""
+
+import keras
+
+from keras_spanbert.distribution import num_torch_processes, sync_metrics
+from keras_spanbert.keras_private import TrainerParts, call_directly, current_values
+
+
+class TorchStep:
+    """The training step of a compiled model: Keras's `train_step`, with less work per step.
+
+    Keras's step finds the trainable variables three times, and the metrics and the losses of
+    layers once, by visiting all layers. For a model of 12 layers this takes longer on the host
+    than the forward pass. Here they are found once.
+
+    Args:
+        model: compiled `keras.Model` whose optimizer, loss and metrics are built.
+    """
+
+    def __init__(self, model: keras.Model):
+        self._parts = TrainerParts(model)
+        self._variables = model.trainable_variables
+        self._parameters = current_values(self._variables)
+        self._all_parameters = current_values(model.weights)
+
+    @classmethod
+    def of(cls, model: keras.Model, previous: "TorchStep | None") -> "TorchStep | None":
+        """Returns the step of a model, or `None` if it is not built or has a step of its own.
+
+        Args:
+            model: compiled `keras.Model`.
+            previous: the step of the last batch. It is returned if it still fits.
+        """
+        if previous is not None and previous._fits(model):
+            return previous
+        has_own = any(
+            getattr(type(model), name) is not getattr(keras.Model, name)
+            for name in ["compute_metrics"]
+        )
+        return None if has_own or not TrainerParts.are_built(model) else cls(model)
+
+    def _fits(self, model):
+        """Returns whether the model has the same optimizer and trains the same variables."""
+        num_trainable = sum(parameter.requires_grad for parameter in self._all_parameters)
+        return self._parts.optimizer is model.optimizer and num_trainable == len(self._parameters)
+
+    def __call__(self, model: keras.Model, data) -> dict:
+        """Trains the model on a batch, and returns its metrics."""
+        import torch
+
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        # With several processes, the model's `__call__` averages the gradients.
+        call = call_directly if num_torch_processes() == 1 else type(model).__call__
+        y_pred = call(model, x, training=True)
+        for parameter in self._parameters:
+            parameter.grad = None
+        loss = self._parts.compute_loss(model, x, y, y_pred, sample_weight)
+        self._parts.optimizer.scale_loss(loss).backward()
+        with torch.no_grad():
+            gradients = [parameter.grad for parameter in self._parameters]
+            self._parts.optimizer.apply(gradients, self._variables)
+            with sync_metrics(self._parts.metrics):
+                return self._parts.update_metrics(model, y, y_pred, sample_weight)

@@ -1,0 +1,148 @@
+"""Training steps on PyTorch: as Keras's, without waits for the device and work per layer."""
+
+import keras
+import numpy as np
+import pytest
+import tiny_models
+import tiny_pretrainer
+import tiny_tasks
+from torch_waits import count_waits
+
+import keras_spanbert as ks
+from keras_spanbert.layers import torch_layers
+from keras_spanbert.models.torch_step import TorchStep
+
+pytestmark = pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch's steps")
+
+
+def pretraining_batch(model):
+    return tiny_pretrainer.arrays(model, tiny_pretrainer.texts())
+
+
+def batches(name):
+    """Returns a compiled model and its `fit` arguments."""
+    if name == "pretrain":
+        model = tiny_pretrainer.build()
+        x, y, weights = pretraining_batch(model)
+        return model, {"x": x, "y": y, "sample_weight": weights}
+    task = tiny_tasks.TASKS[name]
+    x, y = next(iter(task.forms.values()))
+    return task.build(), {"x": x, "y": y}
+
+
+def first_batch(model, arguments):
+    """Returns the arguments of `train_step` in the first step of `fit`."""
+    found, step = [], model.train_step
+    model.train_step = lambda data: found.append(data) or step(data)
+    model.train_function = None
+    model.fit(**arguments, batch_size=5, verbose=0, shuffle=False)
+    del model.train_step
+    model.train_function = None
+    return found[0]
+
+
+@pytest.mark.parametrize("name", ["pretrain", *tiny_tasks.TASKS])
+def test_steps_do_not_wait_for_the_device(name):
+    model, arguments = batches(name)
+    model.compile()
+    data = first_batch(model, arguments)
+    waits = count_waits(lambda: model.train_step(data))
+    # On CPUs, the optimizer's kernel reads the step of each weight.
+    assert waits <= len(model.trainable_variables) + 2
+    assert count_waits(lambda: model.predict_step(data[:1])) <= 2
+
+
+def train(name, **changes):
+    keras.utils.set_random_seed(0)
+    model, arguments = batches(name)
+    for layer in model.backbone.transformer_layers:
+        layer.dropout = 0.0
+    model.compile(**changes)
+    history = model.fit(**arguments, batch_size=5, epochs=2, verbose=0, shuffle=False).history
+    return history, model.get_weights()
+
+
+@pytest.mark.parametrize("name", ["pretrain", "texts", "words"])
+def test_steps_equal_those_of_keras(name, monkeypatch):
+    history, weights = train(name)
+    monkeypatch.setattr(TorchStep, "of", lambda model, previous: None)
+    expected, expected_weights = train(name)
+    assert history.keys() == expected.keys()
+    for key in history:
+        np.testing.assert_allclose(history[key], expected[key], rtol=1e-5)
+    for x, y in zip(weights, expected_weights):
+        np.testing.assert_allclose(x, y, atol=1e-6)
+
+
+def test_layers_frozen_between_steps_are_not_trained():
+    model, arguments = batches("texts")
+    model.compile()
+    data = first_batch(model, arguments)
+    model.train_step(data)
+    model.backbone.trainable = False
+    frozen = [np.array(w) for w in model.backbone.get_weights()]
+    head = model.head_layers().popitem()[1].get_weights()[0].copy()
+    model.train_step(data)
+    for x, y in zip(model.backbone.get_weights(), frozen):
+        np.testing.assert_array_equal(x, y)
+    assert (model.head_layers().popitem()[1].get_weights()[0] != head).any()
+
+
+def test_hooks_of_pytorch_are_called():
+    backbone = tiny_models.backbone()
+    seen = []
+    backbone.transformer_layers[1].register_forward_hook(lambda *args: seen.append(args[2].shape))
+    backbone(tiny_models.inputs(backbone))
+    assert [tuple(shape) for shape in seen] == [(2, tiny_models.L, 6)]
+
+
+def test_a_models_own_loss_is_used():
+    class Own(ks.SpanBertTextClassifier):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return 7.0 + 0.0 * keras.ops.sum(y_pred)
+
+    task = tiny_tasks.TASKS["texts"]
+    built = task.build()
+    arguments = {name: getattr(built, name) for name in built.config_names}
+    model = Own(built.backbone, preprocessor=built.preprocessor, **arguments)
+    x, y = next(iter(task.forms.values()))
+    loss = model.fit(x, y, batch_size=5, epochs=2, verbose=0).history["loss"]
+    np.testing.assert_allclose(loss, 7.0)
+
+
+def test_metrics_of_the_last_compile_are_dropped():
+    model = tiny_pretrainer.build()
+    model.compile(weighted_metrics=None)
+    x, y, weights = pretraining_batch(model)
+    history = model.fit(x, y, sample_weight=weights, verbose=0).history
+    assert set(history) == {"loss", "mlm_loss", "sbo_loss"}
+
+
+def test_heads_multiply_in_the_dtype_of_the_policy():
+    import torch
+
+    model = tiny_models.pretrainer("mixed_bfloat16")
+    logits = model(tiny_models.inputs(model), training=True)
+    assert {x.dtype for x in logits.values()} == {torch.bfloat16}
+
+
+def test_layers_that_cannot_be_compiled_are_computed_without(monkeypatch, caplog):
+    def fail(*args):
+        raise RuntimeError("no compiler here\nand a second line")
+
+    monkeypatch.setattr(torch_layers, "_compiled_layer", fail)
+    monkeypatch.setattr(torch_layers, "_failures", [])
+    model, arguments = batches("texts")
+    model.compile(jit_compile=True)
+    model.fit(**arguments, batch_size=5, verbose=0)
+    (message,) = [r.getMessage() for r in caplog.records if "compile" in r.getMessage()]
+    assert "RuntimeError: no compiler here" in message and "second line" not in message
+
+
+@pytest.mark.long
+def test_compiled_steps_equal_others():
+    history, weights = train("pretrain", jit_compile=True)
+    expected, expected_weights = train("pretrain", jit_compile=False)
+    np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-4)
+    for x, y in zip(weights, expected_weights):
+        np.testing.assert_allclose(x, y, atol=1e-4)
