@@ -125,3 +125,47 @@ def test_presets_load_with_a_backbone_of_any_class(tmp_path):
     with pytest.raises(ValueError, match="compatible"):  # Otherwise the workaround is not needed.
         Loader.from_preset(str(tmp_path))
     assert type(keras_private.load_preset(Loader, str(tmp_path))) is Loader
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="used on PyTorch only")
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_layers_are_called_as_by_keras(dtype):
+    inputs = {name: keras.Input((3,), name=name) for name in ["b", "a"]}
+    ids = keras.Input((3,), dtype="int32", name="ids")
+    embedded = keras.layers.Embedding(7, 5, dtype=dtype)(ids)
+    dense = keras.layers.Dense(5, dtype=dtype)
+    x = keras.layers.Add(dtype=dtype)([dense(inputs["a"]), dense(inputs["b"] * 2.0)])
+    x = keras.layers.LayerNormalization(dtype=dtype)(x[:, None, :] + embedded)
+    model = keras.Model({**inputs, "ids": ids}, {"x": x, "list": [embedded]})
+    generator = np.random.default_rng(0)
+    arrays = {name: generator.normal(size=(2, 3)).astype("float32") for name in ["a", "b"]}
+    arrays["ids"] = generator.integers(0, 7, (2, 3)).astype("int32")
+    tensors = {name: keras.ops.convert_to_tensor(array) for name, array in arrays.items()}
+    expected = model(arrays)
+    for given in [arrays, tensors]:
+        found = keras_private.call_layers(model, given, training=False)
+        assert found["x"].dtype == expected["x"].dtype
+        for each, other in [(found["x"], expected["x"]), (found["list"][0], expected["list"][0])]:
+            np.testing.assert_array_equal(*(np.asarray(y.detach().float()) for y in [each, other]))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="used on PyTorch only")
+def test_loss_and_metrics_are_those_of_keras():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_regularizer="l2")])
+    model.compile("sgd", "mse", weighted_metrics=["mae"])
+    assert not keras_private.TrainerParts.are_built(model)
+    x, y = np.ones((4, 3), "float32"), np.zeros((4, 1), "float32")
+    expected = model.train_on_batch(x, y, return_dict=True)
+    assert keras_private.TrainerParts.are_built(model)
+    model.reset_metrics()
+    model.layers[0].set_weights([w * 0 + 0.5 for w in model.layers[0].get_weights()])
+    parts = keras_private.TrainerParts(model)
+    y_pred = model(x)
+    loss = parts.compute_loss(model, x, y, y_pred, None)
+    found = parts.update_metrics(model, y, y_pred, None)
+    np.testing.assert_allclose(float(loss.detach()), 4.0 + 0.01 * 3 * 0.25)  # With the regularizer.
+    assert set(found) == set(expected)
+    np.testing.assert_allclose(float(found["mae"].detach()), 2.0)
+    keras_private.forget_metrics(model)
+    model.compile("sgd", "mse")
+    assert set(model.train_on_batch(x, y, return_dict=True)) == {"loss"}
