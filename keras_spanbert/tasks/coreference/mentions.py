@@ -1,5 +1,6 @@
 """Sorts the mentions in results of `resolve`, and chooses the main mention of a cluster."""
 
+import math
 from collections.abc import Sequence
 from numbers import Integral
 from typing import NamedTuple
@@ -32,6 +33,8 @@ class Mention(NamedTuple):
     cluster: int  # The number of its cluster, from 0.
     is_main: bool
     score: float | None
+    link_score: float | None
+    antecedent: str | None
 
 
 def sort_mentions(text: str, clusters: Sequence) -> list[Mention]:
@@ -68,10 +71,21 @@ def sort_mentions(text: str, clusters: Sequence) -> list[Mention]:
                 "A mention's text must be text[start:end]. Received: "
                 f"{dict(mention)!r:.200} of a text of {len(text)} characters"
             )
-        is_main, score = number not in mains, mention.get("score")
-        found.setdefault((number, start, end), Mention(own, start, end, number, is_main, score))
+        is_main, antecedent = number not in mains, mention.get("antecedent") or {}
+        scores = mention.get("score"), mention.get("link_score"), antecedent.get("text")
+        found.setdefault((number, start, end), Mention(own, start, end, number, is_main, *scores))
         mains.add(number)
     return sorted(found.values(), key=lambda m: (m.start, -m.end, m.cluster))
+
+
+def cluster_score(cluster: Sequence[dict]) -> float | None:
+    """Returns the score of a cluster from `resolve` with `scores`: see there."""
+    links = [m["link_score"] for m in cluster if m.get("link_score") is not None]
+    if links:
+        return sum(links) / len(links)
+    if len(cluster) > 1 or cluster[0].get("score") is None:
+        return None
+    return 0.5 + 0.5 * math.tanh(0.5 * cluster[0]["score"])  # The logistic function.
 
 
 def is_pronoun(words: Sequence[str]) -> bool:
