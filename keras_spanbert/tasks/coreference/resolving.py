@@ -12,7 +12,7 @@ from keras_spanbert.arguments import check_counts, check_in, is_integer, is_numb
 from keras_spanbert.models.strings import as_strings, replace_surrogates
 from keras_spanbert.tasks.coreference.decoding import cluster_mentions, mention_links
 from keras_spanbert.tasks.coreference.inference import score_documents
-from keras_spanbert.tasks.coreference.mentions import mention_type, sort_key
+from keras_spanbert.tasks.coreference.mentions import NOUN, VERB, is_verb, mention_type, sort_key
 from keras_spanbert.tasks.coreference.segments import split_rows
 from keras_spanbert.tasks.coreference.splitting import split_text
 
@@ -240,9 +240,14 @@ def as_dicts(text, clusters, links, with_scores):
     def words_of(places):
         return tuple(words[places[0] : places[1] + 1])
 
+    def word_at(place):
+        return words[place] if 0 <= place < len(words) else ""
+
     def rank(places):
         of_mention = words_of(places)
         kind = mention_type(of_mention, places[0] in begins, lower_words)
+        if kind == NOUN and is_verb(of_mention, word_at(places[0] - 1), word_at(places[1] + 1)):
+            kind = VERB
         return sort_key(of_mention, kind, places[0], counts[of_mention])
 
     result = []
