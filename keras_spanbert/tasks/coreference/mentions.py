@@ -44,19 +44,22 @@ _BEFORE_VERBS = frozenset(
     "i he she we they who to can cannot could may might must shall should will would do does did "
     "n't n’t 'll ’ll 'd ’d not never have has had having".split()
 )
-# Words that begin a sentence before a noun. Other capitalized words are subjects of a verb.
+# Words before a noun.
 _BEFORE_NOUNS = frozenset(
-    "about above across after against all along although among and another any around as at "
-    "because before behind below beneath beside between beyond both but by certain despite during "
-    "each either enough even every few for former from here how if in inside into less like many "
-    "more most much near neither no nor now of off on once only or other our out outside over "
-    "past recently several since so some still such than that then there these this those though "
-    "through throughout thus to today together too toward towards under unless unlike until up "
-    "upon what when where whereas whether which while with within without yesterday yet".split()
+    "about above across after against all along among another any around as at because before "
+    "behind below beneath beside between beyond both by certain despite during each either enough "
+    "every few for former from here how if in inside into less like many more most much near "
+    "neither no of off on only other our out outside over past recently several since some such "
+    "than there these this those though through throughout toward towards under unless unlike "
+    "until up upon what when where whereas whether which while with within without yesterday".split()
 )
+# Words that can begin a sentence. Other capitalized words are taken for subjects of a verb.
+_OPENERS = PRONOUNS | _BEFORE_NOUNS | frozenset(
+    "and but even nor now once or so still that then thus to today together too yet".split()
+)  # fmt: skip
 # Words that begin the object of a verb, and seldom follow a noun.
 _OBJECTS = _ARTICLES | REFLEXIVES | frozenset(
-    "my your his her their our its him them me us this these those that it".split()
+    "my your his her their our its him them me us this these those".split()
 )  # fmt: skip
 # Words that start or join a clause. A name ends before them.
 _JOINTS = frozenset('who whom whose which that where when , ; : ( ) -- — – - " “ ” ...'.split())
@@ -155,8 +158,8 @@ def is_verb(words: Sequence[str], before: str, after: str) -> bool:
         return True
     if word.endswith("ing") and last in _BE:
         return True
-    is_subject = before.isalpha() and before.istitle() and last not in _BEFORE_NOUNS | PRONOUNS
-    return is_subject or after.lower() in _OBJECTS
+    is_subject = before.isalpha() and before.istitle() and last not in _OPENERS
+    return is_subject or (after.lower() in _OBJECTS and last not in _BEFORE_NOUNS)
 
 
 def mention_type(words: Sequence[str], begins_sentence: bool, lower_words: frozenset) -> int:

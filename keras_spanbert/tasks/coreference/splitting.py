@@ -151,6 +151,8 @@ def split_text(text: str) -> Sentences:
 def split(texts) -> Sentences:
     """Splits texts like `split_text`, in a TensorFlow graph.
 
+    Characters that are newer than RE2's Unicode tables can be split differently.
+
     Args:
         texts: string tensor `[B]`, valid UTF-8.
 
