@@ -71,7 +71,7 @@ def extract_spans(
         index: int `[M + K]`, the numbers of the spans in the document. Defaults to
             `None`: a whole document.
         min_link_score: float. Antecedents with a lower link score are dropped.
-            Defaults to `None`: none is.
+            Defaults to `None`: no minimum.
 
     Returns:
         Dict of arrays `[K]`: `starts` and `ends`, tokens of the document,

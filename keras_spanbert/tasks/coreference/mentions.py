@@ -51,7 +51,8 @@ _BEFORE_NOUNS = frozenset(
     "every few for former from here how if in inside into less like many more most much near "
     "neither no of off on only other our out outside over past recently several since some such "
     "than there these this those though through throughout toward towards under unless unlike "
-    "until up upon what when where whereas whether which while with within without yesterday".split()
+    "until up upon what when where whereas whether which while with within without "
+    "yesterday".split()
 )
 # Words that can begin a sentence. Other capitalized words are taken for subjects of a verb.
 _OPENERS = PRONOUNS | _BEFORE_NOUNS | frozenset(

@@ -156,9 +156,9 @@ def draw_clusters(text: str, clusters: Sequence) -> str:
 
     Each mention is a box with the number of its cluster. It contains the boxes of the
     mentions inside it. `SCRIPT` highlights the other mentions of a cluster. If
-    mentions have scores (see `resolve`), a checkbox shows them, a box is paler the lower
-    its `link_score` is, or the cluster's score if it has none, and its title names
-    its antecedent.
+    mentions have scores (see `resolve`), a checkbox shows them. A box with a low
+    `link_score` is paler, and its title names the antecedent. A mention without a link
+    has the color of its cluster's score.
 
     Args:
         text: string.

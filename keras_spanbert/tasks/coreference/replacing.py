@@ -98,8 +98,8 @@ def replace(text: str, clusters: Sequence) -> str:
       possessive.
     - A mention stays if it equals the main mention except for case or "'s", or if
       the main mention is a pronoun or a verb. A verb stays: OntoNotes links "sold" to
-      "the sale". Mentions of a cluster are next to each other if there are at most
-      commas, quotes and the like between them, as in "her brother, Tom". Only the
+      "the sale". Mentions of a cluster are next to each other if there is no
+      word and no end of a clause or paragraph between them, as in "her brother, Tom". Only the
       first of them is replaced, and none if one is the main mention or equals it.
       "who", "which", "that", "himself" and "each other" stay, as do pronouns joined
       to a verb ("I'm", "they've"), and mentions that include a verb ("she'll", or

@@ -81,7 +81,7 @@ _IN_WORDS = [
 ]
 _IN_SENTENCES = [
     (r"\. \. \.", "x x x"),
-    # A Greek semicolon is a question mark. Armenian marks stand in their words.
+    # A Greek semicolon is a question mark. Armenian question marks can be within a word.
     (r"(\p{Greek});", r"\1?"),
     (rf"[՜՞]({_QUOTES}*{_SPACE}+\p{{Lu}})", r"x?\1"),
     (rf"[:;](-?)[()D]({_SPACE}+\p{{Lu}})", r"x\1.\2"),  # A smiley.
