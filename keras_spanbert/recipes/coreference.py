@@ -79,11 +79,18 @@ integer(
     "with more are resolved in chunks.",
 )
 former_name("max_spans", "max_spans_in_memory")
+number(
+    "min_link_score",
+    None,
+    "Smallest probability with which a mention is linked to an earlier one, in evaluation and "
+    "prediction. A higher value gives fewer and surer links. Default: no minimum.",
+    upper_bound=1.0,
+)
 string(
     "html",
     None,
-    "New file for a web page that shows the clusters of a text. --predict_data must name one text "
-    "file (.txt). Default: no page.",
+    "New file for a web page that shows the clusters of a text, in paler colors where the model is "
+    "less sure. --predict_data must name one text file (.txt). Default: no page.",
 )
 # Maps flags to arguments of the resolver. If a flag is not given, the preset's value is used.
 _ARGUMENTS = {

@@ -86,7 +86,7 @@ def read(paths: list[str], flag: str, resolver=None) -> list:
 def evaluate(resolver, data: list) -> dict:
     """Returns the scores of documents or of GAP examples."""
     if file_kind(matching_files("eval_data")) == "documents":
-        return resolver.evaluate_clusters(data, max_spans_in_memory=FLAGS.max_spans_in_memory)
+        return resolver.evaluate_clusters(data, **_limits())
     from keras_spanbert import metrics
 
     scores = metrics.gap(data, _gap_predictions(resolver, data))
@@ -113,7 +113,7 @@ def predict(resolver, data: list) -> None:
     else:
         from keras_spanbert.data import coreference
 
-        clusters = resolver.predict_clusters(data, max_spans_in_memory=FLAGS.max_spans_in_memory)
+        clusters = resolver.predict_clusters(data, **_limits())
         write = coreference.write_jsonlines
         if ending(FLAGS.predictions) == ".conll":
             write = coreference.write_conll
@@ -143,31 +143,36 @@ def _gap_predictions(resolver, examples):
     }
 
 
-def _resolve(resolver, texts):
+def _limits():
+    return {
+        "max_spans_in_memory": FLAGS.max_spans_in_memory,
+        "min_link_score": FLAGS.min_link_score,
+    }
+
+
+def _resolve(resolver, texts, **kwargs):
     with exit_on_user_error():  # The resolver may not know the genre.
-        return resolver.resolve(
-            texts, genre=FLAGS.document_genre, max_spans_in_memory=FLAGS.max_spans_in_memory
-        )
+        return resolver.resolve(texts, genre=FLAGS.document_genre, **_limits(), **kwargs)
 
 
 def _predict_texts(resolver, data):
     from keras_spanbert import files
     from keras_spanbert.tasks.coreference.page import cluster_lines, cluster_page
 
-    found = [result["clusters"] for result in _resolve(resolver, [text for _, text in data])]
-    for (path, text), clusters in zip(data, found):
-        lines = cluster_lines(text, clusters).splitlines()
+    found = _resolve(resolver, [text for _, text in data], scores=True)
+    for (path, text), result in zip(data, found):
+        lines = cluster_lines(text, result["clusters"]).splitlines()
         log(f"{path}:")
         log("\n".join(lines[:_MAX_LINES]))
         if len(lines) > _MAX_LINES:
             log(f"... and {len(lines) - _MAX_LINES:,} more lines")
     with exit_on_user_error():
         if FLAGS.predictions:
-            rows = [{"path": path, "clusters": c} for (path, _), c in zip(data, found)]
+            rows = [{"path": path, **result} for (path, _), result in zip(data, found)]
             files.write_json_lines(FLAGS.predictions, rows)
             log(f"Wrote the clusters of {format_count(len(data), 'text')} to {FLAGS.predictions}")
         if FLAGS.html:
-            ((path, text),), (clusters,) = data, found
+            ((path, text),), (result,) = data, found
             with files.atomic_write(FLAGS.html) as file:
-                file.write(cluster_page(text, clusters, os.path.basename(path)))
+                file.write(cluster_page(text, result["clusters"], os.path.basename(path)))
             log(f"Wrote the page {FLAGS.html}")

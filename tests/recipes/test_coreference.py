@@ -113,8 +113,43 @@ def test_clusters_of_a_text_are_printed_and_written(trained, tmp_path, capsys):
     assert f"{tmp_path / 'story.txt'}:\n1. ann (0 to 3), 3 mentions: she (14 to 17)" in out
     page = (tmp_path / "story.html").read_text()
     assert "<title>story.txt" in page and page.count("data-cluster=") > len(row["clusters"])
+    # The page and the file show how sure the links are.
+    scores = [m["link_score"] for cluster in row["clusters"] for m in cluster if m["link_score"]]
+    assert len(row["cluster_scores"]) == len(row["clusters"]) and 0 < min(scores) < 1
+    assert page.count("data-link=") == len(scores) and f"--sure:{round(min(scores), 2)}" in page
     # Clusters can also be printed only.
     check_flags_only(TASK, f"--preset={folder / 'run'}", f"--predict_data={tmp_path}/*.txt")
+
+
+def test_links_below_the_threshold_are_dropped(trained, tmp_path):
+    folder, _ = trained
+    (tmp_path / "story.txt").write_text("ann wrote it. she read it.\n")
+    flags = [TASK, f"--preset={folder / 'run'}", "--min_link_score=1"]
+    (tmp_path / "gap.tsv").write_text(
+        "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n"
+        "a\tann wrote it. she read it.\tshe\t14\tann\t0\tTRUE\tit\t10\tFALSE\tu\n"
+    )
+    for data, name in [
+        (folder / "dev.conll", "found.jsonlines"), (tmp_path / "story.txt", "texts.jsonl"),
+        (tmp_path / "gap.tsv", "found.tsv"),
+    ]:  # fmt: skip
+        path = tmp_path / name
+        run_in_process(
+            *flags, f"--predict_data={data}", f"--predictions={path}", f"--output={path}-out"
+        )
+    documents = coreference.read(tmp_path / "found.jsonlines")
+    found = [document["predicted_clusters"] for document in documents]
+    every = [document["clusters"] for document in coreference.read(folder / "found.conll")]
+    num_links = [sum(len(c) - 1 for clusters in x for c in clusters) for x in (found, every)]
+    assert num_links[0] < num_links[1]
+    assert json.loads((tmp_path / "texts.jsonl").read_text())["clusters"] == []
+    assert (tmp_path / "found.tsv").read_text().split() == ["a", "FALSE", "FALSE"]
+    run_in_process(*flags, f"--eval_data={folder / 'dev.conll'}", f"--output={tmp_path / 'out'}")
+    recall, of_every = (
+        files.read_json(path / "metrics.json")["muc_recall"]
+        for path in (tmp_path / "out", folder / "run")
+    )
+    assert recall < of_every
 
 
 def test_gap_is_scored_and_predicted(trained, tmp_path, capsys):
@@ -156,6 +191,7 @@ def test_resumed_run_equals_uninterrupted_run(preset, tmp_path, capsys):
         (["--predict_data=a.conll", "--predictions=b.conll", "--html=c"], ["--html"]),
         (["--predict_data=a.txt", "--html=a.conll"], ["`--html` must be", "new file"]),
         (["--predict_data=a.txt", "--max_spans_in_memory=0"], ["--max_spans_in_memory"]),
+        (["--predict_data=a.txt", "--min_link_score=1.5"], ["--min_link_score", "1.5"]),
         (["--predict_data=a.*", "--predictions=b.jsonl"], ["must be of one kind", "a.tsv a.txt"]),
         (["--predict_data=*.txt", "--html=c.html"], ["needs exactly one text", "2 files"]),
         (["--predict_data=preset"], ["must end in", ".txt.gz"]),

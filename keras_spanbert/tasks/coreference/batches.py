@@ -20,6 +20,7 @@ from keras_spanbert.layers.array_functions import (
 )
 from keras_spanbert.models.length_batches import round_up
 from keras_spanbert.optional import require
+from keras_spanbert.tasks.coreference.scoring import GIVEN
 from keras_spanbert.tasks.coreference.segments import truncate
 from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_spans
 
@@ -27,12 +28,15 @@ from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_span
 _OF_TOKENS = ("token_places", "speaker_ids", "segment_index", "overlap_places")
 
 
-def document_inputs(tensors: dict, model, xp=np) -> dict:
+def document_inputs(tensors: dict, model, xp=np, given: bool = False) -> dict:
     """Returns a document's inputs without padding.
 
     Args:
         tensors: dict from the preprocessor's `tensors`.
         model: `SpanBertCoreferenceResolver`.
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        given: bool. Whether the gold mentions are the only candidates, and all are
+            kept. Defaults to `False`.
 
     Returns:
         Dict of int32 arrays: `token_ids`, `padding_mask` `[S, L]`, `token_places`,
@@ -45,8 +49,13 @@ def document_inputs(tensors: dict, model, xp=np) -> dict:
     is_overlap = "overlap_ids" in tensors
     is_token = mask_separators(mask, xp) if is_overlap else mask > 0
     places = true_indices(xp, is_token)
-    starts, ends = candidate_spans(tensors["sentence_map"], model.max_span_width, xp)
-    num_top = num_top_spans(size(xp, places), model.top_span_ratio, xp)
+    if given:
+        starts, ends = tensors["gold_starts"], tensors["gold_ends"]
+        top_span_mask = xp.full_like(starts, GIVEN)
+    else:
+        starts, ends = candidate_spans(tensors["sentence_map"], model.max_span_width, xp)
+        num_top = num_top_spans(size(xp, places), model.top_span_ratio, xp)
+        top_span_mask = xp.ones((num_top,), np.int32)
     inputs = {
         "token_ids": tensors["input_ids"],
         "padding_mask": mask,
@@ -55,7 +64,7 @@ def document_inputs(tensors: dict, model, xp=np) -> dict:
         "segment_index": int32(xp, xp.nonzero(is_token)[0]),
         "starts": starts,
         "ends": ends,
-        "top_span_mask": xp.ones((num_top,), np.int32),
+        "top_span_mask": top_span_mask,
         "genre": tensors["genre"],
     }
     if is_overlap:
@@ -109,7 +118,10 @@ def padded_sizes(inputs: dict, model, xp=np) -> dict:
     for name in sizes.keys() & _OF_TOKENS:
         sizes[name] = -(-sizes[name] // model.max_span_width) * model.max_span_width
     num_top = num_top_spans(sizes["token_places"], model.top_span_ratio, xp)
-    sizes["top_span_mask"] = xp.maximum(num_top, np.int32(model.max_top_antecedents))
+    num_top = xp.maximum(num_top, np.int32(model.max_top_antecedents))
+    if xp is np and _num_rows(xp, inputs["top_span_mask"]) > num_top:
+        num_top = sizes["top_span_mask"]  # Given mentions can be more than a model keeps.
+    sizes["top_span_mask"] = num_top
     sizes["length"] = xp.minimum(sizes["length"], np.int32(len(columns)))
     return sizes
 

@@ -60,7 +60,9 @@ def mention_loss(scores, labels):
     return ops.softplus(ops.where(labels > 0, -scores, scores))
 
 
-def extract_spans(row: dict, first_token: int = 0, index=None, xp=np) -> dict:
+def extract_spans(
+    row: dict, first_token: int = 0, index=None, min_link_score: float | None = None, xp=np
+) -> dict:
     """Returns the spans of a result of `inference.run`, each with its best antecedent.
 
     Args:
@@ -68,29 +70,37 @@ def extract_spans(row: dict, first_token: int = 0, index=None, xp=np) -> dict:
         first_token: int, the first token of the chunk. Defaults to `0`.
         index: int `[M + K]`, the numbers of the spans in the document. Defaults to
             `None`: a whole document.
+        min_link_score: float. Antecedents with a lower link score are dropped.
+            Defaults to `None`: no minimum.
 
     Returns:
         Dict of arrays `[K]`: `starts` and `ends`, tokens of the document,
-        `mention_scores`, and `best_antecedents`, -1 for none.
+        `mention_scores`, `best_antecedents`, -1 for none, and `link_scores`, their
+        probabilities among all antecedents and none.
     """
     antecedents = row["top_antecedents"]
-    place = xp.argmax(row["top_antecedent_scores"], axis=1)[:, None]  # 0 for none.
+    scores = row["top_antecedent_scores"]
+    place = xp.argmax(scores, axis=1)[:, None]  # 0 for none.
     with_none = xp.concatenate([-xp.ones_like(antecedents[:, :1]), antecedents], axis=1)
     best = xp.take_along_axis(with_none, place, axis=1)[:, 0]
+    link_scores = 1 / xp.sum(xp.exp(scores - xp.max(scores, axis=1, keepdims=True)), axis=1)
+    if min_link_score is not None:
+        best = xp.where(link_scores < min_link_score, -1, best)
     return {
         "starts": row["top_span_starts"] + first_token,
         "ends": row["top_span_ends"] + first_token,
         "mention_scores": row["top_span_mention_scores"],
         "best_antecedents": best if index is None else xp.where(best < 0, -1, index[best]),
+        "link_scores": link_scores,
     }
 
 
-def cluster_mentions(spans: dict, word_of, singletons: bool) -> list[dict]:
+def cluster_mentions(spans: dict, word_of, singletons: bool, given: bool = False) -> list[dict]:
     """Returns the clusters of a document: see `token_to_word_clusters`.
 
     A cluster is a dict from the `(first, last)` word of mentions to their scores.
     """
-    found = token_to_word_clusters(spans, word_of, singletons)
+    found = token_to_word_clusters(spans, word_of, singletons, given)
     clusters = collections.defaultdict(dict)
     for span in np.flatnonzero(found["cluster"] >= 0):
         mentions = clusters[int(found["cluster"][span])]
@@ -100,7 +110,29 @@ def cluster_mentions(spans: dict, word_of, singletons: bool) -> list[dict]:
     return [clusters[number] for number in sorted(clusters)]
 
 
-def token_to_word_clusters(spans: dict, word_of, singletons: bool, xp=np) -> dict:
+def mention_links(spans: dict, word_of, singletons: bool, given: bool = False) -> dict:
+    """Returns the links within clusters, from a mention to its antecedent and the link's score.
+
+    Mentions are the `(first, last)` words of `cluster_mentions`. The first mention of a
+    cluster has no link. If spans are the same words, the one with the highest score counts.
+    """
+    found = token_to_word_clusters(spans, word_of, singletons, given)
+    places, cluster = [*zip(found["first"].tolist(), found["last"].tolist())], found["cluster"]
+    links, firsts = {}, {}
+    for span in np.flatnonzero(cluster >= 0):
+        place, antecedent = places[span], spans["best_antecedents"][span]
+        is_first = firsts.setdefault(int(cluster[span]), place) == place
+        if is_first or antecedent < 0 or cluster[antecedent] != cluster[span]:
+            continue
+        link = places[antecedent], float(spans["link_scores"][span])
+        if link[0] != place and link[1] > links.get(place, (None, -1.0))[1]:
+            links[place] = link
+    return links
+
+
+def token_to_word_clusters(
+    spans: dict, word_of, singletons: bool, given: bool = False, xp=np
+) -> dict:
     """Returns the clusters of spans in words, with each mention in only one of them.
 
     A span of separators alone is no mention. If two spans are the same words, the one
@@ -113,6 +145,7 @@ def token_to_word_clusters(spans: dict, word_of, singletons: bool, xp=np) -> dic
             words, the number of each token.
         singletons: bool. Whether a span without a cluster that is more likely a mention
             than not is a cluster of one.
+        given: bool. Whether all spans are known to be mentions. Defaults to `False`.
 
     Returns:
         Dict of int32 `[K]`: `first`, `last`, the words of each span; `cluster`, a
@@ -132,7 +165,7 @@ def token_to_word_clusters(spans: dict, word_of, singletons: bool, xp=np) -> dic
     order = take(xp, first_link, root)
     is_alone = order == never
     order = xp.where(is_alone, num_spans + span, order)
-    is_single = is_alone & (spans["mention_scores"] > 0) & singletons
+    is_single = is_alone & ((spans["mention_scores"] > 0) | given) & singletons
     is_mention = (first <= last) & (is_single | ~is_alone)
 
     # === The same words, in the first of their clusters ===

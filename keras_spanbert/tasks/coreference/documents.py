@@ -11,6 +11,7 @@ from keras_spanbert.metrics.coreference import MEASURES, coreference
 from keras_spanbert.tasks.coreference.batches import DocumentBatches, document_inputs, gold_clusters
 from keras_spanbert.tasks.coreference.decoding import cluster_mentions, extract_spans
 from keras_spanbert.tasks.coreference.inference import run
+from keras_spanbert.tasks.coreference.mentions import cluster_score
 from keras_spanbert.tasks.coreference.replacing import replace
 from keras_spanbert.tasks.coreference.resolving import as_dicts, as_documents, find_clusters
 
@@ -47,13 +48,18 @@ class DocumentInputs:
         return DocumentBatches(self, documents, *args, **kwargs)
 
     def predict_clusters(
-        self, documents: list[dict], batch_size: int = 8, max_spans_in_memory: int = 2000
+        self,
+        documents: list[dict],
+        batch_size: int = 8,
+        max_spans_in_memory: int = 2000,
+        min_link_score: float | None = None,
     ) -> list:
         """Predicts the clusters of documents.
 
         Args:
             documents: list of dicts, see the preprocessor's `segment`.
             batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8`, `2000`.
+            min_link_score: float, see `resolve`. Defaults to `None`.
 
         Returns:
             For each document a list of clusters, lists of mentions `[start, end]`,
@@ -71,11 +77,16 @@ class DocumentInputs:
         resolver.predict_clusters([{"sentences": [["Ann", "left"], ["She", "sang"]]}])
         ```
         """
-        found = find_clusters(self, list(documents), batch_size, max_spans_in_memory)
-        return [[[list(mention) for mention in c] for c in clusters] for clusters in found]
+        documents = list(documents)
+        found = find_clusters(self, documents, batch_size, max_spans_in_memory, min_link_score)
+        return [[[list(mention) for mention in c] for c in clusters] for clusters, _ in found]
 
     def evaluate_clusters(
-        self, documents: list[dict], batch_size: int = 8, max_spans_in_memory: int = 2000
+        self,
+        documents: list[dict],
+        batch_size: int = 8,
+        max_spans_in_memory: int = 2000,
+        min_link_score: float | None = None,
     ) -> dict:
         """Computes the official scores of the clusters predicted for documents.
 
@@ -86,6 +97,7 @@ class DocumentInputs:
             documents: list of dicts with `clusters`, see the preprocessor's
                 `segment`.
             batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8`, `2000`.
+            min_link_score: float, see `resolve`. Defaults to `None`.
 
         Returns:
             Dict in percent: `average_f1`; precision, recall and F1 of each measure of
@@ -106,7 +118,9 @@ class DocumentInputs:
         documents = list(documents)
         check_has_clusters(documents)
         gold = [document["clusters"] for document in documents]
-        predicted = self.predict_clusters(documents, batch_size, max_spans_in_memory)
+        predicted = self.predict_clusters(
+            documents, batch_size, max_spans_in_memory, min_link_score
+        )
         without = coreference(*map(_without_singletons, (gold, predicted)))
         scores = coreference(gold, predicted) if self.singletons else without
         row = {"average_f1": scores["average_f1"]}
@@ -126,6 +140,8 @@ class DocumentInputs:
         batch_size: int = 8,
         max_spans_in_memory: int = 2000,
         scores: bool = False,
+        min_link_score: float | None = None,
+        mentions=None,
     ) -> list:
         """Finds the clusters of mentions of texts of any length.
 
@@ -138,7 +154,6 @@ class DocumentInputs:
         Args:
             texts: string, or list, tuple, array or tensor of strings. A list can also
                 contain texts in words: lists of sentences, each a list of words.
-                TensorFlow Text splits strings into words.
             speakers: list with an item, or `None`, for each text. For a string, an
                 item is a list of `(start, end, name)`, in characters. For words, it
                 has a list for each sentence with a name for each word. Defaults to
@@ -148,8 +163,17 @@ class DocumentInputs:
             batch_size: int. Maximum number of texts per batch. A batch has at most
                 `max_spans_in_memory` spans. Defaults to `8`.
             max_spans_in_memory: int. Defaults to `2000`.
-            scores: bool. Whether to add a `"score"` to mentions, a float that says
-                how much they look like a mention. Defaults to `False`.
+            scores: bool. Whether to add scores to the result. Defaults to `False`.
+            min_link_score: float in [0, 1]. A mention whose `"link_score"` would be
+                lower is not linked to its antecedent. This can split clusters.
+                Defaults to `None`: all links count.
+            mentions: list with an item, or `None`, for each text, or such an item for
+                one string. An item is a list of `(start, end)`, in characters, or in
+                words for a text in words. Clusters then contain only these mentions,
+                with exactly these positions. Mentions may be nested and cross. Those
+                that have the same words count once. A word is cut where a mention
+                starts or ends within it. Defaults to `None`: the resolver finds the
+                mentions.
 
         Returns:
             For each text `{"clusters": clusters}`, or a single dict for one string.
@@ -159,13 +183,25 @@ class DocumentInputs:
             `"text"` has these words with spaces between them. The first mention is
             the main one: names come before other nouns, and those before pronouns.
             Next come mentions without a clause or a list, the most frequent, the
-            longest, the earliest. The other mentions are in the order of the text.
+            longest, the earliest. The other mentions are in the order of the text. A
+            mention without a link is in no cluster, or with `singletons` in one of its
+            own.
+
+            With `scores`, a mention also has a `"score"`, a float that is higher the
+            more it looks like a mention; `"antecedent"`, the earlier mention that it is
+            linked to, a dict `{"text", "start", "end"}`; and `"link_score"`, the
+            probability of this antecedent among all others and none. Several mentions of
+            one cluster share the probability. Both are `None` if the mention has no
+            link, as the earliest of each cluster. The result also has
+            `"cluster_scores"`, the mean of the link scores of each cluster. For a
+            cluster of one it is the probability that this is a mention.
 
         Raises:
-            ValueError: if the model has no preprocessor, texts, speakers or genre
-                have another form, or `batch_size` or `max_spans_in_memory` is not an
-                integer of at least 1.
-            ImportError: if TensorFlow Text is not installed and a text is a string.
+            ValueError: if the model has no preprocessor, texts, speakers, genre or
+                mentions have another form, `batch_size` or `max_spans_in_memory` is not
+                an integer of at least 1, `min_link_score` is not in [0, 1], or a given
+                mention is empty, not in the text, without a word, or longer than
+                `max_span_width` tokens.
 
         Example:
         ```python
@@ -173,11 +209,21 @@ class DocumentInputs:
         ```
         """
         if isinstance(texts, str):
-            each = [None if value is None else [value] for value in (speakers, genre)]
-            return self.resolve([texts], *each, batch_size, max_spans_in_memory, scores)[0]
-        texts, documents = as_documents(texts, speakers, genre, self.genres)
-        found = find_clusters(self, documents, batch_size, max_spans_in_memory)
-        return [{"clusters": as_dicts(*pair, scores)} for pair in zip(texts, found)]
+            speakers, genre, mentions = (
+                None if value is None else [value] for value in (speakers, genre, mentions)
+            )
+            sizes = batch_size, max_spans_in_memory
+            return self.resolve([texts], speakers, genre, *sizes, scores, min_link_score, mentions)[
+                0
+            ]
+        texts, documents = as_documents(texts, speakers, genre, mentions, self.genres)
+        found = find_clusters(
+            self, documents, batch_size, max_spans_in_memory, min_link_score, has_mentions=True
+        )
+        result = [{"clusters": as_dicts(x, *pair, scores)} for x, pair in zip(texts, found)]
+        for row in result if scores else []:
+            row["cluster_scores"] = [*map(cluster_score, row["clusters"])]
+        return result
 
     def replace(self, text: str, **kwargs) -> str:
         """Replaces each mention in a text with the main mention of its cluster.
@@ -187,7 +233,8 @@ class DocumentInputs:
 
         Args:
             text: string.
-            **kwargs: `speakers`, `genre` and `max_spans_in_memory`, see `resolve`.
+            **kwargs: `speakers`, `genre`, `max_spans_in_memory`, `min_link_score` and
+                `mentions`, see `resolve`.
 
         Returns:
             string.

@@ -74,20 +74,28 @@ def _without_padding(inputs, row, outputs, xp):
 
 
 def score_documents(
-    model, documents: dict[int, dict], batch_size: int, max_spans_in_memory: int
+    model,
+    documents: dict[int, dict],
+    batch_size: int,
+    max_spans_in_memory: int,
+    min_link_score: float | None,
+    given: set[int],
 ) -> dict[int, dict]:
     """Returns the kept spans of each document, with their best antecedents.
 
     Documents with at most `max_spans_in_memory` spans are scored whole, in batches of
     similar size with at most that many spans. Longer ones are scored in chunks.
-    `documents` are dicts from the preprocessor's `tensors`, by number. Returns the
-    results of `extract_spans` by the same numbers.
+    `documents` are dicts from the preprocessor's `tensors`, by number. `given` are the
+    numbers of those whose gold mentions are the only spans. Returns the results of
+    `extract_spans` by the same numbers.
     """
     num_spans = {
         # Not `num_top_spans`, which is limited to the maximum of the released graph.
         number: int(tensors["text_len"].sum() * model.top_span_ratio)
         for number, tensors in documents.items()
     }
+    for number in given & documents.keys():
+        num_spans[number] = max(num_spans[number], len(documents[number]["gold_starts"]))
     # The graph for whole documents keeps at most `MAX_TOP_SPANS`.
     max_whole = min(max_spans_in_memory, MAX_TOP_SPANS)
     found = {}
@@ -96,23 +104,36 @@ def score_documents(
         most = num_spans[waiting[0]]
         if most > max_whole:
             number = waiting.pop(0)
-            found[number] = score_in_chunks(model, documents[number], max_spans_in_memory)
+            found[number] = score_in_chunks(
+                model, documents[number], max_spans_in_memory, min_link_score, number in given
+            )
             continue
         num_rows = max(min(batch_size, max_spans_in_memory // max(most, 1)), 1)
         batch, waiting = waiting[:num_rows], waiting[num_rows:]
-        rows = run(model, [document_inputs(documents[number], model) for number in batch])
-        found.update((number, extract_spans(row)) for number, row in zip(batch, rows))
+        rows = run(model, [document_inputs(documents[i], model, given=i in given) for i in batch])
+        for number, row in zip(batch, rows):
+            found[number] = extract_spans(row, min_link_score=min_link_score)
     return found
 
 
-def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
+def score_in_chunks(
+    model,
+    tensors: dict,
+    max_spans_in_memory: int,
+    min_link_score: float | None = None,
+    given: bool = False,
+) -> dict:
     """Scores one document in chunks: see `score_documents`."""
     num_segments = max(_CHUNK_TOKENS // tensors["input_ids"].shape[1], 1)
-    begins = range(0, len(tensors["input_ids"]), num_segments)
+    begins = [*range(0, len(tensors["input_ids"]), num_segments)]
     first_tokens = np.cumsum([0, *tensors["text_len"]])
+    if given:  # A chunk contains its mentions as a whole.
+        begins = [begin for begin in begins if not _is_within(tensors, first_tokens[begin])]
+    chunk_ends = dict(zip(begins, [*begins[1:], len(tensors["input_ids"])]))
 
     def inputs_at(begin):
-        inputs = document_inputs(truncate(tensors, begin, num_segments), model)
+        num_segments = chunk_ends[begin] - begin
+        inputs = document_inputs(truncate(tensors, begin, num_segments), model, given=given)
         inputs["segment_index"] = inputs["segment_index"] + begin
         if "overlap_ids" in tensors:
             # In training, windows do not reach beyond the run.
@@ -131,9 +152,14 @@ def score_in_chunks(model, tensors: dict, max_spans_in_memory: int) -> dict:
         remembered = memory.inputs()
         (row,) = run(model, [inputs_at(begin)], sizes, remembered)
         index = np.concatenate([remembered["index"][0], row["spans"]["index"]]) + first
-        found.append(extract_spans(row, first_tokens[begin], index))
+        found.append(extract_spans(row, first_tokens[begin], index, min_link_score))
         memory.add(row["spans"], found[-1]["best_antecedents"])
     return {name: np.concatenate([chunk[name] for chunk in found]) for name in found[0]}
+
+
+def _is_within(tensors, token):
+    """Returns whether a gold mention begins before a token and does not end before it."""
+    return np.any((tensors["gold_starts"] < token) & (tensors["gold_ends"] >= token))
 
 
 class Memory:

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 
 from keras_spanbert.models.strings import replace_surrogates
-from keras_spanbert.tasks.coreference.mentions import sort_mentions
+from keras_spanbert.tasks.coreference.mentions import cluster_score, sort_mentions
 from keras_spanbert.wording import format_count
 
 # Boxes nested deeper than this are drawn at the same height.
@@ -29,8 +29,10 @@ STYLE = """
 }
 .coref mark {
   --own: hsl(var(--hue) 75% 45%);
-  color: CanvasText; background: color-mix(in srgb, var(--own) 16%, Canvas);
-  border: 1px solid var(--own); border-bottom-width: 2px; border-radius: 0.3em;
+  /* Paler where the link is unsure. */
+  color: CanvasText; background: color-mix(in srgb, var(--own) calc(16% * var(--sure)), Canvas);
+  border: 1px solid color-mix(in srgb, var(--own) calc(15% + 85% * var(--sure)), Canvas);
+  border-bottom-width: 2px; border-radius: 0.3em;
   padding: calc(0.08em + 0.15em * var(--level)) 0.15em; margin: 0 0.05em;
   box-decoration-break: clone; -webkit-box-decoration-break: clone; cursor: pointer;
 }
@@ -45,6 +47,9 @@ STYLE = """
 .coref .scores { display: block; }
 .coref:has(.scores input:checked) mark[data-score]::after {
   content: attr(data-cluster) " \\2009(" attr(data-score) ")";
+}
+.coref:has(.scores input:checked) mark[data-link]::after {
+  content: attr(data-cluster) " \\2009(" attr(data-score) ", link " attr(data-link) ")";
 }
 .coref ol { list-style: none; padding: 0; margin: 0.5em 0; max-height: 16em; overflow: auto; }
 .coref li { display: inline; }
@@ -151,7 +156,9 @@ def draw_clusters(text: str, clusters: Sequence) -> str:
 
     Each mention is a box with the number of its cluster. It contains the boxes of the
     mentions inside it. `SCRIPT` highlights the other mentions of a cluster. If
-    mentions have a `score`, a checkbox shows the scores.
+    mentions have scores (see `resolve`), a checkbox shows them. A box with a low
+    `link_score` is paler, and its title names the antecedent. A mention without a link
+    has the color of its cluster's score.
 
     Args:
         text: string.
@@ -165,16 +172,17 @@ def draw_clusters(text: str, clusters: Sequence) -> str:
             the slice of the text at its position.
     """
     mentions = sort_mentions(text, clusters)
-    names = {m.cluster: _format_mention(m) for m in mentions if m.is_main}
+    names = {m.cluster: _shorten(m.text) for m in mentions if m.is_main}
     counts = collections.Counter(mention.cluster for mention in mentions)
-    drawn, levels = _draw_mentions(text, mentions, names)
+    certainties = [cluster_score(cluster) if cluster else None for cluster in clusters]
+    drawn, levels = _draw_mentions(text, mentions, names, certainties)
     has_scores = any(mention.score is not None for mention in mentions)
     scores = '<label class="scores"><input type="checkbox"> Show scores</label>\n'
     return (
         f'<div class="coref"><style>{STYLE}</style>\n'
         f"<p>{format_count(len(names), 'cluster')}, {format_count(len(mentions), 'mention')}"
         + (": point at one, or tap it, to highlight its cluster" if mentions else "")
-        + f"</p>\n{scores if has_scores else ''}{_list(names, counts)}"
+        + f"</p>\n{scores if has_scores else ''}{_list(names, counts, certainties)}"
         f'<div class="text" dir="auto" style="--levels:{min(levels, _MAX_LEVELS)}">{drawn}</div>'
         "</div>"
     )
@@ -205,28 +213,27 @@ def cluster_lines(text: str, clusters: Sequence) -> str:
     lines = []
     for number, of_cluster in itertools.groupby(mentions, key=lambda m: m.cluster):
         main, *others = (
-            f"{_format_mention(mention)} ({mention.start} to {mention.end})"
-            for mention in of_cluster
+            f"{_shorten(mention.text)} ({mention.start} to {mention.end})" for mention in of_cluster
         )
         line = f"{number + 1}. {main}, {format_count(1 + len(others), 'mention')}"
         lines.append(line + (f": {', '.join(others)}" if others else ""))
     return "\n".join(lines) or "No clusters"
 
 
-def _format_mention(mention):
-    """Returns a mention in one line, shortened if it is long."""
-    line = " ".join(mention.text[:_MAX_SHOWN].split())
+def _shorten(text):
+    """Returns a mention's text in one line, shortened if it is long."""
+    line = " ".join(text[:_MAX_SHOWN].split())
     shown = "".join(c if c.isprintable() else "\ufffd" for c in line)
-    return shown + "…" if len(mention.text) > _MAX_SHOWN else shown
+    return shown + "…" if len(text) > _MAX_SHOWN else shown
 
 
-def _list(names, counts):
+def _list(names, counts, certainties):
     if not names:
         return ""
     items = [
         f'<li><button type="button" aria-pressed="false" data-cluster="{number + 1}" '
         f'style="--hue:{_hue(number)}">'
-        f"{html.escape(name)}, {counts[number]:,}</button></li>"
+        f"{html.escape(name)}, {counts[number]:,}{_in_brackets(certainties[number])}</button></li>"
         for number, name in sorted(names.items())
     ]
     return (
@@ -239,7 +246,11 @@ def _hue(number):
     return round(number * _GOLDEN_ANGLE) % 360
 
 
-def _draw_mentions(text, mentions, names):
+def _in_brackets(score):
+    return "" if score is None else f" ({score:.2f})"
+
+
+def _draw_mentions(text, mentions, names, certainties):
     """Returns a text with a box for each mention, and the number of levels of nested boxes.
 
     The rest of a mention that crosses the end of another is a second box.
@@ -252,7 +263,7 @@ def _draw_mentions(text, mentions, names):
         while is_open and is_open[-1][0] <= place:
             end, mention, tag, level = is_open.pop()
             written.append(_escape(text[at:end]) + "</mark>")
-            written[tag] = _open_tag(mention, end, level, names)
+            written[tag] = _open_tag(mention, end, level, names, certainties)
             at, levels = end, max(levels, level + 1)
             if is_open:
                 is_open[-1][3] = max(is_open[-1][3], level + 1)
@@ -274,14 +285,22 @@ def _draw_mentions(text, mentions, names):
     return f"<div>{''.join(written)}</div>", levels
 
 
-def _open_tag(mention, end, level, names):
+def _open_tag(mention, end, level, names, certainties):
     number = mention.cluster + 1
-    title = html.escape(f"{number}: {names[mention.cluster]}")
+    title = f"{number}: {names[mention.cluster]}"
     # Only the last piece of a mention shows the number.
-    is_cut = ' class="cut"' if end < mention.end else ""
-    score = "" if mention.score is None else f' data-score="{mention.score:.2f}"'
+    attributes = ' class="cut"' if end < mention.end else ""
+    if mention.score is not None:
+        attributes += f' data-score="{mention.score:.2f}"'
+    if mention.link_score is not None:
+        attributes += f' data-link="{mention.link_score:.2f}"'
+        title += f" (linked to {_shorten(mention.antecedent or '')!r}, {mention.link_score:.2f})"
+    sure = certainties[mention.cluster] if mention.link_score is None else mention.link_score
     style = f"--hue:{_hue(mention.cluster)};--level:{min(level, _MAX_LEVELS - 1)}"
-    return f'<mark{is_cut} data-cluster="{number}"{score} style="{style}" title="{title}">'
+    style += f";--sure:{1 if sure is None else round(sure, 2)}"
+    return (
+        f'<mark{attributes} data-cluster="{number}" style="{style}" title="{html.escape(title)}">'
+    )
 
 
 def _escape(text):

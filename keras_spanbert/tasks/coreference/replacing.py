@@ -11,6 +11,7 @@ from keras_spanbert.tasks.coreference.mentions import (
     RELATIVES,
     Mention,
     is_pronoun,
+    is_verb,
     sort_mentions,
 )
 
@@ -63,6 +64,9 @@ _MARK_OF_POSSESSION = re.compile(r"(?:\s?['’][sS]|(?<=[sS])\s?['’])\Z")
 _VERBS = r"\s?['’](?:m|re|ve|ll|d)\Z"
 _JOINED_AT_END = re.compile(f"{_MARK_OF_POSSESSION.pattern}|{_VERBS}", re.IGNORECASE)
 _NEXT_WORD = re.compile(r"\s+([^\W\d_]+)")
+_WORD_BEFORE = re.compile(r"([\w'’]+)\s+\Z")
+# Between mentions that are not next to each other: a word, or the end of a clause or paragraph.
+_APART = re.compile(r"\w|[.!?…;]|\n\s*\n")
 # A comma ends a clause after an adverb, and joins adjectives: "her sad, old eyes".
 _WORD_BEHIND = re.compile(r"(?:(?:(?<!ly)\s?,)?\s+|-)([^\W\d_]+)")
 # A verb joined to the pronoun before it. A name cannot replace such a pronoun.
@@ -93,12 +97,15 @@ def replace(text: str, clusters: Sequence) -> str:
       a heuristic with lists of words: it treats "her" in "gave her money" as
       possessive.
     - A mention stays if it equals the main mention except for case or "'s", or if
-      the main mention is a pronoun. "who", "which", "that", "himself" and "each
-      other" stay, as do pronouns joined to a verb ("I'm", "they've"), and
-      mentions that include a verb ("she'll", or "she's", which may be "is" or
-      "has"). A mention inside one of its own cluster stays too, or inside one that
-      its main mention refers to, as "her husband" and "his wife" refer to each
-      other.
+      the main mention is a pronoun or a verb. A verb stays: OntoNotes links "sold" to
+      "the sale". Mentions of a cluster are next to each other if there is no
+      word and no end of a clause or paragraph between them, as in "her brother, Tom". Only the
+      first of them is replaced, and none if one is the main mention or equals it.
+      "who", "which", "that", "himself" and "each other" stay, as do pronouns joined
+      to a verb ("I'm", "they've"), and mentions that include a verb ("she'll", or
+      "she's", which may be "is" or "has"). A mention inside one of its own cluster
+      stays too, or inside one that its main mention refers to, as "her husband" and
+      "his wife" refer to each other.
     - A main mention is capitalized if the mention was capitalized at the start of a
       sentence. Within a sentence it loses a capital that it only had as the start
       of a sentence, such as in "The old man". Verbs do not change: "I am" becomes
@@ -132,9 +139,28 @@ class _Replacing:
         self.text = text
         self.mentions = mentions
         self.main = {m.cluster: m for m in mentions if m.is_main}
+        self.groups = self._find_groups()
         self.full_names = {}
         self.clusters_of_main = {}
         self.apostrophe = "’" if "’" in text and "'" not in text else "'"
+
+    def _find_groups(self):
+        """Returns for each mention the list of those of its cluster that are next to each other."""
+        groups, last = [], {}
+        for mention in self.mentions:
+            group = last.get(mention.cluster, [])
+            is_inside = group and mention.end <= group[-1].end
+            if is_inside or not group or self._are_apart(group[-1], mention):
+                group = [mention]
+            else:
+                group.append(mention)
+            groups.append(group)
+            if not is_inside:
+                last[mention.cluster] = group
+        return groups
+
+    def _are_apart(self, mention, other):
+        return _APART.search(self.text, mention.end, max(mention.end, other.start)) is not None
 
     def replaced_text(self, start, end, enclosing, name_of):
         """Returns a part of the text with each mention replaced with its cluster's name.
@@ -182,11 +208,30 @@ class _Replacing:
         own, name = mention.text.lower(), _strip_clitic(main.text).lower()
         if mention.is_main or is_pronoun(name.split()) or _strip_clitic(own) in _STAYING:
             return True
+        if self._is_verb(mention) or self._is_verb(main):
+            return True
+        group = self.groups[i]
+        if group[0] is not mention or any(m is not mention and self._is_named(m) for m in group):
+            return True
         if _VERB_WITHIN.search(own):
             return True
         if own in PRONOUNS and _JOINED_VERB.match(self.text, mention.end):
             return True
-        return _strip_clitic(own) == name and not self._is_possessive_pronoun(i)
+        return self._is_named(mention) and not self._is_possessive_pronoun(i)
+
+    def _is_named(self, mention):
+        """Returns whether a mention is the main mention, or reads like it."""
+        name = _strip_clitic(self.main[mention.cluster].text)
+        return mention.is_main or _strip_clitic(mention.text).lower() == name.lower()
+
+    def _is_verb(self, mention):
+        before = _WORD_BEFORE.search(self.text[max(0, mention.start - _MAX_BEFORE) : mention.start])
+        after = _NEXT_WORD.match(self.text, mention.end)
+        return is_verb(
+            mention.text.split() or [""],
+            before.group(1) if before else "",
+            after.group(1) if after else "",
+        )
 
     def full_name(self, cluster):
         """Returns the main mention, with the main mentions of those in it in their places."""

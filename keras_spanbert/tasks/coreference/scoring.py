@@ -31,6 +31,8 @@ from keras_spanbert.tasks.coreference.spans import gather_rows, map_in_chunks, s
 NUM_DISTANCES = 10
 # An index that is not before any span.
 NO_SPAN = 1 << 30
+# Value of `top_span_mask` at candidates that are all kept, although they may cross.
+GIVEN = 2
 # Values from which the features of a pair are computed.
 _FEATURES = ("index", "speakers", "segments")
 # Number of candidates and of pairs that are scored at once outside of training.
@@ -167,10 +169,13 @@ class MentionScorer(WeightedLayer):
             by_width = self.width(by_width, training=training)
             scores = scores + ops.take(by_width, ends - starts, axis=0)
 
-        mask, num_tokens = inputs["top_span_mask"], ops.shape(tokens)[1]
+        is_given = inputs["top_span_mask"] == GIVEN
+        mask, num_tokens = ops.minimum(inputs["top_span_mask"], 1), ops.shape(tokens)[1]
         top_spans = select_spans(
             scores, starts, inputs["ends"], mask, num_tokens, self.max_span_width
         )
+        number = ops.cumsum(ops.ones_like(mask), axis=1) - 1
+        top_spans = ops.where(is_given, number, top_spans)
         starts, ends, *widths = (gather_rows(x, top_spans) for x in spans)
         parts = [gather_rows(tokens, starts), gather_rows(tokens, ends)]
         spans = {

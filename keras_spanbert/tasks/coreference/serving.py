@@ -72,7 +72,7 @@ def _mentions(model, words, sentence_sizes):
         tensors = {name: tf.identity(x) for name, x in tensors.items()}
     (row,) = run(model, [document_inputs(tensors, model, tnp)], xp=tnp)
     spans = extract_spans(row, xp=tnp)
-    found = token_to_word_clusters(spans, word_of, model.singletons, tnp)
+    found = token_to_word_clusters(spans, word_of, model.singletons, xp=tnp)
 
     # === Each mention once, in order of the text; clusters from 0 on by their first mentions ===
     is_first = (found["cluster"] >= 0) & (found["same"] == tf.range(tf.size(found["same"])))

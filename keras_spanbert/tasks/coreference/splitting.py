@@ -1,28 +1,27 @@
-"""Splits texts into sentences and words with TensorFlow Text.
+"""Splits texts into sentences and words.
 
-The function is graph code. `resolve` calls it eagerly, and a SavedModel contains the
-same code. Texts are split by patterns, which cannot look ahead, and by a sentence
-breaker that knows no abbreviations. Before that, some characters are replaced with
-others of the same number of bytes. The positions of words and sentences stay the
-same.
+Texts are split by patterns that cannot look ahead. Before that, some characters are
+replaced with others of the same number of bytes. The positions of words and sentences
+stay the same. `split_text` and the graph code of a SavedModel, `split`, use the same
+patterns, in the syntax that RE2 and the package `regex` share.
 
-B = texts, C = characters of all texts, W = words of all texts, S = sentences.
+B = texts, W = words of all texts, S = sentences.
 """
 
-import collections
-import re
+from typing import Any, NamedTuple
 
-from keras_spanbert.optional import require
+import numpy as np
+import regex
 
-Sentences = collections.namedtuple(
-    "Sentences",
-    [
-        "words",  # ragged string [B, (words)]
-        "starts",  # ragged int32 [B, (words)], characters within the text
-        "ends",  # ragged int32 [B, (words)], exclusive
-        "sizes",  # ragged int32 [B, (sentences)], words of each sentence
-    ],
-)
+
+class Sentences(NamedTuple):
+    """The words of a text. Graph code has ragged tensors `[B, (...)]` of several texts."""
+
+    words: Any  # strings
+    starts: Any  # int32, characters within the text
+    ends: Any  # int32, exclusive
+    sizes: Any  # int32, words of each sentence
+
 
 # Abbreviations before names, numbers or words. A full stop after them rarely ends a sentence.
 _TITLES = (
@@ -36,8 +35,28 @@ _ABBREVIATIONS = (
     "Jan|Feb|Apr|Aug|Sept|Sep|Oct|Nov|Dec"
 )
 _CONTRACTIONS = "(?i:s|m|d|ll|re|ve)"
-_CLOSING = {"'": ")", '"': ")", "»": "))", "’": ")))", "”": ")))"}
-_QUOTES = "[" + re.escape("".join(_CLOSING)) + r")\]]"
+# Code points with Unicode's property Sentence_Terminal. Some scripts, such as Thai, have none.
+SENTENCE_TERMINALS = (
+    "21 2e 3f 589 61d-61f 6d4 700-702 7f9 837 839 83d-83e 964-965 104a-104b 1362 1367-1368 166e "
+    "1735-1736 17d4-17d5 1803 1809 1944-1945 1aa8-1aab 1b4e-1b4f 1b5a-1b5b 1b5e-1b5f 1b7d-1b7f "
+    "1c3b-1c3c 1c7e-1c7f 2024 203c-203d 2047-2049 2cf9-2cfb 2e2e 2e3c 2e53-2e54 2e60-2e61 3002 "
+    "a4ff a60e-a60f a6f3 a6f7 a876-a877 a8ce-a8cf a92f a9c8-a9c9 aa5d-aa5f aaf0-aaf1 abeb fe12 "
+    "fe15-fe16 fe52 fe56-fe57 ff01 ff0e ff1f ff61 10a56-10a57 10f55-10f59 10f86-10f89 11047-11048 "
+    "110be-110c1 11141-11143 111c5-111c6 111cd 111de-111df 11238-11239 1123b-1123c 112a9 "
+    "113d4-113d5 1144b-1144c 115c2-115c3 115c9-115d7 11641-11642 1173c-1173e 11944 11946 "
+    "11a42-11a43 11a9b-11a9c 11c41-11c42 11ef7-11ef8 11f43-11f44 16a6e-16a6f 16af5 16b37-16b38 "
+    "16b44 16d6e-16d6f 16e98 1bc9f 1da88"
+)
+_RANGES = (
+    "-".join(chr(int(code, 16)) for code in codes.split("-"))
+    for codes in SENTENCE_TERMINALS.split()
+)
+# Also the Greek question mark.
+_STOP = f"[…\u037e{''.join(_RANGES)}]"
+_QUOTES = r"""['"»’”)\]]"""
+# Control characters are masked first. RE2's `\s` would be other characters than that of `regex`.
+_SPACE = r"[ \t\n]"
+_WORD_END = "([^0-9A-Za-z_]|$)"
 
 # Masks, in order. A letter replaces a character within a word, \x02 one that begins a word.
 _IN_WORDS = [
@@ -45,53 +64,102 @@ _IN_WORDS = [
     # Numbers, and dots without a space after them: 3.5, p.m, example.com.
     (r"(\pN)[,:](\pN)", r"\1x\2"),
     (r"\.([\p{Ll}\pN])", r"x\1"),
+    (r"．(\pN)", r"xxx\1"),
     # Initials.
     *[(r"(^|[^\pL\pN]|\p{Lu}x)([A-HJ-ZÀ-ÖØ-Þ])\.", r"\1\2x")] * 2,
     (r"(^|[^\pL\pN])(I)\.(\p{Lu})", r"\1\2x\3"),
     (rf"(^|[^\pL\pN])({_TITLES})\.", r"\1\2x"),
-    (rf"(^|[^\pL\pN])((?:\p{{Ll}}x)*(?:{_ABBREVIATIONS}))\.(,|\s+\p{{Ll}})", r"\1\2x\3"),
+    (rf"(^|[^\pL\pN])((?:\p{{Ll}}x)*(?:{_ABBREVIATIONS}))\.(,|{_SPACE}+\p{{Ll}})", r"\1\2x\3"),
     # As in the Penn Treebank: do n't, Ann 's, they 'll.
-    (r"(\pL)([nN])'([tT])\b", "\\1\x02'\\3"),
-    (r"(\pL)([nN])’([tT])\b", "\\1\x02'''\\3"),
-    (rf"(\pL)'({_CONTRACTIONS})\b", "\\1\x02\\2"),
-    (rf"(\pL)’({_CONTRACTIONS})\b", "\\1\x02''\\2"),
+    (rf"(\pL)([nN])'([tT]){_WORD_END}", "\\1\x02'\\3\\4"),
+    (rf"(\pL)([nN])’([tT]){_WORD_END}", "\\1\x02'''\\3\\4"),
+    (rf"(\pL)'({_CONTRACTIONS}){_WORD_END}", "\\1\x02\\2\\3"),
+    (rf"(\pL)’({_CONTRACTIONS}){_WORD_END}", "\\1\x02''\\2\\3"),
     # o'clock, to-morrow. Twice, because a match consumes the letter before.
     *[(r"(\pL)'(\pL)", r"\1x\2"), (r"(\pL)’(\pL)", r"\1xxx\2")] * 2,
     *[(r"([\pL\pN])-([\pL\pN])", r"\1x\2")] * 2,
 ]
 _IN_SENTENCES = [
     (r"\. \. \.", "x x x"),
+    # A Greek semicolon is a question mark. Armenian question marks can be within a word.
+    (r"(\p{Greek});", r"\1?"),
+    (rf"[՜՞]({_QUOTES}*{_SPACE}+\p{{Lu}})", r"x?\1"),
+    (rf"[:;](-?)[()D]({_SPACE}+\p{{Lu}})", r"x\1.\2"),  # A smiley.
+    # This quotation mark closes in German, and opens in English and Chinese.
+    (rf"({_STOP})“({_SPACE}|$)", r"\1)))\2"),
     # "Go!" she said. Three times, for "Go!!!"
-    *[(rf"[!?](x*{_QUOTES}*\s+\p{{Ll}})", r"x\1")] * 3,
-    (rf"(?:\.\.\.|…)({_QUOTES}*\s+\p{{Ll}})", r"xxx\1"),
-    (rf"\.({_QUOTES}+\s+\p{{Ll}})", r"x\1"),
-    # The breaker puts quotes into the next sentence, but keeps brackets in the last one.
-    *[(rf"([.!?…)]){quote}", rf"\1{mask}") for quote, mask in _CLOSING.items()] * 2,
+    *[(rf"[!?](x*{_QUOTES}*{_SPACE}+\p{{Ll}})", r"x\1")] * 3,
+    (rf"(?:\.\.\.|…)({_QUOTES}*{_SPACE}+\p{{Ll}})", r"xxx\1"),
+    (rf"\.({_QUOTES}+{_SPACE}+\p{{Ll}})", r"x\1"),
 ]
-_EMOJI = r"\p{So}(?:[\x{fe0f}\p{Sk}]|\x{200d}\p{So})*"
+_EMOJI = "\\p{So}(?:[\ufe0f\\p{Sk}]|\u200d\\p{So})*"
 _WORDS = rf"\x02'*\pL+|\.\.+|--+|\p{{Han}}|{_EMOJI}|[\pP\pS]"
-_SPACES = r"[\s\pZ]+"
-_BLANK_LINE = r"\n[\s\pZ]*\n"
+_SPACES_OR_WORDS = rf"[\t\n\pZ]+|{_WORDS}"
+# Blank lines, and stops with what closes after them.
+_SENTENCE_ENDS = (r"\n[\t\n\pZ]*\n", rf"{_STOP}(?:{_STOP}|[>'\"»’”\p{{Pe}}])*")
+
+
+def split_text(text: str) -> Sentences:
+    """Splits a text into sentences and words.
+
+    A sentence ends at a blank line, or after `.`, `!`, `?` or a stop of another script,
+    and the closing quotes and brackets that follow it. Words are separated by spaces and
+    punctuation, and can contain hyphens and apostrophes. Contractions are split as in
+    the Penn Treebank. Each Chinese character is a word.
+
+    Args:
+        text: string without lone surrogates.
+
+    Returns:
+        `Sentences` of lists. Each word is the slice of the text from its start to its end.
+    """
+
+    def first_bytes(text):
+        """Returns the place of the first byte of each character, and of the end."""
+        data = np.frombuffer(f"{text} ".encode(), np.uint8)
+        return np.flatnonzero((data & 0xC0) != 0x80)
+
+    def mask_with(masks, text):
+        for pattern, mask in masks:
+            text = regex.sub(pattern, mask, text)
+        return text
+
+    masked = mask_with(_IN_WORDS, text)
+    places, at = [], 0
+    for match in regex.finditer(_SPACES_OR_WORDS, masked):
+        places.append((at, match.start()))
+        if regex.fullmatch(_WORDS, match.group()):
+            places.append(match.span())
+        at = match.end()
+    places.append((at, len(masked)))
+    places = np.array([place for place in places if place[0] < place[1]], np.int64).reshape(-1, 2)
+    in_sentences = mask_with(_IN_SENTENCES, masked)
+    ends = sorted(
+        match.end() for pattern in _SENTENCE_ENDS for match in regex.finditer(pattern, in_sentences)
+    )
+
+    # === From masked characters to bytes to characters ===
+    places = first_bytes(masked)[places]
+    ends = first_bytes(in_sentences)[np.array(ends, np.int64)]
+    sentence_of = np.searchsorted(ends, places[:, 0], "right")
+    _, sizes = np.unique(sentence_of, return_counts=True)
+    starts, ends = np.searchsorted(first_bytes(text), places.T).tolist()
+    words = [text[start:end] for start, end in zip(starts, ends)]
+    return Sentences(words, starts, ends, sizes.tolist())
 
 
 def split(texts) -> Sentences:
-    r"""Splits texts into sentences and words.
+    """Splits texts like `split_text`, in a TensorFlow graph.
 
-    A sentence ends at a blank line, or after `.`, `!`, `?` or a similar character and
-    the closing quotes and brackets that follow it. Words are separated by spaces and
-    punctuation, and can contain hyphens and apostrophes. Contractions are split as in
-    the Penn Treebank. Each Chinese character is a word.
+    Characters that are newer than RE2's Unicode tables can be split differently.
 
     Args:
         texts: string tensor `[B]`, valid UTF-8.
 
     Returns:
-        `Sentences`. Each word is the slice of its text from its start to its end.
-
-    Raises:
-        ImportError: if TensorFlow or TensorFlow Text is not installed.
+        `Sentences` of ragged tensors.
     """
-    tf = require("tensorflow", "Splitting texts into words")
+    import tensorflow as tf
     import tensorflow_text as tf_text
 
     def mask_with(masks, texts):
@@ -99,13 +167,12 @@ def split(texts) -> Sentences:
             texts = tf.strings.regex_replace(texts, pattern, mask)
         return texts
 
-    texts = tf.convert_to_tensor(texts, tf.string)
     masked = mask_with(_IN_WORDS, texts)
-    spaces_or_words = f"{_SPACES}|{_WORDS}"
-    _, starts, ends = tf_text.regex_split_with_offsets(masked, spaces_or_words, _WORDS)
-    breaker = tf_text.StateBasedSentenceBreaker()
-    _, sentence_starts, _ = breaker.break_sentences_with_offsets(mask_with(_IN_SENTENCES, masked))
-    _, paragraph_starts, _ = tf_text.regex_split_with_offsets(masked, _BLANK_LINE)
+    _, starts, ends = tf_text.regex_split_with_offsets(masked, _SPACES_OR_WORDS, _WORDS)
+    in_sentences = mask_with(_IN_SENTENCES, masked)
+    part_starts = [
+        tf_text.regex_split_with_offsets(in_sentences, pattern)[1] for pattern in _SENTENCE_ENDS
+    ]
 
     # === The bytes of all texts in a row ===
     row = tf.strings.reduce_join(texts)
@@ -119,8 +186,7 @@ def split(texts) -> Sentences:
     # === Sentences ===
     text_of_word = starts.value_rowids()
     parts = [tf.cast(text_of_word, tf.int32)] + [
-        tf.searchsorted(in_a_row(places), begins, "right")
-        for places in (sentence_starts, paragraph_starts)
+        tf.searchsorted(in_a_row(places), begins, "right") for places in part_starts
     ]
     is_new = tf.reduce_any([part[1:] != part[:-1] for part in parts], axis=0)
     is_first = tf.concat([tf.ones_like(begins[:1], tf.bool), is_new], axis=0)

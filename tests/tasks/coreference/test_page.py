@@ -120,6 +120,33 @@ def test_scores_are_optional():
     assert scores == {1: "0.12", 2: None}
 
 
+def test_unsure_links_are_paler():
+    text, clusters = bracketed_clusters.read(
+        "[1* Ann] saw [1 her] <b>. [1 She] left; [2* Bob] too."
+    )
+    assert {mark[3]["style"][-8:] for mark in Marks(cluster_page(text, clusters)).marks} == {
+        "--sure:1"
+    }
+    (ann, her, she), (bob,) = clusters
+    ann.update(score=2.0, link_score=None, antecedent=None)
+    her.update(score=1.0, link_score=0.9, antecedent={"text": "Ann", "start": 0, "end": 3})
+    she.update(score=1.0, link_score=0.25, antecedent={"text": "'<b>'", "start": 0, "end": 5})
+    bob.update(score=0.0, link_score=None, antecedent=None)
+    page = cluster_page(text, clusters)
+    found = Marks(page)
+    marks = {text[start:end]: attributes for _, start, end, attributes in found.marks}
+    sure = {name: re.search(r"--sure:([\d.]+)", m["style"]).group(1) for name, m in marks.items()}
+    # The first mention and a single one are as sure as their cluster.
+    assert found.text == text
+    assert sure == {"Ann": "0.57", "her": "0.9", "She": "0.25", "Bob": "0.5"}
+    assert {name: m.get("data-link") for name, m in marks.items()} == {
+        "Ann": None, "her": "0.90", "She": "0.25", "Bob": None
+    }  # fmt: skip
+    assert marks["her"]["title"] == "1: Ann (linked to 'Ann', 0.90)"
+    assert marks["She"]["title"] == "1: Ann (linked to \"'<b>'\", 0.25)"
+    assert "Ann, 3 (0.57)</button>" in page and "Bob, 1 (0.50)</button>" in page
+
+
 def test_page_of_a_novel_takes_seconds():
     text = "Ann met Bob, and saw it. " * 25_000
     clusters = [[] for _ in range(1_500)]

@@ -3,6 +3,7 @@ import time
 import bracketed_clusters
 import pytest
 
+from keras_spanbert.tasks.coreference.mentions import is_verb
 from keras_spanbert.tasks.coreference.page import cluster_lines, cluster_page
 from keras_spanbert.tasks.coreference.replacing import replace
 
@@ -42,8 +43,37 @@ REPLACED = {
      "[1* Ann] saw [2* [1 her] past]. [3* [1 her] and Bob] went to [4* [1 her] two boys].",
      "Ann saw Ann's past. Ann and Bob went to Ann's two boys."),
     "names that end in s": (
-     "[1* James] lost [1 his] hat; [2* the boys] lost [2 theirs]; [3* the boss] [3 hers].",
-     "James lost James' hat; the boys lost the boys'; the boss the boss's."),
+     "[1* James] lost [1 his] hat; [2* the boys] lost [2 theirs]; [3* the boss] lost [3 hers].",
+     "James lost James' hat; the boys lost the boys'; the boss lost the boss's."),
+    "next to the main mention": (
+     "Anna met [2 [1 her] brother] [2* Tom]. [2 The doctor] saw [1* Anna] [1 herself].",
+     "Anna met Anna's brother Tom. Tom saw Anna herself."),
+    "next to the main mention with punctuation": (
+     "[1* Tom], [1 the doctor], sat; [1 he] left. [2 My aunt] (“[2* Eve]”) gave [1 him] -- "
+     "[1 the old man] -- [3* Max's] [3 his] hat. I saw [3 him].",
+     "Tom, the doctor, sat; Tom left. My aunt (“Eve”) gave Tom -- the old man -- Max's his hat. "
+     "I saw Max."),
+    "not next to the main mention": (
+     "[1 He] met [1* Tom]. [1 He] sat\n\n[1 He] and [2* Eve]\n\n[2 she] left.",
+     "Tom met Tom. Tom sat\n\nTom and Eve\n\nEve left."),
+    "next to a mention that equals the main mention": (
+     "[2* Tom] left. Anna met [2 her brother], [2 Tom], there.",
+     "Tom left. Anna met her brother, Tom, there."),
+    "next to each other": (
+     "[1* Tom] left. [1 The doctor], [1 an old man], sat, and [1 the man], [1 who] saw it, sang.",
+     "Tom left. Tom, an old man, sat, and Tom, who saw it, sang."),
+    "inside or across the main mention": (
+     "[1* The brother of [2* Eve] ([1 Tom])] left. [1 He] saw [2 her].",
+     "The brother of Eve (Tom) left. The brother of Eve (Tom) saw Eve."),
+    "verbs": (
+     "Ann [1 sold] a house. [1* The sale] was hard. [1 It] took days. They [2 grow]; he'll "
+     "[2 grow]; it is [2 growing]. [2* The growth] is slow. The firm [3* announced] [4 a deal]. "
+     "[3 It] was new.",
+     "Ann sold a house. The sale was hard. The sale took days. They grow; he'll grow; it is "
+     "growing. The growth is slow. The firm announced a deal. It was new."),
+    "nouns in lower case are no verbs": (
+     "[1* The people of Rome] left. For [1 citizens] of [2* The Bronx] and [2 home] it was good.",
+     "The people of Rome left. For the people of Rome of The Bronx and The Bronx it was good."),
     "main mentions that end in 's": (
      "[1* Ann's] book is here. [1 She] read it to [1 her] son; [1 Ann's] aunt wrote it.",
      "Ann's book is here. Ann read it to Ann's son; Ann's aunt wrote it."),
@@ -111,17 +141,37 @@ def test_mentions_are_replaced_by_main_mentions(marked, expected):
     assert replace(text, clusters) == expected
 
 
+@pytest.mark.parametrize(
+    "text, is_found",
+    [
+        ("Prices [rose] again", True), ("she has [met] him", True), ("to [attack] the city", True),
+        ("she didn't [leave]", True), ("we [decide] now", True), ("Ann [sings] well", True),
+        ("firms [sell] their goods", True), ("was [increased] by", True), ("is [selling] it", True),
+        ("In [winter] it snows", False), ("by [winter] the snow", False), ("a [house]", False),
+        ("saw [workers] there", False), ("and [sell] the house", True), ("[home] it was", False),
+        ("[Sold] at last", False), ("spoke to [mother] today", False), ("[he] left", False),
+        ("we [saw it] now", False), ("like [swimming] and", False), ("[seed] of", False),
+    ],
+)  # fmt: skip
+def test_verbs_are_told_from_nouns(text, is_found):
+    before, word, after = (part.split() for part in text.replace("]", "[").split("["))
+    assert is_verb(word, "".join(before[-1:]), "".join(after[:1])) == is_found
+
+
 def mention(text, start, end):
     return {"text": text[start:end], "start": start, "end": end}
 
 
 def test_first_of_crossing_mentions_is_replaced():
-    text = "Ann Bob she he"
-    crossing = [mention(text, 0, 7), mention(text, 8, 11)], [mention(text, 4, 11)]
-    assert replace(text, crossing) == "Ann Bob Ann Bob he"
-    assert replace(text, [[mention(text, 12, 14), mention(text, 0, 7)], *crossing[1:]]) == (
-        "Ann Bob she he"  # A cluster of pronouns. Mentions that cross it are kept too.
+    text = "Ann Bob saw she he"
+    crossing = [mention(text, 0, 7), mention(text, 12, 15)], [mention(text, 4, 15)]
+    assert replace(text, crossing) == "Ann Bob saw Ann Bob he"
+    assert replace(text, [[mention(text, 16, 18), mention(text, 0, 7)], *crossing[1:]]) == (
+        "Ann Bob saw she he"  # A cluster of pronouns. Mentions that cross it are kept too.
     )
+    # A mention that crosses its main mention is kept.
+    assert replace(text, [[mention(text, 4, 11), mention(text, 0, 7)]]) == text
+    assert replace(text, [[mention(text, 0, 7), mention(text, 4, 11)]]) == text
 
 
 @pytest.mark.parametrize("name, start, end", [("Bob", 0, 3), ("", 1, 1), ("n", -2, -1)])
@@ -146,8 +196,8 @@ def test_invalid_clusters_are_refused():
 def test_without_clusters_and_without_words():
     assert replace("Ann left.", []) == "Ann left."
     assert replace("", []) == ""
-    blank = [{"text": " ", "start": 0, "end": 1}, {"text": "  ", "start": 1, "end": 3}]
-    assert replace("   ", [blank]) == "  "
+    blank = [{"text": " ", "start": 0, "end": 1}, {"text": "  ", "start": 2, "end": 4}]
+    assert replace(" a  ", [blank]) == " a "
 
 
 def test_long_text_is_replaced_within_seconds():

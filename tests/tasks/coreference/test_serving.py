@@ -18,6 +18,7 @@ TEXTS = [
     "  \n ",
     "Ann",
     "É Ann’s old 😀 letter. “She read it,” Ann wrote. \x00\u200b She sold it to Bob",
+    "“ann wrote it。”she was old！bob sold it۔ ann read it； he was old। она it; she it։ he",
     "letterletterletterletterletterletterletterletterletterletterletterletter she " * 3,
 ]
 

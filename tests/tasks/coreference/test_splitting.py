@@ -1,18 +1,25 @@
 import gzip
 import time
+import unicodedata
 
+import numpy as np
 import pytest
+import regex
 
-from keras_spanbert.tasks.coreference.splitting import split
+from keras_spanbert.tasks.coreference.splitting import SENTENCE_TERMINALS, split, split_text
 
 
 def split_sentences(texts):
-    """Returns sentences of words, and checks that each word is the slice at its position."""
+    """Returns sentences of words.
+
+    Checks that each word is the slice at its position, and that graph code and `split_text` agree.
+    """
     found = split(texts)
     for text, words, starts, ends, sizes in zip(texts, *found):
         words = [word.decode() for word in words.numpy()]
         starts, ends, sizes = (x.numpy().tolist() for x in (starts, ends, sizes))
         assert words == [text[start:end] for start, end in zip(starts, ends)]
+        assert split_text(text) == (words, starts, ends, sizes)
         assert all(words) and starts == sorted(starts) and sum(sizes) == len(words)
         assert min(sizes, default=1) > 0
         words = iter(words)
@@ -45,6 +52,57 @@ def test_sentences_and_words(text, expected):
     assert "|".join(" ".join(words) for words in sentences) == expected
 
 
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("你好吗？我很好！“行。”他走了。“好的。”",
+         "你 好 吗 ？|我 很 好 ！|“ 行 。 ”|他 走 了 。|“ 好 的 。 ”"),
+        ("他说：‘行！’她笑了。（真的。）【好。】走",
+         "他 说 ： ‘ 行 ！ ’|她 笑 了 。|（ 真 的 。 ）|【 好 。 】|走"),
+        ("「はい！」と言った。『彼は？！』ok｡３．５",
+         "「 はい ！ 」|と 言 った 。|『 彼 は ？ ！ 』|ok ｡|３．５"),
+        ("안녕하세요. 나는 갔다!", "안녕하세요 .|나는 갔다 !"),
+        ("كيف حالك؟ «نعم.» أنا بخير! ہاں۔”جی۔“ میں",
+         "كيف حالك ؟|« نعم . »|أنا بخير !|ہاں ۔ ”|جی ۔ “|میں"),
+        ("यह है। “वह है॥” हां?", "यह है ।|“ वह है ॥ ”|हां ?"),
+        ("Ինչպե՞ս ես։ Լավ եմ։ Ո՞վ՞ Ես", "Ինչպե ՞ ս ես ։|Լավ եմ ։|Ո ՞ վ ՞|Ես"),
+        ("ሰላም። እንዴት ነህ፧ ነኝ", "ሰላም ።|እንዴት ነህ ፧|ነኝ"),
+        ("នេះ។ នោះ៕ ហើយ", "នេះ ។|នោះ ៕|ហើយ"),
+        ("ဟုတ်ကဲ့။ မဟုတ်ဘူး။", "ဟုတ်ကဲ့ ။|မဟုတ်ဘူး ။"),
+        ("สวัสดี ครับ", "สวัสดี ครับ"),
+        ("Πού; Εδώ. «Πού;» ρώτησε. a; B", "Πού ;|Εδώ .|« Πού ; » ρώτησε .|a ; B"),
+        ("„Er ging.“ Dann kam „sie!“ sagte er.", "„ Er ging . “|Dann kam „ sie ! “ sagte er ."),
+        ("Он ушёл… «Да!» — сказал он. Нет", "Он ушёл …|« Да ! »|— сказал он .|Нет"),
+    ],
+)  # fmt: skip
+def test_stops_of_other_scripts(text, expected):
+    (sentences,) = split_sentences([text])
+    assert "|".join(" ".join(words) for words in sentences) == expected
+
+
+def test_every_sentence_terminal_ends_a_sentence():
+    listed = set()
+    for codes in SENTENCE_TERMINALS.split():
+        first, last = (int(code, 16) for code in (codes.split("-") * 2)[:2])
+        listed.update(map(chr, range(first, last + 1)))
+    every = (chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    assert listed == {c for c in every if regex.match(r"\p{Sentence_Terminal}", c)}
+    found = split_sentences([f"Ann {stop}」 Bob" for stop in sorted(listed)])
+    assert all([sentence[-1] for sentence in x] == ["」", "Bob"] for x in found)
+
+
+def test_graph_code_agrees_on_any_characters():
+    generator = np.random.default_rng(0)
+    every = [chr(code) for code in range(0x30000)]
+    # Python 3.11 has Unicode 14. RE2 does not know newer characters either.
+    every = [c for c in every if unicodedata.category(c) not in ("Cs", "Cn")]
+    common = [*"aab中行'tTsxI.!?…  \n\n()\"“”’»«-,;:。！」१؟।0"]
+    texts = ["".join(generator.choice(common, 30)) for _ in range(300)]
+    texts += ["".join(generator.choice(every + common * 3000, 20)) for _ in range(300)]
+    for i in range(0, len(texts), 200):
+        assert list(split_sentences(texts[i : i + 200]))
+
+
 def test_batches_equal_single_texts():
     texts = ["é. Ann left.", "", "Bob", "「行。」", " \r\n\t\u2003", "He did.\n\nShe\n\n"]
     found = list(split_sentences(texts))
@@ -55,11 +113,12 @@ def test_batches_equal_single_texts():
 
 @pytest.mark.long
 @pytest.mark.parametrize("part", ["a", ".", "a. ", "é", " ", "n't", "A.", "''", "!", "\n"])
-def test_long_line_takes_linear_time(part):
+@pytest.mark.parametrize("split", [lambda text: split([text]), split_text])
+def test_long_line_takes_linear_time(part, split):
     seconds = []
     for size in [40_000, 400_000]:
         begin = time.process_time()
-        split([part * (size // len(part.encode()))])
+        split(part * (size // len(part.encode())))
         seconds.append(time.process_time() - begin)
     assert seconds[1] < 30 * seconds[0] + 0.5
 
