@@ -90,7 +90,13 @@ class SpanBoundaryHead(TiedHead):
         self.position_dim = position_dim
         self.fusion = fusion
 
-    def build(self, sequence_output_shape, *_):
+    def build(
+        self,
+        sequence_output_shape,
+        span_left_shape=None,
+        span_right_shape=None,
+        span_offsets_shape=None,
+    ):
         hidden_dim = sequence_output_shape[-1]
         self._position_embedding = keras.layers.Embedding(
             self.max_span_tokens,

@@ -66,6 +66,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     loss_unit: str = "nats"
     progress_labels: dict[str, str] = {}
     demo_page: str | None = None
+    optimizer = None  # Keras sets it in `compile`.
 
     def __new__(cls, *args, **kwargs):
         backbone = kwargs.get("backbone", args[0] if args else None)

@@ -52,8 +52,9 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             twice.
 
     Call shapes:
-        A string becomes int32 `[tokens]`. A list of strings becomes a list of
-        these arrays in eager code, and a ragged tensor in `tf.data`.
+        A string becomes int32 `[tokens]`. Strings `[N]` become a list of N lists of
+        ids in eager code, and a ragged tensor in `tf.data`. With `sequence_length`
+        L, they become int32 `[N, L]`, cut or padded with 0.
 
     Example:
     ```python
@@ -195,12 +196,18 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         return token_ids, offsets
 
     def _tokenize_eagerly(self, texts):
+        is_text = self.compute_dtype == "string"
         if isinstance(texts, list):
-            return [self._tokenize_eagerly(text) for text in texts]
+            rows = [self._tokenize_eagerly(text) for text in texts]
+            if not self.sequence_length or is_text:
+                return [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
+            try:
+                return np.array(rows or np.zeros([0, self.sequence_length]), self.compute_dtype)
+            except ValueError:  # Lists of different numbers of texts.
+                return rows
         if not isinstance(texts, str):
             raise ValueError(f"Text must be a string or a list of strings. Received: {texts!r}")
         encoding = self.reference.encode(replace_surrogates(texts), add_special_tokens=False)
-        is_text = self.compute_dtype == "string"
         tokens = encoding.tokens if is_text else encoding.ids
         if self.sequence_length:
             padding = ["" if is_text else 0] * (self.sequence_length - len(tokens))
