@@ -12,7 +12,7 @@ from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
-from keras_spanbert.models.labels import check_names
+from keras_spanbert.models.labels import check_names, known_labels
 from keras_spanbert.models.length_batches import LengthBatches, predict_by_length
 from keras_spanbert.models.pooler import POOLER
 from keras_spanbert.models.task import SpanBertTask
@@ -178,6 +178,10 @@ class ClassifierTask(SpanBertTask):
 
     def default_metrics(self) -> list:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def label_limits(self, x) -> dict:
+        names = self.label_names()
+        return {"": (len(names), f"A label must be {known_labels(names)}")}
 
     # === Strings ===
     def check_preprocessor(self) -> None:

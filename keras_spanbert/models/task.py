@@ -39,6 +39,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
       `serving_endpoints` if it has several. `serves_heads`: whether the graph uses
       its heads.
     - `preprocess`: strings to arrays, for `fit`, `evaluate` and `predict`.
+    - `label_limits`: the values of labels in arrays.
     - `config_names`: its arguments that `get_config` saves from attributes of the same name.
     - `scores`: labels of the evaluation's scores in percent, by name.
     - `best_score`: name of the score used to select the best checkpoint. Higher is
@@ -320,6 +321,18 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
 
     def default_loss_weights(self) -> dict[str, float]:
         """Returns the default weights of the losses by output."""
+        return {}
+
+    def label_limits(self, x) -> dict[str, tuple]:
+        """Returns the rules for labels that are already arrays.
+
+        Args:
+            x: the model's arrays, or tensors of a graph.
+
+        Returns:
+            Dict from an output's name, `""` for a single output, to the number of its
+            classes and the rule for messages. The number can differ by row: `[N]`.
+        """
         return {}
 
     def default_metrics(self) -> list | dict | None:

@@ -198,6 +198,12 @@ class SpanBertTextClassifier(ClassifierTask):
             return [keras.metrics.MeanMetricWrapper(binary_accuracy, name="binary_accuracy")]
         return [] if self.is_regression else super().default_metrics()
 
+    def label_limits(self, x) -> dict:
+        if self.is_regression:
+            return {}
+        rule = f"Labels must be a 0 or 1 for each of the model's {self.num_classes} classes"
+        return {"": (2, rule)} if self.multi_label else super().label_limits(x)
+
     def preprocessor_settings(self) -> dict:
         names = None if self.is_regression else self.class_names
         return {"label_names": names, "multi_label": self.multi_label}

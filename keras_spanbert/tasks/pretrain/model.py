@@ -288,6 +288,11 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
     def default_metrics(self):
         return objectives.metrics(self.objectives)
 
+    def label_limits(self, x) -> dict:
+        size = self.backbone.vocabulary_size
+        limits = {name: (size, f"`{name}` must be ids below {size}") for name in ("mlm", "sbo")}
+        return {**limits, "nsp": (2, "`nsp` must be 0 or 1")}
+
     def check_preprocessor(self) -> None:
         super().check_preprocessor()
         for name in objectives.CHOICES:
