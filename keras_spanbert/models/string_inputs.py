@@ -8,6 +8,7 @@ import keras
 from keras_spanbert import distribution
 from keras_spanbert.keras_private import build_training
 from keras_spanbert.models import batches
+from keras_spanbert.models.labels import check_label_arrays
 
 
 class StringInputs:
@@ -95,7 +96,10 @@ class StringInputs:
         if batches.is_preprocessed(x):
             # Preprocessors return tuples.
             is_tuple = isinstance(x, tuple) and y is None
-            return batches.unpack(x) if is_tuple else (x, y, sample_weight)
+            arrays = batches.unpack(x) if is_tuple else (x, y, sample_weight)
+            if needs_labels:
+                check_label_arrays(self, *arrays)
+            return arrays
         if not batches.is_stream(x):
             batches.check_rows(x)
             x, y, sample_weight = self.preprocess_rows(
@@ -114,14 +118,20 @@ class StringInputs:
         def start():
             preprocess = self.start_preprocessing(is_training)
 
-            def labelled(*batch):
-                arrays = preprocess(*batch)
+            def labelled(number, *batch):
+                if batches.is_preprocessed(batch):
+                    if needs_labels:
+                        check_label_arrays(self, *batch)
+                    return batch
+                arrays = preprocess(number, *batch)
                 _check_labels(arrays[1], needs_labels)
                 return arrays
 
             return labelled
 
         def map_dataset(dataset):
+            if batches.is_preprocessed(dataset.element_spec):
+                return _check_dataset(self, dataset) if needs_labels else dataset
             mapped = self.preprocess_dataset(dataset, is_training)
             _check_labels(batches.unpack(mapped.element_spec)[1], needs_labels)
             return mapped
@@ -179,7 +189,7 @@ class StringInputs:
         x, y, sample_weight = self._preprocess_inputs(
             x, y, sample_weight, batch_size, shuffle, is_training=True
         )
-        if x is not given and not batches.is_preprocessed(given):
+        if x is not given and not batches.is_preprocessed(getattr(given, "element_spec", given)):
             callbacks = [*(callbacks or []), *self.string_callbacks()]
         if validation_data is not None:
             is_stream = batches.is_stream(validation_data)
@@ -260,14 +270,16 @@ class StringInputs:
     def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
         batches.check_arrays(x)
+        check_label_arrays(self, x, y, sample_weight)
         if self.compiled and not self.optimizer.built:
             self._build_training(x, y, sample_weight)
         return keras.Model.train_on_batch(self, x, y, sample_weight, *args, **kwargs)
 
-    def test_on_batch(self, x, *args, **kwargs):
+    def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Evaluates a batch of arrays: see `keras.Model.test_on_batch`."""
         batches.check_arrays(x)
-        return keras.Model.test_on_batch(self, x, *args, **kwargs)
+        check_label_arrays(self, x, y, sample_weight)
+        return keras.Model.test_on_batch(self, x, y, sample_weight, *args, **kwargs)
 
     def predict_on_batch(self, x):
         """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
@@ -280,6 +292,20 @@ class StringInputs:
 def _check_labels(y, needs_labels):
     if needs_labels and y is None:
         raise ValueError("Training and evaluation on strings need labels. Received: y=None")
+
+
+def _check_dataset(task, dataset):
+    """Returns a dataset of arrays that fails where a label is not one of the task's."""
+    import tensorflow as tf
+
+    if not isinstance(dataset.element_spec, tuple) or len(dataset.element_spec) < 2:
+        return dataset  # Without labels.
+
+    @tf.autograph.experimental.do_not_convert
+    def check(x, y, *sample_weight):
+        return x, check_label_arrays(task, x, y, *(sample_weight or [None])), *sample_weight
+
+    return dataset.map(check)
 
 
 def _check_shares(x, batch_size):
