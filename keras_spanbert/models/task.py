@@ -135,7 +135,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             **changes: arguments of the class.
         """
         parts = {"backbone": self.backbone, "preprocessor": self.preprocessor}
-        other = (cls or type(self))(**{**self.get_config(), **parts, **changes})
+        other = (cls or type(self)).from_config({**self.get_config(), **parts, **changes})
         mine = self.head_layers()
         for name, layer in other.head_layers().items():
             if name in mine and (layers is None or name in layers):
@@ -168,7 +168,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
                 kwargs["preprocessor"] = cls.preprocessor_cls.from_checkpoint(
                     checkpoint, **arguments
                 )
-        task = cls(**kwargs)
+        task = cls.from_config(kwargs)
         if load_weights:
             load_entries(checkpoint, entries, task, task.backbone, skip_backbone=has_backbone)
         return task
