@@ -28,9 +28,10 @@ ONCE = (
     "tasks/coreference/test_splitting.py", "tasks/multiple_choice/test_serving.py",
     "tasks/pretrain/test_unigram.py", "tasks/relation_extraction/test_serving.py",
     "tasks/test_mistakes.py", "tasks/token_classification/test_serving.py",
-    "tasks/token_classification/test_spans.py", "test_benchmarks_*.py", "test_compiled_step.py",
-    "test_demo.py", "test_docs.py", "test_files.py", "test_floors.py", "test_imports.py",
-    "test_optional.py", "test_package.py", "test_runner.py", "test_spacy.py", "test_stores.py",
+    "tasks/token_classification/test_spans.py", "test_arguments.py", "test_benchmarks_*.py",
+    "test_compiled_step.py", "test_demo.py", "test_docs.py", "test_files.py", "test_floors.py",
+    "test_imports.py", "test_optional.py", "test_package.py", "test_runner.py", "test_spacy.py",
+    "test_stores.py",
 )  # fmt: skip
 # Tests that run once use TensorFlow by default, and PyTorch in these files, since it does not trace
 # or compile. These tests check files and messages of short training runs. Other tests train models
@@ -43,7 +44,8 @@ ON_TORCH = (
     "recipes/test_token_classification.py", "runs/test_checkpoint_shards.py",
     "runs/test_cloze_report.py", "runs/test_progress.py", "runs/test_training_checkpoint.py",
     "tasks/*/test_model.py", "tasks/classification/test_multi_label.py",
-    "tasks/coreference/test_resolve.py", "tasks/test_models.py", "test_docs.py", "test_stores.py",
+    "tasks/coreference/test_resolve.py", "tasks/test_models.py", "test_arguments.py",
+    "test_docs.py", "test_stores.py",
 )  # fmt: skip
 # Files of tests that take more than a few seconds. Single tests have `@pytest.mark.long`.
 LONG = (

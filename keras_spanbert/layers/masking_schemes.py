@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_spanbert.arguments import check_in
 from keras_spanbert.layers import span_masks
 from keras_spanbert.layers.array_functions import int32
 
@@ -57,15 +58,19 @@ def as_array(xp, **argument):
             )
         return tf.convert_to_tensor(value)
     try:
-        return keras.ops.convert_to_numpy(value)
-    except ValueError:
-        lengths = sorted({len(row) for row in value if hasattr(row, "__len__")})
-        if len(lengths) < 2:
-            raise
-        raise ValueError(
-            f"The rows of `{name}` must have the same length: pad them. Received: rows of lengths "
-            f"{', '.join(map(str, lengths)):.80}"
-        ) from None
+        array = keras.ops.convert_to_numpy(value)
+    except (TypeError, ValueError):
+        rows = value if isinstance(value, (list, tuple)) else []
+        lengths = sorted({len(row) for row in rows if hasattr(row, "__len__")})
+        if len(lengths) > 1:
+            raise ValueError(
+                f"The rows of `{name}` must have the same length: pad them. Received: rows of "
+                f"lengths {', '.join(map(str, lengths)):.80}"
+            ) from None
+        array = None
+    is_array = array is not None and array.dtype.kind in "biuf"
+    check_in(is_array, "an array of numbers", **argument)
+    return array
 
 
 def as_marks(xp, span_marks, token_ids):
@@ -99,7 +104,7 @@ def continuations(tokenizer) -> list[int]:
 
 def unigram_stops(counts, maskable: np.ndarray) -> np.ndarray:
     """Returns the cumulative distribution of maskable tokens, float64 `[V]`, ending at 1."""
-    counts = np.asarray(counts, np.float64)
+    counts = np.asarray(as_array(np, unigram_counts=counts), np.float64)
     is_right = counts.shape == maskable.shape and np.all(counts >= 0)
     stops = np.cumsum(np.where(maskable, counts, 0.0)) if is_right else np.zeros(1)
     if not 0.0 < stops[-1] < np.inf:

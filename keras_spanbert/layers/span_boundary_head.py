@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_spanbert.arguments import check_counts, check_in
 from keras_spanbert.layers.sublayers import config_of, dense, layer_norm
 from keras_spanbert.layers.tied_head import TiedHead
 
@@ -84,8 +85,8 @@ class SpanBoundaryHead(TiedHead):
             kernel_initializer,
             **kwargs,
         )
-        if fusion not in FUSIONS:
-            raise ValueError(f"`fusion` must be one of {FUSIONS}. Received: fusion={fusion!r}")
+        check_in(fusion in FUSIONS, f"one of {FUSIONS}", fusion=fusion)
+        check_counts(max_span_tokens=max_span_tokens, position_dim=position_dim)
         self.max_span_tokens = max_span_tokens
         self.position_dim = position_dim
         self.fusion = fusion

@@ -5,7 +5,7 @@ import random
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_in
+from keras_spanbert.arguments import check_in, is_number
 from keras_spanbert.keras_private import accept_tensorflow_tensors, in_grain
 from keras_spanbert.layers.array_functions import in_graph, int32
 from keras_spanbert.layers.masking_schemes import as_array, is_integer
@@ -32,7 +32,7 @@ class TokenLayer(keras.layers.Layer):
         accept_tensorflow_tensors(self)
         self.built = True
         if seed is not None:
-            check_in(np.ndim(seed) == 0 and int(seed) == seed, "an integer", seed=seed)
+            check_in(is_number(seed) and seed % 1 == 0, "an integer", seed=seed)
         self.vocabulary_size = int(vocabulary_size)
         self.seed = seed
         # Drawn as in Keras, so that `keras.utils.set_random_seed` sets it.

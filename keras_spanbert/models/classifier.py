@@ -7,7 +7,7 @@ import random
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_counts, is_number
+from keras_spanbert.arguments import check_counts, check_range
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
@@ -38,8 +38,7 @@ def classifier(backbone, num_labels: int) -> keras.layers.Layer:
 
 def dropout_layer(backbone, dropout: float) -> keras.layers.Layer:
     """Returns the dropout layer before the classifier. Checks its rate."""
-    if not is_number(dropout) or not 0.0 <= dropout < 1.0:
-        raise ValueError(f"`dropout` must be in [0, 1). Received: dropout={dropout!r}")
+    check_range("[0, 1)", dropout=dropout)
     return Dropout(dropout, dtype=backbone.dtype_policy, name="output_dropout")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 
 from keras_spanbert import distribution
+from keras_spanbert.arguments import check_counts, check_number_or_none
 from keras_spanbert.keras_private import build_training
 from keras_spanbert.models import batches
 from keras_spanbert.models.labels import check_label_arrays
@@ -93,6 +94,8 @@ class StringInputs:
         needs_labels=True,
     ):
         """Converts x, y and sample weight of any kind to data that Keras accepts."""
+        if batch_size is not None:
+            check_counts(batch_size=batch_size)
         if batches.is_preprocessed(x):
             # Preprocessors return tuples.
             is_tuple = isinstance(x, tuple) and y is None
@@ -180,6 +183,10 @@ class StringInputs:
                 the model has no preprocessor, or `class_weight` is given but the
                 model does not support it.
         """
+        check_counts(0, epochs=epochs)
+        check_number_or_none(validation_split=validation_split)
+        if validation_batch_size is not None:
+            check_counts(validation_batch_size=validation_batch_size)
         if class_weight is not None:
             class_weight = self.number_class_weight(class_weight)
         if validation_split and validation_data is None and not batches.is_preprocessed(x):
@@ -316,7 +323,7 @@ def _check_shares(x, batch_size):
 def _split(x, y, sample_weight, share):
     """Splits off the last rows as validation data."""
     count = 0 if batches.is_stream(x) else batches.num_rows(x)
-    first = int(count * (1.0 - share))
+    first = int(count * (1.0 - share)) if 0.0 < share < 1.0 else 0
     if not 0 < first < count:
         raise ValueError(
             "`validation_split` must be in (0, 1) and leave rows to train and to validate on. "

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import os
 
 import keras
 import keras_hub
@@ -9,6 +10,7 @@ import numpy as np
 import tokenizers
 
 from keras_spanbert import stores
+from keras_spanbert.arguments import check_counts, check_flags
 from keras_spanbert.layers.array_functions import in_graph
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.from_preset import FromPreset
@@ -72,6 +74,12 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     backbone_cls = SpanBertBackbone
 
     def __init__(self, vocabulary=None, lowercase: bool = False, **kwargs):
+        check_flags(
+            lowercase=lowercase,
+            special_tokens_in_strings=kwargs.get("special_tokens_in_strings", False),
+        )
+        if kwargs.get("sequence_length") is not None:
+            check_counts(sequence_length=kwargs["sequence_length"])
         super().__init__(
             vocabulary=vocabulary,
             lowercase=lowercase,
@@ -107,7 +115,8 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         for name in ["reference", "fast_wordpiece", "traced"]:
             self.__dict__.pop(name, None)  # Computed from the old vocabulary.
         try:
-            super().set_vocabulary(stores.local_copy(vocabulary))
+            is_path = isinstance(vocabulary, (str, os.PathLike))
+            super().set_vocabulary(stores.local_copy(vocabulary) if is_path else vocabulary)
         except UnicodeDecodeError as error:
             raise ValueError(f"{vocabulary} must be UTF-8. Received: {error}") from None
         except Exception:

@@ -5,6 +5,7 @@ import random
 import numpy as np
 from keras import ops
 
+from keras_spanbert.arguments import check_flags
 from keras_spanbert.data.coreference_documents import check_has_clusters
 from keras_spanbert.metrics.coreference import MEASURES, coreference
 from keras_spanbert.tasks.coreference.batches import DocumentBatches, document_inputs, gold_clusters
@@ -169,6 +170,7 @@ class DocumentInputs:
         resolver.resolve("Ann left. She was tired.")["clusters"]
         ```
         """
+        check_flags(scores=scores)
         if isinstance(texts, str):
             each = [None if value is None else [value] for value in (speakers, genre)]
             return self.resolve([texts], *each, batch_size, max_spans_in_memory, scores)[0]

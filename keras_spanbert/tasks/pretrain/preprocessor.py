@@ -4,7 +4,7 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_spanbert.arguments import check_length
+from keras_spanbert.arguments import check_flags, check_length
 from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
@@ -99,6 +99,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             "pad_predictions_to": pad_predictions_to,
             "num_mask_copies": num_mask_copies,
         }
+        check_flags(span_boundary=span_boundary, next_sentence=next_sentence)
         self.span_boundary = bool(span_boundary)
         self.next_sentence = bool(next_sentence)
         self._masking = None

@@ -76,6 +76,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     config_names = ("null_threshold",)
 
     def __init__(self, backbone, preprocessor=None, null_threshold: float | None = None, **kwargs):
+        check_number_or_none(null_threshold=null_threshold)
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
