@@ -58,7 +58,7 @@ def as_array(xp, **argument):
             )
         return tf.convert_to_tensor(value)
     try:
-        array = keras.ops.convert_to_numpy(value)
+        return keras.ops.convert_to_numpy(value)
     except (TypeError, ValueError):
         rows = value if isinstance(value, (list, tuple)) else []
         lengths = sorted({len(row) for row in rows if hasattr(row, "__len__")})
@@ -67,10 +67,7 @@ def as_array(xp, **argument):
                 f"The rows of `{name}` must have the same length: pad them. Received: rows of "
                 f"lengths {', '.join(map(str, lengths)):.80}"
             ) from None
-        array = None
-    is_array = array is not None and array.dtype.kind in "biuf"
-    check_in(is_array, "an array of numbers", **argument)
-    return array
+        return check_in(False, "an array of numbers", **argument)
 
 
 def as_marks(xp, span_marks, token_ids):
@@ -104,7 +101,9 @@ def continuations(tokenizer) -> list[int]:
 
 def unigram_stops(counts, maskable: np.ndarray) -> np.ndarray:
     """Returns the cumulative distribution of maskable tokens, float64 `[V]`, ending at 1."""
-    counts = np.asarray(as_array(np, unigram_counts=counts), np.float64)
+    counts = as_array(np, unigram_counts=counts)
+    check_in(counts.dtype.kind in "biuf", "an array of numbers", unigram_counts=counts)
+    counts = counts.astype(np.float64)
     is_right = counts.shape == maskable.shape and np.all(counts >= 0)
     stops = np.cumsum(np.where(maskable, counts, 0.0)) if is_right else np.zeros(1)
     if not 0.0 < stops[-1] < np.inf:

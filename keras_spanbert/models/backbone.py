@@ -321,7 +321,7 @@ class SpanBertBackbone(KerasModel, keras_hub.models.Backbone):
 
     def flops(self, sequence_length: int) -> float:
         """Returns the FLOPs of one sequence's matrix products in the forward pass."""
-        check_counts(sequence_length=sequence_length)
+        check_range("[0, inf)", sequence_length=sequence_length)  # It may be a mean.
         hidden = self.hidden_dim
         projections = 8 * hidden**2 + 4 * hidden * self.intermediate_dim
         attention = 4 * sequence_length * hidden

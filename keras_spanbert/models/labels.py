@@ -146,9 +146,10 @@ def _check_numbers(labels, weights, limit, ignored, rule):
         return labels  # A part of it is in another process.
 
     def as_array(x):
-        return keras.ops.convert_to_numpy(x) if keras.ops.is_tensor(x) else xp.asarray(x)
+        is_eager = xp is np and keras.ops.is_tensor(x)
+        return keras.ops.convert_to_numpy(x) if is_eager else xp.asarray(x)
 
-    values = as_array(labels) if xp is np else labels
+    values = as_array(labels)
     if xp is np and values.dtype.kind not in "biuf":
         return labels  # Keras refuses it.
     values = xp.asarray(values, dtype=np.float64)
