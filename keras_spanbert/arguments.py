@@ -1,8 +1,10 @@
-"""Checks of method arguments, and conversion of those from Hugging Face `datasets`."""
+"""Checks of arguments, and conversion of those from Hugging Face `datasets`."""
 
 import functools
 import numbers
-from collections.abc import Callable, Sequence
+import operator
+import os
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -22,23 +24,78 @@ def check_in(is_in, rule: str, **argument):
     """
     ((name, value),) = argument.items()
     if not is_in:
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r:.200}")
     return value
 
 
 def check_positive(**argument) -> int:
     """Returns an argument as an int. Raises a `ValueError` if it is not a positive integer."""
     (value,) = argument.values()
-    return int(check_in(int(value) == value and value >= 1, "a positive integer", **argument))
+    is_positive = is_number(value) and value >= 1 and value % 1 == 0
+    return int(check_in(is_positive, "a positive integer", **argument))
 
 
-def check_counts(**arguments) -> None:
-    """Raises a `ValueError` if an argument is not an integer of at least 1."""
+def check_range(interval: str, **arguments) -> None:
+    """Raises a `ValueError` if an argument is not a number in an interval, such as "(0, 1]"."""
+    low, high = map(float, interval[1:-1].split(","))
+    for name, value in arguments.items():
+        is_in = is_number(value) and low <= value <= high
+        is_in = is_in and (value > low or interval[0] == "[") and (value < high or "]" in interval)
+        check_in(is_in, f"in {interval}", **{name: value})
+
+
+def check_flags(**arguments) -> None:
+    """Raises a `ValueError` if an argument is neither true nor false, such as "no"."""
+    for name, value in arguments.items():
+        check_in(np.ndim(value) == 0 and value in (True, False), "True or False", **{name: value})
+
+
+def check_counts(least: int = 1, /, **arguments) -> None:
+    """Raises a `ValueError` if an argument is not an integer of at least `least`."""
     for name, value in arguments.items():
         if not is_integer(value):
             raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r:.80}")
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+        if value < least:
+            raise ValueError(f"`{name}` must be at least {least}. Received: {name}={value}")
+
+
+def check_id(**argument) -> int:
+    """Returns an argument as an int. Raises a `ValueError` if it is not an integer."""
+    (value,) = argument.values()
+    return int(check_in(is_integer(value), "an integer", **argument))
+
+
+def check_ids(**argument) -> tuple[int, ...]:
+    """Returns an argument, integers in any container. Raises a `ValueError` for anything else."""
+    (value,) = argument.values()
+    try:
+        return tuple(operator.index(i) for i in value)
+    except TypeError:
+        return check_in(False, "a list of integers", **argument)
+
+
+def check_path(**argument) -> str:
+    """Returns a path as a string. Raises a `ValueError` if it is something else."""
+    (value,) = argument.values()
+    return os.fspath(check_in(isinstance(value, (str, os.PathLike)), "a path", **argument))
+
+
+def check_paths(**argument) -> list:
+    """Returns a path or several as a list. Raises a `ValueError` if one is something else."""
+    (value,) = argument.values()
+    paths = [value] if isinstance(value, (str, os.PathLike)) else value
+    is_list = isinstance(paths, Iterable) and not isinstance(paths, bytes)
+    paths = list(paths) if is_list else [None]
+    check_in(all(isinstance(path, (str, os.PathLike)) for path in paths), "paths", **argument)
+    return paths
+
+
+def check_rows(**argument) -> list:
+    """Returns values of rows as a list. Raises a `ValueError` if there is only a string or one."""
+    (value,) = argument.values()
+    is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes, dict))
+    check_in(is_list, "a list of values", **argument)
+    return list(value)
 
 
 def check_length(sequence_length, minimum: int = 3) -> int:

@@ -10,6 +10,7 @@ import keras_hub
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.common.variables import AutocastScope, get_autocast_scope
 from keras.src.models import functional
+from keras.src.utils.backend_utils import in_grain_data_pipeline
 from keras_hub.src.utils.preset_utils import get_preset_loader
 
 
@@ -23,6 +24,14 @@ def accept_tensorflow_tensors(layer: keras.layers.Layer) -> None:
     """
     layer._convert_input_args = False
     layer._allow_non_tensor_positional_args = True
+
+
+def in_grain() -> bool:
+    """Returns whether the code runs in a pipeline of Grain, where layers return NumPy arrays.
+
+    Grain sends them between processes. Keras has no public way to find out.
+    """
+    return in_grain_data_pipeline()
 
 
 def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:

@@ -29,9 +29,10 @@ ONCE = (
     "tasks/pretrain/test_unigram.py", "tasks/relation_extraction/test_serving.py",
     "tasks/test_datasets.py", "tasks/test_mistakes.py",
     "tasks/token_classification/test_serving.py",
-    "tasks/token_classification/test_spans.py", "test_benchmarks_*.py", "test_compiled_step.py",
-    "test_demo.py", "test_docs.py", "test_files.py", "test_floors.py", "test_imports.py",
-    "test_optional.py", "test_package.py", "test_runner.py", "test_spacy.py", "test_stores.py",
+    "tasks/token_classification/test_spans.py", "test_arguments.py", "test_benchmarks_*.py",
+    "test_compiled_step.py", "test_demo.py", "test_docs.py", "test_files.py", "test_floors.py",
+    "test_imports.py", "test_optional.py", "test_package.py", "test_runner.py", "test_spacy.py",
+    "test_stores.py",
 )  # fmt: skip
 # Tests that run once use TensorFlow by default, and PyTorch in these files, since it does not trace
 # or compile. These tests check files and messages of short training runs. Other tests train models
@@ -45,6 +46,7 @@ ON_TORCH = (
     "runs/test_cloze_report.py", "runs/test_progress.py", "runs/test_training_checkpoint.py",
     "tasks/*/test_model.py", "tasks/classification/test_multi_label.py",
     "tasks/coreference/test_resolve.py", "tasks/test_datasets.py", "tasks/test_models.py",
+    "test_arguments.py",
     "test_docs.py", "test_stores.py",
 )  # fmt: skip
 # Files of tests that take more than a few seconds. Single tests have `@pytest.mark.long`.
@@ -55,7 +57,7 @@ LONG = (
     "recipes/test_resume.py", "recipes/test_stores.py", "recipes/test_token_classification.py",
     "runs/test_cost.py", "runs/test_training_checkpoint.py", "serving", "tasks/*/test_serving.py",
     "tasks/coreference/test_model.py", "tasks/coreference/test_reference.py", "test_demo.py",
-    "test_docs.py", "test_imports.py", "test_package.py", "test_stores.py",
+    "test_docs.py", "test_imports.py", "test_keras_hub.py", "test_package.py", "test_stores.py",
 )  # fmt: skip
 
 

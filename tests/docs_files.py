@@ -55,8 +55,6 @@ def _write_presets(root, tokenizer):
     sizes = {"num_layers": 1, "num_heads": 1, "hidden_dim": 64, "intermediate_dim": 96}
     size = tokenizer.vocabulary_size()
     backbone = ks.SpanBertBackbone(size, max_sequence_length=128, **sizes)
-    relations = ks.SpanBertRelationExtractorPreprocessor(tokenizer, 64)
-    relations.adapt(tacred.read(root / "train.json"))
     labels = conll.tag_names(conll.read(root / "wnut17train.conll"))
 
     def build(cls, *arguments, preprocessor=None, length=64, **kwargs):
@@ -64,18 +62,23 @@ def _write_presets(root, tokenizer):
         return cls(backbone, *arguments, preprocessor=preprocessor, **kwargs)
 
     answering = ks.SpanBertQuestionAnswererPreprocessor(tokenizer, 64, 24, 16)
-    extracting = list(RELATIONS.values())
     presets = {
         "mine": build(ks.SpanBertPretrainer),
         "answers": build(ks.SpanBertQuestionAnswerer, preprocessor=answering),
         "resolver": build(ks.SpanBertCoreferenceResolver, max_segment_len=64, ffnn_size=24),
-        "relations": build(ks.SpanBertRelationExtractor, extracting, preprocessor=relations),
         "classifier": build(ks.SpanBertTextClassifier, class_names=["dull", "good"]),
         "entities": build(ks.SpanBertTokenClassifier, labels),
         "choices": build(ks.SpanBertMultipleChoice, length=32),
     }
     for name, model in presets.items():
         model.save_to_preset(root / "saved_models" / name)
+    relations = ks.SpanBertRelationExtractor.from_preset(
+        root / "saved_models" / "mine",
+        relations=list(RELATIONS.values()),
+        preprocessor=ks.SpanBertRelationExtractorPreprocessor(tokenizer, 64),
+    )
+    relations.preprocessor.adapt(tacred.read(root / "train.json"))
+    relations.save_to_preset(root / "saved_models" / "relations")
     return presets["mine"]
 
 

@@ -26,6 +26,16 @@ def test_layer_arguments_are_not_converted():
     assert layer.kind is np.ndarray
 
 
+def test_grain_pipelines_are_recognized():
+    import grain
+
+    def ask(_):
+        return keras_private.in_grain()
+
+    assert list(grain.MapDataset.source([0]).map(ask)) == [True]
+    assert not keras_private.in_grain()
+
+
 def test_fit_starts_with_the_epoch_set_by_a_callback():
     class Late(keras.callbacks.Callback):
         def __init__(self):

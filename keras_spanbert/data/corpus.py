@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from keras_spanbert import stores
-from keras_spanbert.arguments import check_in
+from keras_spanbert.arguments import (
+    check_counts,
+    check_flags,
+    check_in,
+    check_length,
+    check_range,
+)
 from keras_spanbert.data.annotated_text import SPAN_KINDS
 from keras_spanbert.data.blocks import BlockBuilder, chunk_pieces, remove_span_marks
 from keras_spanbert.data.file_ranges import FileRange, find_ranges
@@ -26,7 +32,7 @@ from keras_spanbert.data.text_files import (
     read_document_lines,
     read_documents,
 )
-from keras_spanbert.data.training_stream import BlockDatasets, check_corpus
+from keras_spanbert.data.training_stream import SPLITS, BlockDatasets, check_corpus
 from keras_spanbert.data.vocabulary import add_words, train_vocabulary
 
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
@@ -93,7 +99,8 @@ class Corpus(BlockDatasets):
             ("encoding_errors", encoding_errors, ("strict", "replace")),
         ]:
             check_in(value in choices, f"one of {choices}", **{name: value})
-        check_in(0.0 <= held_out < 1.0, "in [0, 1)", held_out=held_out)
+        check_range("[0, 1)", held_out=held_out)
+        check_flags(cross_documents=cross_documents, count_words=count_words)
         self.document_boundary = document_boundary
         self.encoding_errors = encoding_errors
         self.cross_documents = cross_documents
@@ -157,6 +164,7 @@ class Corpus(BlockDatasets):
 
         Blocks may continue from a document to the next of the same range.
         """
+        check_in(split in SPLITS, f"one of {', '.join(SPLITS)}", split=split)
         for i in range(len(self.ranges)) if order is None else order:
             file, document, within = self.ranges[i]
             for text, ends_document in self._read(self.files[file], within):
@@ -209,6 +217,8 @@ class Corpus(BlockDatasets):
                 ids: see `keras_spanbert.data.blocks`. Defaults to `False`.
             order: see `documents`.
         """
+        check_length(sequence_length)
+        check_counts(0, min_tokens=min_tokens)
         builder = BlockBuilder(tokenizer, sequence_length, min_tokens)
         for chunk in chunk_pieces(self._pieces(split, order), self.cross_documents):
             blocks = builder.blocks(*chunk)
@@ -240,6 +250,7 @@ class Corpus(BlockDatasets):
         """
         check_corpus(self, preprocessor)
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
+        check_counts(0, min_tokens=min_tokens)
         min_tokens = min(int(min_tokens), length - 2)
         ranges = [(self.checksums[self.files[file]], within) for file, _, within in self.ranges]
         config = {k: v for k, v in tokenizer.get_config().items() if k not in ("name", "dtype")}

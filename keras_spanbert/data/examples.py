@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable
 
 from keras_spanbert import files
+from keras_spanbert.arguments import check_path, check_paths
 from keras_spanbert.models.strings import replace_surrogates
 
 
@@ -81,12 +82,12 @@ def write_lines(path: str | os.PathLike, examples, predictions, line, header=())
             f"{len(examples)} examples"
         )
     lines = [*header, *(line(*pair) for pair in zip(examples, predictions))]
-    with files.atomic_write(os.fspath(path)) as file:
+    with files.atomic_write(check_path(path=path)) as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
 def as_list(paths) -> list:
-    return [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    return check_paths(paths=paths)
 
 
 def field(value, key, place: str, kind):

@@ -5,6 +5,7 @@ import hashlib
 
 import numpy as np
 
+from keras_spanbert.arguments import check_counts, check_in
 from keras_spanbert.data.array_stream import BatchShard, RowStream
 from keras_spanbert.data.blocks import extract_span_marks, remove_span_marks
 from keras_spanbert.layers.masking_schemes import LINGUISTIC_SCHEMES
@@ -12,6 +13,8 @@ from keras_spanbert.optional import require
 
 # All runs use the same masks for evaluation. Seeds of runs are smaller than this.
 EVALUATION_SEED = 2**62
+# The parts of a corpus that can be read.
+SPLITS = ("train", "held_out", "all")
 # Approximate number of rows per read. Each read has a high fixed cost.
 _READ_ROWS = 4096
 
@@ -21,6 +24,8 @@ def check_corpus(corpus, preprocessor) -> None:
 
     Linguistic masking schemes need spans. Sentence pairs need blocks of one document each.
     """
+    is_right = hasattr(preprocessor, "masking") and hasattr(preprocessor, "next_sentence")
+    check_in(is_right, "a `SpanBertPretrainerPreprocessor`", preprocessor=preprocessor)
     if preprocessor.next_sentence and corpus.cross_documents:
         raise ValueError(
             "`next_sentence` (--objectives with nsp) needs blocks of one document each, because "
@@ -232,6 +237,10 @@ class BlockDatasets:
         """
         tf = require("tensorflow", "A corpus")
 
+        check_counts(batch_size=batch_size)
+        if steps is not None:
+            check_counts(steps=steps)
+        check_in(split in SPLITS, f"one of {', '.join(SPLITS)}", split=split)
         corpus = self.prepared(preprocessor, min_tokens)
         length, pad_id = preprocessor.sequence_length, preprocessor.tokenizer.pad_token_id
 

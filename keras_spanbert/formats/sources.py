@@ -55,6 +55,10 @@ def open_source(
     Raises:
         ValueError: if the source is none of these or is inconsistent.
     """
+    if not isinstance(source, (str, os.PathLike)):
+        raise ValueError(
+            f"A preset or checkpoint must be a path or a handle. Received: {source!r:.80}"
+        )
     given = os.fspath(source)
     path = _download(given) if given.startswith("hf://") else _local_source(given)
     if not os.path.exists(path):

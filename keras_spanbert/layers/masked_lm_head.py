@@ -51,7 +51,7 @@ class MaskedLMHead(TiedHead):
         [Devlin et al. 2019](https://arxiv.org/abs/1810.04805), section 3.1.
     """
 
-    def build(self, sequence_output_shape, *_):
+    def build(self, sequence_output_shape, mask_positions_shape=None):
         hidden_dim = sequence_output_shape[-1]
         # Keras uses these attributes as names in weight files.
         self._intermediate_dense = dense(

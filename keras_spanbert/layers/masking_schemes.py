@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import to_lists
+from keras_spanbert.arguments import check_in, to_lists
 from keras_spanbert.layers import span_masks
 from keras_spanbert.layers.array_functions import int32
 
@@ -59,14 +59,15 @@ def as_array(xp, **argument):
         return tf.convert_to_tensor(value)
     try:
         return keras.ops.convert_to_numpy(to_lists(value))
-    except ValueError:
-        lengths = sorted({len(row) for row in value if hasattr(row, "__len__")})
-        if len(lengths) < 2:
-            raise
-        raise ValueError(
-            f"The rows of `{name}` must have the same length: pad them. Received: rows of lengths "
-            f"{', '.join(map(str, lengths)):.80}"
-        ) from None
+    except (TypeError, ValueError):
+        rows = value if isinstance(value, (list, tuple)) else []
+        lengths = sorted({len(row) for row in rows if hasattr(row, "__len__")})
+        if len(lengths) > 1:
+            raise ValueError(
+                f"The rows of `{name}` must have the same length: pad them. Received: rows of "
+                f"lengths {', '.join(map(str, lengths)):.80}"
+            ) from None
+        return check_in(False, "an array of numbers", **argument)
 
 
 def as_marks(xp, span_marks, token_ids):
@@ -100,7 +101,9 @@ def continuations(tokenizer) -> list[int]:
 
 def unigram_stops(counts, maskable: np.ndarray) -> np.ndarray:
     """Returns the cumulative distribution of maskable tokens, float64 `[V]`, ending at 1."""
-    counts = np.asarray(counts, np.float64)
+    counts = as_array(np, unigram_counts=counts)
+    check_in(counts.dtype.kind in "biuf", "an array of numbers", unigram_counts=counts)
+    counts = counts.astype(np.float64)
     is_right = counts.shape == maskable.shape and np.all(counts >= 0)
     stops = np.cumsum(np.where(maskable, counts, 0.0)) if is_right else np.zeros(1)
     if not 0.0 < stops[-1] < np.inf:

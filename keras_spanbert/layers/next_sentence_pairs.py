@@ -3,11 +3,11 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_in
+from keras_spanbert.arguments import check_id, check_ids, check_positive, check_range
 from keras_spanbert.layers.array_functions import cumsum, draw_below, int32, take, true_indices
 from keras_spanbert.layers.masking_schemes import as_array
 from keras_spanbert.layers.span_masking import SpanMasking
-from keras_spanbert.layers.stateless_random import uniform
+from keras_spanbert.layers.stateless_random import check_first_row, uniform
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.layers.token_layer import TokenLayer
 
@@ -258,13 +258,14 @@ class NextSentencePairs(TokenLayer):
         seed=None,
         **kwargs,
     ):
-        super().__init__(vocabulary_size, seed, **kwargs)
-        self.short_rate = check_in(0.0 <= short_rate <= 1.0, "in [0, 1]", short_rate=short_rate)
-        self.sep_token_id = int(sep_token_id)
-        self.pad_token_id = int(pad_token_id)
-        self.sentence_end_token_ids = tuple(int(i) for i in sentence_end_token_ids)
-        self.closing_token_ids = tuple(int(i) for i in closing_token_ids)
-        self.continuation_token_ids = tuple(int(i) for i in continuation_token_ids)
+        super().__init__(check_positive(vocabulary_size=vocabulary_size), seed, **kwargs)
+        check_range("[0, 1]", short_rate=short_rate)
+        self.short_rate = short_rate
+        self.sep_token_id = check_id(sep_token_id=sep_token_id)
+        self.pad_token_id = check_id(pad_token_id=pad_token_id)
+        self.sentence_end_token_ids = check_ids(sentence_end_token_ids=sentence_end_token_ids)
+        self.closing_token_ids = check_ids(closing_token_ids=closing_token_ids)
+        self.continuation_token_ids = check_ids(continuation_token_ids=continuation_token_ids)
         self.set_kinds(
             continuation_token_ids=_CONTINUATION,
             closing_token_ids=_CLOSING,
@@ -306,6 +307,7 @@ class NextSentencePairs(TokenLayer):
         return cls(**{**arguments, **kwargs})
 
     def call(self, token_ids, seed=None, span_marks=None, first_row=0):
+        check_first_row(first_row)
         return self.run(self._pairs, token_ids, seed, span_marks, first_row)
 
     def fits(self, shape) -> bool:

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_spanbert.arguments import check_counts, check_in
 from keras_spanbert.layers.sublayers import config_of, dense, layer_norm
 from keras_spanbert.layers.tied_head import TiedHead, take_positions
 
@@ -84,13 +85,19 @@ class SpanBoundaryHead(TiedHead):
             kernel_initializer,
             **kwargs,
         )
-        if fusion not in FUSIONS:
-            raise ValueError(f"`fusion` must be one of {FUSIONS}. Received: fusion={fusion!r}")
+        check_in(fusion in FUSIONS, f"one of {FUSIONS}", fusion=fusion)
+        check_counts(max_span_tokens=max_span_tokens, position_dim=position_dim)
         self.max_span_tokens = max_span_tokens
         self.position_dim = position_dim
         self.fusion = fusion
 
-    def build(self, sequence_output_shape, *_):
+    def build(
+        self,
+        sequence_output_shape,
+        span_left_shape=None,
+        span_right_shape=None,
+        span_offsets_shape=None,
+    ):
         hidden_dim = sequence_output_shape[-1]
         self._position_embedding = keras.layers.Embedding(
             self.max_span_tokens,

@@ -5,7 +5,14 @@ import math
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_in, check_positive
+from keras_spanbert.arguments import (
+    check_counts,
+    check_id,
+    check_ids,
+    check_in,
+    check_positive,
+    check_range,
+)
 from keras_spanbert.layers import span_masks
 from keras_spanbert.layers.array_functions import take
 from keras_spanbert.layers.masking_schemes import (
@@ -17,7 +24,12 @@ from keras_spanbert.layers.masking_schemes import (
     length_probabilities,
     unigram_stops,
 )
-from keras_spanbert.layers.stateless_random import row_uniform, uniform
+from keras_spanbert.layers.stateless_random import (
+    check_first_row,
+    check_seed,
+    row_uniform,
+    uniform,
+)
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.layers.token_layer import TokenLayer
 
@@ -160,18 +172,19 @@ class SpanMasking(TokenLayer):
         **kwargs,
     ):
         super().__init__(check_positive(vocabulary_size=vocabulary_size), seed, **kwargs)
-        self.mask_token_id = int(mask_token_id)
-        self.continuation_token_ids = tuple(int(i) for i in continuation_token_ids)
-        self.special_token_ids = tuple(int(i) for i in special_token_ids)
-        self.mask_rate = check_in(0.0 < mask_rate <= 1.0, "in (0, 1]", mask_rate=mask_rate)
+        self.mask_token_id = check_id(mask_token_id=mask_token_id)
+        self.continuation_token_ids = check_ids(continuation_token_ids=continuation_token_ids)
+        self.special_token_ids = check_ids(special_token_ids=special_token_ids)
+        check_range("(0, 1]", mask_rate=mask_rate, geometric_p=geometric_p)
+        self.mask_rate = mask_rate
+        self.geometric_p = geometric_p
         self.max_predictions = max_predictions
         if max_predictions is not None:
             self.max_predictions = check_positive(max_predictions=max_predictions)
-        self.geometric_p = check_in(0.0 < geometric_p <= 1.0, "in (0, 1]", geometric_p=geometric_p)
         self.max_span_words = check_positive(max_span_words=max_span_words)
         self.max_span_tokens = check_positive(max_span_tokens=max_span_tokens)
-        check_in(0.0 <= mask_token_rate <= 1.0, "in [0, 1]", mask_token_rate=mask_token_rate)
-        check_in(0.0 <= random_token_rate <= 1.0, "in [0, 1]", random_token_rate=random_token_rate)
+        rates = {"mask_token_rate": mask_token_rate, "random_token_rate": random_token_rate}
+        check_range("[0, 1]", **rates)
         if mask_token_rate + random_token_rate > 1.0 + 1e-9:
             raise ValueError(
                 "`mask_token_rate` and `random_token_rate` must not exceed 1 together. "
@@ -226,6 +239,7 @@ class SpanMasking(TokenLayer):
 
     def call(self, token_ids, seed=None, span_marks=None, first_row=0, unigram_counts=None):
         check_span_marks(span_marks, self.scheme)
+        check_first_row(first_row)
         if unigram_counts is not None:
             unigram_counts = unigram_stops(unigram_counts, self.kinds != _SPECIAL)
         return self.run(self._masks, token_ids, seed, span_marks, first_row, unigram_counts)
@@ -235,6 +249,7 @@ class SpanMasking(TokenLayer):
 
     def num_predictions(self, sequence_length: int) -> int:
         """Returns the number M of slots for masked tokens in a sequence of this length."""
+        check_counts(sequence_length=sequence_length)
         _, num_drawn = self._sizes(sequence_length)
         return num_drawn + -num_drawn % self.pad_predictions_to
 
@@ -254,6 +269,9 @@ class SpanMasking(TokenLayer):
         Returns:
             int32 array `[B, K]`, in words.
         """
+        check_counts(batch_size=batch_size, sequence_length=sequence_length)
+        check_seed(seed)
+        check_first_row(first_row)
         num_candidates, _ = self._sizes(sequence_length)
         draws = uniform(seed, batch_size, self._num_draws(sequence_length), first_row=first_row)
         draws = draws[:, num_candidates + 1 : 2 * num_candidates + 1]

@@ -5,6 +5,7 @@ import warnings
 import keras
 from keras import ops
 
+from keras_spanbert.arguments import check_counts, check_range
 from keras_spanbert.distribution import relayout, shares_model
 from keras_spanbert.keras_private import operations_before
 from keras_spanbert.layers.sublayers import (
@@ -54,6 +55,8 @@ class TiedHead(keras.layers.Layer):
                 "`vocabulary_size` must equal that of `token_embedding`. Received: "
                 f"vocabulary_size={vocabulary_size}, token_embedding.input_dim={size}"
             )
+        check_counts(vocabulary_size=vocabulary_size)
+        check_range("[0, inf)", layer_norm_epsilon=layer_norm_epsilon)
         self.vocabulary_size = vocabulary_size
         self.token_embedding = token_embedding
         self.activation = keras.activations.get(activation)

@@ -5,8 +5,8 @@ import random
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_in
-from keras_spanbert.keras_private import accept_tensorflow_tensors
+from keras_spanbert.arguments import check_in, is_number
+from keras_spanbert.keras_private import accept_tensorflow_tensors, in_grain
 from keras_spanbert.layers.array_functions import in_graph, int32
 from keras_spanbert.layers.masking_schemes import as_array, is_integer
 from keras_spanbert.layers.stateless_random import check_seed, tensorflow
@@ -32,7 +32,7 @@ class TokenLayer(keras.layers.Layer):
         accept_tensorflow_tensors(self)
         self.built = True
         if seed is not None:
-            check_in(np.ndim(seed) == 0 and int(seed) == seed, "an integer", seed=seed)
+            check_in(is_number(seed) and seed % 1 == 0, "an integer", seed=seed)
         self.vocabulary_size = int(vocabulary_size)
         self.seed = seed
         # Drawn as in Keras, so that `keras.utils.set_random_seed` sets it.
@@ -76,7 +76,7 @@ class TokenLayer(keras.layers.Layer):
         """Calls `function(xp, token_ids, seed, *args)`, which returns a dict of arrays.
 
         Token ids become int32 arrays of `xp`. Returns tensors of TensorFlow in `tf.data`,
-        otherwise of the backend.
+        NumPy arrays in a Grain pipeline, otherwise tensors of the backend.
         """
         is_graph, xp = in_graph(), np
         if is_graph:
@@ -102,7 +102,7 @@ class TokenLayer(keras.layers.Layer):
         else:
             check_seed(seed)
         results = function(xp, int32(xp, token_ids), seed, *args)
-        if is_graph:
+        if is_graph or in_grain():
             return results
         return {name: keras.ops.convert_to_tensor(x) for name, x in results.items()}
 

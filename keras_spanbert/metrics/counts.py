@@ -1,15 +1,17 @@
 """Code shared by metrics that count right answers."""
 
-from collections.abc import Sized
+from keras_spanbert.arguments import check_rows
 
 
-def check_same_examples(labels: Sized, predictions: Sized) -> None:
-    """Raises `ValueError` if there are no labels, or another number of predictions."""
+def check_same_examples(labels, predictions) -> tuple[list, list]:
+    """Returns labels and predictions as lists. Checks that there are some, and as many of both."""
+    labels, predictions = check_rows(labels=labels), check_rows(predictions=predictions)
     if not len(labels) or len(labels) != len(predictions):
         raise ValueError(
             "`labels` and `predictions` must be of the same examples, one or more. Received: "
             f"{len(labels)} and {len(predictions)}"
         )
+    return labels, predictions
 
 
 def precision_recall_f1(right: int, predicted: int, wanted: int) -> dict:

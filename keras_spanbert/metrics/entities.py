@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.arguments import accepts_datasets, check_flags
 from keras_spanbert.metrics.counts import precision_recall_f1
 
 # Prefixes of tags and their meaning: BILOU writes L- and U- where IOBES writes E- and S-.
@@ -52,6 +52,7 @@ def entities(gold, predicted, strict: bool = False) -> dict:
         [Tjong Kim Sang and De Meulder 2003](https://aclanthology.org/W03-0419/);
         [seqeval](https://github.com/chakki-works/seqeval).
     """
+    check_flags(strict=strict)
     gold, predicted = _sentences(gold=gold), _sentences(predicted=predicted)
     if not gold or len(gold) != len(predicted):
         raise ValueError(

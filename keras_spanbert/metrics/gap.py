@@ -1,6 +1,6 @@
 """The official score of GAP, a data set of ambiguous pronouns balanced by gender."""
 
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.arguments import accepts_datasets, check_in, check_rows
 from keras_spanbert.metrics.counts import precision_recall_f1
 
 _GENDERS = {
@@ -41,10 +41,13 @@ def gap(examples, predictions) -> dict:
     Reference:
         [Webster et al. 2018](https://aclanthology.org/Q18-1042/).
     """
+    examples = check_rows(examples=examples)
+    check_in(isinstance(predictions, dict), "a dict of pairs by id", predictions=predictions)
     if not examples:
         raise ValueError("`examples` must contain examples. Received: none")
     groups = {"overall": [], "masculine": [], "feminine": []}
-    for example in examples:
+    for i, example in enumerate(examples):
+        check_in(isinstance(example, dict), "a list of dicts", **{f"examples[{i}]": example})
         gender = _GENDERS.get(example["pronoun"].lower())
         if gender is None:
             raise ValueError(

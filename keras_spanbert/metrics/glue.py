@@ -80,8 +80,7 @@ def glue(task: str, labels, predictions) -> dict:
         labels, predictions = _numbers(labels=labels), _numbers(predictions=predictions)
         check_same_examples(labels, predictions)
         return _correlations(labels, predictions)
-    labels, predictions = list(labels), list(predictions)
-    check_same_examples(labels, predictions)
+    labels, predictions = check_same_examples(labels, predictions)
     labels = _indices(CLASSES[task], labels=labels)
     predictions = _indices(CLASSES[task], predictions=predictions)
     if task in _MATTHEWS:

@@ -52,8 +52,7 @@ def relation(labels, predictions, no_relation="no_relation") -> dict:
     Reference:
         [Zhang et al. 2017](https://aclanthology.org/D17-1004/).
     """
-    labels, predictions = list(labels), list(predictions)
-    check_same_examples(labels, predictions)
+    labels, predictions = check_same_examples(labels, predictions)
     kinds = {_kind(value) for value in [*labels, *predictions, no_relation]}
     if len(kinds) > 1 or kinds == {None}:
         raise ValueError(
@@ -103,8 +102,7 @@ def semeval2010_task8(labels, predictions) -> dict:
     Reference:
         [Hendrickx et al. 2010](https://aclanthology.org/S10-1006/).
     """
-    labels, predictions = list(labels), list(predictions)
-    check_same_examples(labels, predictions)
+    labels, predictions = check_same_examples(labels, predictions)
     wanted = collections.Counter(_without_direction(labels=labels))
     predicted = collections.Counter(_without_direction(predictions=predictions))
     right = collections.Counter(a.split("(")[0] for a, b in zip(labels, predictions) if a == b)

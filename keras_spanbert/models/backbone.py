@@ -5,6 +5,7 @@ import logging
 import keras
 import keras_hub
 
+from keras_spanbert.arguments import check_counts, check_flags, check_range
 from keras_spanbert.distribution import add_layout, check_shards
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.formats.checkpoint import ACTIVATIONS
@@ -168,6 +169,22 @@ class SpanBertBackbone(KerasModel, keras_hub.models.Backbone):
         pooled_output: bool = False,
         **kwargs,
     ):
+        check_counts(0, num_layers=num_layers)
+        check_counts(
+            vocabulary_size=vocabulary_size,
+            num_heads=num_heads,
+            hidden_dim=hidden_dim,
+            intermediate_dim=intermediate_dim,
+            max_sequence_length=max_sequence_length,
+            num_segments=num_segments,
+        )
+        check_range("[0, 1]", dropout=dropout)
+        if attention_dropout is not None:
+            check_range("[0, 1]", attention_dropout=attention_dropout)
+        check_range(
+            "[0, inf)", layer_norm_epsilon=layer_norm_epsilon, initializer_range=initializer_range
+        )
+        check_flags(rematerialize=rematerialize, pooled_output=pooled_output)
         if hidden_dim % num_heads:
             raise ValueError(
                 "`num_heads` must divide `hidden_dim`. Received: "
@@ -304,6 +321,7 @@ class SpanBertBackbone(KerasModel, keras_hub.models.Backbone):
 
     def flops(self, sequence_length: int) -> float:
         """Returns the FLOPs of one sequence's matrix products in the forward pass."""
+        check_range("[0, inf)", sequence_length=sequence_length)  # It may be a mean.
         hidden = self.hidden_dim
         projections = 8 * hidden**2 + 4 * hidden * self.intermediate_dim
         attention = 4 * sequence_length * hidden

@@ -175,17 +175,23 @@ def preprocess_batches(stream, start, map_dataset):
         A stream of the same kind.
     """
     if is_tensorflow(stream):
-        if is_preprocessed(stream.element_spec):
-            return stream
         if not hasattr(stream, "map"):
+            if is_preprocessed(stream.element_spec):
+                return stream
             raise ValueError(
                 "A dataset must be preprocessed before it is distributed. Received: "
                 f"{stream.element_spec}"
             )
         return map_dataset(stream)
     if isinstance(stream, keras.utils.PyDataset):
-        is_done = isinstance(stream, _PyDataset) or is_preprocessed(stream[0])
-        return stream if is_done else _PyDataset(stream, start)
+        if isinstance(stream, _PyDataset):
+            return stream
+        if not is_preprocessed(stream[0]):
+            return _PyDataset(stream, start)
+        if stream.use_multiprocessing:  # Its processes cannot check labels.
+            return stream
+        settings = {name: getattr(stream, name) for name in ["workers", "max_queue_size"]}
+        return _PyDataset(stream, start, **settings)
     if _is_data_loader(stream):
         return _data_loader(stream, start)
     if isinstance(stream, collections.abc.Iterator):
@@ -196,8 +202,9 @@ def preprocess_batches(stream, start, map_dataset):
 def _convert(preprocess, number, batch):
     """Converts a batch of any stream to a tuple of arrays, as Keras expects it."""
     x, y, sample_weight = map(to_lists, unpack(batch))
-    if not is_preprocessed(x):
-        arrays = preprocess(number, x, y, sample_weight)
+    is_done = is_preprocessed(x)
+    arrays = preprocess(number, x, y, sample_weight)  # Only checks arrays.
+    if not is_done:
         x, y, sample_weight = keras.tree.map_structure(
             lambda array: None if array is None else keras.ops.convert_to_numpy(array), arrays
         )
@@ -219,8 +226,8 @@ class _PyDataset(keras.utils.PyDataset):
     that have their own threads.
     """
 
-    def __init__(self, source, start):
-        super().__init__()
+    def __init__(self, source, start, **kwargs):
+        super().__init__(**kwargs)
         self._source = source
         self._start = start
         self._preprocess = start()

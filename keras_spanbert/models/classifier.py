@@ -7,12 +7,12 @@ import random
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts, is_number
+from keras_spanbert.arguments import accepts_datasets, check_counts, check_range
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
-from keras_spanbert.models.labels import check_names
+from keras_spanbert.models.labels import check_names, known_labels
 from keras_spanbert.models.length_batches import LengthBatches, predict_by_length
 from keras_spanbert.models.pooler import POOLER
 from keras_spanbert.models.task import SpanBertTask
@@ -38,8 +38,7 @@ def classifier(backbone, num_labels: int) -> keras.layers.Layer:
 
 def dropout_layer(backbone, dropout: float) -> keras.layers.Layer:
     """Returns the dropout layer before the classifier. Checks its rate."""
-    if not is_number(dropout) or not 0.0 <= dropout < 1.0:
-        raise ValueError(f"`dropout` must be in [0, 1). Received: dropout={dropout!r}")
+    check_range("[0, 1)", dropout=dropout)
     return Dropout(dropout, dtype=backbone.dtype_policy, name="output_dropout")
 
 
@@ -178,6 +177,10 @@ class ClassifierTask(SpanBertTask):
 
     def default_metrics(self) -> list:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def label_limits(self, x) -> dict:
+        names = self.label_names()
+        return {"": (len(names), f"A label must be {known_labels(names)}")}
 
     # === Strings ===
     def check_preprocessor(self) -> None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+import keras
 import numpy as np
 
 from keras_spanbert.arguments import is_integer
-from keras_spanbert.layers.array_functions import is_symbolic
+from keras_spanbert.layers.array_functions import is_symbolic, namespace
 from keras_spanbert.models.strings import check_in_graph, decode
 
 
@@ -82,7 +83,7 @@ def _in_graph(labels, names):
     if names is None:
         return tf.cast(labels, tf.float32 if labels.dtype.is_floating else tf.int32)
     if labels.dtype.is_floating or labels.shape.rank != 1:
-        raise ValueError(f"A label must be {_known(names)}. Received: {labels!r:.80}")
+        raise ValueError(f"A label must be {known_labels(names)}. Received: {labels!r:.80}")
     labels = tf.cast(labels, tf.int32)
     is_right = (labels >= 0) & (labels < len(names))
     return check_labels_in_graph(labels, is_right, labels, names)
@@ -90,7 +91,86 @@ def _in_graph(labels, names):
 
 def check_labels_in_graph(found, is_right, labels, names):
     """Returns `found` if all of `is_right` is true. Otherwise the graph fails when it runs."""
-    return check_in_graph(found, is_right, f"A label must be {_known(names)}. Received:", labels)
+    return check_in_graph(
+        found, is_right, f"A label must be {known_labels(names)}. Received:", labels
+    )
+
+
+# Losses whose labels are numbers of classes, or 0 and 1.
+_LOSSES = (keras.losses.SparseCategoricalCrossentropy, keras.losses.BinaryCrossentropy)
+_LOSS_FUNCTIONS = (
+    keras.losses.sparse_categorical_crossentropy,
+    keras.losses.binary_crossentropy,
+)
+
+
+def check_label_arrays(task, x, y, sample_weight):
+    """Checks labels that are already arrays of a task, as `as_labels` checks other labels.
+
+    Otherwise JAX would train on a number that is none of the classes as if its loss were
+    0. The other backends raise errors that do not name the label or its row.
+
+    Args:
+        task: `SpanBertTask`. Its `label_limits` define the labels. Labels of losses that
+            do not compare numbers of classes are not checked.
+        x, y, sample_weight: arrays, or tensors of a graph, as for `keras.Model.fit`.
+
+    Returns:
+        `y`.
+
+    Raises:
+        ValueError: if a label has another value and a weight other than 0. A graph raises
+            `tf.errors.InvalidArgumentError` when it runs.
+    """
+    limits = {} if y is None or not task.compiled else task.label_limits(x)
+    for name, (limit, rule) in limits.items():
+        labels, weights, loss = (
+            part.get(name) if isinstance(part, dict) else part
+            for part in (y, sample_weight, task.loss)
+        )
+        loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+        is_known = isinstance(loss, _LOSSES) or loss in _LOSS_FUNCTIONS
+        # Several outputs have labels by name.
+        if not is_known or labels is None or limit is None or bool(name) != isinstance(y, dict):
+            continue
+        ignored = getattr(loss, "ignore_class", None)
+        labels = _check_numbers(labels, weights, limit, ignored, rule)
+        y = {**y, name: labels} if name else labels
+    return y
+
+
+def _check_numbers(labels, weights, limit, ignored, rule):
+    """Checks that labels are in 0, 1, ... below `limit`, or `ignored`, or have no weight."""
+    xp = namespace(labels)
+    if xp is np and not getattr(labels, "is_fully_addressable", True):
+        return labels  # A part of it is in another process.
+
+    def as_array(x):
+        is_eager = xp is np and keras.ops.is_tensor(x)
+        return keras.ops.convert_to_numpy(x) if is_eager else xp.asarray(x)
+
+    values = as_array(labels)
+    if xp is np and values.dtype.kind not in "biuf":
+        return labels  # Keras refuses it.
+    values = xp.asarray(values, dtype=np.float64)
+
+    def align(x):
+        """Adds axes until `x`, a value for each row, has as many as the labels."""
+        x = as_array(x)
+        return x[(..., *[None] * (len(values.shape) - len(x.shape)))]
+
+    is_right = (values >= 0) & (values < xp.asarray(align(limit), dtype=np.float64))
+    is_right &= values == xp.floor(values)
+    if ignored is not None:
+        is_right |= values == ignored
+    if weights is not None:
+        is_right |= align(weights) == 0
+    if xp is not np:
+        return check_in_graph(labels, is_right, f"{rule}. Received:", labels)
+    if not is_right.all():
+        place = tuple(np.argwhere(~is_right)[0].tolist())
+        raise ValueError(f"{rule}. Received: {values[place]:g} at {', '.join(map(str, place))}")
+    return labels
 
 
 def label_id(value, numbers_of: dict[str, int], place) -> int:
@@ -108,11 +188,12 @@ def label_id(value, numbers_of: dict[str, int], place) -> int:
     if is_integer(value) and 0 <= value < len(numbers_of):
         return int(value)
     raise ValueError(
-        f"A label must be {_known(list(numbers_of))}. Received: {value!r:.80} at {place}"
+        f"A label must be {known_labels(list(numbers_of))}. Received: {value!r:.80} at {place}"
     )
 
 
-def _known(names):
+def known_labels(names: list[str]) -> str:
+    """Returns what a label can be, for messages."""
     known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
     return f"one of the model's {len(names)}: {known}, or its number"
 

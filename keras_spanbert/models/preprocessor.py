@@ -6,7 +6,7 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.arguments import accepts_datasets, check_in
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.layers.sublayers import config_of
@@ -29,6 +29,11 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
     config_names: tuple[str, ...] = ()
     backbone_cls = SpanBertBackbone
     tokenizer_cls = SpanBertTokenizer
+
+    @keras_hub.models.Preprocessor.tokenizer.setter
+    def tokenizer(self, value):
+        is_tokenizer = isinstance(value, keras_hub.tokenizers.Tokenizer)
+        self._tokenizer = check_in(is_tokenizer, "a `SpanBertTokenizer`", tokenizer=value)
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

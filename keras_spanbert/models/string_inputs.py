@@ -6,9 +6,10 @@ from collections.abc import Callable
 import keras
 
 from keras_spanbert import distribution
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.arguments import accepts_datasets, check_counts, check_number_or_none
 from keras_spanbert.keras_private import build_training
 from keras_spanbert.models import batches
+from keras_spanbert.models.labels import check_label_arrays
 
 
 class StringInputs:
@@ -95,10 +96,15 @@ class StringInputs:
         needs_labels=True,
     ):
         """Converts x, y and sample weight of any kind to data that Keras accepts."""
+        if batch_size is not None:
+            check_counts(batch_size=batch_size)
         if batches.is_preprocessed(x):
             # Preprocessors return tuples.
             is_tuple = isinstance(x, tuple) and y is None
-            return batches.unpack(x) if is_tuple else (x, y, sample_weight)
+            arrays = batches.unpack(x) if is_tuple else (x, y, sample_weight)
+            if needs_labels:
+                check_label_arrays(self, *arrays)
+            return arrays
         if not batches.is_stream(x):
             batches.check_rows(x)
             x, y, sample_weight = self.preprocess_rows(
@@ -117,14 +123,20 @@ class StringInputs:
         def start():
             preprocess = self.start_preprocessing(is_training)
 
-            def labelled(*batch):
-                arrays = preprocess(*batch)
+            def labelled(number, *batch):
+                if batches.is_preprocessed(batch):
+                    if needs_labels:
+                        check_label_arrays(self, *batch)
+                    return batch
+                arrays = preprocess(number, *batch)
                 _check_labels(arrays[1], needs_labels)
                 return arrays
 
             return labelled
 
         def map_dataset(dataset):
+            if batches.is_preprocessed(dataset.element_spec):
+                return _check_dataset(self, dataset) if needs_labels else dataset
             mapped = self.preprocess_dataset(dataset, is_training)
             _check_labels(batches.unpack(mapped.element_spec)[1], needs_labels)
             return mapped
@@ -175,6 +187,10 @@ class StringInputs:
                 the model has no preprocessor, or `class_weight` is given but the
                 model does not support it.
         """
+        check_counts(0, epochs=epochs)
+        check_number_or_none(validation_split=validation_split)
+        if validation_batch_size is not None:
+            check_counts(validation_batch_size=validation_batch_size)
         if class_weight is not None:
             class_weight = self.number_class_weight(class_weight)
         if validation_split and validation_data is None and not batches.is_preprocessed(x):
@@ -184,7 +200,7 @@ class StringInputs:
         x, y, sample_weight = self._preprocess_inputs(
             x, y, sample_weight, batch_size, shuffle, is_training=True
         )
-        if x is not given and not batches.is_preprocessed(given):
+        if x is not given and not batches.is_preprocessed(getattr(given, "element_spec", given)):
             callbacks = [*(callbacks or []), *self.string_callbacks()]
         if validation_data is not None:
             is_stream = batches.is_stream(validation_data)
@@ -265,14 +281,16 @@ class StringInputs:
     def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
         batches.check_arrays(x)
+        check_label_arrays(self, x, y, sample_weight)
         if self.compiled and not self.optimizer.built:
             self._build_training(x, y, sample_weight)
         return keras.Model.train_on_batch(self, x, y, sample_weight, *args, **kwargs)
 
-    def test_on_batch(self, x, *args, **kwargs):
+    def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Evaluates a batch of arrays: see `keras.Model.test_on_batch`."""
         batches.check_arrays(x)
-        return keras.Model.test_on_batch(self, x, *args, **kwargs)
+        check_label_arrays(self, x, y, sample_weight)
+        return keras.Model.test_on_batch(self, x, y, sample_weight, *args, **kwargs)
 
     def predict_on_batch(self, x):
         """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
@@ -287,6 +305,20 @@ def _check_labels(y, needs_labels):
         raise ValueError("Training and evaluation on strings need labels. Received: y=None")
 
 
+def _check_dataset(task, dataset):
+    """Returns a dataset of arrays that fails where a label is not one of the task's."""
+    import tensorflow as tf
+
+    if not isinstance(dataset.element_spec, tuple) or len(dataset.element_spec) < 2:
+        return dataset  # Without labels.
+
+    @tf.autograph.experimental.do_not_convert
+    def check(x, y, *sample_weight):
+        return x, check_label_arrays(task, x, y, *(sample_weight or [None])), *sample_weight
+
+    return dataset.map(check)
+
+
 def _check_shares(x, batch_size):
     if not batches.is_stream(x):
         distribution.check_rows(batches.num_rows(x), batch_size)
@@ -295,7 +327,7 @@ def _check_shares(x, batch_size):
 def _split(x, y, sample_weight, share):
     """Splits off the last rows as validation data."""
     count = 0 if batches.is_stream(x) else batches.num_rows(x)
-    first = int(count * (1.0 - share))
+    first = int(count * (1.0 - share)) if 0.0 < share < 1.0 else 0
     if not 0 < first < count:
         raise ValueError(
             "`validation_split` must be in (0, 1) and leave rows to train and to validate on. "

@@ -10,6 +10,7 @@ import keras
 import keras_hub
 
 from keras_spanbert import distribution
+from keras_spanbert.arguments import check_in
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.keras_private import forget_metrics
 from keras_spanbert.layers.initializers import skip_initialization
@@ -41,6 +42,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
       `serving_endpoints` if it has several. `serves_heads`: whether the graph uses
       its heads.
     - `preprocess`: strings to arrays, for `fit`, `evaluate` and `predict`.
+    - `label_limits`: the values of labels in arrays.
     - `config_names`: its arguments that `get_config` saves from attributes of the same name.
     - `scores`: labels of the evaluation's scores in percent, by name.
     - `best_score`: name of the score used to select the best checkpoint. Higher is
@@ -68,9 +70,13 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     loss_unit: str = "nats"
     progress_labels: dict[str, str] = {}
     demo_page: str | None = None
+    optimizer = None  # Keras sets it in `compile`.
 
     def __new__(cls, *args, **kwargs):
         backbone = kwargs.get("backbone", args[0] if args else None)
+        if args or kwargs:  # Copies are created without arguments.
+            is_backbone = isinstance(backbone, keras_hub.models.Backbone)
+            check_in(is_backbone, "a `SpanBertBackbone`", backbone=backbone)
         if getattr(backbone, "pooled_output", False):
             raise ValueError(
                 "`backbone` must have `pooled_output=False`: tasks that need a pooler have their "
@@ -82,6 +88,8 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
 
     def __setattr__(self, name, value):
         if name in ("preprocessor", "_preprocessor"):
+            is_right = value is None or isinstance(value, keras_hub.models.Preprocessor)
+            check_in(is_right, "a preprocessor or None", preprocessor=value)
             # Keras must not track the preprocessor: `quantize` would need its layers to be built.
             object.__setattr__(self, name, value)
         else:
@@ -135,7 +143,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             **changes: arguments of the class.
         """
         parts = {"backbone": self.backbone, "preprocessor": self.preprocessor}
-        other = (cls or type(self))(**{**self.get_config(), **parts, **changes})
+        other = (cls or type(self)).from_config({**self.get_config(), **parts, **changes})
         mine = self.head_layers()
         for name, layer in other.head_layers().items():
             if name in mine and (layers is None or name in layers):
@@ -168,7 +176,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
                 kwargs["preprocessor"] = cls.preprocessor_cls.from_checkpoint(
                     checkpoint, **arguments
                 )
-        task = cls(**kwargs)
+        task = cls.from_config(kwargs)
         if load_weights:
             load_entries(checkpoint, entries, task, task.backbone, skip_backbone=has_backbone)
         return task
@@ -328,6 +336,18 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
 
     def default_loss_weights(self) -> dict[str, float]:
         """Returns the default weights of the losses by output."""
+        return {}
+
+    def label_limits(self, x) -> dict[str, tuple]:
+        """Returns the rules for labels that are already arrays.
+
+        Args:
+            x: the model's arrays, or tensors of a graph.
+
+        Returns:
+            Dict from an output's name, `""` for a single output, to the number of its
+            classes and the rule for messages. The number can differ by row: `[N]`.
+        """
         return {}
 
     def default_metrics(self) -> list | dict | None:

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import os
 
 import keras
 import keras_hub
@@ -9,7 +10,7 @@ import numpy as np
 import tokenizers
 
 from keras_spanbert import stores
-from keras_spanbert.arguments import accepts_datasets, to_python
+from keras_spanbert.arguments import accepts_datasets, check_counts, check_flags, to_python
 from keras_spanbert.layers.array_functions import in_graph
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.from_preset import FromPreset
@@ -53,8 +54,9 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             twice.
 
     Call shapes:
-        A string becomes int32 `[tokens]`. A list of strings becomes a list of
-        these arrays in eager code, and a ragged tensor in `tf.data`.
+        A string becomes int32 `[tokens]`. Strings `[N]` become a list of N lists of
+        ids in eager code, and a ragged tensor in `tf.data`. With `sequence_length`
+        L, they become int32 `[N, L]`, cut or padded with 0.
 
     Example:
     ```python
@@ -72,6 +74,12 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     backbone_cls = SpanBertBackbone
 
     def __init__(self, vocabulary=None, lowercase: bool = False, **kwargs):
+        check_flags(
+            lowercase=lowercase,
+            special_tokens_in_strings=kwargs.get("special_tokens_in_strings", False),
+        )
+        if kwargs.get("sequence_length") is not None:
+            check_counts(sequence_length=kwargs["sequence_length"])
         super().__init__(
             vocabulary=vocabulary,
             lowercase=lowercase,
@@ -107,7 +115,8 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         for name in ["reference", "fast_wordpiece", "traced"]:
             self.__dict__.pop(name, None)  # Computed from the old vocabulary.
         try:
-            super().set_vocabulary(stores.local_copy(vocabulary))
+            is_path = isinstance(vocabulary, (str, os.PathLike))
+            super().set_vocabulary(stores.local_copy(vocabulary) if is_path else vocabulary)
         except UnicodeDecodeError as error:
             raise ValueError(f"{vocabulary} must be UTF-8. Received: {error}") from None
         except Exception:
@@ -197,12 +206,18 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         return token_ids, offsets
 
     def _tokenize_eagerly(self, texts):
+        is_text = self.compute_dtype == "string"
         if isinstance(texts, list):
-            return [self._tokenize_eagerly(text) for text in texts]
+            rows = [self._tokenize_eagerly(text) for text in texts]
+            if not self.sequence_length or is_text:
+                return [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
+            try:
+                return np.array(rows or np.zeros([0, self.sequence_length]), self.compute_dtype)
+            except ValueError:  # Lists of different numbers of texts.
+                return rows
         if not isinstance(texts, str):
             raise ValueError(f"Text must be a string or a list of strings. Received: {texts!r}")
         encoding = self.reference.encode(replace_surrogates(texts), add_special_tokens=False)
-        is_text = self.compute_dtype == "string"
         tokens = encoding.tokens if is_text else encoding.ids
         if self.sequence_length:
             padding = ["" if is_text else 0] * (self.sequence_length - len(tokens))

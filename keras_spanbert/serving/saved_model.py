@@ -1,11 +1,11 @@
 """Exports a SavedModel that takes strings, for TensorFlow Serving."""
 
-import os
 import tempfile
 
 import keras
 
 from keras_spanbert import files, stores
+from keras_spanbert.arguments import check_in, check_path
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.models.tensorflow_process import check_is_registered, run_on_tensorflow
@@ -92,7 +92,7 @@ def export_saved_model(
     ```
     """
     require("tensorflow", "`export_saved_model`")
-    path = os.fspath(path)
+    path = check_path(path=path)
     if stores.exists(path):
         raise ValueError(f"`path` must be new. Received: {path}")
     if not isinstance(model, (SpanBertTask, SpanBertBackbone)):
@@ -102,6 +102,8 @@ def export_saved_model(
     is_tensorflow = keras.backend.backend() == "tensorflow"
     if not is_tensorflow:
         check_is_registered(model)
+    is_tokenizer = tokenizer is None or isinstance(tokenizer, SpanBertTokenizer)
+    check_in(is_tokenizer, "a `SpanBertTokenizer` or None", tokenizer=tokenizer)
     if isinstance(model, SpanBertBackbone) != (tokenizer is not None):
         raise ValueError(
             "`tokenizer` must be given for a backbone, and only for one: tasks have their own. "

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_spanbert.arguments import check_range, is_number
 from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import FusedUpdateMixin, moments
 from keras_spanbert.layers.sublayers import config_of
@@ -33,12 +34,11 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak: float, warmup_steps: int, total_steps: int):
-        if not 0.0 <= peak < float("inf"):
-            raise ValueError(f"`peak` must be in [0, inf). Received: peak={peak}")
-        if not 0 <= warmup_steps <= total_steps:
+        check_range("[0, inf)", peak=peak, total_steps=total_steps)
+        if not is_number(warmup_steps) or not 0 <= warmup_steps <= total_steps:
             raise ValueError(
                 "`warmup_steps` must be in [0, total_steps]. Received: "
-                f"warmup_steps={warmup_steps}, total_steps={total_steps}"
+                f"warmup_steps={warmup_steps!r}, total_steps={total_steps}"
             )
         self.peak = peak
         self.warmup_steps = warmup_steps
@@ -99,6 +99,11 @@ class AdamW(FusedUpdateMixin, _KerasAdamW):
         global_clipnorm: float | str | None = "auto",
         **kwargs,
     ):
+        check_rate(learning_rate=learning_rate)
+        check_range("[0, inf)", weight_decay=weight_decay, epsilon=epsilon)
+        check_range("[0, 1)", beta_1=beta_1, beta_2=beta_2)
+        if global_clipnorm not in ("auto", None):
+            check_range("(0, inf)", global_clipnorm=global_clipnorm)
         if global_clipnorm == "auto":
             is_clipped = any(kwargs.get(n) is not None for n in ["clipnorm", "clipvalue"])
             global_clipnorm = None if is_clipped else 1.0
@@ -151,3 +156,10 @@ class AdamW(FusedUpdateMixin, _KerasAdamW):
         else:
             factors = [clip_factor([grad], self.clipnorm * scale) for grad in grads]
         return multiply(grads, factors)
+
+
+def check_rate(**argument) -> None:
+    """Raises a `ValueError` if a learning rate is neither a number nor a schedule."""
+    (rate,) = argument.values()
+    if not callable(rate) and not isinstance(rate, dict):  # A schedule or its config.
+        check_range("[0, inf)", **argument)

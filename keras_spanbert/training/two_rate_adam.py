@@ -1,15 +1,17 @@
 """The optimizer of the released coreference code, with separate rates for encoder and heads."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import keras
 from keras import ops
 
+from keras_spanbert.arguments import check_in, check_range
 from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import FusedUpdateMixin, variable_index
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.training.clipping import clip_factor, multiply
 from keras_spanbert.training.fused_adam import bias_correction, fused_adam
+from keras_spanbert.training.optimizer import check_rate
 
 _NOT_DECAYED = ("bias", "gamma", "beta")
 
@@ -54,7 +56,7 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
         self,
         learning_rate=2e-5,
         head_learning_rate=1e-4,
-        heads: Iterable[str] = (),
+        heads: Collection[str] = (),
         encoder_weight_decay: float = 0.01,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
@@ -64,6 +66,20 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
         name: str = "two_rate_adam",
         **kwargs,
     ):
+        check_rate(learning_rate=learning_rate)
+        check_rate(head_learning_rate=head_learning_rate)
+        check_range(
+            "[0, inf)",
+            encoder_weight_decay=encoder_weight_decay,
+            epsilon=epsilon,
+            head_epsilon=head_epsilon,
+        )
+        check_range("[0, 1)", beta_1=beta_1, beta_2=beta_2)
+        if clip_norm is not None:
+            check_range("(0, inf)", clip_norm=clip_norm)
+        is_list = isinstance(heads, Collection) and not isinstance(heads, str)
+        are_names = is_list and all(isinstance(head, str) for head in heads)
+        check_in(are_names, "a list of strings", heads=heads)
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         if isinstance(head_learning_rate, dict):
             head_learning_rate = keras.saving.deserialize_keras_object(head_learning_rate)

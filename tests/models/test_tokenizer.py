@@ -147,7 +147,9 @@ def test_ids_of_words_and_of_strings_in_any_container():
     texts = ["Span café", "spans"]
     expected = [[6, 11], [5, 9]]
     for batch in [texts, tuple(texts), np.array(texts), tf.constant(texts)]:
-        assert [list(ids) for ids in tokenizer(batch)] == expected
+        assert tokenizer(batch) == expected
+    assert tokenizer([texts, texts[:1]]) == [expected, expected[:1]]
+    assert tokenizer.detokenize(tokenizer(texts)) == ["Span café", "spans"]
     for text in ["Span café", "Span café".encode(), tf.constant("Span café")]:
         assert list(tokenizer(text)) == expected[0]
     assert tokenizer("").tolist() == []
@@ -206,7 +208,7 @@ def test_special_tokens_in_strings_are_text_unless_enabled():
     tokenizer = ks.SpanBertTokenizer(SMALL, lowercase=True, special_tokens_in_strings=True)
     texts = ["spans [MASK] [SEP]cafe[MASK]."]
     expected = [[5, 9, 4, 3, 10, 4, 14]]
-    assert [ids.tolist() for ids in tokenizer(texts)] == expected
+    assert tokenizer(texts) == expected
     assert graph_ids(tokenizer, texts) == expected
 
 
@@ -233,7 +235,15 @@ def test_sequence_length_pads_and_truncates():
     tokenizer = ks.SpanBertTokenizer(SMALL, sequence_length=3)
     texts = ["Span", "", "Span spans .", "span Span ."]
     expected = [[6, 0, 0], [0, 0, 0], [6, 5, 9], [5, 6, 14]]
-    assert [ids.tolist() for ids in tokenizer(texts)] == expected
+    found = tokenizer(texts)
+    assert isinstance(found, np.ndarray) and found.dtype == np.int32
+    assert found.tolist() == expected
+    assert tokenizer([]).shape == (0, 3)
+    assert tokenizer([texts[:2], texts[2:]]).tolist() == [expected[:2], expected[2:]]
+    assert [rows.tolist() for rows in tokenizer([texts[:1], texts[1:]])] == [
+        expected[:1],
+        expected[1:],
+    ]
     assert graph_ids(tokenizer, texts) == expected
     singles = tf.data.Dataset.from_tensor_slices(texts).map(tokenizer)
     assert singles.element_spec.shape == (3,)

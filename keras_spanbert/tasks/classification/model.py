@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts
+from keras_spanbert.arguments import accepts_datasets, check_counts, check_flags
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
 from keras_spanbert.models.batches import check_examples
@@ -47,14 +47,15 @@ class SpanBertTextClassifier(ClassifierTask):
         num_classes: int. Number C of classes. 1 means regression, unless
             `multi_label`. Can be left out if `class_names` is given.
         preprocessor: `SpanBertTextClassifierPreprocessor`. Defaults to `None`.
-        class_names: list of C strings. Defaults to `None`: `"0"`, `"1"`, ...
+        class_names: list of C strings, `None` for a regression. Defaults to `None`:
+            `"0"`, `"1"`, ...
         dropout: float. Rate before the last layer. Defaults to `0.1`.
         multi_label: bool. Whether a text can have any number of classes, each with
             its own probability. Defaults to `False`: a text has one class.
 
     Raises:
         ValueError: if the numbers of names and classes differ, `class_names` has
-            one name and `num_classes` is not given, or a value is out of range.
+            one name without `multi_label`, or a value is out of range.
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}` int32 `[N, L]` to logits
@@ -111,14 +112,10 @@ class SpanBertTextClassifier(ClassifierTask):
         **kwargs,
     ):
         names = None if class_names is None else check_names(class_names=class_names)
-        is_counted = num_classes is None
-        num_classes = len(names or ()) if is_counted else num_classes
+        num_classes = len(names or ()) if num_classes is None else num_classes
         check_counts(num_classes=num_classes)
-        if is_counted and num_classes == 1 and not multi_label:
-            raise ValueError(
-                "`class_names` must have at least two names. num_classes=1 makes a regression. "
-                f"Received: class_names={class_names!r:.80}"
-            )
+        check_flags(multi_label=multi_label)
+        _check_is_classification(names, multi_label)
         if names and len(names) != num_classes:
             raise ValueError(
                 f"`class_names` must have `num_classes` names, {num_classes}. Received: "
@@ -168,6 +165,22 @@ class SpanBertTextClassifier(ClassifierTask):
         return {**arguments, "num_classes": count, "multi_label": kind == _MULTI_LABEL}
 
     @classmethod
+    def from_config(cls, config):
+        names = config.get("class_names")
+        if config.get("num_classes") != 1 or config.get("multi_label") or not names:
+            return super().from_config(config)
+        # In settings of other libraries, the number of a regression has a name.
+        task = super().from_config({**config, "class_names": None})
+        task.class_names = list(names)
+        return task
+
+    @classmethod
+    def _load_with_labels(cls, load, source, own, given):
+        is_multi_label = {**own, **given}.get("multi_label")
+        _check_is_classification(given.get("class_names"), is_multi_label)
+        return super()._load_with_labels(load, source, own, given)
+
+    @classmethod
     def labels_of(cls, arguments: dict) -> list[str] | None:
         names = super().labels_of(arguments)
         count = arguments.get("num_classes")
@@ -197,6 +210,12 @@ class SpanBertTextClassifier(ClassifierTask):
         if self.multi_label:
             return [keras.metrics.MeanMetricWrapper(binary_accuracy, name="binary_accuracy")]
         return [] if self.is_regression else super().default_metrics()
+
+    def label_limits(self, x) -> dict:
+        if self.is_regression:
+            return {}
+        rule = f"Labels must be a 0 or 1 for each of the model's {self.num_classes} classes"
+        return {"": (2, rule)} if self.multi_label else super().label_limits(x)
 
     def preprocessor_settings(self) -> dict:
         names = None if self.is_regression else self.class_names
@@ -365,3 +384,11 @@ class SpanBertTextClassifier(ClassifierTask):
                 f"The model must have the classes of {task}, {', '.join(classes)}. Received: "
                 f"{', '.join(own)}{several}"
             )
+
+
+def _check_is_classification(class_names, multi_label):
+    if class_names is not None and len(class_names) == 1 and not multi_label:
+        raise ValueError(
+            "`class_names` must have at least two names. num_classes=1 without names makes a "
+            f"regression. Received: class_names={class_names!r:.80}"
+        )

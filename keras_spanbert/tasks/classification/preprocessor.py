@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_spanbert.arguments import accepts_datasets, check_length, check_same_length
+from keras_spanbert.arguments import accepts_datasets, check_flags, check_length, check_same_length
 from keras_spanbert.models.batches import column, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
@@ -78,6 +78,7 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
         super().__init__(label_names, **kwargs)
         self.tokenizer = tokenizer
         self.sequence_length = check_length(sequence_length)
+        check_flags(multi_label=multi_label)
         self.multi_label = bool(multi_label)
 
     def labels(self, y, inputs=None):

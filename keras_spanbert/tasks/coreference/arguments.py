@@ -1,6 +1,8 @@
 """The resolver's arguments and their checks."""
 
-from keras_spanbert.arguments import check_in
+from collections.abc import Collection
+
+from keras_spanbert.arguments import check_flags, check_in, check_range, is_number
 
 _MODEL_TYPES = ("independent", "overlap")
 _MINIMUMS = {
@@ -8,16 +10,31 @@ _MINIMUMS = {
     "max_top_antecedents": 1, "ffnn_size": 1, "ffnn_depth": 0, "feature_size": 1, "coref_depth": 1,
     "max_num_speakers": 2,
 }  # fmt: skip
+
+
+def _are_names(values):
+    is_list = isinstance(values, Collection) and not isinstance(values, str)
+    return is_list and all(isinstance(value, str) for value in values)
+
+
+def _is_whole(value):
+    return is_number(value) and value % 1 == 0
+
+
 # For each argument, a function that accepts its values, and their description.
 _RULES = {
     "model_type": (lambda value: value in _MODEL_TYPES, f"one of {_MODEL_TYPES}"),
-    "top_span_ratio": (lambda value: 0.0 < value <= 1.0, "in (0, 1]"),
-    "dropout_rate": (lambda value: 0.0 <= value < 1.0, "in [0, 1)"),
+    "genres": (_are_names, "a list of strings"),
     **{
-        name: (lambda value, least=least: int(value) == value >= least, f"{least} or more")
+        name: (lambda value, least=least: _is_whole(value) and value >= least, f"{least} or more")
         for name, least in _MINIMUMS.items()
     },
 }
+_RANGES = {"top_span_ratio": "(0, 1]", "dropout_rate": "[0, 1)"}
+_FLAGS = (
+    "fine_grained", "use_prior", "use_metadata", "use_features", "use_segment_distance",
+    "model_heads", "singletons",
+)  # fmt: skip
 # Arguments that determine which weights exist and what they mean.
 _FIXED_BY_WEIGHTS = (
     "model_type", "max_training_sentences", "max_span_width", "ffnn_size", "ffnn_depth",
@@ -68,3 +85,7 @@ def check_arguments(**arguments) -> None:
         if name in _RULES:
             accepts, rule = _RULES[name]
             check_in(accepts(value), rule, **{name: value})
+        elif name in _RANGES:
+            check_range(_RANGES[name], **{name: value})
+        elif name in _FLAGS:
+            check_flags(**{name: value})

@@ -148,8 +148,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     ):
         values = locals()
         config = {name: values[name] for name in DEFAULTS}
-        config["genres"] = tuple(genres)
         check_arguments(**config)
+        config["genres"] = tuple(genres)
         longest = backbone.max_sequence_length
         if max_segment_len > longest:
             raise ValueError(
@@ -158,11 +158,11 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
             )
         if use_metadata and not config["genres"]:
             raise ValueError("`genres` must have at least one with `use_metadata`. Received: none")
-        if preprocessor is not None:
-            check_shared(config, preprocessor)
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
+        if preprocessor is not None:
+            check_shared(config, preprocessor)
         self.resolver_layers = ResolverLayers(backbone, config)
 
         # === Functional Model ===

@@ -71,6 +71,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             model_type=model_type,
             sequence_length=sequence_length,
             max_num_speakers=max_num_speakers,
+            genres=genres,
         )
         self.tokenizer = tokenizer
         self.sequence_length = int(sequence_length)

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import softmax
 
 from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.layers.array_functions import namespace
 from keras_spanbert.models.batches import check_examples
 from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
 from keras_spanbert.models.classifier import ClassifierTask, classifier, dropout_layer
@@ -105,6 +106,15 @@ class SpanBertMultipleChoice(ClassifierTask):
     def serving_endpoints(self) -> dict:
         self.check_preprocessor()
         return choice_serving_functions(self)
+
+    def label_limits(self, x) -> dict:
+        xp, mask = namespace(x), x.get("choice_mask")
+        counts = x["token_ids"].shape[1]
+        if mask is not None:
+            mask = keras.ops.convert_to_numpy(mask) if xp is np else mask
+            counts = xp.sum(xp.asarray(mask > 0, dtype=np.int32), axis=1)
+        rule = "A label must be the number of one of its question's choices, from 0"
+        return {"": (counts, rule)}
 
     # === Answers ===
     def logits_of_rows(self, inputs: dict, batch_size: int) -> np.ndarray:

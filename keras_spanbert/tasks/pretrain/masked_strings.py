@@ -19,13 +19,8 @@ class MaskedStringInputs:
     @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None, seed=(EVALUATION_SEED, 0)) -> tuple:
         """Masks strings: see `SpanBertTask.preprocess`. The `seed` determines the masks."""
-        if y is not None or sample_weight is not None:
-            raise ValueError(
-                "`y` and `sample_weight` must be None because labels and weights are made from the "
-                f"strings. Received: y={y!r:.80}, sample_weight={sample_weight!r:.80}"
-            )
         self.check_preprocessor()
-        return self.preprocessor(as_strings(x=x), seed=seed)
+        return self.preprocessor.call(as_strings(x=x), y, sample_weight, seed=seed)
 
     def start_preprocessing(self, is_training: bool) -> Callable:
         first = self._steps_so_far if is_training else 0

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.arguments import accepts_datasets, check_counts, check_flags, check_range
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.masked_lm_head import MaskedLMHead
@@ -146,6 +146,9 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
                 f"The vocabulary must fit the backbone's {backbone.vocabulary_size} embeddings. "
                 f"Received: {vocabulary_size} tokens"
             )
+        check_counts(max_span_tokens=max_span_tokens, position_dim=position_dim)
+        check_range("[0, inf)", sbo_weight=sbo_weight, nsp_weight=nsp_weight)
+        check_flags(span_boundary=span_boundary, next_sentence=next_sentence)
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -288,6 +291,11 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
 
     def default_metrics(self):
         return objectives.metrics(self.objectives)
+
+    def label_limits(self, x) -> dict:
+        size = self.backbone.vocabulary_size
+        limits = {name: (size, f"`{name}` must be ids below {size}") for name in ("mlm", "sbo")}
+        return {**limits, "nsp": (2, "`nsp` must be 0 or 1")}
 
     def check_preprocessor(self) -> None:
         super().check_preprocessor()

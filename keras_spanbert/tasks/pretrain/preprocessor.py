@@ -2,8 +2,9 @@
 
 import keras
 import keras_hub
+import numpy as np
 
-from keras_spanbert.arguments import check_length
+from keras_spanbert.arguments import check_flags, check_length
 from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
@@ -31,7 +32,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
 
     Call arguments:
         x: string or strings `[B]`.
-        y, sample_weight: not used, because the labels are made from the texts.
+        y, sample_weight: must be `None`, because labels and weights are made from the
+            texts.
         seed: int or two ints. Determines pairs and masks. See `SpanMasking`.
 
     Returns:
@@ -97,13 +99,14 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             "pad_predictions_to": pad_predictions_to,
             "num_mask_copies": num_mask_copies,
         }
+        check_flags(span_boundary=span_boundary, next_sentence=next_sentence)
         self.span_boundary = bool(span_boundary)
         self.next_sentence = bool(next_sentence)
         self._masking = None
         self._pairs = None
         self._packer = None
         if tokenizer.vocabulary is not None:
-            self.build(None)
+            self._create_layers()
         self.built = True  # Even without a vocabulary: see the tokenizer.
 
     @classmethod
@@ -112,7 +115,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         found = {name: settings[name] for name in names if name in settings}
         return {**super().arguments_for(settings), **found}
 
-    def build(self, input_shape):
+    def _create_layers(self):
         # In a preset, the vocabulary is loaded after construction.
         if self._masking is None:
             self._masking = SpanMasking.from_tokenizer(self.tokenizer, **self.masking_config)
@@ -127,11 +130,16 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             self._packer.built = True
 
     def call(self, x, y=None, sample_weight=None, seed=None):
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                "`y` and `sample_weight` must be None because labels and weights are made from the "
+                f"strings. Received: y={y!r:.80}, sample_weight={sample_weight!r:.80}"
+            )
         return self.mask(self.pack(x), seed=seed)
 
     def pack(self, x):
         """Returns token ids `[B, L]` of strings `[B]`: `[CLS]`, the text, `[SEP]`, padding."""
-        self.build(None)
+        self._create_layers()
         return self._packer(self.tokenizer(x), sequence_length=self.sequence_length)
 
     def mask(self, token_ids, seed=None, span_marks=None, first_row=0, unigram_counts=None):
@@ -148,7 +156,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         Returns:
             `(x, y, sample_weight)`, as a call returns for strings.
         """
-        self.build(None)
+        self._create_layers()
         pairs = {}
         if self.next_sentence:
             # Both use the same seed, because their draws differ.
@@ -186,7 +194,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
     @property
     def masking(self):
         """The `SpanMasking` layer."""
-        self.build(None)
+        self._create_layers()
         return self._masking
 
     def get_config(self):
@@ -194,7 +202,9 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
 
 
 def _cast_like(x, like):
-    """Casts `x` to the dtype of `like`, for tensors of a backend or of `tf.data`."""
+    """Casts `x` to the dtype of `like`, for arrays, and tensors of a backend or of `tf.data`."""
+    if isinstance(x, np.ndarray):
+        return x.astype(like.dtype)
     if keras.ops.is_tensor(x):
         return keras.ops.cast(x, keras.backend.standardize_dtype(like.dtype))
     import tensorflow as tf

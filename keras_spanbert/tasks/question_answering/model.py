@@ -78,6 +78,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     config_names = ("null_threshold",)
 
     def __init__(self, backbone, preprocessor=None, null_threshold: float | None = None, **kwargs):
+        check_number_or_none(null_threshold=null_threshold)
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -107,6 +108,10 @@ class SpanBertQuestionAnswerer(SpanBertTask):
 
     def default_metrics(self):
         return {n: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for n in LABELS}
+
+    def label_limits(self, x) -> dict:
+        length, rule = x["token_ids"].shape[-1], "must be the number of a token in its window"
+        return {name: (length, f"`{name}` {rule}") for name in LABELS}
 
     def serving_function(self, max_answer_length: int = 30):
         """Returns the function from strings to answers for a SavedModel, and its input specs."""

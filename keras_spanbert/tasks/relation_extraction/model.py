@@ -21,6 +21,7 @@ from keras_spanbert.tasks.relation_extraction.preprocessor import (
 )
 from keras_spanbert.tasks.relation_extraction.sentences import SPANS, TYPES
 from keras_spanbert.tasks.relation_extraction.serving import relation_serving_function
+from keras_spanbert.tasks.relation_extraction.unused_tokens import with_unused_tokens
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -102,6 +103,17 @@ class SpanBertRelationExtractor(ClassifierTask):
         self.dropout = dropout
         if self.is_semeval2010:
             self.best_score = "macro_f1"
+
+    @classmethod
+    def from_preset(cls, preset: str, load_weights: bool | None = None, **kwargs):
+        """Loads a preset or another library's checkpoint: see `SpanBertBackbone.from_preset`.
+
+        If the vocabulary has no `[unused1]`, `[unused2]`, ... for the symbols of subject
+        and object, 101 such tokens are added, with new embeddings.
+        """
+        task = super().from_preset(preset, load_weights, **kwargs)
+        has_tokens = task.preprocessor is None or not task.preprocessor.lacks_tokens
+        return task if has_tokens else with_unused_tokens(task)
 
     @property
     def is_semeval2010(self) -> bool:

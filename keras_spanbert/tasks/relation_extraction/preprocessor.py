@@ -1,7 +1,5 @@
 """Converts sentences with a subject and an object to rows for `SpanBertRelationExtractor`."""
 
-import logging
-
 import keras
 import numpy as np
 
@@ -17,13 +15,13 @@ from keras_spanbert.tasks.relation_extraction.sentences import (
     check_columns,
     sentences,
 )
+from keras_spanbert.tasks.relation_extraction.unused_tokens import unused_tokens
 
 TRUNCATIONS = ("window", "released")
 # Key of the arguments under `task_specific_params` in the settings of a Hugging Face folder.
 SETTINGS = "relation_extraction"
 MARKERS = ("SUBJ_START", "SUBJ_END", "OBJ_START", "OBJ_END")
 _ROLES = ("SUBJ", "OBJ")
-_MAX_SYMBOLS = 101  # The number of unused tokens in BERT's cased vocabulary.
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -42,8 +40,9 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
 
     Symbols are unused tokens of the vocabulary, `[unused1]`, `[unused2]`, ... The
     first four surround spans. The others are for types, in the order in which
-    `adapt` sees them. If the vocabulary has no such tokens, its last tokens are
-    used. All modes except `"text"` need types.
+    `adapt` sees them. If the vocabulary has no such tokens,
+    `SpanBertRelationExtractor.from_preset` adds them, or `symbols` name tokens that do
+    not occur in the texts. All modes except `"text"` need types.
 
     Words such as `-LRB-` become the brackets that they represent. A word of an
     example that equals a special token, such as `[MASK]`, becomes that token. In a
@@ -183,6 +182,11 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
             if "=" in name and name.startswith(prefix)
         }
 
+    @property
+    def lacks_tokens(self) -> bool:
+        """Whether neither the vocabulary nor `symbols` have tokens for the symbols."""
+        return not self._given_symbols and not unused_tokens(self.tokenizer)
+
     @accepts_datasets
     def adapt(self, examples) -> None:
         """Gives a symbol to each new type in examples, in order of first use.
@@ -320,29 +324,16 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         """Returns `ids` with new ids for the names that are missing."""
         missing = [name for name in names if name not in ids]
         used = {*ids.values()}
-        free = [i for i in self._store() if i not in used] if missing else []
+        free = [i for i in unused_tokens(self.tokenizer).values() if i not in used]
         if len(missing) > len(free):
             raise ValueError(
                 "The vocabulary must have an unused token for each symbol, [unused1], [unused2], "
-                f"... Received: {len(ids) + len(missing)} symbols and "
-                f"{len(ids) + len(free)} tokens. The first without a token is {missing[len(free)]}"
+                "..., or `symbols` must name other tokens. `SpanBertRelationExtractor.from_preset` "
+                f"adds unused tokens if there are none. Received: {len(ids) + len(missing)} "
+                f"symbols and {len(ids) + len(free)} tokens. The first without a token is "
+                f"{missing[len(free)]}"
             )
         return {**ids, **dict(zip(missing, free))}
-
-    def _store(self):
-        """Returns the ids of the tokens that can become symbols, in order."""
-        ids = {token: i for i, token in enumerate(self.tokenizer.get_vocabulary())}
-        store = []
-        while f"[unused{len(store) + 1}]" in ids:
-            store.append(ids[f"[unused{len(store) + 1}]"])
-        if not store:  # In vocabularies trained by this library, the last tokens are the rarest.
-            if self._ids_of_symbols is None:  # Warns once.
-                logging.getLogger("keras_spanbert").warning(
-                    "The vocabulary has no [unused1], [unused2], ...: its last tokens, the rarest, "
-                    "become the symbols for subject and object"
-                )
-            store = list(range(len(ids) - 1, max(len(ids) // 2, len(ids) - _MAX_SYMBOLS) - 1, -1))
-        return store
 
     def _check_symbols(self, symbols):
         """Returns the ids of given symbols, after checks."""

@@ -150,8 +150,26 @@ def test_regression_gives_numbers():
         ({"num_classes": 0}, "at least 1"),
         ({"num_classes": 3, "class_names": ["a", "b"]}, "must have `num_classes` names"),
         ({"class_names": ["a"]}, r"at least two names.*Received:.*\['a'\]"),
+        ({"num_classes": 1, "class_names": ["a"]}, r"at least two names.*Received:.*\['a'\]"),
     ],
 )
 def test_invalid_arguments_are_named(arguments, rule):
     with pytest.raises(ValueError, match=rule):
         build(**arguments)
+
+
+@pytest.mark.once
+def test_name_of_a_regression_is_kept_in_files_only(tmp_path):
+    """`transformers` names the number of a regression, and so did earlier presets."""
+    model = build(num_classes=1)
+    ks.checkpoints.to_huggingface(model, tmp_path / "folder")
+    config = json.loads((tmp_path / "folder" / "config.json").read_text())
+    config |= {"id2label": {"0": "stars"}, "label2id": {"stars": 0}}
+    (tmp_path / "folder" / "config.json").write_text(json.dumps(config))
+    again = ks.SpanBertTextClassifier.from_preset(tmp_path / "folder")
+    again.save_to_preset(tmp_path / "preset")
+    for path in ["folder", "preset"]:
+        again = ks.SpanBertTextClassifier.from_preset(tmp_path / path)
+        assert again.is_regression and again.class_names == ["stars"]
+        with pytest.raises(ValueError, match="at least two names"):
+            ks.SpanBertTextClassifier.from_preset(tmp_path / path, class_names=["a"])

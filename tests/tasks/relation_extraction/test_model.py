@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tiny_extractor import build, columns, examples
+from tiny_extractor import LENGTH, RELATIONS, VOCABULARY, build, columns, examples
 
 import keras_spanbert as ks
 from keras_spanbert.data import tacred
@@ -93,3 +93,28 @@ def test_conversion_distinguishes_relations_from_text_classes(trained, tmp_path,
     ks.checkpoints.convert(str(released), str(tmp_path / "texts"))
     task = json.loads((tmp_path / "texts" / "task.json").read_text())
     assert task["class_name"] == "SpanBertTextClassifier"
+
+
+def test_unused_tokens_are_added_to_the_vocabulary_of_a_preset(tmp_path, caplog):
+    vocabulary = [token for token in VOCABULARY if "unused" not in token]
+    size = len(vocabulary)
+    backbone = ks.SpanBertBackbone(size, 1, 2, 6, 7, dropout=0.0, max_sequence_length=LENGTH)
+    preprocessor = ks.SpanBertPretrainerPreprocessor(ks.SpanBertTokenizer(vocabulary), LENGTH)
+    ks.SpanBertPretrainer(backbone, preprocessor).save_to_preset(tmp_path / "encoder")
+    model = ks.SpanBertRelationExtractor.from_preset(tmp_path / "encoder", relations=RELATIONS)
+    assert "101 such tokens were added" in caplog.text
+    assert model.untrained_heads() == list(model.head_layers())
+    assert model.backbone.vocabulary_size == size + 101
+    for new, old in zip(model.backbone.get_weights(), backbone.get_weights(), strict=True):
+        np.testing.assert_array_equal(new[: len(old)], old)
+    found = examples(4)
+    model.fit(found, verbose=0)
+    ids = model.preprocessor.symbol_ids()
+    assert len(ids) > 4 and min(ids.values()) >= size
+    model.save_to_preset(tmp_path / "relations")
+    again = ks.SpanBertRelationExtractor.from_preset(tmp_path / "relations")
+    assert again.preprocessor.symbol_ids() == ids
+    assert again.backbone.vocabulary_size == size + 101
+    assert [x["relation"] for x in again.extract(found)] == [
+        x["relation"] for x in model.extract(found)
+    ]

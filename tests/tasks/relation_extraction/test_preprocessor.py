@@ -204,12 +204,19 @@ def test_symbols_are_assigned_in_order_until_none_is_left():
     preprocessor.adapt(given[:7])
 
 
-def test_vocabulary_without_unused_tokens_uses_its_last_ones(caplog):
-    preprocessor = build("text", vocabulary=VOCABULARY[12:] + ["[PAD]"], adapt=False)
-    assert list(preprocessor.symbols.values()) == ["[PAD]", "MA", "##P", "SE"]
-    preprocessor.adapt([example("a b", (0, 0), (1, 1))])
-    assert preprocessor.symbols["SUBJ=P"] == "]"
-    assert caplog.text.count("no [unused1], [unused2], ...: its last tokens") == 1
+def test_words_never_become_symbols():
+    """A vocabulary without unused tokens is refused, unless symbols are given."""
+    vocabulary = [token for token in VOCABULARY if not token.startswith("[unused")]
+    preprocessor = build("text", vocabulary=vocabulary, adapt=False)
+    given = [example("a b", (0, 0), (1, 1))]
+    for use in [preprocessor.adapt, preprocessor.inputs, lambda _: preprocessor.symbols]:
+        with pytest.raises(ValueError, match=r"\[unused1\].*Received: 4 symbols and 0 tokens"):
+            use(given)
+    symbols = dict(zip(["SUBJ_START", "SUBJ_END", "OBJ_START", "OBJ_END"], ["SE", "MA", "(", ")"]))
+    preprocessor = build("text", vocabulary=vocabulary, adapt=False, symbols=symbols)
+    assert preprocessor.inputs(given)["padding_mask"].sum() == 8
+    with pytest.raises(ValueError, match="Received: 6 symbols and 4 tokens.* is SUBJ=P"):
+        preprocessor.adapt(given)
 
 
 @pytest.mark.parametrize(
