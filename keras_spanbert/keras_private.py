@@ -20,6 +20,15 @@ def accept_tensorflow_tensors(layer: keras.layers.Layer) -> None:
     layer._allow_non_tensor_positional_args = True
 
 
+def set_dtype_policy(layer: keras.layers.Layer, policy: keras.DTypePolicy) -> None:
+    """Replaces a layer's dtype policy.
+
+    The public setter adds `policy` to the layer's policy map if it has one, and quantizes the
+    layer a second time.
+    """
+    layer._dtype_policy = policy
+
+
 def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
     """Makes `fit` start with this epoch, when called from a callback's `on_train_begin`.
 

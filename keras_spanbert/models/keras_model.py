@@ -4,6 +4,7 @@ import logging
 
 import keras
 
+from keras_spanbert.layers.sublayers import resolve_policies
 from keras_spanbert.models.from_preset import FromPreset, registration_hint
 from keras_spanbert.models.onnx_export import export_onnx
 from keras_spanbert.models.torch_parameters import register_parameters
@@ -24,6 +25,7 @@ class KerasModel(FromPreset):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        resolve_policies(self)
         register_parameters(self)
 
     def __call__(self, inputs, *args, **kwargs):
