@@ -5,6 +5,7 @@ They may change with any release: `tests/test_keras_private.py` fails when they 
 
 import keras
 import keras_hub
+from keras.src.utils.io_utils import ask_to_proceed_with_overwrite
 from keras_hub.src.utils.preset_utils import get_preset_loader
 
 
@@ -27,6 +28,11 @@ def set_dtype_policy(layer: keras.layers.Layer, policy: keras.DTypePolicy) -> No
     layer a second time.
     """
     layer._dtype_policy = policy
+
+
+def ask_to_overwrite(path: str) -> bool:
+    """Asks the user in the terminal whether a file may be overwritten, as Keras does."""
+    return ask_to_proceed_with_overwrite(path)
 
 
 def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
