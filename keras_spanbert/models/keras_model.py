@@ -40,8 +40,12 @@ class KerasModel(FromPreset):
 
     # Name of the model's single output in ONNX.
     onnx_output = "logits"
+    # The process that created the first model. A process that was forked after that would wait
+    # forever for the threads of the backend.
+    first_process: int | None = None
 
     def __new__(cls, *args, **kwargs):
+        KerasModel.first_process = KerasModel.first_process or os.getpid()
         model = super().__new__(cls, *args, **kwargs)
         object.__setattr__(model, "thread_lock", threading.RLock())  # See `one_thread`.
         return model

@@ -20,7 +20,8 @@ def one_thread_on_all_backends(method: Callable) -> Callable:
 
     @functools.wraps(method)
     def call(self, *args, **kwargs):
-        with getattr(self, "backbone", self).thread_lock:
+        # Models that share a backbone share its lock.
+        with getattr(getattr(self, "backbone", None), "thread_lock", self.thread_lock):
             return method(self, *args, **kwargs)
 
     return call
