@@ -84,9 +84,8 @@ class SpanBertCoreference(Pipe):
                 )
             import keras_spanbert
 
-            dtype = {} if self.dtype is None else {"dtype": self.dtype}
             self._resolver = keras_spanbert.SpanBertCoreferenceResolver.from_preset(
-                self.preset, **dtype
+                self.preset, dtype=self.dtype
             )
         return self._resolver
 

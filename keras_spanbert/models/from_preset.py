@@ -56,13 +56,15 @@ class FromPreset:
         ```
         """
         options = {name: kwargs.pop(name) for name in formats.OPTIONS if name in kwargs}
+        if kwargs.get("dtype") is None:  # The default.
+            kwargs.pop("dtype", None)
         if load_weights is not None:
             kwargs["load_weights"] = load_weights
         source = formats.open_source(preset, **options)
         if isinstance(source, formats.Checkpoint):
             return cls.from_checkpoint(source, **kwargs)
         has_weights = issubclass(cls, keras.Model) and load_weights is not False
-        if has_weights and kwargs.get("dtype") is not None and presets.is_quantized(source):
+        if has_weights and "dtype" in kwargs and presets.is_quantized(source):
             dtype = kwargs.pop("dtype")
             return dequantize(cls.from_keras_hub(source, **kwargs), dtype)
         return cls.from_keras_hub(source, **kwargs)
