@@ -1,11 +1,12 @@
-"""The component of spaCy's pipelines that resolves coreference.
+"""The spaCy component that resolves coreference.
 
-Outside of the package, which loads a backend: spaCy imports this module with
-every pipeline, whether that has the component or not.
+This module is not part of the package, because importing the package loads a backend. spaCy
+imports this module with every pipeline, even if the pipeline does not have the component.
 """
 
 import os
 import pathlib
+import sys
 from collections.abc import Iterable, Iterator
 
 from spacy.language import Language
@@ -14,7 +15,7 @@ from spacy.tokens import Doc, Span, SpanGroup
 from spacy.util import minibatch
 
 NAME = "spanbert_coreference"
-PREFIX = "coref_clusters"  # As spacy-experimental's component has it.
+PREFIX = "coref_clusters"  # The name that spacy-experimental uses.
 _FOLDER = "preset"
 
 
@@ -22,31 +23,37 @@ _FOLDER = "preset"
     NAME,
     assigns=["doc.spans", f"doc._.{PREFIX}"],
     requires=["doc.sents"],
-    default_config={"preset": "", "genre": None},
+    default_config={"preset": "", "genre": None, "dtype": None},
 )
-def make_component(nlp: Language, name: str, preset: str, genre: str | None):
-    """The component's factory: `nlp.add_pipe("spanbert_coreference", config={...})`."""
-    return SpanBertCoreference(name, preset, genre)
+def make_component(nlp: Language, name: str, preset: str, genre: str | None, dtype: str | None):
+    """Creates the component for `nlp.add_pipe("spanbert_coreference", config={...})`."""
+    return SpanBertCoreference(name, preset, genre, dtype)
 
 
 class SpanBertCoreference(Pipe):
-    """Resolves coreference in documents of spaCy's, by their own words and sentences.
+    """Resolves coreference in spaCy documents, with their own words and sentences.
 
-    Each cluster is a group of spans in `doc.spans`, `"coref_clusters_1"`,
-    `"coref_clusters_2"`, ..., its main mention first; `doc._.coref_clusters`
-    lists them, as lists of spans. The model is loaded with the first document;
-    `nlp.to_disk` writes it into the pipeline's folder.
+    Each cluster is a group of spans in `doc.spans`: `"coref_clusters_1"`,
+    `"coref_clusters_2"`, and so on. The main mention comes first.
+    `doc._.coref_clusters` returns the clusters as lists of spans. The first document
+    loads the model. `nlp.to_disk` saves the model with the pipeline.
+
+    With `n_process` in `nlp.pipe`, each process loads the model. Processes that are
+    forked, as on Linux, cannot do this if their parent process has already used a model.
 
     Args:
-        name: string. The component's name in its pipeline.
+        name: string. The name of the component in its pipeline.
         preset: string. A preset or checkpoint for
             `keras_spanbert.SpanBertCoreferenceResolver.from_preset`.
-        genre: string. The genre of all documents, see its `resolve`. Defaults
-            to `None`.
+        genre: string. The genre of all documents. See the resolver's `resolve`.
+            Defaults to `None`.
+        dtype: string. The dtype policy of the model. With `"float32"`, a quantized
+            preset is converted, which is faster on CPUs. Defaults to `None`: see
+            `from_preset`.
 
     Raises:
-        ValueError: for a document whose sentences are not known, or without
-            `preset`.
+        ValueError: if a document has no sentence boundaries, `preset` is empty, or a
+            forked process cannot load the model.
 
     Example:
     ```python
@@ -57,16 +64,18 @@ class SpanBertCoreference(Pipe):
     ```
     """
 
-    def __init__(self, name: str, preset: str, genre: str | None = None):
+    def __init__(self, name: str, preset: str, genre: str | None = None, dtype: str | None = None):
         self.name = name
         self.preset = preset
         self.genre = genre
+        self.dtype = dtype
         self._resolver = None
         Doc.set_extension(PREFIX, getter=_clusters, force=True)
 
     @property
     def resolver(self):
-        """The `SpanBertCoreferenceResolver`."""
+        """The `SpanBertCoreferenceResolver`, which is loaded when it is first used."""
+        _check_process(self.name)
         if self._resolver is None:
             if not self.preset:
                 raise ValueError(
@@ -75,16 +84,18 @@ class SpanBertCoreference(Pipe):
                 )
             import keras_spanbert
 
-            self._resolver = keras_spanbert.SpanBertCoreferenceResolver.from_preset(self.preset)
+            self._resolver = keras_spanbert.SpanBertCoreferenceResolver.from_preset(
+                self.preset, dtype=self.dtype
+            )
         return self._resolver
 
     def __call__(self, doc: Doc) -> Doc:
-        """Sets a document's clusters."""
+        """Sets the clusters of a document."""
         self._set_clusters([doc])
         return doc
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
-        """Sets the clusters of a stream of documents, `batch_size` at a time."""
+        """Sets the clusters of a stream of documents, `batch_size` documents at a time."""
         for docs in minibatch(stream, size=batch_size):
             try:
                 self._set_clusters(docs)
@@ -93,13 +104,13 @@ class SpanBertCoreference(Pipe):
                 self.get_error_handler()(self.name, self, docs, error)
 
     def to_disk(self, path: str | pathlib.Path, *, exclude: Iterable[str] = ()) -> None:
-        """Writes the model's preset into the folder `path`."""
+        """Saves the model as a preset in the folder `path`. After an error, old files remain."""
         self.resolver.save_to_preset(os.path.join(path, _FOLDER))
 
     def from_disk(
         self, path: str | pathlib.Path, *, exclude: Iterable[str] = ()
     ) -> "SpanBertCoreference":
-        """Takes the preset that is in the folder `path`."""
+        """Uses the preset in the folder `path`. The next document loads it."""
         self.preset = os.path.join(path, _FOLDER)
         self._resolver = None
         return self
@@ -114,23 +125,37 @@ class SpanBertCoreference(Pipe):
                 del doc.spans[key]
         for (doc, _, tokens), result in zip(resolved, found):
             for number, cluster in enumerate(result["clusters"], 1):
-                # Of a text of words, places are those of words.
+                # The positions are in words, because the texts are lists of words.
                 spans = [doc[tokens[m["start"]] : tokens[m["end"] - 1] + 1] for m in cluster]
                 key = f"{PREFIX}_{number}"
                 doc.spans[key] = SpanGroup(doc, name=key, spans=spans)
 
     def _words(self, doc):
-        """A document's sentences of words, and each word's token: white space is no word."""
+        """Returns the words of each sentence, and the token of each word. Skips white space."""
         tokens = [token.i for token in doc if not token.is_space]
         if not tokens:
             return [], []
         if not doc.has_annotation("SENT_START"):
             raise ValueError(
-                f"{self.name} must get documents with sentences: add what ends them before it, as "
-                f'nlp.add_pipe("sentencizer", before="{self.name}"). Received: {doc.text!r:.60}'
+                f"{self.name} needs documents with sentence boundaries. Add a component that sets "
+                f'them before it: nlp.add_pipe("sentencizer", before="{self.name}"). Received: '
+                f"{doc.text!r:.60}"
             )
         sentences = [[token.text for token in s if not token.is_space] for s in doc.sents]
         return [sentence for sentence in sentences if sentence], tokens
+
+
+def _check_process(name):
+    """Raises a `ValueError` in a process that was forked after a model was created."""
+    models = sys.modules.get("keras_spanbert.models.keras_model")
+    process = models and models.KerasModel.first_process
+    if process not in (None, os.getpid()):
+        raise ValueError(
+            f"{name} cannot run in a process that was forked after a model was loaded: the process "
+            "would wait forever. Call nlp.pipe with n_process=1, or with n_process=2 or more "
+            'before the first document, or call multiprocessing.set_start_method("spawn"). '
+            f"Received: process {os.getpid()}, forked from process {process}"
+        )
 
 
 def _keys(doc):

@@ -7,6 +7,7 @@ Paths may be in stores (`s3://...`), except those of `add_to_folder`, `lock`, `r
 import contextlib
 import csv
 import errno
+import fnmatch
 import io
 import json
 import math
@@ -199,7 +200,8 @@ def _new_folder_on_disk(path):
         tempfile.mkdtemp(prefix=f".{path.name}-", suffix=stores.PARTIAL, dir=path.parent)
     )
     try:
-        yield str(partial)
+        with _errors_name(path, partial):
+            yield str(partial)
         _set_usual_modes(partial)
         if os.name == "nt" and path.exists():
             path.rmdir()  # Windows cannot rename to an existing path.
@@ -236,18 +238,118 @@ def new_folder(path: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def add_to_folder(path: str) -> Iterator[str]:
+def add_to_folder(path: str, replaced: Iterable[str] = ()) -> Iterator[str]:
     """Yields a temporary folder whose files are moved to `path` once all are complete.
 
-    Other files in `path` are kept. `remove_partial` removes the remains of a killed process.
+    After an error, `path` is as it was. Other files in `path` are kept, except a `SHA256SUMS` that
+    lists a file with new content. If the process is killed while the files are moved, `path` has
+    no `config.json`, so that no library loads a mixture of old and new files. `remove_partial`
+    removes the remains of a killed process.
+
+    Args:
+        path: string. An existing folder on disk.
+        replaced: patterns of file names. If a new file matches any of them, the old files
+            that match any of them are removed. Defaults to `()`.
     """
-    with tempfile.TemporaryDirectory(prefix=".", suffix=stores.PARTIAL, dir=path) as folder:
+    os.stat(path)  # The error of a missing folder names it.
+    with tempfile.TemporaryDirectory(
+        prefix=".", suffix=stores.PARTIAL, dir=path, ignore_cleanup_errors=True
+    ) as partial:
+        new, old = os.path.join(partial, "new"), os.path.join(partial, "old")
+        os.mkdir(new)
+        with _errors_name(path, new):
+            yield new
+        with contextlib.ExitStack() as undo:
+            _swap(new, path, old, replaced, undo)
+            undo.pop_all()
+
+
+def _swap(new, path, old, replaced, undo):
+    """Moves files from `path` to `old` and from `new` to `path`.
+
+    Pushes functions that reverse each step on `undo`.
+    """
+    places = [os.path.relpath(place, new) for place, _, _ in os.walk(new)]
+    names = [
+        os.path.normpath(os.path.join(place, name)).replace(os.sep, "/")
+        for place in places
+        for name in os.listdir(os.path.join(new, place))
+        if not os.path.isdir(os.path.join(new, place, name))
+    ]
+    removed = {name for name in names if os.path.lexists(os.path.join(path, name))}
+    if _matches(names, replaced):
+        removed.update(_matches(os.listdir(path), replaced))
+    if os.path.isfile(os.path.join(path, stores.CHECKSUMS)):
+        with contextlib.suppress(ValueError):  # A file of another format is the user's.
+            if not removed.isdisjoint(stores.read_checksums(path)):
+                removed.add(stores.CHECKSUMS)
+    for name in removed:
+        if os.path.isdir(os.path.join(path, name)):
+            place = os.path.join(path, name)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), place)
+    for place in places:
+        target = os.path.join(path, place)
+        if not os.path.isdir(target):
+            os.mkdir(target)
+            undo.callback(os.rmdir, target)
+    moves = [(path, old, name) for name in sorted(removed, key=stores.write_order, reverse=True)]
+    moves += [(new, path, name) for name in sorted(names, key=stores.write_order)]
+    for source, target, name in moves:
+        source, target = os.path.join(source, name), os.path.join(target, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        undo.callback(_move_back, source, target)  # Before the move, which may be interrupted.
+        os.replace(source, target)
+
+
+@contextlib.contextmanager
+def _errors_name(path, partial):
+    """Makes errors name `path` instead of the temporary path that is written to."""
+    path, partial = os.fspath(path), os.fspath(partial)
+    try:
+        yield
+    except Exception as error:
+        error.args = tuple(
+            x.replace(partial, path) if isinstance(x, str) else x for x in error.args
+        )
+        if isinstance(getattr(error, "filename", None), str):
+            error.filename = error.filename.replace(partial, path)
+        raise
+
+
+def _matches(names, patterns):
+    return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+
+
+def _move_back(source, target):
+    if not os.path.lexists(source):
+        os.replace(target, source)
+
+
+@contextlib.contextmanager
+def _replace_in_folder_on_disk(path, replaced=()):
+    with add_to_folder(path, replaced) if os.path.isdir(path) else new_folder(path) as folder:
         yield folder
-        for place, _, names in os.walk(folder):
-            target = os.path.join(path, os.path.relpath(place, folder))
-            os.makedirs(target, exist_ok=True)
-            for name in names:
-                os.replace(os.path.join(place, name), os.path.join(target, name))
+
+
+@stores.on_disk(_replace_in_folder_on_disk)
+def replace_in_folder(path: str, replaced: Iterable[str] = ()):
+    """Does what `add_to_folder` does if `path` is a folder on disk, else what `new_folder` does.
+
+    In a store, the new files are copied over the old ones: see `local_folder`.
+    """
+    return local_folder(path)
+
+
+@contextlib.contextmanager
+def replace_files(path: str | os.PathLike) -> Iterator[str]:
+    """Yields a temporary path to write a file or folder to, which becomes `path` when complete.
+
+    It has the same name. Files of related names that are written next to it, such as the shards
+    of weights, are moved as well. Nothing is changed after an error.
+    """
+    folder, name = os.path.split(os.fspath(path).rstrip(os.sep))
+    with add_to_folder(folder or os.curdir) as new:
+        yield os.path.join(new, name)
 
 
 def remove_partial(folder: str) -> None:

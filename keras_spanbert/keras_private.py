@@ -11,6 +11,7 @@ from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.common.variables import AutocastScope, get_autocast_scope
 from keras.src.models import functional
 from keras.src.utils.backend_utils import in_grain_data_pipeline
+from keras.src.utils.io_utils import ask_to_proceed_with_overwrite
 from keras_hub.src.utils.preset_utils import get_preset_loader
 
 
@@ -32,6 +33,20 @@ def in_grain() -> bool:
     Grain sends them between processes. Keras has no public way to find out.
     """
     return in_grain_data_pipeline()
+
+
+def set_dtype_policy(layer: keras.layers.Layer, policy: keras.DTypePolicy) -> None:
+    """Replaces a layer's dtype policy.
+
+    The public setter adds `policy` to the layer's policy map if it has one, and quantizes the
+    layer a second time.
+    """
+    layer._dtype_policy = policy
+
+
+def ask_to_overwrite(path: str) -> bool:
+    """Asks the user in the terminal whether a file may be overwritten, as Keras does."""
+    return ask_to_proceed_with_overwrite(path)
 
 
 def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:

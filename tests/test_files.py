@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import pathlib
 import shutil
 
 import pytest
@@ -101,6 +102,58 @@ def test_adding_files_keeps_the_others(tmp_path):
         with open(os.path.join(folder, "old"), "w") as file:
             file.write("new")
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"mine": "mine", "old": "new"}
+
+
+def test_error_while_files_are_moved_restores_all(tmp_path, monkeypatch):
+    names = ["config.json", "a.h5", "sub/b.txt", "new/c.txt"]
+
+    def write(folder, text):
+        for name in names:
+            path = pathlib.Path(folder) / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+    write(tmp_path, "old")
+    shutil.rmtree(tmp_path / "new")
+    (tmp_path / "mine").write_text("mine")
+    before = {p: p.is_file() and p.read_text() for p in tmp_path.rglob("*")}
+    replace, moved = os.replace, []
+    for number in range(1, 8):
+
+        def fail(source, target, number=number):
+            moved.append(target)
+            if len(moved) == number:  # Later moves restore the files.
+                raise KeyboardInterrupt
+            replace(source, target)
+
+        moved.clear()
+        monkeypatch.setattr(os, "replace", fail)
+        with pytest.raises(KeyboardInterrupt), files.add_to_folder(tmp_path) as folder:
+            write(folder, "new")
+        assert {p: p.is_file() and p.read_text() for p in tmp_path.rglob("*")} == before
+    # Without `config.json` no library loads a mixture of files.
+    moved.clear()
+    monkeypatch.setattr(os, "replace", lambda x, y: moved.append(y) or replace(x, y))
+    with files.add_to_folder(tmp_path) as folder:
+        write(folder, "new")
+    names_moved = [os.path.basename(path) for path in moved]
+    assert names_moved[0] == names_moved[-1] == "config.json" and len(moved) == 7
+    assert {(tmp_path / name).read_text() for name in names} == {"new"}
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_checksums_of_replaced_files_are_removed(tmp_path):
+    (tmp_path / "a").write_text("old")
+    (tmp_path / "b").write_text("b")
+    for replaced, is_kept in [("other", True), ("a", False)]:
+        stores.write_checksums(tmp_path, ["a", "b"])
+        with files.add_to_folder(tmp_path) as folder:
+            (pathlib.Path(folder) / replaced).write_text("new")
+        assert (tmp_path / "SHA256SUMS").exists() == is_kept
+    (tmp_path / "SHA256SUMS").write_text("notes")  # The user's own file.
+    with files.add_to_folder(tmp_path) as folder:
+        (pathlib.Path(folder) / "a").write_text("new")
+    assert (tmp_path / "SHA256SUMS").read_text() == "notes"
 
 
 def test_only_leftovers_of_killed_processes_are_removed(tmp_path):

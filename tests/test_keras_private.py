@@ -36,6 +36,22 @@ def test_grain_pipelines_are_recognized():
     assert not keras_private.in_grain()
 
 
+def test_dtype_policy_is_replaced_in_a_layer_with_a_map():
+    float16 = keras.DTypePolicy("float16")
+    policies = keras.dtype_policies.DTypePolicyMap("float32", {"dense": float16})
+    layer = keras.layers.Dense(1, dtype=policies, name="dense")
+    layer.build((None, 1))
+    layer.dtype_policy = policies["dense"]
+    assert layer.dtype_policy is policies  # Otherwise the workaround is not needed.
+    keras_private.set_dtype_policy(layer, policies["dense"])
+    assert layer.dtype_policy is float16
+
+
+def test_user_can_refuse_overwriting(monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda *_: "n")
+    assert not keras_private.ask_to_overwrite("model.keras")
+
+
 def test_fit_starts_with_the_epoch_set_by_a_callback():
     class Late(keras.callbacks.Callback):
         def __init__(self):

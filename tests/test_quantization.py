@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from saved_copies import copies
 from tiny_models import V, answerer, backbone, outputs, pretrainer
 
 import keras_spanbert as ks
@@ -38,8 +39,55 @@ def test_int8_models_predict_save_and_load(build, dtype, tmp_path):
         assert quantized(copy) == quantized(model)
         for ours, theirs in zip(after, outputs(copy)):
             np.testing.assert_array_equal(theirs, ours)
-    # Saves and loads a second time.
-    assert loaded[0].get_config() == model.get_config()
+        assert copy.get_config() == model.get_config()
+
+
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")  # It has no state.
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_loaded_quantized_models_can_be_saved_and_copied(mode, tmp_path):
+    model = pretrainer("float32")
+    model.quantize(mode)
+    model.save_to_preset(tmp_path / "first")
+    loaded = type(model).from_preset(str(tmp_path / "first"))
+    for number, saved in enumerate([loaded, loaded.backbone]):
+        expected = outputs(saved)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, copy in copies(saved, folder).items():
+            assert quantized(copy) == quantized(saved), name
+            copy.save_to_preset(tmp_path / "again")
+            again = type(copy).from_preset(str(tmp_path / "again"), dtype=None)
+            for one in [copy, again]:
+                for ours, theirs in zip(expected, outputs(one), strict=True):
+                    np.testing.assert_array_equal(theirs, ours, err_msg=name)
+
+
+def test_quantized_heads_in_other_models_can_be_saved_twice(tmp_path):
+    inputs = [keras.Input((None, 6)), *(keras.Input((None,), dtype="int32") for _ in range(3))]
+    model = keras.Model(inputs, ks.SpanBoundaryHead(V, position_dim=3)(*inputs))
+    model.quantize("int8")
+    x = np.random.default_rng(0).normal(size=(1, 5, 6)).astype("float32")
+    arrays = [x, *(np.full((1, 2), i, "int32") for i in [1, 4, 0])]
+    expected = keras.ops.convert_to_numpy(model(arrays))
+    for _ in range(2):
+        model.save(tmp_path / "model.keras")
+        model = keras.models.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(model(arrays)), expected)
+    assert len(quantized(model)) == 3
+
+
+def test_layers_quantized_after_loading_can_be_saved(tmp_path):
+    model = pretrainer("float32")
+    model.quantize("int8", filters="dense")
+    model.save_to_preset(tmp_path / "some")
+    model = type(model).from_preset(str(tmp_path / "some"))
+    model.quantize("int8", filters="query|key|value")
+    expected = outputs(model)
+    model.save_to_preset(tmp_path / "more")
+    copy = type(model).from_preset(str(tmp_path / "more"))
+    assert quantized(copy) == quantized(model)
+    for ours, theirs in zip(expected, outputs(copy)):
+        np.testing.assert_array_equal(theirs, ours)
 
 
 @pytest.mark.once

@@ -1,5 +1,10 @@
 """The spaCy component."""
 
+import os
+import pathlib
+import subprocess
+import sys
+
 import pytest
 import stub_resolver
 
@@ -111,9 +116,9 @@ def test_saved_pipeline_contains_the_model(nlp, preset, tmp_path, monkeypatch):
     asked_of = []
     from_preset = ks.SpanBertCoreferenceResolver.from_preset
 
-    def spy(folder):
+    def spy(folder, **kwargs):
         asked_of.append(folder)
-        return from_preset(folder)
+        return from_preset(folder, **kwargs)
 
     monkeypatch.setattr(ks.SpanBertCoreferenceResolver, "from_preset", spy)
     loaded = spacy.load(tmp_path / "pipeline")
@@ -123,3 +128,74 @@ def test_saved_pipeline_contains_the_model(nlp, preset, tmp_path, monkeypatch):
     resolvers = [p.get_pipe("spanbert_coreference").resolver for p in (nlp, loaded)]
     for old, new in zip(*(resolver.get_weights() for resolver in resolvers), strict=True):
         assert (old == new).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_presets_are_saved_and_can_be_converted(preset, tmp_path):
+    resolver = ks.SpanBertCoreferenceResolver.from_preset(preset)
+    resolver.quantize("int8")
+    resolver.save_to_preset(tmp_path / "int8")
+    nlp = pipeline(preset=str(tmp_path / "int8"))
+    nlp.to_disk(tmp_path / "pipeline")
+    nlp = spacy.load(tmp_path / "pipeline")
+    nlp.to_disk(tmp_path / "pipeline")  # Into the folder that it came from.
+    component = spacy.load(tmp_path / "pipeline").get_pipe("spanbert_coreference")
+    assert component.resolver.resolve("Ann left.") == resolver.resolve("Ann left.")
+    assert any(layer.quantization_mode for layer in component.resolver.backbone.layers)
+    nlp = pipeline(preset=str(tmp_path / "int8"), dtype="float32")
+    nlp.to_disk(tmp_path / "floats")
+    loaded = spacy.load(tmp_path / "floats").get_pipe("spanbert_coreference")
+    for component in [nlp.get_pipe("spanbert_coreference"), loaded]:
+        assert {weight.dtype for weight in component.resolver.weights} == {"float32"}
+
+
+def test_failed_saving_keeps_the_old_model(nlp, tmp_path, monkeypatch):
+    def fail(tokenizer, path):
+        raise OSError("No space left")
+
+    nlp.to_disk(tmp_path / "pipeline")
+    folder = tmp_path / "pipeline" / "spanbert_coreference"
+    before = {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+    monkeypatch.setattr(ks.SpanBertTokenizer, "save_assets", fail)
+    for name in ["pipeline", "other"]:
+        with pytest.raises(OSError, match="No space left"):
+            nlp.to_disk(tmp_path / name)
+    assert {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")} == before
+    assert not (tmp_path / "other" / "spanbert_coreference").exists()
+
+
+@pytest.mark.filterwarnings("ignore")  # Python and JAX warn of forks.
+def test_forked_processes_refuse_a_model_of_their_parent(nlp):
+    assert texts_of(nlp(TEXT)) == CLUSTERS
+    with pytest.raises(ValueError, match="forked after a model was loaded.*n_process=1"):
+        list(nlp.pipe([TEXT] * 2, n_process=2))
+    assert texts_of(nlp(TEXT)) == CLUSTERS
+
+
+@pytest.mark.long
+@pytest.mark.every_backend
+def test_processes_load_the_model_before_the_first_document_or_if_they_are_spawned(preset):
+    script = f"""
+import multiprocessing, spacy
+import keras_spanbert_spacy
+
+if __name__ == "__main__":
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.add_pipe("spanbert_coreference", config={{"preset": {preset!r}}})
+    texts = ["Ann sold her book. She came."] * 2
+    forked = [doc.to_json() for doc in nlp.pipe(texts, n_process=2)]
+    single = [doc.to_json() for doc in nlp.pipe(texts)]
+    multiprocessing.set_start_method("spawn", force=True)
+    spawned = [doc.to_json() for doc in nlp.pipe(texts, n_process=2)]
+    assert forked == single == spawned
+"""
+    path = pathlib.Path(preset).parent / "script.py"
+    path.write_text(script)
+    root = str(pathlib.Path(__file__).parent.parent)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", path],
+        check=True,
+        timeout=400,
+        env={**os.environ, "PYTHONPATH": root},
+    )

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 import keras
 
+from keras_spanbert.keras_private import set_dtype_policy
+
 
 def config_of(layer, names: Iterable[str] | type) -> dict:
     """Returns arguments of a layer for `get_config`, from its attributes of the same names.
@@ -70,6 +72,18 @@ def flatten_sublayers(operations: Iterable) -> list[keras.layers.Layer]:
         elif isinstance(value, dict):
             to_visit.extend(value.values())
     return layers
+
+
+def resolve_policies(root: keras.layers.Layer) -> None:
+    """Gives each sublayer its own dtype policy instead of a policy map of many layers.
+
+    Keras saves a quantized layer only if the layer's `dtype_policy` is quantized itself. Models
+    keep their map, because heads take their policies from their backbone's map.
+    """
+    for layer in flatten_sublayers([root]):
+        is_map = isinstance(layer.dtype_policy, keras.dtype_policies.DTypePolicyMap)
+        if is_map and layer.path is not None and not isinstance(layer, keras.Model):
+            set_dtype_policy(layer, layer.dtype_policy[layer.path])
 
 
 def policy_with_quantization(

@@ -12,6 +12,7 @@ from keras_spanbert.layers.sublayers import (
     config_of,
     flatten_sublayers,
     policy_with_quantization,
+    resolve_policies,
 )
 
 
@@ -105,6 +106,7 @@ class TiedHead(keras.layers.Layer):
         self._output_bias = self.add_weight(
             name="output_bias", shape=(self.vocabulary_size,), initializer="zeros"
         )
+        resolve_policies(self)
 
     def project(self, x):
         """Returns logits `[..., V]` for hidden vectors `[..., H]`."""

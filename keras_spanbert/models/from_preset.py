@@ -9,6 +9,9 @@ from keras_spanbert import files, formats, keras_private
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.models.dequantize import dequantize
 
+# keras-hub saves the weights of a backbone as one file or as shards, and reads the file first.
+_WEIGHTS = ("model.weights.h5", "model.weights.json", "model_*.weights.h5")
+
 
 class FromPreset:
     """Adds `from_preset` for presets and checkpoints, and `save_to_preset` to stores.
@@ -53,13 +56,15 @@ class FromPreset:
         ```
         """
         options = {name: kwargs.pop(name) for name in formats.OPTIONS if name in kwargs}
+        if kwargs.get("dtype") is None:  # The default.
+            kwargs.pop("dtype", None)
         if load_weights is not None:
             kwargs["load_weights"] = load_weights
         source = formats.open_source(preset, **options)
         if isinstance(source, formats.Checkpoint):
             return cls.from_checkpoint(source, **kwargs)
         has_weights = issubclass(cls, keras.Model) and load_weights is not False
-        if has_weights and kwargs.get("dtype") is not None and presets.is_quantized(source):
+        if has_weights and "dtype" in kwargs and presets.is_quantized(source):
             dtype = kwargs.pop("dtype")
             return dequantize(cls.from_keras_hub(source, **kwargs), dtype)
         return cls.from_keras_hub(source, **kwargs)
@@ -75,14 +80,17 @@ class FromPreset:
     def save_to_preset(self, preset_dir: str, *args, **kwargs) -> None:
         """Saves a preset to a folder on disk or in a store.
 
-        A preset in a store is either complete or absent.
+        The folder may exist, and the object may come from it: after an error it is as it
+        was. Files that the preset does not have, such as a `README.md`, are kept. A preset in
+        a store is either complete or absent.
 
         Raises:
             ValueError: if a class to save is not registered with Keras.
+            OSError: if the folder cannot be written.
         """
         if advice := registration_hint(self):
             raise ValueError(advice)
-        with files.local_folder(preset_dir) as folder:
+        with files.replace_in_folder(preset_dir, _WEIGHTS) as folder:
             super().save_to_preset(folder, *args, **kwargs)
 
 

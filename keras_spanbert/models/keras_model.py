@@ -1,16 +1,34 @@
-"""The base class of backbones and tasks: inputs by name, and advice if exports fail."""
+"""The base class of backbones and tasks: inputs by name, files, and threads."""
 
+import functools
 import logging
+import os
+import threading
 
 import keras
 
-from keras_spanbert.keras_private import call_layers
+from keras_spanbert import files
+from keras_spanbert.keras_private import ask_to_overwrite, call_layers
+from keras_spanbert.layers.sublayers import resolve_policies
 from keras_spanbert.models.from_preset import FromPreset, registration_hint
+from keras_spanbert.models.one_thread import one_thread, one_thread_on_all_backends
 from keras_spanbert.models.onnx_export import export_onnx
 from keras_spanbert.models.torch_parameters import register_parameters
 
 _LOG = logging.getLogger("keras_spanbert")
 _logged_advice = set()
+
+
+def _write(write, filepath, overwrite=True):
+    """Calls `write` with a temporary path, which replaces `filepath` once it is complete.
+
+    Keras itself writes to remote paths and open files.
+    """
+    if not isinstance(filepath, (str, os.PathLike)) or "://" in os.fspath(filepath):
+        write(filepath)
+    elif overwrite or not os.path.exists(filepath) or ask_to_overwrite(filepath):
+        with files.replace_files(filepath) as path:
+            write(path)
 
 
 class KerasModel(FromPreset):
@@ -22,11 +40,22 @@ class KerasModel(FromPreset):
 
     # Name of the model's single output in ONNX.
     onnx_output = "logits"
+    # The process that created the first model. A process that was forked after that would wait
+    # forever for the threads of the backend.
+    first_process: int | None = None
+
+    def __new__(cls, *args, **kwargs):
+        KerasModel.first_process = KerasModel.first_process or os.getpid()
+        model = super().__new__(cls, *args, **kwargs)
+        object.__setattr__(model, "thread_lock", threading.RLock())  # See `one_thread`.
+        return model
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        resolve_policies(self)
         register_parameters(self)
 
+    @one_thread
     def __call__(self, inputs, *args, **kwargs):
         return super().__call__(self._named_inputs(inputs), *args, **kwargs)
 
@@ -44,18 +73,43 @@ class KerasModel(FromPreset):
             return inputs
         return {name: inputs.get(name) for name in self.input}
 
-    def save(self, filepath, *args, **kwargs) -> None:
+    fit = one_thread_on_all_backends(keras.Model.fit)
+    evaluate = one_thread_on_all_backends(keras.Model.evaluate)
+    train_on_batch = one_thread_on_all_backends(keras.Model.train_on_batch)
+    test_on_batch = one_thread_on_all_backends(keras.Model.test_on_batch)
+    predict = one_thread(keras.Model.predict)
+    predict_on_batch = one_thread(keras.Model.predict_on_batch)
+
+    @one_thread
+    def save_to_preset(self, preset_dir: str, *args, **kwargs) -> None:
+        super().save_to_preset(preset_dir, *args, **kwargs)
+
+    @one_thread
+    def save_weights(self, filepath, overwrite: bool = True, max_shard_size=None) -> None:
+        """Saves the weights: see `keras.Model.save_weights`. After an error, old files remain."""
+        write = functools.partial(super().save_weights, max_shard_size=max_shard_size)
+        _write(write, filepath, overwrite)
+
+    @one_thread
+    def save_lora_weights(self, filepath) -> None:
+        """Saves LoRA weights of a backbone: see `keras_hub.models.Backbone.save_lora_weights`."""
+        _write(super().save_lora_weights, filepath)
+
+    @one_thread
+    def save(self, filepath, overwrite: bool = True, zipped=None, **kwargs) -> None:
         """Saves the model to a `.keras` file: see `keras.Model.save`.
 
-        Warns once if a class is not registered with Keras. The file then loads
-        only with the `custom_objects` of `keras.saving.load_model`.
+        After an error, an old file remains. Warns once if a class is not registered with
+        Keras. The file then loads only with the `custom_objects` of `keras.saving.load_model`.
         """
         advice = registration_hint(self)
         if advice and advice not in _logged_advice:
             _logged_advice.add(advice)
             _LOG.warning("%s", advice)
-        super().save(filepath, *args, **kwargs)
+        write = functools.partial(super().save, zipped=zipped, **kwargs)
+        _write(write, filepath, overwrite)
 
+    @one_thread
     def export(self, filepath, format: str = "tf_saved_model", **kwargs) -> None:
         """Exports the model from arrays to logits: see `keras.Model.export`.
 
@@ -96,8 +150,11 @@ class KerasModel(FromPreset):
         if format == "onnx":
             export_onnx(self, filepath, **kwargs)
             return
+        verbose = kwargs.pop("verbose", None)
         try:
-            super().export(filepath, format=format, **kwargs)
+            # Keras's message would name the temporary path.
+            write = functools.partial(super().export, format=format, verbose=False, **kwargs)
+            _write(write, filepath)
         except OSError:  # For example a full disk.
             raise
         except Exception as error:
@@ -114,3 +171,5 @@ class KerasModel(FromPreset):
                 f"on every backend. Received: format={format!r} on {backend}. Keras's error: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        if verbose is not False:
+            print(f"Saved artifact at '{filepath}'.")

@@ -10,6 +10,7 @@ from keras_spanbert.arguments import accepts_datasets, check_counts, check_numbe
 from keras_spanbert.keras_private import build_training
 from keras_spanbert.models import batches
 from keras_spanbert.models.labels import check_label_arrays
+from keras_spanbert.models.one_thread import one_thread, one_thread_on_all_backends
 
 
 class StringInputs:
@@ -143,6 +144,7 @@ class StringInputs:
 
         return batches.preprocess_batches(x, start, map_dataset), None, None
 
+    @one_thread_on_all_backends
     @accepts_datasets
     def fit(
         self,
@@ -249,6 +251,7 @@ class StringInputs:
                 with self.distribute_strategy.scope():
                     build_training(self, batch)
 
+    @one_thread_on_all_backends
     def evaluate(
         self,
         x=None,
@@ -267,6 +270,7 @@ class StringInputs:
                 self, x, y, batch_size, verbose=verbose, sample_weight=sample_weight, **kwargs
             )
 
+    @one_thread
     def predict(self, x, batch_size: int | None = None, verbose="auto", **kwargs):
         """Returns the outputs for each row of data as in `fit`. See `keras.Model.predict`."""
         x, _, _ = self._preprocess_inputs(x, batch_size=batch_size, needs_labels=False)
@@ -278,6 +282,7 @@ class StringInputs:
         return keras.tree.map_structure(lambda array: array[:num_rows], found)
 
     # Keras's methods, for arrays that are already preprocessed. keras-hub's would preprocess them.
+    @one_thread_on_all_backends
     def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
         batches.check_arrays(x)
@@ -286,12 +291,14 @@ class StringInputs:
             self._build_training(x, y, sample_weight)
         return keras.Model.train_on_batch(self, x, y, sample_weight, *args, **kwargs)
 
+    @one_thread_on_all_backends
     def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Evaluates a batch of arrays: see `keras.Model.test_on_batch`."""
         batches.check_arrays(x)
         check_label_arrays(self, x, y, sample_weight)
         return keras.Model.test_on_batch(self, x, y, sample_weight, *args, **kwargs)
 
+    @one_thread
     def predict_on_batch(self, x):
         """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
         batches.check_arrays(x)

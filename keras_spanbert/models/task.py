@@ -18,6 +18,7 @@ from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
 from keras_spanbert.models.keras_model import KerasModel
+from keras_spanbert.models.one_thread import one_thread
 from keras_spanbert.models.string_inputs import StringInputs
 from keras_spanbert.models.torch_step import TorchStep
 from keras_spanbert.training.optimizer import AdamW
@@ -240,6 +241,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
                 f"Received: sequence_length={self.preprocessor.sequence_length}"
             )
 
+    @one_thread
     def untrained_heads(self) -> list[str]:
         """Returns the names of heads that have neither been trained nor loaded."""
         now = self._head_checksums() if self._initial_heads else {}

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import keras
 
+from keras_spanbert.layers.sublayers import flatten_sublayers
+
 _COMMAND = f"import sys; from {__name__} import main; main(*sys.argv[1:])"
 
 
@@ -48,7 +50,9 @@ def run_on_tensorflow(function: Callable, model: keras.Model, preset: str, *argu
         "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
     }
     model.save_to_preset(preset)
-    dtype = getattr(model, "backbone", model).dtype_policy.name
+    is_quantized = any(layer.quantization_mode for layer in flatten_sublayers([model]))
+    # A quantized preset has the policies of its layers, and a dtype would convert it.
+    dtype = "" if is_quantized else getattr(model, "backbone", model).dtype_policy.name
     of_function = [function.__module__, function.__name__, json.dumps(arguments)]
     done = subprocess.run(
         [sys.executable, "-P", "-c", _COMMAND, type(model).__name__, preset, dtype, *of_function],
@@ -65,7 +69,7 @@ def main(
     class_name: str, preset: str, dtype: str, module: str, function: str, arguments: str
 ) -> None:
     """Runs in the process of `run_on_tensorflow`."""
-    model = _registered(class_name).from_preset(preset, dtype=dtype)
+    model = _registered(class_name).from_preset(preset, dtype=dtype or None)
     getattr(importlib.import_module(module), function)(model, *json.loads(arguments))
 
 

@@ -35,4 +35,5 @@ from keras_spanbert.stores.writing import (
     remove,
     remove_folder,
     rename_folder,
+    write_order,
 )

@@ -40,15 +40,15 @@ def put_folder(local: str, folder: str) -> None:
         write_checksums(local, sorted(found))
         found.append(CHECKSUMS)
     there = names(folder)
-    found.sort(key=_write_order)
+    found.sort(key=write_order)
     for name in reversed(found):
-        if name in there and _write_order(name) > (0,):
+        if name in there and write_order(name) > (0,):
             remove(join(folder, name))
     for name in found:
         put_file(os.path.join(local, *name.split("/")), join(folder, name))
 
 
-def _write_order(name):
+def write_order(name: str) -> tuple:
     """Returns the sort key for the order of writing. Files that mark a model are last."""
     if name == CHECKSUMS:
         return (3,)
@@ -80,14 +80,14 @@ def remove_folder(folder: str) -> None:
 
     In a store, the objects that mark it as complete are removed first.
     """
-    for name in sorted(names(folder), key=_write_order, reverse=True):
+    for name in sorted(names(folder), key=write_order, reverse=True):
         remove(join(folder, name))
 
 
 @on_disk(os.rename)
 def rename_folder(folder: str, other: str) -> None:
     """Renames a folder, local or in a store, where its objects are moved one by one."""
-    for name in sorted(names(folder), key=_write_order, reverse=True):
+    for name in sorted(names(folder), key=write_order, reverse=True):
         target = join(other, name)
         with contextlib.suppress(FileNotFoundError):  # It was moved, but the answer got lost.
             call(join(folder, name), lambda fs, key, path=target: fs.mv(key, path))

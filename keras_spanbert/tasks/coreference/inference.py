@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_spanbert import distribution
 from keras_spanbert.layers.array_functions import size, take
+from keras_spanbert.models.one_thread import one_thread
 from keras_spanbert.tasks.coreference.batches import document_inputs, largest, pad, padded_sizes
 from keras_spanbert.tasks.coreference.decoding import extract_spans
 from keras_spanbert.tasks.coreference.scoring import NO_SPAN
@@ -25,6 +26,7 @@ from keras_spanbert.tasks.coreference.spans import MAX_TOP_SPANS
 _CHUNK_TOKENS = 1024
 
 
+@one_thread
 def run(
     model, inputs: list[dict], sizes: dict | None = None, memory: dict | None = None, xp=np
 ) -> list:

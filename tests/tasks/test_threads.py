@@ -1,0 +1,85 @@
+"""Threads can ask one model at the same time, as in a server, and get the same answers."""
+
+import concurrent.futures
+
+import keras
+import numpy as np
+import pytest
+import stub_resolver
+import tiny_models
+from tiny_tasks import TASKS, with_large_weights
+
+import keras_spanbert as ks
+
+
+def check_in_threads(*calls, times=3):
+    """Checks that calls from many threads return what they return one after another."""
+    expected = [call() for call in calls]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(call) for _ in range(times) for call in calls]
+        found = [future.result() for future in found]
+    for i, result in enumerate(found):
+        ours, theirs = (keras.tree.flatten(x) for x in (result, expected[i % len(calls)]))
+        for one, other in zip(ours, theirs, strict=True):
+            if isinstance(one, (float, np.ndarray)):
+                np.testing.assert_allclose(one, other, atol=1e-5)
+            else:
+                assert one == other
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_tasks_answer_and_evaluate(name, tmp_path):
+    task = TASKS[name]
+    model = with_large_weights(task.build())
+    x, y = task.forms["columns"]
+    examples = task.forms["examples"][0] if "examples" in task.forms else None
+    calls = [
+        lambda: getattr(model, task.ask)(*task.columns),
+        lambda: getattr(model, task.ask)(*(column[1] for column in task.columns)),
+        lambda: model.predict(x, batch_size=4, verbose=0),
+        lambda: model.evaluate(x, y, batch_size=4, verbose=0, return_dict=True)["loss"],
+        lambda: model.save_weights(tmp_path / "model.weights.h5"),
+        lambda: model.untrained_heads(),
+    ]
+    if examples is not None:
+        calls.append(lambda: getattr(model, task.evaluate)(examples))
+    check_in_threads(*calls)
+
+
+def test_pretrainer_fills_and_its_encoder_predicts():
+    model = with_large_weights(tiny_models.pretrainer())
+    inputs = tiny_models.inputs(model.backbone)
+    check_in_threads(
+        lambda: model.fill("a [MASK] d", top_k=2),
+        lambda: model.score("a [MASK] d", ["b"]),
+        lambda: model.backbone.predict(inputs, verbose=0),
+        lambda: model.backbone.predict_on_batch(inputs),
+        lambda: keras.ops.convert_to_numpy(model.backbone(inputs)),
+    )
+
+
+def test_resolver_scores_whole_texts_and_chunks(tmp_path):
+    stub_resolver.save(tmp_path / "resolver")
+    model = with_large_weights(
+        ks.SpanBertCoreferenceResolver.from_preset(str(tmp_path / "resolver"))
+    )
+    text = "Ann sold her book. Bob read it. " * 8
+    document = {"sentences": [["ann", "left", "."], ["she", "came", "."]]}
+    document["clusters"] = [[(0, 0), (3, 3)]]
+    check_in_threads(
+        lambda: model.resolve(text),
+        lambda: model.resolve([text, "She left."], max_spans_in_memory=8),  # In chunks.
+        lambda: model.score_document(document),
+        lambda: model.evaluate_clusters([document]),
+        times=2,
+    )
+
+
+def test_tasks_that_share_an_encoder_answer():
+    answerer = with_large_weights(tiny_models.answerer())
+    pretrainer = ks.SpanBertPretrainer(
+        answerer.backbone, tiny_models.pretrainer().preprocessor, position_dim=3
+    )
+    check_in_threads(
+        lambda: answerer.answer("a", "b d e"), lambda: pretrainer.fill("a [MASK] d", top_k=2)
+    )

@@ -1,0 +1,209 @@
+"""A save that fails, as on a full disk, leaves the old model as it was or nothing at all."""
+
+import errno
+import os
+import pathlib
+
+import h5py
+import pytest
+from tiny_models import answerer, backbone, outputs
+from tiny_tasks import with_large_weights
+
+import keras_spanbert as ks
+from keras_spanbert.formats import huggingface
+
+
+@pytest.fixture
+def full_disk():
+    """Returns a function: after so many arrays, or at the vocabulary (`None`), the disk is full."""
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.MonkeyPatch.context() as patch:
+        save_assets, write = ks.SpanBertTokenizer.save_assets, h5py.Group.__setitem__
+
+        def fill(num_arrays=None):
+            left = [num_arrays]
+
+            def write_some(group, name, value):
+                if left[0] == 0:
+                    raise error
+                left[0] -= 1
+                write(group, name, value)
+
+            def write_half(tokenizer, path):
+                save_assets(tokenizer, path)
+                raise error
+
+            if num_arrays is None:
+                patch.setattr(ks.SpanBertTokenizer, "save_assets", write_half)
+            else:
+                patch.setattr(h5py.Group, "__setitem__", write_some)
+            return patch
+
+        yield fill
+
+
+def with_lora(model):
+    copy = backbone()
+    copy.enable_lora(2)
+    return copy
+
+
+def to_preset(saved, path):
+    saved.save_to_preset(path)
+
+
+def to_weights(saved, path):
+    saved.save_weights(f"{path}.weights.h5")
+
+
+# What is saved, how, and the number of arrays after which the disk is full.
+SAVES = {
+    "heads": (lambda x: x, to_preset, 1),
+    "encoder": (lambda x: x, to_preset, 9),
+    "vocabulary": (lambda x: x, to_preset, None),
+    "backbone": (lambda x: x.backbone, to_preset, 5),
+    "preprocessor": (lambda x: x.preprocessor, to_preset, None),
+    "tokenizer": (lambda x: x.preprocessor.tokenizer, to_preset, None),
+    "keras": (lambda x: x, lambda x, path: x.save(f"{path}.keras"), 5),
+    "folder": (lambda x: x, lambda x, path: x.save(path, zipped=False), 5),
+    "weights": (lambda x: x, to_weights, 5),
+    "encoder's weights": (lambda x: x.backbone, to_weights, 5),
+    "shards": (
+        lambda x: x,
+        lambda x, path: x.save_weights(f"{path}.weights.json", max_shard_size=2e-6),
+        20,
+    ),
+    "lora": (with_lora, lambda x, path: x.save_lora_weights(f"{path}.lora.h5"), 3),
+}
+
+
+def contents(folder):
+    return {str(p): p.is_file() and p.read_bytes() for p in pathlib.Path(folder).rglob("*")}
+
+
+@pytest.mark.parametrize("name", SAVES)
+def test_failed_save_changes_nothing(name, tmp_path, full_disk):
+    choose, save, num_arrays = SAVES[name]
+    saved = choose(answerer())
+    path = tmp_path / "in" / "model"
+    path.parent.mkdir()
+    for _ in range(2):  # Into a new folder, and over a model.
+        before = contents(tmp_path)
+        patch = full_disk(num_arrays)
+        with pytest.raises(OSError, match="No space left"):
+            save(saved, path)
+        assert contents(tmp_path) == before
+        patch.undo()
+        save(saved, path)
+        assert len(contents(tmp_path)) > 1
+
+
+def test_model_is_saved_into_its_folder(tmp_path):
+    path = tmp_path / "model"
+    answerer().save_to_preset(path)
+    (path / "README.md").write_text("My model card")
+    (path / "assets" / "mine").mkdir()
+    (path / "assets" / "mine" / "picture.png").write_bytes(b"png")
+    model = ks.SpanBertQuestionAnswerer.from_preset(str(path))
+    for weight in model.weights:
+        weight.assign(weight + 0.5)
+    before = contents(tmp_path)
+    model.save_to_preset(path)
+    after = contents(tmp_path)
+    assert after.keys() == before.keys()
+    for name in ["README.md", "assets/mine/picture.png"]:
+        assert after[str(path / name)] == before[str(path / name)]
+    assert after[str(path / "task.weights.h5")] != before[str(path / "task.weights.h5")]
+    again = ks.SpanBertQuestionAnswerer.from_preset(str(path))
+    for ours, theirs in zip(outputs(model), outputs(again)):
+        assert (ours == theirs).all()
+
+
+@pytest.mark.once
+def test_parts_are_saved_into_one_folder(tmp_path):
+    model = answerer()
+    model.preprocessor.save_to_preset(tmp_path / "model")
+    model.backbone.save_to_preset(tmp_path / "model")
+    copy = ks.SpanBertQuestionAnswererPreprocessor.from_preset(str(tmp_path / "model"))
+    assert copy.get_config() == model.preprocessor.get_config()
+
+
+@pytest.mark.once
+def test_weights_in_one_file_and_in_shards_replace_each_other(tmp_path):
+    one, other = backbone(), backbone()
+    for first, second, size in [(one, other, 2e-6), (other, one, 10)]:
+        path = tmp_path / f"{size}"
+        first.save_to_preset(path, max_shard_size=10 if size < 1 else 2e-6)
+        second.save_to_preset(path, max_shard_size=size)
+        loaded = ks.SpanBertBackbone.from_preset(str(path))
+        assert (outputs(loaded)[0] == outputs(second)[0]).all()
+        assert (path / "model.weights.h5").exists() == (size > 1)
+        assert bool([*path.glob("model_*.weights.h5")]) == (size < 1)
+
+
+@pytest.mark.once
+def test_user_is_asked_before_overwriting(tmp_path, monkeypatch):
+    model = backbone()
+    for save in [model.save_weights, model.save]:
+        path = tmp_path / ("a.weights.h5" if save == model.save_weights else "a.keras")
+        save(path)
+        before = contents(tmp_path)
+        monkeypatch.setattr("builtins.input", lambda *_: "n")
+        save(path, overwrite=False)
+        assert contents(tmp_path) == before
+        monkeypatch.setattr("builtins.input", lambda *_: "y")
+        for weight in model.weights:
+            weight.assign(weight + 0.5)
+        save(path, overwrite=False)
+        assert contents(tmp_path).keys() == before.keys() and contents(tmp_path) != before
+
+
+@pytest.mark.once
+def test_errors_name_the_path_of_the_user(tmp_path):
+    model = answerer()
+    for save, name in [(model.save, "a.h6"), (model.save_weights, "a.h5")]:
+        with pytest.raises(ValueError, match=f"Received: filepath={tmp_path}/{name}"):
+            save(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match="No such file or directory: '.*/missing'"):
+        model.save_weights(tmp_path / "missing" / "a.weights.h5")
+    (tmp_path / "model" / "task.json").mkdir(parents=True)  # A folder of the user.
+    with pytest.raises(IsADirectoryError, match=f"{tmp_path}/model/task.json'"):
+        model.save_to_preset(tmp_path / "model")
+    assert [*(tmp_path / "model").iterdir()] == [tmp_path / "model" / "task.json"]
+
+
+@pytest.mark.once("tensorflow")
+def test_failed_export_changes_nothing(tmp_path, monkeypatch):
+    import onnx
+    import tensorflow as tf
+
+    model = with_large_weights(answerer())
+
+    def fail(write):
+        def write_and_fail(*args, **kwargs):
+            write(*args, **kwargs)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        return write_and_fail
+
+    def export(path):
+        model.export(path, verbose=False)
+
+    export(tmp_path / "old")
+    before = contents(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.saved_model, "save", fail(tf.saved_model.save))
+        patch.setattr(onnx.checker, "check_model", fail(onnx.checker.check_model))
+        patch.setattr(huggingface, "write_tokenizer", fail(huggingface.write_tokenizer))
+        for name, write in [
+            ("old", export),
+            ("new", export),
+            ("a.onnx", lambda path: model.export(path, format="onnx", verbose=False)),
+            ("strings", lambda path: ks.serving.export_saved_model(model, path)),
+            ("huggingface", lambda path: ks.checkpoints.to_huggingface(model, path)),
+        ]:
+            with pytest.raises((OSError, ValueError), match="No space left"):
+                write(tmp_path / name)
+            assert contents(tmp_path) == before
+    export(tmp_path / "old")
+    assert contents(tmp_path).keys() == before.keys()
