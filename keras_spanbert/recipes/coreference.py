@@ -3,7 +3,7 @@
 from keras_spanbert.recipes import coreference_files, fine_tuning
 from keras_spanbert.recipes.checks import matching_files
 from keras_spanbert.recipes.coreference_files import evaluate, predict, read  # noqa: F401
-from keras_spanbert.recipes.flags import FLAGS, former_name, group, set_flags
+from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.resume import preset_warnings
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
@@ -27,7 +27,6 @@ choice(
     "each segment overlaps the next by half, so that each token has context on both sides. "
     "Default: independent.",
 )
-former_name("model_type", "coref_model_type")
 for name, text in [
     (
         "max_training_sentences",
@@ -62,7 +61,6 @@ string(
     "Genre of plain text and of GAP's examples, which have no genre. It must be one of the "
     "model's genres (--genres). Default: the first of them.",
 )
-former_name("genre", "document_genre")
 boolean(
     "singletons", None, "Also learn and predict clusters with a single mention. Default: false."
 )
@@ -78,7 +76,6 @@ integer(
     "Largest number of candidate mentions in memory at once, in evaluation and prediction. Texts "
     "with more are resolved in chunks.",
 )
-former_name("max_spans", "max_spans_in_memory")
 string(
     "html",
     None,

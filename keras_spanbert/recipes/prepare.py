@@ -10,7 +10,7 @@ import time
 from keras_spanbert import stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks, corpora
-from keras_spanbert.recipes.flags import FLAGS, former_name, group
+from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 from keras_spanbert.wording import format_count
@@ -45,7 +45,6 @@ string(
     "name or folder of a spaCy pipeline, or the folder of a token classification preset, which "
     "finds entities only. Default: only spans that are already annotated in the text are kept.",
 )
-former_name("spans", "span_annotator")
 
 
 def check() -> None:

@@ -3,7 +3,7 @@
 import os
 
 from keras_spanbert.recipes import checks, fine_tuning, output_paths
-from keras_spanbert.recipes.flags import FLAGS, former_name, group
+from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
@@ -45,7 +45,6 @@ boolean(
     "Stop if the answer to a question in --train_data is not at its given position in the "
     "context. By default, training leaves such questions out.",
 )
-former_name("strict", "strict_answers")
 
 
 def n_best_path(predictions: str) -> str:

@@ -4,7 +4,7 @@ import os
 
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import check_value, matching_files
-from keras_spanbert.recipes.flags import FLAGS, former_name, group
+from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
@@ -36,7 +36,6 @@ boolean(
     "I-, E- or S-. With --nolabels_are_entities, each word has a label of any kind, such as its "
     "part of speech.",
 )
-former_name("entities", "labels_are_entities")
 
 
 def check() -> None:
