@@ -4,7 +4,14 @@ import itertools
 import os
 
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import check_value, format_flags, refuse
+from keras_spanbert.recipes.checks import (
+    INPUTS,
+    Condition,
+    check_value,
+    format_flags,
+    matching_files,
+    refuse,
+)
 from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
@@ -71,6 +78,16 @@ def check() -> None:
         check_value("selection_metric", FLAGS.eval_data, "given together with --eval_data")
     if FLAGS.train_data or FLAGS.benchmark or FLAGS.regression:  # Otherwise the preset decides.
         _check_separator(FLAGS.multi_label)
+
+
+def conditions() -> list[Condition]:
+    paths = [path for name in INPUTS for path in matching_files(name)]
+    has_cells = any(".jsonl" not in path for path in [*paths, FLAGS.predictions or ".jsonl"])
+    in_cells = "`--{}` applies only to .csv and .tsv files"
+    return [
+        *columns.conditions("text_pair_column", "label_separator"),
+        Condition(has_cells, in_cells, ["label_separator"], [*INPUTS, "predictions"]),
+    ]
 
 
 def _check_separator(is_used):

@@ -1,7 +1,7 @@
 """`--task=coreference`: trains a resolver on documents with clusters, and finds clusters."""
 
 from keras_spanbert.recipes import coreference_files, fine_tuning
-from keras_spanbert.recipes.checks import matching_files
+from keras_spanbert.recipes.checks import Condition, matching_files, only_with
 from keras_spanbert.recipes.coreference_files import evaluate, predict, read  # noqa: F401
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.resume import preset_warnings
@@ -102,6 +102,22 @@ def check() -> None:
     # The clusters of texts are also printed, so that --predictions is optional.
     kind = coreference_files.file_kind(matching_files("predict_data"))
     fine_tuning.check(needs_predictions=kind != "text")
+
+
+def conditions() -> list[Condition]:
+    kinds = {
+        coreference_files.file_kind(matching_files(name)) for name in ["eval_data", "predict_data"]
+    }
+    inputs = ["eval_data", "predict_data"]
+    without_genre = "`--{}` applies only to plain text and GAP's examples"
+    plain = "`--{}` applies only to plain text"
+    return [
+        only_with(["batch_size", "max_training_sentences", "head_learning_rate"], "train_data"),
+        only_with(["max_spans_in_memory"], *inputs),
+        only_with(["html"], "predict_data"),
+        Condition(bool(kinds & {"text", "gap"}), without_genre, ["document_genre"], inputs),
+        Condition("text" in kinds, plain, ["encoding_errors"], inputs),
+    ]
 
 
 def prediction_extensions() -> tuple[str, ...]:

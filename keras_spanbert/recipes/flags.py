@@ -3,8 +3,10 @@
 `shared_flags` and `training_flags` define flags for all recipes; a recipe defines its own.
 """
 
+import contextlib
 import functools
 import textwrap
+from collections.abc import Iterable, Iterator
 
 from absl import flags
 
@@ -34,6 +36,17 @@ def set_flags(**values) -> None:
     """Sets flags to the values that the run uses, so that `run.json` records them."""
     for name, value in values.items():
         setattr(FLAGS, name, value)
+
+
+@contextlib.contextmanager
+def turned_off(names: Iterable[str]) -> Iterator[None]:
+    """Context manager in which flags have no value."""
+    before = {name: FLAGS[name].value for name in names}
+    try:
+        set_flags(**dict.fromkeys(before))
+        yield
+    finally:
+        set_flags(**before)
 
 
 def own_flags(*groups: str) -> list:

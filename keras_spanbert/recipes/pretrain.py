@@ -5,6 +5,7 @@ import os
 from fractions import Fraction
 
 from keras_spanbert.recipes import checks, corpora, masking, objectives
+from keras_spanbert.recipes.checks import Condition, never
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
@@ -13,7 +14,15 @@ DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98, "epsilon": 
 GROUPS = ("Pretraining data", "Masking")
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
-string, integer, number, boolean, strings, choice = group("Masking")
+string, integer, number, boolean, strings, choice = group("Pretrain", "only for --task=pretrain.")
+integer("eval_steps", 100, "Largest number of batches per evaluation.")
+choice(
+    "damaged_shards",
+    "refuse",
+    ["refuse", "skip"],
+    "What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: train "
+    "on the other shards.",
+)
 boolean(
     "unigram_bias",
     True,
@@ -24,12 +33,21 @@ boolean(
 
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
-    checks.reject_flags("predict_data", "predictions", "num_seeds", "grid")
     corpora.check()
     objectives.check()
     checks.check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
     if not FLAGS.eval_data:
         checks.check_value("held_out", FLAGS.held_out > 0.0, "above 0 without --eval_data")
+
+
+def conditions() -> list[Condition]:
+    is_prepared = any(map(corpora.is_prepared, ["train_data", "eval_data"]))
+    rule = "`--{}` applies only to a prepared corpus"
+    return [
+        never("predict_data", "predictions", "num_seeds", "grid"),
+        Condition(is_prepared, rule, ["damaged_shards"], ["train_data"]),
+        *corpora.conditions(),
+    ]
 
 
 def run(run: Run) -> None:

@@ -78,6 +78,16 @@ def check() -> None:
         )
 
 
+def conditions() -> list[checks.Condition]:
+    answers = ["eval_data", "predict_data", "export"]
+    return [
+        checks.only_with(["strict_answers"], "train_data"),
+        checks.only_with(["max_answer_length"], *answers),
+        checks.only_with(["question"], "predict_data"),
+        checks.only_with(["encoding_errors"], "question"),
+    ]
+
+
 def prediction_extensions() -> tuple[str, ...]:
     return (".json",)
 

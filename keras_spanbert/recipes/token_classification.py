@@ -3,7 +3,7 @@
 import os
 
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import check_value, matching_files
+from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files
 from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
@@ -50,6 +50,33 @@ def check() -> None:
                 "a column number for files with one word per line: counted from 0, or from the "
                 "end with -1 for the last one",
             )
+
+
+def conditions() -> list[Condition]:
+    paths = {name: matching_files(name) for name in INPUTS}
+    has_texts = any(map(_have_texts, paths.values()))
+    has_words = any(found and not _have_texts(found) for found in paths.values())
+    trains_on_words = paths["train_data"] and not _have_texts(paths["train_data"])
+    given = [name for name, found in paths.items() if found]
+    of_texts = "`--{}` applies only to texts in tables (--text_column)"
+    of_words = "`--{}` applies only to files of words"
+    return [
+        *columns.conditions("words_column"),
+        Condition(has_texts, of_texts, ["text_column", "id_column"], ["text_column", *given]),
+        Condition(has_words, of_words, ["words_column"], given),
+        Condition(
+            has_words or FLAGS.train_data or FLAGS.eval_data,
+            "`--{}` applies only to labelled data",
+            ["label_column"],
+            given,
+        ),
+        Condition(
+            trains_on_words,
+            "`--{}` applies only to words in --train_data",
+            ["labels_are_entities"],
+            ["train_data"],
+        ),
+    ]
 
 
 def prediction_extensions() -> tuple[str, ...]:

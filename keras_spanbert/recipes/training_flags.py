@@ -73,7 +73,6 @@ integer(
     "Number of steps between evaluations on --eval_data or the held-out text. Default: a tenth of "
     "all steps for pretraining, one epoch for other tasks.",
 )
-integer("eval_steps", 100, "Largest number of batches per evaluation in pretraining.")
 choice(
     "distribution",
     "auto",
