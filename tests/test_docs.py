@@ -39,6 +39,7 @@ DEMO = ("python -m keras_spanbert.demo", "spanbert-demo")
 DRAW = ("python docs/draw_spans.py", "python docs/draw_pictures.py")
 # Prefixes of commands that are not run, and why. Their flags are checked nevertheless.
 NOT_RUN = (
+    ("awk ", "splits a file"),
     ("export ", "sets variables for the next lines"),
     ("pip install", "installs packages, which continuous integration tests"),
     ("mkdocs ", "builds the site, as continuous integration does"),
@@ -265,6 +266,16 @@ def test_inline_commands_are_also_in_a_block(path):
             assert code in fenced, f"{path}: {code} is not in a code block, so it is not run"
         elif is_command and not is_run(code):
             check_not_run(code)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_no_command_chooses_the_best_model_on_test_data(path):
+    text = path.read_text()
+    lines = [command for _, code in blocks(path) for command in commands(code)]
+    for command in [*lines, *INLINE.findall(text)]:
+        if "--train_data=" in command:
+            name = command.partition("--eval_data=")[2].split(" ")[0]
+            assert "test" not in name.lower(), command
 
 
 def test_readme_is_short():

@@ -52,6 +52,8 @@ def check() -> None:
     _check_model()
     recipe(FLAGS.task).check()
     _check_effects()
+    if FLAGS.preset:  # It keeps its own settings.
+        set_flags(**dict.fromkeys(NEW_MODEL_FLAGS))
 
 
 # === Flags without effect ===
@@ -125,8 +127,6 @@ def _check_effects():
     for name, condition in unused_flags():
         if name not in checked:
             refuse(condition.rule.format(name), name, *condition.reasons)
-    if FLAGS.preset:
-        set_flags(**dict.fromkeys(NEW_MODEL_FLAGS))
 
 
 def matching_files(name: str) -> list[str]:

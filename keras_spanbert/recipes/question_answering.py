@@ -83,7 +83,7 @@ def conditions() -> list[checks.Condition]:
     return [
         checks.only_with(["strict_answers"], "train_data"),
         checks.only_with(["max_answer_length"], *answers),
-        checks.only_with(["question"], "predict_data"),
+        checks.only_with(["question", "encoding_errors"], "predict_data"),
         checks.only_with(["encoding_errors"], "question"),
     ]
 
