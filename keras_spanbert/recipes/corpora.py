@@ -9,7 +9,7 @@ from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.checks import Condition
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
-from keras_spanbert.recipes.resume import has_checkpoint, new_run_hint, preset_warnings
+from keras_spanbert.recipes.resume import has_checkpoint, preset_warnings
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
@@ -242,22 +242,3 @@ def tokenizing_progress():
             log(f"Tokenizing: {done}/{total} shards, {format_count(blocks, 'block')}")
 
     return progress
-
-
-def recorded(corpus, path: str) -> dict:
-    """Returns the contents of `corpus.json`, which the run wrote at its start.
-
-    Without the file, these are only the `checksums` of the corpus. Raises `ValueError` if the text
-    has changed since then.
-    """
-    here = corpus.checksums
-    found = files.read_json(path) if os.path.exists(path) else {"checksums": here}
-    there = found.get("checksums", {})
-    for name in [*here, *there]:
-        if here.get(name) != there.get(name):
-            raise ValueError(
-                "The training text must not change during a run; "
-                f"{new_run_hint(FLAGS.output)}. Received: {name}, which "
-                f"{'has changed' if name in here and name in there else 'was added or removed'}"
-            )
-    return found

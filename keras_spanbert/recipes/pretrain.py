@@ -4,9 +4,11 @@ import math
 import os
 from fractions import Fraction
 
+from keras_spanbert import files
 from keras_spanbert.recipes import checks, corpora, masking, objectives
 from keras_spanbert.recipes.checks import Condition, never
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
+from keras_spanbert.recipes.resume import new_run_hint
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 
@@ -67,7 +69,7 @@ def run(run: Run) -> None:
         corpus, eval_corpus = corpora.open_corpora(
             must_hold_out=True, has_vocabulary=os.path.exists(record)
         )
-        known = corpora.recorded(corpus, record)
+        known = _recorded(corpus, record)
         with distribution.scope():
             model = _build_model(corpus, known.get("vocabulary"))
         preprocessor = model.preprocessor
@@ -165,6 +167,25 @@ def _build_model(corpus, vocabulary):
     chosen = objectives.preprocessor_arguments(model)
     model.preprocessor = masking.new_preprocessor(tokenizer, model.max_span_tokens, **chosen)
     return model
+
+
+def _recorded(corpus, path):
+    """Returns the contents of `corpus.json`, which the run wrote at its start.
+
+    Without the file, these are only the `checksums` of the corpus. Raises `ValueError` if the text
+    has changed since then.
+    """
+    here = corpus.checksums
+    found = files.read_json(path) if os.path.exists(path) else {"checksums": here}
+    there = found.get("checksums", {})
+    for name in [*here, *there]:
+        if here.get(name) != there.get(name):
+            raise ValueError(
+                "The training text must not change during a run; "
+                f"{new_run_hint(FLAGS.output)}. Received: {name}, which "
+                f"{'has changed' if name in here and name in there else 'was added or removed'}"
+            )
+    return found
 
 
 def _metrics(report, unigram):

@@ -12,6 +12,7 @@ from train_script import check_flags_only, run_in_process
 
 from keras_spanbert.recipes import checks, fit, run
 from keras_spanbert.recipes.flags import own_flags
+from keras_spanbert.recipes.names import NAMES
 
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
@@ -144,6 +145,10 @@ def other_value(flag):
     if flag.boolean:
         return f"--{'no' if flag.default else ''}{flag.name}"
     return f"--{flag.name}={values.get(flag.flag_type(), 'x,y')}"
+
+
+def test_each_task_has_runs():
+    assert set(RUNS) == set(NAMES)
 
 
 @pytest.mark.long
