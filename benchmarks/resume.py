@@ -45,7 +45,7 @@ def main():
         began = time.perf_counter()
         process = start(folder / "uninterrupted", flags)
         for line in process.stdout:
-            if "parameters," in line:
+            if "To train:" in line:
                 reading = time.perf_counter() - began
         out, err = process.communicate()
         if process.returncode:

@@ -146,7 +146,10 @@ def _write_relations(root):
     rows = [(who, verb, what) for who in names for verb in RELATIONS for what in ["Acme", "Ibex"]]
     for name, part in [("train.json", rows), ("dev.json", rows[:4])]:
         (root / name).write_text(json.dumps([_example(i, *row) for i, row in enumerate(part)]))
-    for name, part in [("TRAIN_FILE.TXT", rows), ("TEST_FILE_FULL.TXT", rows[:4])]:
+    for name, part in [
+        ("TRAIN_FILE.TXT", rows), ("TEST_FILE_FULL.TXT", rows[:4]),
+        ("train.txt", rows), ("dev.txt", rows[:4]),
+    ]:  # fmt: skip
         (root / name).write_text("".join(_block(i + 1, *row) for i, row in enumerate(part)))
     with open(root / "people.csv", "w", newline="") as file:
         writer = csv.writer(file)

@@ -18,6 +18,7 @@ from train_script import run_in_process
 import keras_spanbert as ks
 from keras_spanbert import demo, stores
 from keras_spanbert.checkpoints import __main__ as checkpoints_main
+from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.run import parse_flags
 
 pytest_plugins = ["s3_server"]
@@ -38,6 +39,7 @@ DEMO = ("python -m keras_spanbert.demo", "spanbert-demo")
 DRAW = ("python docs/draw_spans.py", "python docs/draw_pictures.py")
 # Prefixes of commands that are not run, and why. Their flags are checked nevertheless.
 NOT_RUN = (
+    ("awk ", "splits a file"),
     ("export ", "sets variables for the next lines"),
     ("pip install", "installs packages, which continuous integration tests"),
     ("mkdocs ", "builds the site, as continuous integration does"),
@@ -63,10 +65,8 @@ NOT_RUN = (
     ("KERAS_SPANBERT_DATA=... ", "needs data from outside the project"),
     ("python benchmarks/", "takes minutes to hours"),
 )
-# Flags for short runs, unless the command sets them.
-SMALL = {"batch_size": 4, "eval_steps": 1}
-SMALL_MODEL = {"size": "tiny"}
-SMALL_VOCABULARY = {"vocabulary_size": 200}
+# Flags for short runs, where they have an effect and the command does not set them.
+SMALL = {"batch_size": 4, "eval_steps": 1, "size": "tiny", "vocabulary_size": 200}
 MAX_STEPS_PER_EPOCH, MAX_EPOCHS = 2, 1
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -184,7 +184,7 @@ def run(command, folder, monkeypatch):
         flags = dict(word.removeprefix("--").partition("=")[::2] for word in arguments)
         if "output" in flags and ("resume" not in flags or "train_data" in flags):
             shutil.rmtree(folder / flags["output"], ignore_errors=True)  # Start anew.
-        code = exit_code(run_in_process, *arguments, *small(flags, folder))
+        code = exit_code(run_in_process, *arguments, *small(arguments, flags))
     elif begins_with(command, CONVERT):
         code = checkpoints_main.main(words[1 if words[0] == CONVERT[1] else 3 :])
     elif begins_with(command, DEMO):
@@ -212,17 +212,16 @@ def page_that_prints(model, name):
     return types.SimpleNamespace(launch=launch, block_thread=lambda: None)
 
 
-def small(flags, folder):
+def small(arguments, flags):
     """Returns flags for a short run that the command does not set."""
     if {"resume", "help"} & set(flags) and "train_data" not in flags:
         return []
-    extra = dict(SMALL)
-    if "preset" not in flags:
-        extra.update(SMALL_MODEL)
-        is_prepared = (folder / flags.get("train_data", "") / "prepared.json").is_file()
-        if "vocabulary" not in flags and not is_prepared:
-            extra.update(SMALL_VOCABULARY)
-    return [f"--{name}={value}" for name, value in extra.items() if name not in flags]
+    extra = {name: f"--{name}={value}" for name, value in SMALL.items() if name not in flags}
+    with flagsaver.flagsaver():
+        parse_flags(["train.py", *arguments, *extra.values()])
+        for name in {name for name, _ in checks.unused_flags()} & extra.keys():
+            del extra[name]
+    return list(extra.values())
 
 
 def exit_code(function, *arguments):
@@ -267,6 +266,16 @@ def test_inline_commands_are_also_in_a_block(path):
             assert code in fenced, f"{path}: {code} is not in a code block, so it is not run"
         elif is_command and not is_run(code):
             check_not_run(code)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_no_command_chooses_the_best_model_on_test_data(path):
+    text = path.read_text()
+    lines = [command for _, code in blocks(path) for command in commands(code)]
+    for command in [*lines, *INLINE.findall(text)]:
+        if "--train_data=" in command:
+            name = command.partition("--eval_data=")[2].split(" ")[0]
+            assert "test" not in name.lower(), command
 
 
 def test_readme_is_short():

@@ -182,15 +182,6 @@ class ArrayStream(RowStream):
         super().__init__(len(tf.nest.flatten(arrays)[0]), batch_size, seed, whole_epochs)
         self.arrays = arrays
 
-    def num_tokens(self) -> tuple[int, int] | None:
-        """Returns the tokens per epoch without and with padding, or `None` if unknown.
-
-        They are known if the inputs have a `padding_mask`.
-        """
-        inputs = self.arrays[0] if isinstance(self.arrays, tuple) else self.arrays
-        mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
-        return None if mask is None else (int(np.count_nonzero(mask)), int(np.size(mask)))
-
     def dataset(self, part: int = 0, num_parts: int = 1):
         """Returns a `tf.data.Dataset` of batches, or of one process's rows of each batch.
 
@@ -275,14 +266,9 @@ class LengthGroupedStream(ArrayStream):
     def _trim(self, batch, length):
         return trim(batch, length)
 
-    def num_tokens(self) -> tuple[int, int]:
-        """See `ArrayStream`. The counts are those of the first epoch."""
+    def padding(self) -> float:
+        """Returns the share of padding among the tokens of an epoch."""
         mask = self.arrays[0]["padding_mask"]
         sequences = mask[0].size // mask.shape[-1]
         positions = sum(self._length(rows) * len(rows) * sequences for rows in self._epoch(0))
-        return int(np.count_nonzero(mask)), positions
-
-    def padding(self) -> float:
-        """Returns the share of padding among the tokens of an epoch."""
-        tokens, positions = self.num_tokens()
-        return 1.0 - tokens / positions
+        return 1.0 - np.count_nonzero(mask) / positions

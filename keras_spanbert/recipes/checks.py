@@ -4,7 +4,9 @@ import collections
 import math
 import os
 import shlex
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from typing import NamedTuple
 
 from keras_spanbert import stores
 from keras_spanbert.optional import check_backend, check_installed
@@ -29,7 +31,7 @@ _INT_LIMIT = 2**32
 
 
 def check() -> None:
-    """Checks the flags that all recipes share. Raises `ValueError` if one is wrong."""
+    """Checks all flags, also those of the recipe of --task. Raises `ValueError` if one is wrong."""
     check_backend()
     for flag in own_flags():
         if isinstance(flag.value, float):
@@ -39,7 +41,6 @@ def check() -> None:
     for name, (rule, holds) in _RULES.items():
         if FLAGS[name].value is not None:
             check_value(name, holds(FLAGS[name].value), rule)
-    _check_flags_of_tasks()
     for name in INPUTS:
         for pattern in FLAGS[name].value or []:
             if next(stores.find(pattern), None) is None:
@@ -49,21 +50,83 @@ def check() -> None:
                 )
     _check_training()
     _check_model()
+    recipe(FLAGS.task).check()
+    _check_effects()
+    if FLAGS.preset:  # It keeps its own settings.
+        set_flags(**dict.fromkeys(NEW_MODEL_FLAGS))
 
 
-def _check_flags_of_tasks():
-    """Raises `ValueError` if a flag is given that belongs to other tasks."""
+# === Flags without effect ===
+class Condition(NamedTuple):
+    """When some flags have an effect. Without one, giving them is an error.
+
+    Attributes:
+        holds: whether they have an effect in this run.
+        rule: the error message if they do not, with `{}` for the name of the flag.
+        flags: their names.
+        reasons: names of the flags on which this depends, which the message shows.
+    """
+
+    holds: bool
+    rule: str
+    flags: Iterable[str]
+    reasons: Iterable[str] = ()
+
+
+def only_with(names: Iterable[str], *needed: str) -> Condition:
+    """Returns the condition of flags that need at least one of the flags `needed`."""
+    *others, last = (f"--{name}" for name in needed)
+    either = f"{', '.join(others)} or {last}" if others else last
+    is_given = any(FLAGS[name].value for name in needed)
+    return Condition(is_given, f"`--{{}}` applies only with {either}", names, needed)
+
+
+def never(*names: str) -> Condition:
+    """Returns the condition of flags that no group excludes and the task does not use."""
+    return Condition(False, f"--task={FLAGS.task} does not use --{{}}", names)
+
+
+def unused_flags() -> Iterator[tuple[str, Condition]]:
+    """Yields the flags that are given and have no effect, with the condition of each."""
+    for condition in _conditions():
+        for name in condition.flags if not condition.holds else ():
+            flag = FLAGS[name]
+            is_off = flag.value is None or flag.value is False or flag.value in ("", [])
+            # A switch that is on by default has an effect when it is turned off.
+            if flag.present and (flag.default or not is_off):
+                yield name, condition
+
+
+def _conditions():
+    """Yields the conditions of all flags, the more general ones first."""
     tasks = collections.defaultdict(list)
     for task in NAMES:
         for group in [task.replace("_", " ").capitalize(), *getattr(recipe(task), "GROUPS", ())]:
             tasks[group].append(task)
     for group, of_tasks in tasks.items():
-        for flag in FLAGS.get_flags_for_module(group) if FLAGS.task not in of_tasks else []:
-            if flag.present:
-                raise ValueError(
-                    f"`--{flag.name}` belongs to --task={' or '.join(of_tasks)}. Received: "
-                    f"{format_flags(flag.name)} with --task={FLAGS.task}"
-                )
+        names = [flag.name for flag in own_flags(group)]
+        rule = f"`--{{}}` belongs to --task={' or '.join(of_tasks)}"
+        yield Condition(FLAGS.task in of_tasks, rule, names, ["task"])
+    rule = "`--{}` applies only to new models"
+    yield Condition(not FLAGS.preset, rule, NEW_MODEL_FLAGS, ["preset"])
+    chosen = recipe(FLAGS.task)
+    if not hasattr(chosen, "run"):  # Otherwise the recipe does not fine-tune.
+        training = [flag.name for flag in own_flags("Training")]
+        training.remove("batch_size")  # Also that of evaluation and prediction.
+        yield only_with(["seed", *training], "train_data")
+        yield only_with(["batch_size"], *INPUTS)
+    if hasattr(chosen, "conditions"):
+        yield from chosen.conditions()
+
+
+def _check_effects():
+    """Raises `ValueError` if a flag is given that has no effect."""
+    # Those of a resumed run were checked at its start. Since then, for example its predictions,
+    # to which some of them apply, may have been turned off.
+    checked = recorded_run().get("given", {})
+    for name, condition in unused_flags():
+        if name not in checked:
+            refuse(condition.rule.format(name), name, *condition.reasons)
 
 
 def matching_files(name: str) -> list[str]:
@@ -90,13 +153,6 @@ def format_flags(*names: str) -> str:
 def _format_flag(flag):
     name, equals, value = flag.serialize().partition("=")
     return name + equals + (value if value.split() == [value] else value and shlex.quote(value))
-
-
-def reject_flags(*names: str) -> None:
-    """Raises `ValueError` if one of these flags is given: the task does not use them."""
-    for name in names:
-        if FLAGS[name].value:
-            refuse(f"--task={FLAGS.task} does not use --{name}", name)
 
 
 def num_steps(steps_per_epoch: int | Fraction, steps: int | None = None) -> int:
@@ -135,10 +191,6 @@ def _check_training():
 
 
 def _check_model():
-    for name in NEW_MODEL_FLAGS if FLAGS.preset else []:
-        if FLAGS[name].present:
-            refuse(f"`--{name}` applies only to new models", name, "preset")
-        set_flags(**{name: None})
     is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
     is_there = FLAGS.preset and (stores.is_file(FLAGS.preset) or stores.is_folder(FLAGS.preset))
     if FLAGS.preset and not is_handle and not is_there:

@@ -5,7 +5,15 @@ import os
 
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import check_value, format_flags, refuse
+from keras_spanbert.recipes.checks import (
+    INPUTS,
+    Condition,
+    check_value,
+    format_flags,
+    matching_files,
+    only_with,
+    refuse,
+)
 from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
@@ -79,6 +87,17 @@ def check() -> None:
         check_value("selection_metric", FLAGS.eval_data, "given together with --eval_data")
     if FLAGS.train_data or FLAGS.benchmark or FLAGS.regression:  # Otherwise the preset decides.
         _check_separator(FLAGS.multi_label)
+
+
+def conditions() -> list[Condition]:
+    paths = [path for name in INPUTS for path in matching_files(name)]
+    has_cells = any(".jsonl" not in path for path in [*paths, FLAGS.predictions or ".jsonl"])
+    in_cells = "`--{}` applies only to .csv and .tsv files"
+    return [
+        *columns.conditions("text_pair_column", "label_separator", "skip_label"),
+        only_with(["skip_label"], "train_data", "eval_data"),
+        Condition(has_cells, in_cells, ["label_separator"], [*INPUTS, "predictions"]),
+    ]
 
 
 def _check_separator(is_used):

@@ -1,8 +1,8 @@
 """Code shared by the recipes of labelled data: benchmarks, columns and predictions."""
 
 from keras_spanbert.files import ending
-from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
-from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files, only_with
+from keras_spanbert.recipes.flags import FLAGS, group, own_flags
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
@@ -71,6 +71,24 @@ def check(known: tuple[str, ...]) -> None:
 def quoted() -> bool | None:
     """Returns the argument `quoted` of the readers of tables."""
     return FLAGS.quoted_tsv or None
+
+
+def conditions(*names: str, reads_tables: bool = True) -> list[Condition]:
+    """Returns the conditions of the flags of this file and of a recipe's flags `names` for tables.
+
+    `reads_tables` says whether the run reads tables.
+    """
+    shared = [flag.name for flag in own_flags("Labelled data") if flag.name != "benchmark"]
+    names = [*shared, *names]
+    by_benchmark = "`--{}` must be left out with --benchmark, which sets it"
+    in_tables = "`--{}` applies only to your own tables (.csv, .tsv, .jsonl)"
+    given = [name for name in INPUTS if FLAGS[name].value]
+    return [
+        only_with(["benchmark", *names], *INPUTS),
+        Condition(not FLAGS.benchmark, by_benchmark, names, ["benchmark"]),
+        Condition(reads_tables, in_tables, names, given),
+        Condition(False, "`--{}` applies only to plain text", ["encoding_errors"], ["task"]),
+    ]
 
 
 def check_labels(names: list[str], what: str, plural: str | None = None, least: int = 2) -> None:

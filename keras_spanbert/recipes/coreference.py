@@ -1,9 +1,9 @@
 """`--task=coreference`: trains a resolver on documents with clusters, and finds clusters."""
 
 from keras_spanbert.recipes import coreference_files, fine_tuning
-from keras_spanbert.recipes.checks import matching_files
+from keras_spanbert.recipes.checks import Condition, matching_files, only_with
 from keras_spanbert.recipes.coreference_files import evaluate, predict, read  # noqa: F401
-from keras_spanbert.recipes.flags import FLAGS, former_name, group, set_flags
+from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.resume import preset_warnings
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
@@ -27,7 +27,6 @@ choice(
     "each segment overlaps the next by half, so that each token has context on both sides. "
     "Default: independent.",
 )
-former_name("model_type", "coref_model_type")
 for name, text in [
     (
         "max_training_sentences",
@@ -62,7 +61,6 @@ string(
     "Genre of plain text and of GAP's examples, which have no genre. It must be one of the "
     "model's genres (--genres). Default: the first of them.",
 )
-former_name("genre", "document_genre")
 boolean(
     "singletons", None, "Also learn and predict clusters with a single mention. Default: false."
 )
@@ -78,7 +76,6 @@ integer(
     "Largest number of candidate mentions in memory at once, in evaluation and prediction. Texts "
     "with more are resolved in chunks.",
 )
-former_name("max_spans", "max_spans_in_memory")
 number(
     "min_link_score",
     None,
@@ -112,6 +109,22 @@ def check() -> None:
     # The clusters of texts are also printed, so that --predictions is optional.
     kind = coreference_files.file_kind(matching_files("predict_data"))
     fine_tuning.check(needs_predictions=kind != "text")
+
+
+def conditions() -> list[Condition]:
+    kinds = {
+        coreference_files.file_kind(matching_files(name)) for name in ["eval_data", "predict_data"]
+    }
+    inputs = ["eval_data", "predict_data"]
+    without_genre = "`--{}` applies only to plain text and GAP's examples"
+    plain = "`--{}` applies only to plain text"
+    return [
+        only_with(["batch_size", "max_training_sentences", "head_learning_rate"], "train_data"),
+        only_with(["max_spans_in_memory", "min_link_score"], *inputs),
+        only_with(["html"], "predict_data"),
+        Condition(bool(kinds & {"text", "gap"}), without_genre, ["document_genre"], inputs),
+        Condition("text" in kinds, plain, ["encoding_errors"], inputs),
+    ]
 
 
 def prediction_extensions() -> tuple[str, ...]:

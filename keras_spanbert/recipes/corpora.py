@@ -4,15 +4,25 @@ import math
 import os
 import time
 
-from keras_spanbert import stores
+from keras_spanbert import files, stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks
+from keras_spanbert.recipes.checks import Condition
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
-from keras_spanbert.recipes.resume import has_checkpoint, new_run_hint, preset_warnings
+from keras_spanbert.recipes.resume import has_checkpoint, preset_warnings
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
 _SECONDS_BETWEEN_LINES = 10.0
+# `data.prepared.MANIFEST`, which cannot be imported before a backend is loaded.
+_MANIFEST = "prepared.json"
+_JSON_LINES = (".jsonl", ".jsonl.gz")
+# Maps flags to the settings of a prepared corpus.
+_SETTINGS = {
+    "min_block_tokens": "min_tokens",
+    "cross_documents": "cross_documents",
+    "lowercase": "lowercase",
+}
 
 string, integer, number, boolean, strings, choice = group("Data")
 choice(
@@ -67,13 +77,6 @@ integer(
     lower_bound=None,
 )
 boolean("lowercase", False, "Convert text to lower case and remove accents. Only for new models.")
-choice(
-    "damaged_shards",
-    "refuse",
-    ["refuse", "skip"],
-    "What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: train "
-    "on the other shards.",
-)
 
 
 def check() -> None:
@@ -86,6 +89,38 @@ def check() -> None:
     size = FLAGS.vocabulary_size
     rule = "at least 100, for special tokens and letters"
     checks.check_value("vocabulary_size", size is None or size >= 100, rule)
+    for data in filter(is_prepared, ["train_data", "eval_data"]):
+        manifest = files.read_json(stores.join(FLAGS[data].value[0], _MANIFEST))
+        for name, setting in _SETTINGS.items():
+            value = manifest.get(setting, False)
+            rule = f"{value}, as in the prepared corpus of --{data}"
+            is_right = FLAGS[name].value == value or not FLAGS[name].present
+            checks.check_value(name, is_right, rule)
+
+
+def is_prepared(name: str) -> bool:
+    """Returns whether a flag of data names a prepared corpus."""
+    data = FLAGS[name].value or []
+    return len(data) == 1 and stores.is_file(stores.join(data[0], _MANIFEST))
+
+
+def conditions() -> list[Condition]:
+    """Returns the conditions of the flags of this file."""
+    of_text = [n for n in ["train_data", "eval_data"] if FLAGS[n].value and not is_prepared(n)]
+    texts = [path for name in of_text for path in checks.matching_files(name)]
+    is_plain = not FLAGS.train_data or not all(path.endswith(_JSON_LINES) for path in texts)
+    data = ["train_data", "eval_data"]
+    text = "`--{}` applies only to text, not to a prepared corpus"
+    plain = "`--{}` applies only to plain text"
+    split = "`--{}` applies only without --eval_data"
+    new = "`--{}` applies only to a new vocabulary"
+    return [
+        Condition(bool(texts) or not FLAGS.train_data, text, ["encoding_errors"], data),
+        Condition(is_plain, plain, ["document_boundary"], data),
+        Condition(not is_prepared("train_data"), text, ["held_out", "vocabulary_size"], data[:1]),
+        Condition(not (FLAGS.eval_data and FLAGS.held_out), split, ["held_out"], data[1:]),
+        Condition(not FLAGS.vocabulary, new, ["vocabulary_size"], ["vocabulary"]),
+    ]
 
 
 def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
@@ -115,18 +150,18 @@ def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
     return train_corpus, _open_corpus(FLAGS.eval_data, 0.0) if FLAGS.eval_data else None
 
 
-def _open_corpus(files, held_out, count_words=False):
+def _open_corpus(data, held_out, count_words=False):
     from keras_spanbert.data.corpus import Corpus
     from keras_spanbert.data.prepared import PreparedCorpus, is_prepared
 
-    if len(files) == 1 and is_prepared(files[0]):
-        corpus = PreparedCorpus(files[0], FLAGS.damaged_shards)
+    if len(data) == 1 and is_prepared(data[0]):
+        corpus = PreparedCorpus(data[0], FLAGS.damaged_shards)
         if not FLAGS["sequence_length"].present:
             set_flags(sequence_length=corpus.sequence_length)
         set_flags(min_block_tokens=corpus.min_tokens, lowercase=corpus.lowercase)
         return corpus
     return Corpus(
-        files,
+        data,
         FLAGS.document_boundary,
         held_out,
         FLAGS.encoding_errors,
@@ -207,24 +242,3 @@ def tokenizing_progress():
             log(f"Tokenizing: {done}/{total} shards, {format_count(blocks, 'block')}")
 
     return progress
-
-
-def recorded(corpus, path: str) -> dict:
-    """Returns the contents of `corpus.json`, which the run wrote at its start.
-
-    Without the file, these are only the `checksums` of the corpus. Raises `ValueError` if the text
-    has changed since then.
-    """
-    from keras_spanbert import files
-
-    here = corpus.checksums
-    found = files.read_json(path) if os.path.exists(path) else {"checksums": here}
-    there = found.get("checksums", {})
-    for name in [*here, *there]:
-        if here.get(name) != there.get(name):
-            raise ValueError(
-                "The training text must not change during a run; "
-                f"{new_run_hint(FLAGS.output)}. Received: {name}, which "
-                f"{'has changed' if name in here and name in there else 'was added or removed'}"
-            )
-    return found

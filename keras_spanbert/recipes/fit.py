@@ -10,7 +10,6 @@ from keras_spanbert import files, stores
 from keras_spanbert.optional import missing
 from keras_spanbert.recipes.checks import check_steps, num_steps
 from keras_spanbert.recipes.errors import exit_on_training_error
-from keras_spanbert.recipes.estimate import log_estimate
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.resume import identity
 from keras_spanbert.recipes.run_folder import Run
@@ -77,9 +76,11 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             for name, value in settings.files.items():
                 files.write_json(run.path(name), value)
             run.folder.publish()
-    log(f"{model.count_params():,} parameters, {format_count(steps, 'step')}")
-    if run.is_main and checkpoint.step < steps:
-        log_estimate(settings, steps - checkpoint.step, distribution.num_devices)
+    log(f"{model.count_params():,} parameters")
+    epochs = f"{float(steps / settings.steps_per_epoch):,.1f}".removesuffix(".0")
+    rows = f"{FLAGS.batch_size} of {format_count(settings.num_examples, 'row')}"
+    unit = "epoch" if epochs == "1" else "epochs"
+    log(f"To train: {format_count(steps, 'step')}, each with {rows} ({epochs} {unit})")
 
     # === Fit ===
     with distribution.scope():

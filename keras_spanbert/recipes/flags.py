@@ -3,17 +3,16 @@
 `shared_flags` and `training_flags` define flags for all recipes; a recipe defines its own.
 """
 
+import contextlib
 import functools
 import textwrap
+from collections.abc import Iterable, Iterator
 
 from absl import flags
 
 FLAGS = flags.FLAGS
 # The group names with the text that introduces each group, in the order of `--help`.
 _GROUPS = {}
-# Maps the names that flags had in the previous version to their present names.
-FORMER_NAMES = {}
-_FORMER = "Former names"
 
 
 def group(name: str, about: str = "") -> list:
@@ -33,21 +32,26 @@ def group(name: str, about: str = "") -> list:
     ]
 
 
-def former_name(former: str, name: str) -> None:
-    """Keeps the former name of a flag for one version. `--help` does not show it."""
-    FORMER_NAMES[former] = name
-    flags.DEFINE_alias(former, name, module_name=_FORMER)
-
-
 def set_flags(**values) -> None:
     """Sets flags to the values that the run uses, so that `run.json` records them."""
     for name, value in values.items():
-        FLAGS[name].value = value
+        setattr(FLAGS, name, value)
 
 
-def own_flags() -> list:
-    """Returns this program's flags, in the order of `--help`."""
-    return [flag for name in _GROUPS for flag in FLAGS.get_flags_for_module(name)]
+@contextlib.contextmanager
+def turned_off(names: Iterable[str]) -> Iterator[None]:
+    """Context manager in which flags have no value."""
+    before = {name: FLAGS[name].value for name in names}
+    try:
+        set_flags(**dict.fromkeys(before))
+        yield
+    finally:
+        set_flags(**before)
+
+
+def own_flags(*groups: str) -> list:
+    """Returns this program's flags, or those of some groups, in the order of `--help`."""
+    return [flag for name in groups or _GROUPS for flag in FLAGS.get_flags_for_module(name)]
 
 
 def values() -> dict:
@@ -75,7 +79,7 @@ def short_help_text() -> str:
 
 def full_help_text() -> str:
     """Returns the text of `--helpfull`: also the flags of libraries."""
-    others = sorted(set(FLAGS.flags_by_module_dict()) - {*_GROUPS, _FORMER})
+    others = sorted(set(FLAGS.flags_by_module_dict()) - set(_GROUPS))
     return "\n".join([help_text(), *map(FLAGS.module_help, others)])
 
 

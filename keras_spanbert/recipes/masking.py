@@ -2,7 +2,7 @@
 
 import math
 
-from keras_spanbert.recipes.flags import FLAGS, former_name, group, set_flags
+from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 
 string, integer, number, boolean, strings, choice = group(
     "Masking",
@@ -19,14 +19,12 @@ choice(
     "for half of the masks, single words for the other half; the text must be annotated with "
     "them, see --span_annotator.",
 )
-former_name("scheme", "masking_scheme")
 integer(
     "num_mask_copies",
     None,
     "Number of fixed sets of masks per block. Each time that a block is used, one of its sets is "
     "drawn at random; BERT's data has 10. Default: new masks each time.",
 )
-former_name("static_copies", "num_mask_copies")
 choice(
     "replacement",
     "span",
@@ -41,7 +39,6 @@ integer(
     "positions are padding. TPUs are faster with multiples of 8. Default: 8 if this adds at most "
     "a tenth to the positions, else 1.",
 )
-former_name("predictions_multiple", "pad_predictions_to")
 
 
 def new_preprocessor(tokenizer, max_span_tokens: int, **kwargs):

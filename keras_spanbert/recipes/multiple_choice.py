@@ -1,7 +1,7 @@
 """`--task=multiple_choice`: chooses the answer to a question, or the continuation of a text."""
 
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import check_value
+from keras_spanbert.recipes.checks import Condition, check_value
 from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
@@ -42,13 +42,15 @@ def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
     columns.check(BENCHMARKS)
-    for name in ["question_column", "context_column", "choice_columns"] if FLAGS.benchmark else []:
-        check_value(name, not FLAGS[name].present, "left out with --benchmark, which sets it")
     check_value("text_column", not FLAGS["text_column"].present, "left out; use --question_column")
     check_value(
         "sequence_length", FLAGS.sequence_length >= 5, "at least 5, for three special tokens"
     )
     check_value("choice_columns", any(FLAGS.choice_columns), "one or more columns")
+
+
+def conditions() -> list[Condition]:
+    return columns.conditions("question_column", "context_column", "choice_columns")
 
 
 def prediction_extensions() -> tuple[str, ...]:

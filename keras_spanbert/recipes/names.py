@@ -5,6 +5,7 @@ which checks flags before a backend is loaded and raises a `ValueError` if one i
 wrong; and `run(run)`. It may have:
 
 - `GROUPS`: groups of flags that it shares with other recipes.
+- `conditions()`: the `checks.Condition`s of flags that have no effect in some of its runs.
 - `PAPER_GRID`: its value of `--grid=paper`.
 - `prediction_extensions()`: the file extensions that `--predictions` may have with the given
   flags. Required of recipes that predict.

@@ -10,13 +10,13 @@ import time
 from keras_spanbert import stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks, corpora
-from keras_spanbert.recipes.flags import FLAGS, former_name, group
+from keras_spanbert.recipes.flags import FLAGS, group, own_flags
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 32, "batch_size": 64}
-GROUPS = ("Pretraining data", "Preparing text", "Masking")
+GROUPS = ("Pretraining data", "Preparing text")
 
 string, integer, number, boolean, strings, choice = group(
     "Preparing text", "only for --task=prepare, which also uses the flags under Pretraining data."
@@ -45,14 +45,10 @@ string(
     "name or folder of a spaCy pipeline, or the folder of a token classification preset, which "
     "finds entities only. Default: only spans that are already annotated in the text are kept.",
 )
-former_name("spans", "span_annotator")
 
 
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
-    checks.reject_flags(
-        "eval_data", "predict_data", "predictions", "resume", "export", "num_seeds", "grid"
-    )
     corpora.check()
     if FLAGS.beam_runner:
         check_installed("apache_beam", f"--beam_runner={FLAGS.beam_runner}")
@@ -63,6 +59,18 @@ def check() -> None:
         checks.refuse(f"`--span_annotator` with --beam_runner needs {needs}", "output")
     if FLAGS.span_annotator and not _is_preset(FLAGS.span_annotator):
         check_installed("spacy", f"--span_annotator={FLAGS.span_annotator}, which is not a preset,")
+
+
+def conditions() -> list[checks.Condition]:
+    return [
+        checks.never(
+            *["eval_data", "predict_data", "predictions", "resume", "export", "num_seeds", "grid"],
+            *["seed", "size", "dropout", "attention_dropout", "initializer_range"],
+            *["rematerialize", "dtype", *(flag.name for flag in own_flags("Training"))],
+        ),
+        checks.only_with(["beam_options"], "beam_runner"),
+        *corpora.conditions(),
+    ]
 
 
 @contextlib.contextmanager

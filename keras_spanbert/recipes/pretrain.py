@@ -4,8 +4,11 @@ import math
 import os
 from fractions import Fraction
 
+from keras_spanbert import files
 from keras_spanbert.recipes import checks, corpora, masking, objectives
+from keras_spanbert.recipes.checks import Condition, never
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
+from keras_spanbert.recipes.resume import new_run_hint
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 
@@ -13,7 +16,15 @@ DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98, "epsilon": 
 GROUPS = ("Pretraining data", "Masking")
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
-string, integer, number, boolean, strings, choice = group("Masking")
+string, integer, number, boolean, strings, choice = group("Pretrain", "only for --task=pretrain.")
+integer("eval_steps", 100, "Largest number of batches per evaluation.")
+choice(
+    "damaged_shards",
+    "refuse",
+    ["refuse", "skip"],
+    "What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: train "
+    "on the other shards.",
+)
 boolean(
     "unigram_bias",
     True,
@@ -24,12 +35,21 @@ boolean(
 
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
-    checks.reject_flags("predict_data", "predictions", "num_seeds", "grid")
     corpora.check()
     objectives.check()
     checks.check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
     if not FLAGS.eval_data:
         checks.check_value("held_out", FLAGS.held_out > 0.0, "above 0 without --eval_data")
+
+
+def conditions() -> list[Condition]:
+    is_prepared = any(map(corpora.is_prepared, ["train_data", "eval_data"]))
+    rule = "`--{}` applies only to a prepared corpus"
+    return [
+        never("predict_data", "predictions", "num_seeds", "grid"),
+        Condition(is_prepared, rule, ["damaged_shards"], ["train_data"]),
+        *corpora.conditions(),
+    ]
 
 
 def run(run: Run) -> None:
@@ -49,7 +69,7 @@ def run(run: Run) -> None:
         corpus, eval_corpus = corpora.open_corpora(
             must_hold_out=True, has_vocabulary=os.path.exists(record)
         )
-        known = corpora.recorded(corpus, record)
+        known = _recorded(corpus, record)
         with distribution.scope():
             model = _build_model(corpus, known.get("vocabulary"))
         preprocessor = model.preprocessor
@@ -147,6 +167,25 @@ def _build_model(corpus, vocabulary):
     chosen = objectives.preprocessor_arguments(model)
     model.preprocessor = masking.new_preprocessor(tokenizer, model.max_span_tokens, **chosen)
     return model
+
+
+def _recorded(corpus, path):
+    """Returns the contents of `corpus.json`, which the run wrote at its start.
+
+    Without the file, these are only the `checksums` of the corpus. Raises `ValueError` if the text
+    has changed since then.
+    """
+    here = corpus.checksums
+    found = files.read_json(path) if os.path.exists(path) else {"checksums": here}
+    there = found.get("checksums", {})
+    for name in [*here, *there]:
+        if here.get(name) != there.get(name):
+            raise ValueError(
+                "The training text must not change during a run; "
+                f"{new_run_hint(FLAGS.output)}. Received: {name}, which "
+                f"{'has changed' if name in here and name in there else 'was added or removed'}"
+            )
+    return found
 
 
 def _metrics(report, unigram):

@@ -4,7 +4,7 @@ import os
 
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import checks, fine_tuning, output_paths
-from keras_spanbert.recipes.flags import FLAGS, former_name, group
+from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
@@ -46,7 +46,6 @@ boolean(
     "Stop if the answer to a question in --train_data is not at its given position in the "
     "context. By default, training leaves such questions out.",
 )
-former_name("strict", "strict_answers")
 boolean(
     "scores_by_character",
     False,
@@ -84,6 +83,17 @@ def check() -> None:
             f"at least the sum of --max_question_length={question}, 3 special tokens and "
             f"--doc_stride={stride}",
         )
+
+
+def conditions() -> list[checks.Condition]:
+    answers = ["eval_data", "predict_data", "export"]
+    return [
+        checks.only_with(["strict_answers"], "train_data"),
+        checks.only_with(["scores_by_character"], "eval_data"),
+        checks.only_with(["max_answer_length"], *answers),
+        checks.only_with(["question", "encoding_errors"], "predict_data"),
+        checks.only_with(["encoding_errors"], "question"),
+    ]
 
 
 def prediction_extensions() -> tuple[str, ...]:

@@ -2,7 +2,13 @@
 
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
+from keras_spanbert.recipes.checks import (
+    INPUTS,
+    Condition,
+    check_value,
+    matching_files,
+    only_with,
+)
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
@@ -14,6 +20,7 @@ EPOCHS = 10
 LEARNING_RATE = 2e-5
 # Formats by file extension, without --benchmark. Other files have named columns.
 _LAYOUTS = {".json": "tacred", ".txt": "semeval2010"}
+_COLUMNS = ["columns", "type_column"]  # The ends of the flags of the subject and the object.
 
 string, integer, number, boolean, strings, choice = group(
     "Relation extraction", "only for --task=relation_extraction."
@@ -55,9 +62,17 @@ def check() -> None:
         _check_types()
 
 
+def conditions() -> list[Condition]:
+    names = [f"{role}_{column}" for role in ["subject", "object"] for column in _COLUMNS]
+    return [
+        *columns.conditions(*names, reads_tables=None in _layouts()),
+        only_with(["no_relation"], "train_data"),
+    ]
+
+
 def _check_types():
     """Raises `ValueError` if --feature_mode needs types that the files lack."""
-    layouts = {_layout(path) for name in INPUTS for path in matching_files(name)}
+    layouts = _layouts()
     are_named = FLAGS.subject_type_column and FLAGS.object_type_column
     rule = "text without --subject_type_column and --object_type_column"
     check_value("feature_mode", None not in layouts or are_named, rule)
@@ -67,6 +82,11 @@ def _check_types():
 
 def prediction_extensions() -> tuple[str, ...]:
     return (".txt", ".tsv") if FLAGS.benchmark else columns.EXTENSIONS
+
+
+def _layouts():
+    """Returns the layouts of the files that the flags name."""
+    return {_layout(path) for name in INPUTS for path in matching_files(name)}
 
 
 def _layout(path):

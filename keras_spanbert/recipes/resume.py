@@ -4,7 +4,7 @@ import contextlib
 import shlex
 
 from keras_spanbert import files, stores
-from keras_spanbert.recipes.flags import FLAGS, FORMER_NAMES, given, own_flags, set_flags
+from keras_spanbert.recipes.flags import FLAGS, given, own_flags, set_flags
 
 # Flags that may change when a run is resumed.
 CHANGEABLE_FLAGS = [
@@ -23,28 +23,15 @@ CHANGEABLE_FLAGS = [
 
 
 def identity() -> dict:
-    """Returns the values that must not change when a run is resumed.
-
-    Former names of flags are included, because earlier checkpoints recorded them.
-    """
-    names = [flag.name for flag in own_flags()] + list(FORMER_NAMES)
-    fixed = [name for name in names if FORMER_NAMES.get(name, name) not in CHANGEABLE_FLAGS]
-    return {f"--{name}": FLAGS[name].value for name in fixed}
+    """Returns the values that must not change when a run is resumed."""
+    fixed = [flag for flag in own_flags() if flag.name not in CHANGEABLE_FLAGS]
+    return {f"--{flag.name}": flag.value for flag in fixed}
 
 
 def recorded_run() -> dict:
-    """Returns the contents of `run.json` in --output, with the present names of flags.
-
-    Returns:
-        dict. Empty without --resume or without the file.
-    """
+    """Returns the contents of `run.json` in --output, or {} without --resume or the file."""
     path = stores.join(FLAGS.output or "", "run.json")
-    if not (FLAGS.resume and stores.is_file(path)):
-        return {}
-    run = files.read_json(path)
-    for part in {"flags", "given"} & set(run):
-        run[part] = {FORMER_NAMES.get(name, name): value for name, value in run[part].items()}
-    return run
+    return files.read_json(path) if FLAGS.resume and stores.is_file(path) else {}
 
 
 def preset_warnings() -> contextlib.AbstractContextManager:

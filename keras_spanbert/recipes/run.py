@@ -143,9 +143,8 @@ def check_flags(argv: list[str]) -> ModuleType:
     unset = {n: v for n, v in chosen.DEFAULTS.items() if FLAGS[n].value is None}
     set_flags(**unset)
     checks.check()
-    chosen.check()
     output_paths.check()
-    sweep.check(chosen.check)
+    sweep.check()
     return chosen
 
 

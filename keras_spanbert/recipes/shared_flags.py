@@ -1,6 +1,6 @@
 """Flags of task, data and model, for every recipe. `checks` checks their values."""
 
-from keras_spanbert.recipes.flags import former_name, group
+from keras_spanbert.recipes.flags import group
 from keras_spanbert.recipes.names import NAMES
 
 # Used only for new models. A preset keeps its own settings.
@@ -43,7 +43,6 @@ integer(
     "standard deviation and the 95% interval of each score. --predict_data and --export use the "
     "model of the best run. Default: one run.",
 )
-former_name("seeds", "num_seeds")
 string(
     "grid",
     None,

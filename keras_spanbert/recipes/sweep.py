@@ -23,7 +23,7 @@ from keras_spanbert.runs.versions import versions
 # Flags that differ between the runs.
 _PER_RUN_FLAGS = ["grid", "output", "resume", "seed", "num_seeds"]
 # Flags that apply only to the best run.
-_BEST_RUN_FLAGS = ["export", "html", "predict_data", "predictions"]
+_BEST_RUN_FLAGS = ["export", "predict_data", "predictions"]
 # Flags of libraries that are passed to the runs.
 _LIBRARY_FLAGS = ["verbosity", "stderrthreshold"]
 # Environment variables of launchers that start a run in several processes.
@@ -57,11 +57,8 @@ def members() -> dict[str, dict[str, str]]:
     }
 
 
-def check(check_task) -> None:
-    """Checks the flags of the sweep, and with `check_task` those of each run.
-
-    Raises `ValueError` if one is wrong.
-    """
+def check() -> None:
+    """Checks the flags of the sweep and of each run. Raises `ValueError` if one is wrong."""
     if not is_requested():
         return
     needs = received = None
@@ -83,7 +80,6 @@ def check(check_task) -> None:
     for values in grid.combinations():
         with grid.using(values):
             checks.check()
-            check_task()
     with grid.using({"seed": str(FLAGS.seed + (FLAGS.num_seeds or 1) - 1)}):
         checks.check()
 
@@ -161,10 +157,19 @@ def _use_best(output, found):
 
 
 def _shared_flags(but):
-    """Returns the flags that the user gave, as typed, except those in `but`."""
+    """Returns the flags that the user gave, as typed, except those in `but`.
+
+    Flags that have no effect without those in `but` are left out too.
+    """
     given = [flag for flag in flags.own_flags() if flag.present]
     given += [FLAGS[name] for name in _LIBRARY_FLAGS if FLAGS[name].present]
-    return [f.serialize() for f in given if f.name not in but and f.value is not None]
+    with flags.turned_off(but):
+        unused = {name for name, _ in checks.unused_flags()}
+    return [
+        flag.serialize()
+        for flag in given
+        if flag.name not in {*but, *unused} and flag.value is not None
+    ]
 
 
 def _exit_before_first_run(output, code):

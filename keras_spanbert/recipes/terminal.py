@@ -1,7 +1,6 @@
 """Terminal output, exit codes and signals."""
 
 import contextlib
-import math
 import os
 import signal
 import sys
@@ -23,14 +22,6 @@ PROGRAM = SimpleNamespace(name="train.py")
 def log(text: str = "") -> None:
     """Prints a line and flushes it."""
     print(text, flush=True)
-
-
-def format_duration(seconds: float) -> str:
-    """Returns a duration in a suitable unit: `90 s`, `12 min`, `2 h 5 min`."""
-    if seconds < 120:
-        return f"{math.ceil(seconds)} s"
-    hours, minutes = divmod(int(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 @contextlib.contextmanager

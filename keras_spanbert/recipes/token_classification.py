@@ -2,8 +2,8 @@
 
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
-from keras_spanbert.recipes.flags import FLAGS, former_name, group
+from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files
+from keras_spanbert.recipes.flags import FLAGS, group
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
@@ -37,7 +37,6 @@ boolean(
     "I-, E- or S- (L- or U- in BILOU). With --nolabels_are_entities, each word has a label of any "
     "kind, such as its part of speech.",
 )
-former_name("entities", "labels_are_entities")
 
 
 def check() -> None:
@@ -60,6 +59,33 @@ def _column_number(flag):
     """Returns the number of the column that a flag gives, `None` for other values."""
     value = FLAGS[flag].value or ""
     return int(value) if value.removeprefix("-").isdecimal() else None
+
+
+def conditions() -> list[Condition]:
+    paths = {name: matching_files(name) for name in INPUTS}
+    has_texts = any(map(_have_texts, paths.values()))
+    has_words = any(found and not _have_texts(found) for found in paths.values())
+    trains_on_words = paths["train_data"] and not _have_texts(paths["train_data"])
+    given = [name for name, found in paths.items() if found]
+    of_texts = "`--{}` applies only to texts in tables (--text_column)"
+    of_words = "`--{}` applies only to files of words"
+    return [
+        *columns.conditions("words_column"),
+        Condition(has_texts, of_texts, ["text_column", "id_column"], ["text_column", *given]),
+        Condition(has_words, of_words, ["words_column"], given),
+        Condition(
+            has_words or FLAGS.train_data or FLAGS.eval_data,
+            "`--{}` applies only to labelled data",
+            ["label_column"],
+            given,
+        ),
+        Condition(
+            trains_on_words,
+            "`--{}` applies only to words in --train_data",
+            ["labels_are_entities"],
+            ["train_data"],
+        ),
+    ]
 
 
 def prediction_extensions() -> tuple[str, ...]:

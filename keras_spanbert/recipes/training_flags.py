@@ -1,6 +1,6 @@
 """Flags of training, for every recipe. `checks` checks their values."""
 
-from keras_spanbert.recipes.flags import former_name, group
+from keras_spanbert.recipes.flags import group
 
 string, integer, number, boolean, strings, choice = group(
     "Training", "length of the run, optimizer, devices and checkpoints."
@@ -73,7 +73,6 @@ integer(
     "Number of steps between evaluations on --eval_data or the held-out text. Default: a tenth of "
     "all steps for pretraining, one epoch for other tasks.",
 )
-integer("eval_steps", 100, "Largest number of batches per evaluation in pretraining.")
 choice(
     "distribution",
     "auto",
@@ -113,7 +112,6 @@ integer(
     "Number of steps to trace with the profiler of the backend. The trace starts at the sixth "
     "step and is written to the folder profile/ in --output. Default: no trace.",
 )
-former_name("profile", "profile_steps")
 integer(
     "checkpoint_every",
     500,

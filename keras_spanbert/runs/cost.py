@@ -32,15 +32,6 @@ def step_flops(
     return 3.0 * batch_size * forward
 
 
-def matrix_flops(side: int | None = None) -> float:
-    """Returns the floating-point operations of the product that `matrix_rate` times."""
-    return 2.0 * (side or _matrix_side()) ** 3
-
-
-def _matrix_side():
-    return _ACCELERATOR_SIDE if has_accelerator() else _CPU_SIDE
-
-
 def matrix_rate(dtype="float32", repeats: int = 3, side: int | None = None) -> float:
     """Measures the FLOP/s of a large matrix product on this machine's device.
 
@@ -53,7 +44,7 @@ def matrix_rate(dtype="float32", repeats: int = 3, side: int | None = None) -> f
         side: int. Size of the square matrices. Defaults to `None`: 2,048, or 8,192 on an
             accelerator.
     """
-    side = side or _matrix_side()
+    side = side or (_ACCELERATOR_SIDE if has_accelerator() else _CPU_SIDE)
     x = ops.ones((side, side), dtype)
     best = float("inf")
     for _ in range(repeats + 1):  # The first one warms up.
@@ -63,7 +54,7 @@ def matrix_rate(dtype="float32", repeats: int = 3, side: int | None = None) -> f
         best = min(best, time.perf_counter() - started)
         if best > 1.0:  # For example bfloat16 on a device without instructions for it.
             break
-    return matrix_flops(side) / best
+    return 2.0 * side**3 / best
 
 
 def has_accelerator() -> bool:

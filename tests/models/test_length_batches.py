@@ -32,8 +32,9 @@ def test_batches_of_a_stream_have_the_reported_padding(arrays):
     stream = LengthGroupedStream(arrays, 8, seed=3)
     batches = stream.dataset().take(11).as_numpy_iterator()
     masks = [x["padding_mask"][weight > 0.0] for x, _, weight in batches]
-    assert stream.num_tokens() == (sum(m.sum() for m in masks), sum(m.size for m in masks))
-    assert stream.padding() < 0.3 < 1.0 - arrays[0]["padding_mask"].mean()
+    padding = 1.0 - sum(m.sum() for m in masks) / sum(m.size for m in masks)
+    assert stream.padding() == pytest.approx(padding)
+    assert padding < 0.3 < 1.0 - arrays[0]["padding_mask"].mean()
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,28 @@ PAIRS = "--objectives=mlm,nsp"
         # Flags of other tasks.
         (QA, ["--html=page.html"], ["`--html` belongs to --task=coreference"]),
         ("pretrain", ["--benchmark=rte"], ["belongs to --task=token_classification or"]),
+        ("prepare", ["--mask_rate=0.2"], ["`--mask_rate` belongs to --task=pretrain. Received"]),
+        (QA, ["--eval_steps=5"], ["`--eval_steps` belongs to --task=pretrain", "=5, --task=ques"]),
+        # Flags without effect in this run.
+        ("prepare", ["--batch_size=8"], ["--task=prepare does not use --batch_size. Received"]),
+        ("prepare", ["--beam_options=a"], ["`--beam_options` applies only with --beam_runner."]),
+        ("pretrain", ["--damaged_shards=skip"], ["applies only to a prepared corpus", "=*.txt"]),
+        ("pretrain", ["--held_out=0.1", "--eval_data=a.txt"], ["only without --eval_data"]),
+        (
+            "pretrain",
+            ["--vocabulary_size=300", "--vocabulary=a.txt"],
+            ["`--vocabulary_size` applies only to a new vocabulary. Received: --vocab"],
+        ),
+        (
+            QA,
+            ["--train_data=", "--eval_data=train.json", "--learning_rate=1"],
+            ["applies only with --train_data. Received: --learning_rate=1.0, --train_data="],
+        ),
+        (
+            QA,
+            ["--max_answer_length=9"],
+            ["with --eval_data, --predict_data or --export", ", no --"],
+        ),
     ],
 )
 def test_incompatible_flags_are_named(check_fails, task, flags, values):
@@ -194,6 +216,26 @@ def test_values_at_their_bounds_are_accepted(tmp_path, monkeypatch, flags):
         (tmp_path / name).write_text("text")
     monkeypatch.delenv("KERAS_BACKEND", raising=False)  # PyTorch runs one step per call.
     check_flags_only("--train_data=a.txt", "--output=out", *flags)
+
+
+def test_switches_that_are_off_are_accepted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("text")
+    flags = ["--noresume", "--notensorboard", "--norematerialize", "--predictions="]
+    check_flags_only("--task=prepare", "--train_data=a.txt", "--output=out", *flags)
+
+
+def test_resumed_run_may_turn_off_what_its_flags_apply_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ["preset", "out"]:
+        (tmp_path / name).mkdir()
+    for name in ["train.conll", "story.txt"]:
+        (tmp_path / name).write_text("")
+    given = {"task": "coreference", "preset": "preset", "train_data": ["train.conll"]}
+    given |= {"predict_data": ["story.txt"], "document_genre": "nw", "max_spans_in_memory": 9}
+    record = {"flags": given, "given": given, "versions": {}}
+    (tmp_path / "out" / "run.json").write_text(json.dumps(record))
+    check_flags_only("--resume", "--output=out", "--predict_data=")
 
 
 def test_epochs_give_steps_and_resumed_runs_keep_theirs(tmp_path):

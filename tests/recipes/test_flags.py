@@ -6,30 +6,32 @@ import pytest
 import train_script  # noqa: F401  (Defines the flags.)
 from absl.testing import flagsaver
 
-from keras_spanbert.recipes.flags import FLAGS, FORMER_NAMES, own_flags
+from keras_spanbert.recipes.flags import FLAGS, own_flags
 from keras_spanbert.recipes.run import parse_flags
 
 
 @pytest.mark.parametrize(
-    ("argument", "name", "value"),
-    [
-        ("--seeds=3", "num_seeds", 3),
-        ("--noentities", "labels_are_entities", False),
-        ("--strict", "strict_answers", True),
-    ],
-)
-def test_former_name_sets_the_flag(argument, name, value):
-    with flagsaver.flagsaver():
-        FLAGS(["train.py", argument])
-        assert FLAGS[name].value == value
-        assert FLAGS[name].present
+    "former", "scheme static_copies predictions_multiple spans seeds profile strict entities genre "
+    "max_spans model_type".split(),
+)  # fmt: skip
+def test_former_names_are_unknown(former, capsys):
+    with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
+        parse_flags(["train.py", f"--{former}=3"])
+    assert end.value.code == 2 and former not in FLAGS
+    error = capsys.readouterr().err
+    unknown, _, meant = error.partition("Did you mean: ")
+    assert f"Unknown command line flag '{former}'" in unknown
+    assert set(re.findall(r"\w+", meant)) <= {*FLAGS, "or"}
 
 
-def test_former_names_are_hidden_and_help_texts_complete(get_help):
-    assert not set(FORMER_NAMES) & {flag.name for flag in own_flags()}
-    for flag in ["--help", "--helpshort", "--helpfull"]:
-        mentioned = re.findall(r"--(?:\[no\])?(\w+)", get_help(flag))
-        assert "masking_scheme" in mentioned and not set(FORMER_NAMES) & set(mentioned)
+def test_suggested_names_are_those_of_help(capsys):
+    for name, suggested in [("mask_rat", "mask_rate"), ("eval_step", "eval_steps")]:
+        with flagsaver.flagsaver(), pytest.raises(SystemExit):
+            parse_flags(["train.py", f"--{name}=1"])
+        assert re.search(rf"Did you mean: .*\b{suggested}\b", capsys.readouterr().err)
+
+
+def test_help_texts_are_complete():
     for flag in own_flags():
         assert flag.help[-1] == "." and "ikewise" not in flag.help, flag.name
         states_default = "Default: " in flag.help or "With --preset, " in flag.help

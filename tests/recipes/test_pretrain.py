@@ -259,7 +259,8 @@ def check_fails(texts, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def check(flags, *values):
-        usual = OF_PRESETS if any(flag.startswith("--preset") for flag in flags) else TINY
+        has_vocabulary = any(flag.startswith(("--preset", "--vocabulary=")) for flag in flags)
+        usual = OF_PRESETS if has_vocabulary else TINY
         data = [f"--train_data={texts}", f"--output={tmp_path / 'output'}"]
         train_script.check_fails(capsys, [*data, *usual, *flags], *values)
         assert not (tmp_path / "output").exists()

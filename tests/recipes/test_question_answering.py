@@ -205,7 +205,10 @@ def test_rows_of_huggingface_datasets_are_scored_by_character(trained, tmp_path)
             ["--preset={trained}", "--predict_data=*.txt", "--question=who"],
             ["blank.txt", "must have words"],
         ),
-        (["--export=answers"], ["trained head", "--train_data", "qa_outputs"]),
+        (
+            ["--export=answers", "--eval_data=dev.json"],
+            ["trained head", "--train_data", "qa_outputs"],
+        ),
         (["--train_data=dev.json,other.jsonl"], ["dev.json", "other.jsonl"]),
         (["--train_data=dev.json", "--sequence_length=48"], ["--sequence_length", "24", "48"]),
         (["--train_data=dev.json", "--batch_size=99999"], ["--batch_size", "99"]),

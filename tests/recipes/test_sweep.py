@@ -170,6 +170,17 @@ def test_predictions_and_export_use_the_best_run(runs, capsys):
     assert "share the best" not in capsys.readouterr().out
 
 
+def test_runs_get_only_flags_with_an_effect(runs, tmp_path):
+    (tmp_path / "story.txt").write_text("Ann left.")
+    flags = ["--predict_data=story.txt", "--question=who", "--encoding_errors=replace"]
+    run_in_process(*FLAGS_OF_ALL, *flags, "--num_seeds=2", "--weight_decay=0.1", "--epochs=1")
+    *trained, best = runs
+    for call in trained:
+        assert not {"question", "encoding_errors"} & set(call) and call["weight_decay"] == "0.1"
+    assert best["question"] == "who" and best["encoding_errors"] == "replace"
+    assert not {"weight_decay", "epochs", "seed"} & set(best)
+
+
 def test_two_sweeps_in_one_folder_are_refused(runs, capsys):
     run_in_process(*FLAGS_OF_ALL, "--num_seeds=1")
     with files.lock("out"):

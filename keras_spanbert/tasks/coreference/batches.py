@@ -254,15 +254,6 @@ class DocumentStream(RowStream):
         super().__init__(len(documents.tensors), size, seed, whole_epochs=True)
         self.documents = documents
 
-    def num_tokens(self) -> tuple[int, int]:
-        """See `RowStream`. Counts the segments that are used in the first epoch."""
-        cuts = (self.documents.cut(number, 0) for number in range(self.num_rows))
-        sizes = self.documents.sizes
-        return (
-            sum(int(np.count_nonzero(cut["input_mask"])) for cut in cuts),
-            self.num_rows * sizes["token_ids"] * sizes["length"],
-        )
-
     def dataset(self, part: int = 0, num_parts: int = 1):
         """See `ArrayStream.dataset`."""
         tf = require("tensorflow", "A stream")
