@@ -89,6 +89,7 @@ def select_entries(checkpoint: Checkpoint, groups: list[TensorGroup]) -> list[En
     ):
         tensor = checkpoint.tensors.get(entry.name)
         if tensor is None:
+            _check_prefix(checkpoint, entry.name)
             raise ValueError(f"{checkpoint.source} lacks the tensor {entry.name} {entry.shape}")
         if tensor.shape != entry.shape:
             raise ValueError(
@@ -105,6 +106,17 @@ def select_entries(checkpoint: Checkpoint, groups: list[TensorGroup]) -> list[En
             f"Received an additional tensor: {left[0]}"
         )
     return entries
+
+
+def _check_prefix(checkpoint, name):
+    """Raises `ValueError` if a tensor is there, but under a prefix that is not known."""
+    found = next((other for other in checkpoint.tensors if other.endswith(f".{name}")), None)
+    if found is not None:
+        raise ValueError(
+            f"{checkpoint.source} must have BERT's tensors under their own names or under `bert.`, "
+            "without a prefix that is not known (`module.`, `_orig_mod.` and `model.` are known). "
+            f"Received: {found}, where {name} is needed. Rename the tensors"
+        )
 
 
 def load_entries(
