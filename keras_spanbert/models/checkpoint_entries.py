@@ -15,6 +15,8 @@ import numpy as np
 
 from keras_spanbert.formats import Checkpoint
 from keras_spanbert.formats.checkpoint import FRESH, LOADED, TIES, UNUSED, Row
+from keras_spanbert.keras_private import lora_variables
+from keras_spanbert.models.lora import lora_layers, merged_values
 
 _LOG = logging.getLogger("keras_spanbert")
 
@@ -186,15 +188,20 @@ def load_entries(
 def checkpoint_tensors(
     model: keras.Model, settings: dict, groups: list[TensorGroup]
 ) -> dict[str, np.ndarray]:
-    """Returns a model's weights as the tensors of a checkpoint.
+    """Returns a model's weights as the tensors of a checkpoint, LoRA weights merged.
 
     Raises:
         ValueError: if the model has weights that are not in `groups`.
     """
     weights = {weight.path: weight for weight in model.weights}
+    for layer in lora_layers(model):
+        table, *factors = lora_variables(layer)
+        weights[table.path] = merged_values(layer)
+        for variable in factors:
+            del weights[variable.path]
     entries = [entry for group in groups for entry in group.entries(settings)]
     others = weights.keys() - {path for entry in entries for path in _paths(entry)}
-    if others:  # For example LoRA or quantized layers.
+    if others:  # For example quantized layers.
         raise ValueError(
             f"`model` must have only the weights of a BERT model. Received: {min(others)}"
         )

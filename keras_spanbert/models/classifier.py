@@ -121,9 +121,9 @@ class ClassifierTask(SpanBertTask):
         known, wanted = cls.labels_of(own), cls.labels_of(given)
         if known is None and wanted is None:
             raise NoLabelsError(
-                f"{' or '.join(f'`{name}`' for name in of_labels)} must be given: {source} has no head "
-                f"for a {cls.__name__} (in checkpoints, the tensor {CLASSIFIER.prefix}weight), which "
-                "would give the number of labels. Received: none"
+                f"{' or '.join(f'`{name}`' for name in of_labels)} must be given: {source} has no "
+                f"head for a {cls.__name__} (in checkpoints: {CLASSIFIER.prefix}weight), "
+                "which would give the number of labels. Received: none"
             )
         if known is None:
             return load(**given)

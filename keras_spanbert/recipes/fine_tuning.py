@@ -23,6 +23,8 @@ def check(needs_predictions: bool = True) -> None:
     if not FLAGS.preset or not does_something:
         some = "at least one of --train_data, --eval_data, --predict_data and --export"
         refuse(f"--task={FLAGS.task} needs --preset, and {some}", "preset")
+    if FLAGS.lora_rank and not FLAGS.train_data:
+        refuse("--lora_rank needs --train_data", "lora_rank", "train_data")
     is_missing = needs_predictions and FLAGS.predict_data and not FLAGS.predictions
     if is_missing or (FLAGS.predictions and not FLAGS.predict_data):
         mistake = "--predict_data and --predictions must be given together"
@@ -52,6 +54,8 @@ def fine_tune(run: Run, recipe: ModuleType) -> None:
             arguments = recipe.model_arguments(train)
         with distribution.scope():
             model = getattr(recipe, "build", build_model)(**arguments)
+            if FLAGS.lora_rank:
+                model.backbone.enable_lora(FLAGS.lora_rank)
         _check_head(model.untrained_heads())
         evaluation, prediction = (
             data[name] and recipe.read(data[name], name, model)

@@ -51,7 +51,14 @@ former_name("spans", "span_annotator")
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     checks.reject_flags(
-        "eval_data", "predict_data", "predictions", "resume", "export", "num_seeds", "grid"
+        "eval_data",
+        "predict_data",
+        "predictions",
+        "resume",
+        "export",
+        "num_seeds",
+        "grid",
+        "lora_rank",
     )
     corpora.check()
     if FLAGS.beam_runner:

@@ -24,7 +24,7 @@ boolean(
 
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
-    checks.reject_flags("predict_data", "predictions", "num_seeds", "grid")
+    checks.reject_flags("predict_data", "predictions", "num_seeds", "grid", "lora_rank")
     corpora.check()
     objectives.check()
     checks.check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
