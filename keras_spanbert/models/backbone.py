@@ -5,16 +5,14 @@ import logging
 import keras
 import keras_hub
 
-from keras_spanbert.arguments import check_counts
 from keras_spanbert.distribution import add_layout, check_shards
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.formats.checkpoint import ACTIVATIONS
 from keras_spanbert.formats.huggingface import hidden_act
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
-from keras_spanbert.layers.sublayers import config_of, flatten_sublayers, policy_with_quantization
+from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.layers.transformer_layer import TransformerLayer
-from keras_spanbert.models import lora
 from keras_spanbert.models.checkpoint_entries import (
     TensorGroup,
     encoder_entries,
@@ -23,6 +21,7 @@ from keras_spanbert.models.checkpoint_entries import (
 )
 from keras_spanbert.models.keras_model import KerasModel
 from keras_spanbert.models.length_batches import SEQUENCES
+from keras_spanbert.models.lora import LoraBackbone
 from keras_spanbert.models.pooler import POOLER, pooler
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -55,7 +54,7 @@ class _TransformerEncoder(TransformerLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertBackbone(KerasModel, keras_hub.models.Backbone):
+class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
     """The SpanBERT encoder: BERT with exact GELU, by default without a pooler.
 
     Args:
@@ -303,92 +302,6 @@ class SpanBertBackbone(KerasModel, keras_hub.models.Backbone):
             "activation": gelu_tanh if activation == "gelu_tanh" else activation,
             "initializer_range": settings.get("initializer_range", 0.02),
         }
-
-    # === LoRA ===
-    def enable_lora(self, rank: int, target_layer_names: list[str] | None = None) -> None:
-        """Freezes all weights, and adds trainable LoRA matrices to some layers.
-
-        For a task, call `task.backbone.enable_lora(rank)`: its heads stay trainable. Then
-        `compile` it, if it has been trained before.
-
-        Args:
-            rank: int. Number of columns of the first matrix and rows of the second one.
-            target_layer_names: list of strings. Names of the dense and embedding layers that
-                get matrices: `"query"`, `"key"`, `"value"`, `"attention_output"`,
-                `"feedforward_intermediate_dense"`, `"feedforward_output_dense"`,
-                `"token_embedding"` and so on. Defaults to `None`: query and value, as
-                in the paper.
-
-        Raises:
-            ValueError: if an argument is out of its range, a layer has LoRA weights already, or
-                the backbone is quantized.
-
-        Example:
-        ```python
-        classifier.backbone.enable_lora(rank=8)
-        classifier.compile(keras_spanbert.AdamW(2e-4))
-        classifier.fit(texts, labels)
-        classifier.backbone.save_lora_weights("classifier.lora.h5")
-        classifier.save_task_weights("classifier.weights.h5")  # The head.
-        ```
-
-        Reference:
-            [Hu et al. 2021](https://arxiv.org/abs/2106.09685).
-        """
-        check_counts(rank=rank)
-        names = target_layer_names
-        names = self.default_lora_layer_names() if names is None else list(names)
-        layers = [layer for layer in flatten_sublayers([self]) if layer is not self]
-        found = {layer.name for layer in layers if hasattr(layer, "enable_lora")}
-        unknown = [] if target_layer_names is None else sorted(set(names) - found)
-        if unknown or not names:
-            raise ValueError(
-                f"`target_layer_names` must be among {', '.join(sorted(found))}. Received: "
-                f"{unknown or names}"
-            )
-        if lora.lora_layers(self):
-            raise ValueError(
-                "LoRA can be enabled once: call `merge_lora()` to start again. Received: "
-                f"{self.name}, which has LoRA weights"
-            )
-        if any(layer.quantization_mode for layer in layers):
-            raise ValueError(
-                'LoRA needs a float model: load the preset with `dtype="float32"`. Received: '
-                f"{self.name}, which is quantized"
-            )
-        super().enable_lora(rank, names)
-        for layer in lora.lora_layers(self):
-            if getattr(layer, "bias", None) is not None:
-                layer.bias.trainable = False  # `save_lora_weights` does not save it.
-
-    def save_lora_weights(self, filepath: str) -> None:
-        """Saves the LoRA matrices, the only weights of the backbone that `fit` has changed.
-
-        The heads of a task are trained too. `task.save_task_weights(path)` saves them, and
-        `task.load_task_weights(path)` loads them.
-
-        Args:
-            filepath: string. It must end in `.lora.h5`.
-
-        Raises:
-            ValueError: if the backbone has no LoRA weights, or `filepath` another ending.
-        """
-        lora.save(self, filepath)
-
-    def load_lora_weights(self, filepath: str) -> None:
-        """Loads the matrices that `save_lora_weights` saved.
-
-        The backbone must have the weights that LoRA training started from. It gets LoRA
-        matrices in the same layers, if it has none yet.
-
-        Args:
-            filepath: string.
-
-        Raises:
-            ValueError: if the file has no LoRA weights, or they belong to another backbone or to
-                other layers.
-        """
-        lora.load(self, filepath)
 
     def flops(self, sequence_length: int) -> float:
         """Returns the FLOPs of one sequence's matrix products in the forward pass."""

@@ -102,7 +102,7 @@ def test_tensors_with_their_own_names_come_first(hf_folder, masked_lm, tmp_path)
     assert_same(*backbones)
     others |= {f"model.{name}": torch.zeros_like(tensor) for name, tensor in tensors.items()}
     save_file(others, folder / "model.safetensors")
-    with pytest.raises(ValueError, match="each tensor once. Received: (model|module).* and (mod"):
+    with pytest.raises(ValueError, match="each tensor once. Received: mod.* and mod"):
         ks.SpanBertBackbone.from_preset(folder)
 
 
