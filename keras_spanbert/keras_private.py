@@ -313,3 +313,35 @@ def load_preset(cls: type, preset: str, load_weights: bool = True, **kwargs):
     if issubclass(cls, keras_hub.models.Preprocessor):
         return loader.load_preprocessor(cls, **kwargs)
     return loader.load_tokenizer(cls, **kwargs)
+
+
+def lora_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """Returns a layer's kernel or embeddings, and its two LoRA weights, `None` if it has none.
+
+    The public attribute of the kernel has the LoRA weights added.
+    """
+    kind = "embeddings" if isinstance(layer, keras.layers.Embedding) else "kernel"
+    names = f"lora_{kind}_a", f"lora_{kind}_b"
+    return [getattr(layer, f"_{kind}"), *(getattr(layer, name, None) for name in names)]
+
+
+def layers_with_weights(backbone: keras_hub.models.Backbone) -> list[keras.layers.Layer]:
+    """Returns the layers whose indices keras-hub uses in files of LoRA weights."""
+    return [layer for layer in backbone._flatten_layers(include_self=False) if layer.weights]
+
+
+def remove_lora(layer: keras.layers.Layer, layers: list[keras.layers.Layer]) -> None:
+    """Removes the LoRA weights of a layer. Keras can only add them.
+
+    Args:
+        layer: a layer with LoRA weights.
+        layers: list of layers. All layers of the model, which on PyTorch may list the weights.
+    """
+    for variable in lora_variables(layer)[1:]:
+        # Functions that TensorFlow has traced may still add it.
+        variable.assign(keras.ops.zeros(variable.shape))
+        layer._untrack_variable(variable)
+        for other in layers if keras.backend.backend() == "torch" else ():
+            other._post_untrack_variable(variable)
+        delattr(layer, variable.name)
+    layer.lora_enabled, layer.lora_rank, layer.lora_alpha = False, None, None

@@ -195,3 +195,29 @@ def test_loss_and_metrics_are_those_of_keras():
     keras_private.forget_metrics(model)
     model.compile("sgd", "mse")
     assert set(model.train_on_batch(x, y, return_dict=True)) == {"loss"}
+
+
+@pytest.mark.parametrize("kind", ["kernel", "embeddings"])
+def test_lora_weights_are_found_and_removed(kind):
+    if kind == "kernel":
+        layer, x = keras.layers.Dense(3), np.eye(5, dtype="float32")
+    else:
+        layer, x = keras.layers.Embedding(5, 3), np.arange(5)
+    before = keras.ops.convert_to_numpy(layer(x))
+    assert keras_private.lora_variables(layer)[1:] == [None, None]
+    layer.enable_lora(2)
+    table, a, b = keras_private.lora_variables(layer)
+    assert [v.name for v in (table, a, b)] == [kind, f"lora_{kind}_a", f"lora_{kind}_b"]
+    b.assign(np.ones((2, 3)))
+    assert np.abs(keras.ops.convert_to_numpy(layer(x)) - before).max() > 0.01
+    keras_private.remove_lora(layer, [layer])
+    assert not layer.lora_enabled and len(layer.weights) == (2 if kind == "kernel" else 1)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(layer(x)), before)
+    layer.enable_lora(1)
+
+
+def test_layers_have_the_indices_of_keras_hub():
+    backbone = keras_hub.models.BertBackbone(7, 1, 1, 2, 3, max_sequence_length=5)
+    backbone.enable_lora(2)
+    layers = keras_private.layers_with_weights(backbone)
+    assert {layers[i].name for i in backbone._lora_enabled_layers} == {"query", "value"}

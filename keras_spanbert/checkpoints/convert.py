@@ -198,6 +198,7 @@ def to_huggingface(
                 tokenizer.lowercase,
                 backbone.max_sequence_length,
                 {"unk_token": tokenizer.oov_token, **special},
+                tokenizer.added_tokens,
             )
 
 

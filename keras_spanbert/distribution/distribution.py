@@ -111,8 +111,7 @@ class Distribution:
         values = [to_numpy(variable) for variable in model.variables]
         with without_distribution():
             if model not in self._copies:
-                copy = self._copies[model] = model.__class__.from_config(model.get_config())
-                copy.preprocessor = model.preprocessor  # The config has no vocabulary.
+                self._copies[model] = model.new_copy()
             copy = self._copies[model]
             for variable, value in zip(copy.variables, values):
                 variable.assign(value)

@@ -60,6 +60,7 @@ class Checkpoint:
             `bias` or `gamma` and `beta`.
         vocabulary: list of strings. Defaults to `None`: unknown.
         lowercase: bool. Whether the tokenizer converts text to lower case. Defaults to `False`.
+        added_tokens: dict. See `SpanBertTokenizer`. Defaults to `None`: none.
         notes: list of strings. Decisions about the checkpoint and their reasons.
             Defaults to `()`.
 
@@ -85,19 +86,23 @@ class Checkpoint:
         vocabulary: list[str] | None = None,
         lowercase: bool = False,
         notes: Iterable[str] = (),
+        added_tokens: dict[str, bool] | None = None,
     ):
         self.source = source
         self.tensors = self._canonicalize_names(tensors)
         self.config = self._check_config(config)
         self.vocabulary = vocabulary
         self.lowercase = lowercase
+        self.added_tokens = added_tokens or {}
         self.notes = list(notes)
         self.rows = []
         self._check_ties()
         if vocabulary is not None and len(vocabulary) != self.config["vocab_size"]:
             raise ValueError(
                 f"{source}: the vocabulary must have as many tokens as the embeddings, "
-                f"{self.config['vocab_size']}. Received: {len(vocabulary)}"
+                f"{self.config['vocab_size']}. Received: {len(vocabulary)}. The tokens that were "
+                "added to a vocabulary are in the tokenizer's added_tokens.json or tokenizer.json; "
+                "`vocabulary` names a file with all tokens"
             )
 
     def has(self, prefix: str) -> bool:

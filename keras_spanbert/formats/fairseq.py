@@ -1,6 +1,6 @@
 """Reads fairseq checkpoints of SpanBERT, the only ones with both the MLM and SBO heads."""
 
-from keras_spanbert.formats.tensors import Tensor, open_torch
+from keras_spanbert.formats.tensors import Tensor, open_torch, without_wrappers
 
 _PREFIX = "decoder."
 _HEAD_DIM = 64  # The same in every released BERT.
@@ -20,15 +20,16 @@ def read_fairseq(
         ValueError: if the file is not a fairseq checkpoint, a tensor is missing
             or does not fit, or the number of heads cannot be derived.
     """
+    found = without_wrappers(open_torch(path, is_fairseq=True), source)
     tensors = {
         name.removeprefix(_PREFIX): tensor
-        for name, tensor in open_torch(path, is_fairseq=True).items()
+        for name, tensor in found.items()
         if name.startswith(_PREFIX)
     }
     if not tensors:
         raise ValueError(
             f"{source} must be a fairseq checkpoint, with tensors under model/{_PREFIX}*. "
-            "Received: none"
+            f"Received: {next(iter(found), 'no tensors')}"
         )
 
     def size(name, axis):

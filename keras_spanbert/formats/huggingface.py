@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from keras_spanbert import files
-from keras_spanbert.formats.tensors import Tensor, find_tensor_files, open_tensors
+from keras_spanbert.formats.tensors import Tensor, find_tensor_files, open_tensors, without_wrappers
 
 # In a file of its own: `transformers` would warn about weights that it does not know.
 SBO_FILE = "span_boundary_head.safetensors"
@@ -27,7 +27,7 @@ _ENCODER = ("embeddings.", "encoder.", "pooler.")
 
 def read_huggingface(folder: str) -> tuple[dict, dict[str, Tensor]]:
     """Returns the settings and tensors of a Hugging Face folder."""
-    tensors = open_tensors(find_tensor_files(folder))
+    tensors = without_wrappers(open_tensors(find_tensor_files(folder)), folder)
     if os.path.isfile(os.path.join(folder, SBO_FILE)):
         head = open_tensors([os.path.join(folder, SBO_FILE)])
         tensors.update((n, t) for n, t in head.items() if n.startswith(_SBO_PREFIX))
@@ -71,13 +71,27 @@ def write_huggingface(
 
 
 def write_tokenizer(
-    folder: str, vocabulary: list[str], lowercase: bool, max_length: int, special_tokens: dict
+    folder: str,
+    vocabulary: list[str],
+    lowercase: bool,
+    max_length: int,
+    special_tokens: dict,
+    added_tokens: dict[str, bool],
 ) -> None:
     """Writes `vocab.txt` and `tokenizer_config.json` into an existing folder.
 
     `max_length` is the largest number of tokens per input. `special_tokens` maps names, such as
-    `unk_token`, to tokens.
+    `unk_token`, to tokens. For `added_tokens`, see `SpanBertTokenizer`.
     """
+    added = {
+        str(vocabulary.index(token)): {
+            "content": token,
+            "special": is_exact,
+            "normalized": not is_exact,
+            **dict.fromkeys(["lstrip", "rstrip", "single_word"], False),
+        }
+        for token, is_exact in added_tokens.items()
+    }
     with open(os.path.join(folder, "vocab.txt"), "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{token}\n" for token in vocabulary)
     files.write_json(
@@ -89,5 +103,6 @@ def write_tokenizer(
             "tokenize_chinese_chars": True,
             "model_max_length": max_length,
             **special_tokens,
+            **({"added_tokens_decoder": added} if added else {}),
         },
     )

@@ -19,6 +19,8 @@ _SETTINGS = [
     "vocab.txt",
     "tokenizer.json",
     "tokenizer_config.json",
+    "added_tokens.json",
+    "special_tokens_map.json",
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",
     # Only in keras-hub presets.
@@ -130,8 +132,10 @@ def _open(path, source, num_heads, vocabulary):
             "`num_heads` applies only to fairseq checkpoints, which do not record it. "
             f"Received: num_heads={num_heads} with {source}"
         )
-    tokens, lowercase, more_notes = find_vocabulary(folder, vocabulary)
-    return Checkpoint(source, config, found, tokens, lowercase, [*notes, *more_notes])
+    size = config.get("vocab_size")
+    arguments = find_vocabulary(folder, vocabulary, size if type(size) is int else None)
+    arguments["notes"] = notes + arguments["notes"]
+    return Checkpoint(source, config, found, **arguments)
 
 
 def _open_archive(source, num_heads, vocabulary):

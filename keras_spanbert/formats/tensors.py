@@ -29,6 +29,14 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _REOPEN_BYTES = 1 << 26
 _ARCHIVED = re.compile(r".*(\.(json|txt|bin|safetensors|pt|index)|\.ckpt[^/]*\.data-[^/]*)")
 _MAX_ARCHIVED_BYTES = 1 << 35
+# The attributes in which DataParallel, `torch.compile`, Lightning, Fabric, FSDP and activation
+# checkpointing keep the module that they wrap. They occur in no name of BERT.
+_WRAPPERS = {
+    "module", "_orig_mod", "model", "_forward_module", "_fsdp_wrapped_module",
+    "_checkpoint_wrapped_module",
+}  # fmt: skip
+# The entries that may hold the tensors of a PyTorch file: of fairseq and others, and of Lightning.
+_ENTRIES = ("model", "state_dict")
 # Classes in fairseq's checkpoints. They hold plain values once loaded.
 _FAIRSEQ_METERS = ["AverageMeter", "TimeMeter", "StopwatchMeter"]
 
@@ -77,6 +85,22 @@ def open_tensors(paths) -> dict[str, Tensor]:
     return tensors
 
 
+def without_wrappers(tensors: dict[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Removes the names of wrappers, such as `module.`, from the names of tensors.
+
+    A tensor keeps its name if another one has the shorter name already. Raises
+    `ValueError` if two tensors get the same name.
+    """
+    names = {name: ".".join(p for p in name.split(".") if p not in _WRAPPERS) for name in tensors}
+    plain = {name for name, short in names.items() if name == short}
+    found = {}
+    for name, short in names.items():
+        other = found.setdefault(name if short in plain else short, name)
+        if other != name:
+            raise ValueError(f"{source} must have each tensor once. Received: {other} and {name}")
+    return {short: tensors[name] for short, name in found.items()}
+
+
 def _open_safetensors(path):
     import ml_dtypes  # noqa: F401, for bfloat16 in NumPy
     from safetensors import SafetensorError, safe_open
@@ -102,7 +126,7 @@ def open_torch(path: str, is_fairseq: bool = False) -> dict[str, Tensor]:
     plain values, not code.
 
     Returns:
-        Dict of name to `Tensor`, for the entries under `model` if it exists.
+        Dict of name to `Tensor`, for the entries under `model` or `state_dict` if one exists.
 
     Raises:
         ValueError: if the file is damaged or contains more than data.
@@ -140,7 +164,7 @@ class _Meter:
 
 
 def _load_torch(path, is_fairseq):
-    """Returns the content of a file, or of its entry `model`."""
+    """Returns the content of a file, or of its entry with the tensors."""
     torch = require("torch", f"Reading {path}")
     safe = [argparse.Namespace] if is_fairseq else []
     safe += [(_Meter, f"fairseq.meters.{name}") for name in _FAIRSEQ_METERS if is_fairseq]
@@ -153,8 +177,8 @@ def _load_torch(path, is_fairseq):
             f"{path} must be a complete PyTorch file with only tensors and plain values. "
             f"Received: {_describe_damage(path, error)}"
         ) from None
-    model = content.get("model") if isinstance(content, dict) else None
-    return model if isinstance(model, dict) else content
+    entries = [content.get(name) for name in _ENTRIES] if isinstance(content, dict) else []
+    return next((entry for entry in entries if isinstance(entry, dict)), content)
 
 
 def open_tensorflow(prefix) -> dict[str, Tensor]:

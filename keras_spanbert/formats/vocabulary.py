@@ -4,6 +4,7 @@ import os
 import re
 
 from keras_spanbert import files, stores
+from keras_spanbert.formats.added_tokens import read_added_tokens
 
 _SPECIAL = re.compile(r"\[.*\]")
 
@@ -88,10 +89,22 @@ def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
 
 
 def find_vocabulary(
-    folder: str, vocabulary: str | None = None
-) -> tuple[list[str] | None, bool, list[str]]:
-    """Returns the vocabulary, `lowercase` and notes for a `Checkpoint`, from a folder or a file."""
+    folder: str, vocabulary: str | None = None, num_embeddings: int | None = None
+) -> dict:
+    """Returns the arguments of a `Checkpoint` about its tokenizer, from a folder or a file.
+
+    Added tokens whose id is `num_embeddings` or more are left out.
+    """
     tokens = read_vocabulary(vocabulary or folder)
     if tokens is None:
-        return None, False, ["No tokenizer: neither vocab.txt nor tokenizer.json exists"]
-    return tokens, *decide_lowercase(folder, tokens)
+        return {"notes": ["No tokenizer: neither vocab.txt nor tokenizer.json exists"]}
+    added, added_notes = read_added_tokens(vocabulary or folder, tokens, num_embeddings)
+    # Added tokens do not show whether a model is cased.
+    lowercase, notes = decide_lowercase(folder, tokens)
+    known = set(tokens)
+    return {
+        "vocabulary": tokens + [token for token in added if token not in known],
+        "added_tokens": added,
+        "lowercase": lowercase,
+        "notes": notes + added_notes,
+    }

@@ -136,7 +136,7 @@ class TiedHead(keras.layers.Layer):
 
     def _is_plain_in_torch(self):
         tied = self.token_embedding
-        is_plain = tied is None or (tied.built and _is_plain(tied))
+        is_plain = tied is None or (tied.built and not tied.lora_enabled and _is_plain(tied))
         return is_plain and keras.backend.backend() == "torch"
 
     def get_build_config(self):

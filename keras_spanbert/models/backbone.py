@@ -22,6 +22,7 @@ from keras_spanbert.models.checkpoint_entries import (
 )
 from keras_spanbert.models.keras_model import KerasModel
 from keras_spanbert.models.length_batches import SEQUENCES
+from keras_spanbert.models.lora import LoraBackbone
 from keras_spanbert.models.pooler import POOLER, pooler
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -54,7 +55,7 @@ class _TransformerEncoder(TransformerLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class SpanBertBackbone(KerasModel, keras_hub.models.Backbone):
+class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
     """The SpanBERT encoder: BERT with exact GELU, by default without a pooler.
 
     Args:

@@ -15,6 +15,8 @@ import numpy as np
 
 from keras_spanbert.formats import Checkpoint
 from keras_spanbert.formats.checkpoint import FRESH, LOADED, TIES, UNUSED, Row
+from keras_spanbert.keras_private import lora_variables
+from keras_spanbert.models.lora import lora_layers, merged_values
 
 _LOG = logging.getLogger("keras_spanbert")
 
@@ -89,6 +91,7 @@ def select_entries(checkpoint: Checkpoint, groups: list[TensorGroup]) -> list[En
     ):
         tensor = checkpoint.tensors.get(entry.name)
         if tensor is None:
+            _check_prefix(checkpoint, entry.name)
             raise ValueError(f"{checkpoint.source} lacks the tensor {entry.name} {entry.shape}")
         if tensor.shape != entry.shape:
             raise ValueError(
@@ -105,6 +108,17 @@ def select_entries(checkpoint: Checkpoint, groups: list[TensorGroup]) -> list[En
             f"Received an additional tensor: {left[0]}"
         )
     return entries
+
+
+def _check_prefix(checkpoint, name):
+    """Raises `ValueError` if a tensor is there, but under a prefix that is not known."""
+    found = next((other for other in checkpoint.tensors if other.endswith(f".{name}")), None)
+    if found is not None:
+        raise ValueError(
+            f"{checkpoint.source} must have BERT's tensors under their own names or under `bert.`, "
+            "without a prefix that is not known (`module.`, `_orig_mod.` and `model.` are known). "
+            f"Received: {found}, where {name} is needed. Rename the tensors"
+        )
 
 
 def load_entries(
@@ -174,15 +188,20 @@ def load_entries(
 def checkpoint_tensors(
     model: keras.Model, settings: dict, groups: list[TensorGroup]
 ) -> dict[str, np.ndarray]:
-    """Returns a model's weights as the tensors of a checkpoint.
+    """Returns a model's weights as the tensors of a checkpoint, LoRA weights merged.
 
     Raises:
         ValueError: if the model has weights that are not in `groups`.
     """
     weights = {weight.path: weight for weight in model.weights}
+    for layer in lora_layers(model):
+        table, *factors = lora_variables(layer)
+        weights[table.path] = merged_values(layer)
+        for variable in factors:
+            del weights[variable.path]
     entries = [entry for group in groups for entry in group.entries(settings)]
     others = weights.keys() - {path for entry in entries for path in _paths(entry)}
-    if others:  # For example LoRA or quantized layers.
+    if others:  # For example quantized layers.
         raise ValueError(
             f"`model` must have only the weights of a BERT model. Received: {min(others)}"
         )

@@ -11,7 +11,7 @@ from keras_spanbert.arguments import accepts_datasets, check_counts, check_range
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
-from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
+from keras_spanbert.models.checkpoint_entries import TensorGroup, dense, select_entries
 from keras_spanbert.models.labels import check_names, known_labels
 from keras_spanbert.models.length_batches import LengthBatches, predict_by_length
 from keras_spanbert.models.pooler import POOLER
@@ -97,6 +97,8 @@ class ClassifierTask(SpanBertTask):
 
     @classmethod
     def from_checkpoint(cls, checkpoint, load_weights: bool = True, **kwargs):
+        # Problems of the encoder first: without its tensors, the head is not found either.
+        select_entries(checkpoint, [cls.backbone_cls.tensor_group])
         load = functools.partial(super().from_checkpoint, checkpoint, load_weights)
         own = cls.arguments_for(checkpoint.config)
         return cls._load_with_labels(load, checkpoint.source, own, kwargs)
@@ -118,8 +120,9 @@ class ClassifierTask(SpanBertTask):
         known, wanted = cls.labels_of(own), cls.labels_of(given)
         if known is None and wanted is None:
             raise NoLabelsError(
-                f"`{of_labels[0]}` must be given: {source} has no head for a {cls.__name__}. "
-                "Received: none"
+                f"{' or '.join(f'`{name}`' for name in of_labels)} must be given: {source} has no "
+                f"head for a {cls.__name__} (in checkpoints: {CLASSIFIER.prefix}weight), "
+                "which would give the number of labels. Received: none"
             )
         if known is None:
             return load(**given)

@@ -24,7 +24,7 @@ def tokenize_with_offsets(tokenizer, texts):
 
     # === Characters, normalized ===
     normalizer = tokenizer.normalizer
-    characters = tf.strings.unicode_decode(normalizer.mark_special_tokens(texts), "UTF-8")
+    characters = tf.strings.unicode_decode(normalizer.mark_found_tokens(texts), "UTF-8")
     forms = tf.gather(normalizer.forms, characters.values)
     source = tf.cast(forms.value_rowids(), tf.int64)  # [K], of C
     text_of = tf.gather(characters.value_rowids(), source)

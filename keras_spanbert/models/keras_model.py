@@ -10,6 +10,7 @@ import keras
 from keras_spanbert import files
 from keras_spanbert.keras_private import ask_to_overwrite, call_layers
 from keras_spanbert.layers.sublayers import resolve_policies
+from keras_spanbert.models import lora
 from keras_spanbert.models.from_preset import FromPreset, registration_hint
 from keras_spanbert.models.one_thread import one_thread, one_thread_on_all_backends
 from keras_spanbert.models.onnx_export import export_onnx
@@ -94,6 +95,58 @@ class KerasModel(FromPreset):
     def save_lora_weights(self, filepath) -> None:
         """Saves LoRA weights of a backbone: see `keras_hub.models.Backbone.save_lora_weights`."""
         _write(super().save_lora_weights, filepath)
+
+    def merge_lora(self):
+        """Adds the LoRA weights to the kernels and removes them, in place.
+
+        The model computes the same as before and has its usual weights, all of them
+        trainable, as if it had been trained without LoRA. `compile` it before it is trained
+        further. `quantize` and `save_lora_weights` differ for merged models; all other methods
+        that save or export a model write the same for both. Without LoRA weights, does nothing.
+
+        Returns:
+            The model.
+
+        Example:
+        ```python
+        backbone.enable_lora(rank=4)
+        backbone.merge_lora().quantize("int8")
+        ```
+        """
+        lora.merge(self)
+        return self
+
+    def quantize(self, *args, **kwargs) -> None:
+        """Quantizes the weights: see `keras.Model.quantize`.
+
+        Raises:
+            ValueError: if the model has LoRA weights, which `merge_lora` adds to the kernels.
+        """
+        if lora.lora_layers(self):
+            raise ValueError(
+                "Quantization needs a model without LoRA weights: call `merge_lora()` first. "
+                f"Received: {self.name}, with LoRA weights"
+            )
+        super().quantize(*args, **kwargs)
+
+    def make_train_function(self, force=False):
+        self._forget_old_functions()
+        return super().make_train_function(force)
+
+    def make_test_function(self, force=False):
+        self._forget_old_functions()
+        return super().make_test_function(force)
+
+    def make_predict_function(self, force=False):
+        self._forget_old_functions()
+        return super().make_predict_function(force)
+
+    def _forget_old_functions(self):
+        # Functions that TensorFlow traced before `enable_lora` would ignore the LoRA weights.
+        weights = [id(weight) for weight in self.weights]
+        if self.__dict__.get("_function_weights", weights) != weights:
+            self.train_function = self.test_function = self.predict_function = None
+        object.__setattr__(self, "_function_weights", weights)
 
     @one_thread
     def save(self, filepath, overwrite: bool = True, zipped=None, **kwargs) -> None:

@@ -43,13 +43,13 @@ def reference_normalizer(lowercase: bool):
 
 
 @functools.cache
-def graph_normalizer(lowercase: bool, special_tokens: tuple[str, ...] = ()):
+def graph_normalizer(lowercase: bool, found_tokens: tuple[tuple[str, bool], ...] = ()):
     """Returns the `GraphNormalizer` for these settings. Tokenizers share it."""
     import tensorflow as tf
 
     # Created outside of a graph that may be traced at the moment.
     with tf.init_scope(), tf.device("cpu"):
-        return GraphNormalizer(lowercase, special_tokens)
+        return GraphNormalizer(lowercase, dict(found_tokens))
 
 
 class GraphNormalizer:
@@ -63,22 +63,32 @@ class GraphNormalizer:
 
     Args:
         lowercase: bool. Whether to lower-case and strip accents.
-        special_tokens: tuple of strings of two or more characters. Each is one
-            token wherever it occurs in a text. Defaults to `()`.
+        found_tokens: dict of string to bool. Each string is one token wherever it
+            occurs in a text: exactly, or in any case if the value is `False` and
+            `lowercase` is set. Defaults to `None`: none.
     """
 
-    def __init__(self, lowercase, special_tokens=()):
+    def __init__(self, lowercase, found_tokens=None):
         import tensorflow as tf
 
         self.lowercase = lowercase
+        found_tokens = found_tokens or {}
         self._marks = {
-            token: chr(_FIRST_MARK + i) + _IN_MARK * (len(token) - 2) + _END_OF_MARK
-            for i, token in enumerate(special_tokens)
+            token: (chr(_FIRST_MARK + i) + _IN_MARK * (len(token) - 2) + _END_OF_MARK)[: len(token)]
+            for i, token in enumerate(found_tokens)
+        }
+        # At one place of a text, exact tokens and longer ones come first.
+        order = sorted(found_tokens, key=lambda token: (not found_tokens[token], -len(token)))
+        self._patterns = {
+            ("" if found_tokens[token] or not lowercase else "(?i)") + re.escape(token): token
+            for token in order
         }
         forms, self._stand_ins, is_simple = _compare_libraries(lowercase)
         for mark in self._marks.values():
             forms |= {character: character for character in mark}
             forms |= {mark[0]: f" {mark[0]}", mark[-1]: f"{mark[-1]} "}
+            if len(mark) == 1:
+                forms[mark] = f" {mark} "
         forms = {ord(character): form for character, form in sorted(forms.items())}
         self._simple_text = _code_point_pattern(is_simple)
 
@@ -101,22 +111,22 @@ class GraphNormalizer:
         stand_ins = str.maketrans(stand_ins)
         return [marks.get(token, token.translate(stand_ins)) for token in tokens]
 
-    def mark_special_tokens(self, texts):
-        """Replaces each special token with a mark of the same number of characters."""
+    def mark_found_tokens(self, texts):
+        """Replaces each special or added token with a mark of the same number of characters."""
         import tensorflow as tf
 
         if self._marks:
             # Marks that are already in the text become a character that is dropped.
             texts = tf.strings.regex_replace(texts, r"[\x{100000}-\x{10fffd}]", "\ue000")
-        for token, mark in self._marks.items():
-            texts = tf.strings.regex_replace(texts, re.escape(token), mark)
+        for pattern, token in self._patterns.items():
+            texts = tf.strings.regex_replace(texts, pattern, self._marks[token])
         return texts
 
     def __call__(self, texts):
         """Normalizes a string tensor of any rank but 0."""
         import tensorflow as tf
 
-        texts = self.mark_special_tokens(texts)
+        texts = self.mark_found_tokens(texts)
         simple = _normalize_simple_text(texts, self.lowercase)
         # Bytes that are not UTF-8 match neither pattern.
         is_simple = tf.strings.regex_full_match(texts, self._simple_text)

@@ -15,6 +15,7 @@ from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.keras_private import forget_metrics
 from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
+from keras_spanbert.models import lora
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
 from keras_spanbert.models.keras_model import KerasModel
@@ -150,6 +151,13 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             if name in mine and (layers is None or name in layers):
                 layer.set_weights(mine[name].get_weights())
         return other
+
+    def new_copy(self):
+        """Returns a model with new weights, like this one otherwise, with LoRA if it has it."""
+        copy = type(self).from_config(self.get_config())
+        copy.preprocessor = self.preprocessor  # The config has no vocabulary.
+        lora.enable_as(self.backbone, copy.backbone)
+        return copy
 
     def head_layers(self) -> dict[str, keras.layers.Layer]:
         """Returns the layers with weights outside the backbone, by name."""

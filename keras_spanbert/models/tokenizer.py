@@ -47,11 +47,18 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         special_tokens_in_strings: bool. Whether special tokens in the text, such
             as `"[MASK]"`, become the tokens of that name. Keep it `False` for
             untrusted text. Defaults to `False`.
+        added_tokens: dict of string to bool. Tokens of the vocabulary that are found
+            anywhere in a text, also inside of words and if they contain
+            punctuation, as `transformers` finds tokens that were added to a
+            vocabulary. `True`: the text must contain the token exactly. `False`:
+            text and token are normalized first, which makes a difference with
+            `lowercase`. (Graph code then ignores case, but not accents.) Defaults
+            to `None`: none.
         **kwargs: see `keras_hub.models.BertTokenizer`.
 
     Raises:
-        ValueError: if the vocabulary lacks a special token or contains a token
-            twice.
+        ValueError: if the vocabulary lacks a special or added token, or contains a
+            token twice.
 
     Call shapes:
         A string becomes int32 `[tokens]`. Strings `[N]` become a list of N lists of
@@ -73,13 +80,20 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
     backbone_cls = SpanBertBackbone
 
-    def __init__(self, vocabulary=None, lowercase: bool = False, **kwargs):
+    def __init__(
+        self,
+        vocabulary=None,
+        lowercase: bool = False,
+        added_tokens: dict[str, bool] | None = None,
+        **kwargs,
+    ):
         check_flags(
             lowercase=lowercase,
             special_tokens_in_strings=kwargs.get("special_tokens_in_strings", False),
         )
         if kwargs.get("sequence_length") is not None:
             check_counts(sequence_length=kwargs["sequence_length"])
+        self.added_tokens = dict(added_tokens or {})  # Read when the vocabulary is set.
         super().__init__(
             vocabulary=vocabulary,
             lowercase=lowercase,
@@ -95,6 +109,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         kwargs = {
             "vocabulary": checkpoint.vocabulary,
             "lowercase": checkpoint.lowercase,
+            "added_tokens": checkpoint.added_tokens,
             **kwargs,
         }
         if kwargs["vocabulary"] is None:
@@ -124,6 +139,12 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             _check_tokens(getattr(self, "vocabulary", None) or [])
             raise
         _check_tokens(self.vocabulary or [])
+        lacking = set(self.added_tokens) - set(self.vocabulary or self.added_tokens)
+        if lacking:
+            raise ValueError(
+                f"`added_tokens` must be in the vocabulary. Received: {sorted(lacking)[:5]}, which "
+                "it lacks"
+            )
 
     @accepts_datasets
     def tokenize(self, inputs):
@@ -159,8 +180,12 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     @property
     def normalizer(self):
         """The `GraphNormalizer` for texts that `fast_wordpiece` takes."""
+        return graph_normalizer(self.lowercase, tuple(self._found_tokens().items()))
+
+    def _found_tokens(self):
+        """Returns the tokens that are found anywhere in a text: see `added_tokens`."""
         special_tokens = sorted(self.special_tokens) if self.special_tokens_in_strings else []
-        return graph_normalizer(self.lowercase, tuple(special_tokens))
+        return {**dict.fromkeys(special_tokens, True), **self.added_tokens}
 
     @functools.cached_property
     def fast_wordpiece(self):
@@ -237,13 +262,19 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         )
         reference.normalizer = reference_normalizer(self.lowercase)
         reference.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-        if self.special_tokens_in_strings:
-            reference.add_special_tokens(sorted(self.special_tokens))
+        reference.add_tokens(
+            [
+                tokenizers.AddedToken(token, normalized=not is_exact)
+                for token, is_exact in self._found_tokens().items()
+            ]
+        )
         return reference
 
     def get_config(self):
         config = super().get_config()
         del config["strip_accents"]  # Determined by `lowercase`.
+        if self.added_tokens:  # Left out if empty, so that older versions can load the preset.
+            config["added_tokens"] = dict(self.added_tokens)
         return config
 
 

@@ -52,6 +52,8 @@ def fine_tune(run: Run, recipe: ModuleType) -> None:
             arguments = recipe.model_arguments(train)
         with distribution.scope():
             model = getattr(recipe, "build", build_model)(**arguments)
+            if FLAGS.lora_rank:
+                model.backbone.enable_lora(FLAGS.lora_rank)
         _check_head(model.untrained_heads())
         evaluation, prediction = (
             data[name] and recipe.read(data[name], name, model)

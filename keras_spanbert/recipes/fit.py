@@ -1,6 +1,7 @@
 """The training loop of all recipes: optimizer, checkpoint, report, `fit`, saving, export."""
 
 import hashlib
+import math
 import shlex
 import sys
 
@@ -76,7 +77,9 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             for name, value in settings.files.items():
                 files.write_json(run.path(name), value)
             run.folder.publish()
-    log(f"{model.count_params():,} parameters")
+    trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    trained = f" ({trained:,} of them trained)" if FLAGS.lora_rank else ""
+    log(f"{model.count_params():,} parameters{trained}")
     epochs = f"{float(steps / settings.steps_per_epoch):,.1f}".removesuffix(".0")
     rows = f"{FLAGS.batch_size} of {format_count(settings.num_examples, 'row')}"
     unit = "epoch" if epochs == "1" else "epochs"
@@ -145,6 +148,8 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
     stop_on_signals(f"after training. The preset is in {run.output}")
     if report.best:
         model = type(model).from_preset(run.folder.path, dtype=FLAGS.dtype)
+    else:
+        model.merge_lora()
     return model, report, metrics
 
 

@@ -35,6 +35,14 @@ number(
     "classification, 2e-5 for other tasks.",
 )
 integer(
+    "lora_rank",
+    None,
+    "Fine-tune with LoRA of this rank, for example 8: the encoder is frozen, and only small "
+    "matrices that are added to its query and value projections are trained, and the layers above "
+    "it. This needs less memory, and a --learning_rate about ten times as high. The saved preset "
+    "has the sum of both. Not for pretraining. Default: no LoRA, all weights are trained.",
+)
+integer(
     "warmup_steps",
     None,
     "Number of steps in which the learning rate rises from 0 to its peak. In coreference, it "

@@ -28,6 +28,7 @@ from keras_spanbert.data.array_stream import LengthGroupedStream
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
+from keras_spanbert.models.lora import lora_layers
 from keras_spanbert.tasks.coreference.batches import DocumentStream
 
 STEPS, BATCH_SIZE = 10, 8
@@ -121,7 +122,7 @@ def fine_tune(mode, output):
     """Trains each model for two epochs."""
     distribution = ks.distribute(mode)
     result = {}
-    for build in [regression, resolver]:
+    for build in [regression, resolver, lora]:
         with distribution.scope():
             model, stream = build()
             model.compile(keras.optimizers.SGD(0.1))  # With Adam, a wrong factor would not show.
@@ -145,6 +146,14 @@ def regression():
     model = ks.SpanBertTextClassifier(backbone(), 1, preprocessor, dropout=0.0)
     numbers = np.linspace(-1.0, 2.0, ROWS)
     return model, LengthGroupedStream(model.preprocess(texts(), numbers), FEW, seed=1)
+
+
+def lora():
+    model, stream = regression()
+    model.backbone.enable_lora(2)
+    for layer in lora_layers(model):  # The first step would not change zeros clearly.
+        layer.lora_kernel_b.assign(np.full(layer.lora_kernel_b.shape, 0.1))
+    return model, stream
 
 
 def resolver():

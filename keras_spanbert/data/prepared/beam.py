@@ -40,7 +40,9 @@ def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
         options.append(f"{_PARTITIONS[0]}=1")
 
     def run(corpus, jobs, tokenizer):
-        writer = _WriteShard(corpus, tuple(tokenizer.get_vocabulary()), tokenizer.lowercase)
+        added_tokens = tuple(tokenizer.added_tokens.items())
+        settings = tuple(tokenizer.get_vocabulary()), tokenizer.lowercase, added_tokens
+        writer = _WriteShard(corpus, settings)
         with apache_beam.Pipeline(runner, PipelineOptions(options)) as pipeline:
             _ = (
                 pipeline
@@ -56,19 +58,18 @@ def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer(vocabulary, lowercase):
+def _tokenizer(vocabulary, lowercase, added_tokens):
     """Returns one tokenizer per process, because TensorFlow keeps the traces of each one."""
-    return SpanBertTokenizer(vocabulary, lowercase=lowercase)
+    return SpanBertTokenizer(vocabulary, lowercase=lowercase, added_tokens=dict(added_tokens))
 
 
 class _WriteShard(apache_beam.DoFn):
-    def __init__(self, corpus, vocabulary, lowercase):
+    def __init__(self, corpus, settings):
         self.corpus = corpus
-        self.vocabulary = vocabulary
-        self.lowercase = lowercase
+        self.settings = settings
 
     def setup(self):
-        self.tokenizer = _tokenizer(self.vocabulary, self.lowercase)
+        self.tokenizer = _tokenizer(*self.settings)
 
     def process(self, job):
         if stores.is_file(_result_path(job["path"])):

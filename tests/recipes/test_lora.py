@@ -1,0 +1,161 @@
+"""Runs of `train.py --lora_rank`: every task trains its head and LoRA weights, and nothing else."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import squad_runs
+import tiny_chooser
+import tiny_classifier
+import tiny_extractor
+import tiny_tagger
+from train_script import (
+    check_fails,
+    check_flags_only,
+    check_resumes,
+    run_and_capture,
+    run_in_process,
+    save_encoder,
+)
+
+import keras_spanbert as ks
+from keras_spanbert import files
+from keras_spanbert.data import coreference
+from keras_spanbert.tasks import model_class
+
+pytestmark = pytest.mark.usefixtures("untraced")
+
+
+def classification(folder):
+    rows = zip(*tiny_classifier.rows(12))
+    path = folder / "rows.csv"
+    files.write_csv(path, [{"text": text, "label": label} for text, label in rows])
+    return path, tiny_classifier, ["--sequence_length=24"]
+
+
+def relation_extraction(folder):
+    path = folder / "rows.json"
+    path.write_text(json.dumps(tiny_extractor.examples(12)))
+    return path, tiny_extractor, ["--benchmark=tacred", "--sequence_length=16"]
+
+
+def multiple_choice(folder):
+    rows = [
+        {"question": x["prompt"], "choices": x["choices"], "label": x["label"]}
+        for x in tiny_chooser.examples(12)
+    ]
+    files.write_json_lines(folder / "rows.jsonl", rows)
+    return folder / "rows.jsonl", tiny_chooser, ["--choice_columns=choices"]
+
+
+def token_classification(folder):
+    rows = [{"words": x["words"], "labels": x["tags"]} for x in tiny_tagger.examples(12)]
+    files.write_json_lines(folder / "rows.jsonl", rows)
+    return folder / "rows.jsonl", tiny_tagger, ["--label_column=labels", "--sequence_length=16"]
+
+
+def coreference_resolution(folder):
+    words = ["w0", "w1", "w0", "w2"]
+    document = {"doc_key": "nw/0_0", "part": "0", "sentences": [words], "speakers": [["-"] * 4]}
+    clusters = [[[0, 0], [2, 2]]]
+    documents = [{**document, "doc_key": f"nw/{i}_0", "clusters": clusters} for i in range(4)]
+    coreference.write_conll(folder / "rows.conll", documents, [clusters] * 4)
+    flags = ["--sequence_length=16", "--max_span_width=2", "--ffnn_size=8", "--coref_depth=1"]
+    return folder / "rows.conll", tiny_classifier, [*flags, "--head_learning_rate=1e-2"]
+
+
+TASKS = {
+    "classification": classification,
+    "relation_extraction": relation_extraction,
+    "multiple_choice": multiple_choice,
+    "token_classification": token_classification,
+    "coreference": coreference_resolution,
+}
+
+
+@pytest.fixture
+def run_flags(request, tmp_path):
+    """The class of a task, its encoder to start from, and the flags of a run."""
+    path, tiny, flags = TASKS[request.param](tmp_path)
+    keras.utils.set_random_seed(1)
+    backbone = tiny.build().backbone
+    preset = save_encoder(tmp_path / "preset", backbone, tiny.VOCABULARY)
+    data = [f"--{name}={path}" for name in ["train_data", "eval_data"]]
+    flags = [f"--task={request.param}", f"--preset={preset}", *data, *flags]
+    flags += ["--lora_rank=2", "--batch_size=4", "--learning_rate=1e-2"]
+    return model_class(request.param), backbone, flags
+
+
+def changed_weights(backbone, model):
+    """Returns the names of the weights in which two encoders differ."""
+    return {
+        "/".join(mine.path.split("/")[-2:])
+        for mine, theirs in zip(model.backbone.weights, backbone.weights, strict=True)
+        if np.any(keras.ops.convert_to_numpy(mine) != keras.ops.convert_to_numpy(theirs))
+    }
+
+
+@pytest.mark.once("torch")
+@pytest.mark.parametrize("run_flags", TASKS, indirect=True)
+def test_every_task_trains_only_query_value_and_head(run_flags, tmp_path):
+    cls, backbone, flags = run_flags
+    out, _ = run_and_capture(f"--output={tmp_path / 'run'}", *flags, "--steps=3")
+    assert " of them trained), 3 steps" in out
+    trained = cls.from_preset(str(tmp_path / "run"))
+    assert changed_weights(backbone, trained) == {"query/kernel", "value/kernel"}
+    assert not trained.untrained_heads()
+    assert files.read_json(tmp_path / "run" / "run.json")["flags"]["lora_rank"] == 2
+
+
+@pytest.mark.every_backend
+def test_question_answering_resumes_and_is_exported_without_lora(tmp_path, capsys, monkeypatch):
+    preset = squad_runs.save_preset(tmp_path / "preset")
+    data = squad_runs.write_squad(tmp_path / "data.json", 40, seed=1)
+    flags = ["--task=question_answering", f"--preset={preset}", f"--train_data={data}"]
+    flags += [*squad_runs.SIZES, "--lora_rank=2", "--learning_rate=1e-2", "--steps=6"]
+    more = [f"--eval_data={data}", "--eval_every=3", "--checkpoint_every=2"]
+    cls = ks.SpanBertQuestionAnswerer
+    check_resumes(capsys, tmp_path / "run", cls, [*flags, *more], kept=[2, 4, 6], steps=[3, 6])
+
+    # Without an evaluation, the model of the last step is exported.
+    exported = []
+    monkeypatch.setattr(
+        "keras_spanbert.recipes.fit.export_saved_model", lambda x, *_, **__: exported.append(x)
+    )
+    run_in_process(*flags, f"--output={tmp_path / 'last'}", f"--export={tmp_path / 'served'}")
+    (model,) = exported
+    saved = cls.from_preset(str(tmp_path / "last"))
+    for mine, theirs in zip(model.weights, saved.weights, strict=True):
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(theirs), atol=1e-6
+        )
+    encoder = ks.SpanBertBackbone.from_preset(str(preset))
+    assert changed_weights(encoder, saved) == {"query/kernel", "value/kernel"}
+
+
+@pytest.mark.once("torch")
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.parametrize("run_flags", ["classification"], indirect=True)
+def test_quantized_presets_are_trained_as_float_models(run_flags, tmp_path, without_collections):
+    cls, _, flags = run_flags
+    run_in_process(f"--output={tmp_path / 'run'}", *flags, "--steps=1")
+    model = cls.from_preset(str(tmp_path / "run"))
+    model.quantize("int8")
+    model.save_to_preset(str(tmp_path / "int8"))
+    run_in_process(
+        *flags, f"--preset={tmp_path / 'int8'}", f"--output={tmp_path / 'again'}", "--steps=1"
+    )
+    again = cls.from_preset(str(tmp_path / "again"))
+    encoder = ks.SpanBertBackbone.from_preset(str(tmp_path / "int8"), dtype="float32")
+    assert changed_weights(encoder, again) == {"query/kernel", "value/kernel"}
+
+
+@pytest.mark.parametrize("run_flags", ["classification"], indirect=True)
+def test_lora_without_fine_tuning_is_refused(run_flags, tmp_path, capsys):
+    _, _, flags = run_flags
+    flags = [flag for flag in flags if not flag.startswith("--train_data")]
+    check_fails(capsys, flags, "--lora_rank needs --train_data", "no --train_data")
+    for task in ["pretrain", "prepare"]:
+        with pytest.raises(ValueError, match=f"--task={task} does not use --lora_rank.*=2"):
+            check_flags_only(f"--task={task}", "--lora_rank=2")
