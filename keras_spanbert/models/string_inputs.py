@@ -186,8 +186,8 @@ class StringInputs:
 
         Raises:
             ValueError: if `x` is of another kind or has no rows, `x` has strings but
-                the model has no preprocessor, or `class_weight` is given but the
-                model does not support it.
+                the model has no preprocessor, a label is not one of the model's, or
+                `class_weight` is given but the model does not support it.
         """
         check_counts(0, epochs=epochs)
         check_number_or_none(validation_split=validation_split)
