@@ -34,7 +34,9 @@ class FromPreset:
                 `keras_spanbert.checkpoints`.
             load_weights: bool. Used for backbones and tasks only. Defaults to
                 `True`.
-            **kwargs: arguments of the class that replace the preset's. Backbones
+            **kwargs: arguments of the class that replace the preset's. Tasks also
+                take `dropout` and `attention_dropout` of `SpanBertBackbone`; a
+                head with a `dropout` gets the same rate. Backbones
                 and tasks also take `dtype`, which defaults to Keras's dtype policy.
                 A quantized preset keeps its quantized layers by default. With
                 `dtype="float32"` it becomes a float model, which can be trained and

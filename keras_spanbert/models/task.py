@@ -135,6 +135,39 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         task = parent.from_keras_hub(preset, load_weights=load_weights, **kwargs)
         return task.rebuilt(cls, None if load_weights else (), **own)
 
+    @classmethod
+    def from_preset(cls, preset: str, load_weights: bool | None = None, **kwargs):
+        rates = {name: kwargs.get(name) for name in ["dropout", "attention_dropout"]}
+        kwargs.pop("attention_dropout", None)
+        if "dropout" not in inspect.signature(cls.__init__).parameters:
+            kwargs.pop("dropout", None)
+        task = super().from_preset(preset, load_weights, **kwargs)
+        return task if "backbone" in kwargs else task.with_dropout(**rates)
+
+    def with_dropout(self, dropout: float | None = None, attention_dropout: float | None = None):
+        """Returns a model with these weights and other dropout rates of `SpanBertBackbone`.
+
+        If the head has a `dropout` too, it gets the same rate.
+
+        Args:
+            dropout: float. Defaults to `None`: unchanged.
+            attention_dropout: float. Defaults to `None`: unchanged.
+        """
+        rates = {"dropout": dropout, "attention_dropout": attention_dropout}
+        rates = {name: rate for name, rate in rates.items() if rate is not None}
+        if not rates:
+            return self
+        with skip_initialization(True):
+            config = {**self.backbone.get_config(), **rates}
+            backbone = type(self.backbone).from_config(config)
+        for mine, theirs in zip(backbone.weights, self.backbone.weights):
+            mine.assign(theirs)
+        head = {"dropout": dropout} if "dropout" in rates and "dropout" in self.config_names else {}
+        task = self.rebuilt(backbone=backbone, **head)
+        untrained = self.untrained_heads()
+        task._initial_heads = {n: c for n, c in task._head_checksums().items() if n in untrained}
+        return task
+
     def rebuilt(self, cls=None, layers=None, **changes):
         """Returns a model with this one's backbone, preprocessor and config, except for changes.
 

@@ -113,7 +113,7 @@ def _conditions():
     if not hasattr(chosen, "run"):  # Otherwise the recipe does not fine-tune.
         training = [flag.name for flag in own_flags("Training")]
         training.remove("batch_size")  # Also that of evaluation and prediction.
-        yield only_with(["seed", *training], "train_data")
+        yield only_with(["seed", "dropout", "attention_dropout", *training], "train_data")
         yield only_with(["batch_size"], *INPUTS)
     if hasattr(chosen, "conditions"):
         yield from chosen.conditions()

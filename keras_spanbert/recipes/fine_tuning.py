@@ -52,6 +52,7 @@ def fine_tune(run: Run, recipe: ModuleType) -> None:
             arguments = recipe.model_arguments(train)
         with distribution.scope():
             model = getattr(recipe, "build", build_model)(**arguments)
+            model = model.with_dropout(FLAGS.dropout, FLAGS.attention_dropout)
             if FLAGS.lora_rank:
                 model.backbone.enable_lora(FLAGS.lora_rank)
         _check_head(model.untrained_heads())

@@ -148,12 +148,14 @@ def _build_model(corpus, vocabulary):
 
     if FLAGS.preset:
         model, tokenizer = corpora.load_preset(**objectives.arguments())
+        model = model.with_dropout(FLAGS.dropout, FLAGS.attention_dropout)
     else:
         tokenizer = corpora.new_tokenizer(corpus, vocabulary)
         size = ks.SpanBertBackbone.SIZES[FLAGS.size]
         if FLAGS.initializer_range is None:
             narrow = max(1.0, 768 / size["hidden_dim"])
             set_flags(initializer_range=round(0.02 * narrow**0.5, 4))
+        set_flags(dropout=FLAGS.dropout or 0.0)
         backbone = ks.SpanBertBackbone(
             vocabulary_size=tokenizer.vocabulary_size(),
             dropout=FLAGS.dropout,

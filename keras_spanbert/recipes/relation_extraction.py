@@ -116,7 +116,11 @@ def model_arguments(examples):
 
 def build(has_types=True, **arguments):
     """Builds the model, with the mode of --feature_mode."""
+    from keras_spanbert.tasks.relation_extraction.unused_tokens import with_unused_tokens
+
     model = fine_tuning.build_model(**arguments)
+    if model.preprocessor.lacks_tokens:
+        model = with_unused_tokens(model)
     given = model.preprocessor
     mode = FLAGS.feature_mode or given.mode
     if not (FLAGS.feature_mode or has_types or given.types()):

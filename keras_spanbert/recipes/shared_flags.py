@@ -6,8 +6,6 @@ from keras_spanbert.recipes.names import NAMES
 # Used only for new models. A preset keeps its own settings.
 NEW_MODEL_FLAGS = [
     "size",
-    "dropout",
-    "attention_dropout",
     "initializer_range",
     "unigram_bias",
     "rematerialize",
@@ -129,15 +127,16 @@ choice(
 )
 number(
     "dropout",
-    0.0,
-    "Dropout rate of embeddings and hidden layers; the paper uses 0.1. Only for new models.",
+    None,
+    "Dropout rate of embeddings and hidden layers; the paper uses 0.1. Default: 0 for new models, "
+    "and the preset's own with --preset.",
     upper_bound=1.0,
 )
 number(
     "attention_dropout",
     None,
     "Dropout rate of the attention weights. 0 allows fused attention kernels, which are faster. "
-    "Only for new models. Default: the value of --dropout.",
+    "Default: the value of --dropout for new models, and the preset's own with --preset.",
     upper_bound=1.0,
 )
 number(

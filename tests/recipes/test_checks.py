@@ -113,7 +113,12 @@ PAIRS = "--objectives=mlm,nsp"
         ("prepare", ["--eval_data=a.txt"], ["--task=prepare does not use --eval_data"]),
         (QA, ["--doc_stride=400"], ["--sequence_length=384", "doc_stride=400"]),
         (QA, ["--max_question_length=28", "--sequence_length=30"], ["--max_question_length=28"]),
-        (QA, ["--dropout=0.1"], ["`--dropout` applies only to new models", "--preset=preset"]),
+        (
+            QA,
+            ["--rematerialize"],
+            ["`--rematerialize` applies only to new models", "--preset=preset"],
+        ),
+        (QA, ["--dropout=0.1"], ["`--dropout` applies only with --train_data"]),
         (QA, ["--predict_data=*.json,*.json"], ["=*.json,*.json, no --predictions"]),
         (QA, ["--train_data=train.json", "--num_seeds=2"], [", no --eval_data"]),
         (QA, ["--preset=no such"], ["Received: --preset='no such', which does not exist"]),

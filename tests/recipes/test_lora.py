@@ -101,7 +101,7 @@ def changed_weights(backbone, model):
 def test_every_task_trains_only_query_value_and_head(run_flags, tmp_path):
     cls, backbone, flags = run_flags
     out, _ = run_and_capture(f"--output={tmp_path / 'run'}", *flags, "--steps=3")
-    assert " of them trained), 3 steps" in out
+    assert " of them trained)" in out and "To train: 3 steps" in out
     trained = cls.from_preset(str(tmp_path / "run"))
     assert changed_weights(backbone, trained) == {"query/kernel", "value/kernel"}
     assert not trained.untrained_heads()
