@@ -86,14 +86,19 @@ def test_student_t_intervals_and_paired_differences(stages, tmp_path, capsys):
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_plans_are_valid(path, monkeypatch, tmp_path):
-    for name in ["NOVELS", "LITBANK", "PRESET"]:
+    for name in ["TEXTS", "PRESET"]:
         monkeypatch.setenv(name, str(tmp_path))
-    places = [f"{t}/{s}" for t in ["entities", "coreference"] for s in ["train", "dev", "test"]]
-    for name in ["novel.txt.gz", *(f"{place}/a.conll" for place in places)]:
+    monkeypatch.setenv("VOCABULARY", str(tmp_path / "vocab.txt"))
+    tasks = [f"litbank/{task}" for task in ["entities", "coreference"]]
+    names = [f"{task}/{split}/a.conll" for task in tasks for split in ["train", "dev", "test"]]
+    names += ["novels/a.txt.gz", "sotu/a.txt", "wiki/a.txt", "vocab.txt"]
+    names += [f"{x}.json" for x in ["squad-5000", "squad-dev-quarter", "train-v1.1", "dev-v1.1"]]
+    for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     plan = files.read_json(path)
     ablation.check(plan)
+    ablation.check_variables(list(ablation.plan_stages(plan, 1, str(tmp_path))))
     for stage in ablation.plan_stages(plan, 1, str(tmp_path / "runs")):
         finish(tmp_path / "runs", stage)
         (tmp_path / "runs" / stage.path / "config.json").touch()

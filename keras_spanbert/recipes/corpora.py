@@ -228,7 +228,29 @@ def load_preset(**arguments):
     longest = backbone.max_sequence_length
     rule = f"at most the preset's {longest}"
     checks.check_value("sequence_length", FLAGS.sequence_length <= longest, rule)
+    if not has_checkpoint():
+        _warn_about_short_blocks(source, longest)
     return model, tokenizer
+
+
+def _warn_about_short_blocks(source, longest):
+    """Logs a warning if the blocks are shorter than half of those that the preset was trained on.
+
+    A preset of a pretrainer has the length of its blocks. Of others, only the limit is known: a
+    task's own length says nothing about pretraining.
+    """
+    from keras_spanbert import formats
+    from keras_spanbert.formats import keras_hub
+
+    trained = longest
+    if not isinstance(source, formats.Checkpoint):
+        trained = min(longest, keras_hub.block_length(source) or longest)
+    if 2 * FLAGS.sequence_length < trained:
+        log(
+            f"Warning: blocks of --sequence_length={FLAGS.sequence_length} are shorter than half "
+            f"of the {trained} tokens of the preset, which can spoil it for longer inputs. Choose "
+            "blocks as long as the inputs of the task"
+        )
 
 
 def tokenizing_progress():
