@@ -84,6 +84,21 @@ def test_student_t_intervals_and_paired_differences(stages, tmp_path, capsys):
     assert "| entities f1 | MLM | 2 | 64.50 ± 19.06 | +2.50 ± 6.35 |" in capsys.readouterr().out
 
 
+def test_table_of_the_evidence_page_has_the_means_of_its_file():
+    docs = pathlib.Path(__file__).parent.parent / "docs"
+    found = {}
+    for row in files.read_csv(docs / "evidence" / "fine_tuning.csv"):
+        found.setdefault(row["start"], {}).setdefault(row["task"], []).append(float(row["f1"]))
+    page = (docs / "evidence.md").read_text()
+    for start, by_task in found.items():
+        cells = [start]
+        for task in ["squad5k", "entities"]:
+            pairs = np.subtract(by_task[task], found["MiniLM"][task])
+            cells.append("{:.2f} ± {:.2f}".format(*ablation.interval(by_task[task])))
+            cells.append("{:+.2f} ± {:.2f}".format(*ablation.interval(pairs)) if any(pairs) else "")
+        assert f"| {' | '.join(cells)} |".replace("|  |", "| |") in page
+
+
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_plans_are_valid(path, monkeypatch, tmp_path):
     for name in ["TEXTS", "PRESET"]:
