@@ -236,20 +236,17 @@ def load_preset(**arguments):
 def _warn_about_short_blocks(source, longest):
     """Logs a warning if the blocks are shorter than half of those that the preset was trained on.
 
-    A preset of a pretrainer has the length of its blocks. Of others, only the limit is known: a
-    task's own length says nothing about pretraining.
+    The preset of a pretrainer records their length. Other presets count with their limit, because
+    the length of a task's inputs says nothing about pretraining.
     """
-    from keras_spanbert import formats
-    from keras_spanbert.formats import keras_hub
+    from keras_spanbert.formats import Checkpoint, keras_hub
 
-    trained = longest
-    if not isinstance(source, formats.Checkpoint):
-        trained = min(longest, keras_hub.block_length(source) or longest)
+    known = None if isinstance(source, Checkpoint) else keras_hub.block_length(source)
+    trained = min(longest, known or longest)
     if 2 * FLAGS.sequence_length < trained:
         log(
-            f"Warning: blocks of --sequence_length={FLAGS.sequence_length} are shorter than half "
-            f"of the {trained} tokens of the preset, which can spoil it for longer inputs. Choose "
-            "blocks as long as the inputs of the task"
+            f"Warning: --sequence_length={FLAGS.sequence_length} is less than half of the preset's "
+            f"{trained} tokens. Short blocks can spoil it for tasks with longer inputs"
         )
 
 

@@ -193,13 +193,13 @@ def test_warning_without_sbo_targets_names_flag(texts, tmp_path, monkeypatch, ca
 @pytest.mark.parametrize(
     ("preset", "length", "expected"),
     [
-        ("pretrainer", 7, "half of the 16 tokens"),
+        ("pretrainer", 7, "half of the preset's 16 tokens"),
         ("pretrainer", 8, None),
         ("of short blocks", 4, None),
-        ("of short blocks", 3, "half of the 8 tokens"),
+        ("of short blocks", 3, "half of the preset's 8 tokens"),
         # A task's own length is not that of its pretraining.
-        ("classifier", 7, "half of the 16 tokens"),
-        ("huggingface", 7, "half of the 16 tokens"),
+        ("classifier", 7, "half of the preset's 16 tokens"),
+        ("huggingface", 7, "half of the preset's 16 tokens"),
     ],
 )
 def test_short_blocks_of_a_preset_are_warned_about(
@@ -221,7 +221,7 @@ def test_short_blocks_of_a_preset_are_warned_about(
     flags = [f"--train_data={texts}", f"--preset={path}", "--min_block_tokens=1", *OF_PRESETS]
     with pytest.raises(StoppedError):
         run_in_process(*flags, f"--output={tmp_path / 'run'}", f"--sequence_length={length}")
-    found = re.findall("^Warning: blocks of .*", capsys.readouterr().out, re.MULTILINE)
+    found = re.findall("^Warning: --sequence_length=.*", capsys.readouterr().out, re.MULTILINE)
     assert len(found) == (expected is not None)
     assert all(f"--sequence_length={length}" in line and expected in line for line in found)
 
@@ -233,11 +233,11 @@ def test_resumed_run_does_not_repeat_the_warning(trained, texts, tmp_path, capsy
         "--sequence_length=7", "--min_block_tokens=1", "--checkpoint_every=1",
         "--keep_checkpoints=2",
     )  # fmt: skip
-    assert capsys.readouterr().out.count("Warning: blocks of") == 1
+    assert capsys.readouterr().out.count("Warning: --sequence_length=") == 1
     shutil.rmtree(output / "checkpoints" / "step-2")
     run_in_process(f"--output={output}", "--resume")
     out = capsys.readouterr().out
-    assert "Continuing from step 1" in out and "Warning: blocks of" not in out
+    assert "Continuing from step 1" in out and "Warning: --sequence_length=" not in out
 
 
 def interrupt(process, line_start):
