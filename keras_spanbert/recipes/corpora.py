@@ -194,7 +194,7 @@ def _tokenizer(vocabulary, lowercase):
 
 
 def load_preset(**arguments):
-    """Returns the pretrainer of --preset, without a preprocessor, and its tokenizer."""
+    """Returns the pretrainer of --preset without a preprocessor, its tokenizer and its source."""
     import keras_spanbert as ks
     from keras_spanbert import formats
     from keras_spanbert.checkpoints.convert import suppress_warnings
@@ -228,26 +228,7 @@ def load_preset(**arguments):
     longest = backbone.max_sequence_length
     rule = f"at most the preset's {longest}"
     checks.check_value("sequence_length", FLAGS.sequence_length <= longest, rule)
-    if not has_checkpoint():
-        _warn_about_short_blocks(source, longest)
-    return model, tokenizer
-
-
-def _warn_about_short_blocks(source, longest):
-    """Logs a warning if the blocks are shorter than half of those that the preset was trained on.
-
-    The preset of a pretrainer records their length. Other presets count with their limit, because
-    the length of a task's inputs says nothing about pretraining.
-    """
-    from keras_spanbert.formats import Checkpoint, keras_hub
-
-    known = None if isinstance(source, Checkpoint) else keras_hub.block_length(source)
-    trained = min(longest, known or longest)
-    if 2 * FLAGS.sequence_length < trained:
-        log(
-            f"Warning: --sequence_length={FLAGS.sequence_length} is less than half of the preset's "
-            f"{trained} tokens. Short blocks can spoil it for tasks with longer inputs"
-        )
+    return model, tokenizer, source
 
 
 def tokenizing_progress():
