@@ -205,7 +205,7 @@ def test_warning_without_sbo_targets_names_flag(texts, tmp_path, monkeypatch, ca
 def test_short_blocks_of_a_preset_are_warned_about(
     trained, texts, tmp_path, monkeypatch, capsys, preset, length, expected
 ):
-    monkeypatch.setattr("keras_spanbert.runs.cloze_report.choose_blanks", stop)
+    monkeypatch.setattr("keras_spanbert.recipes.masking.new_preprocessor", stop)
     path = tmp_path / preset
     model = ks.SpanBertPretrainer.from_preset(str(trained[0]))
     backbone, tokenizer = model.backbone, model.preprocessor.tokenizer
@@ -218,7 +218,7 @@ def test_short_blocks_of_a_preset_are_warned_about(
         blocks = 8 if preset == "of short blocks" else 16
         model.preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=blocks)
         model.save_to_preset(str(path))
-    flags = [f"--train_data={texts}", f"--preset={path}", "--min_block_tokens=1", *OF_PRESETS]
+    flags = [f"--train_data={texts}", f"--preset={path}", *OF_PRESETS]
     with pytest.raises(StoppedError):
         run_in_process(*flags, f"--output={tmp_path / 'run'}", f"--sequence_length={length}")
     found = re.findall("^Warning: --sequence_length=.*", capsys.readouterr().out, re.MULTILINE)
