@@ -1,6 +1,6 @@
 """Which pretraining makes the better model? Rows of an ablation, each with several seeds.
 
-    python benchmarks/ablation.py benchmarks/plans/domain.json FOLDER --num_seeds=3 --minutes=10
+    python benchmarks/ablation.py benchmarks/plans/continued.json FOLDER --num_seeds=3 --minutes=10
 
 A plan contains flags of train.py. `pretrain` lists the flags of every pretraining run. `rows` lists
 the flags that each row adds, or null to use the model `start` without further pretraining.

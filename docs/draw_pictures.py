@@ -16,7 +16,6 @@ from keras_spanbert import files
 
 ROOT = pathlib.Path(__file__).parent.parent
 PRESETS = ROOT / "saved_models"
-EVIDENCE = ROOT / "docs" / "evidence"
 COLORS = ["#8ec1e8", "#f7b267", "#b5dd9c", "#e6b3d8", "#d9cf7c", "#b9c0ca", "#9fd8cf"]
 PLAIN, EDGE, MLM, SBO = "#f2f2f2", "#8a8a8a", "#2a78b5", "#c0392b"
 STORY = (
@@ -143,28 +142,24 @@ def draw_learning_curves(path):
 
 
 def draw_evidence(path):
-    """Draws held-out losses of the pretraining runs, and F1 on entities after fine-tuning."""
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    losses, scores = figure.subplots(1, 2)
-    for row, color in zip(files.read_csv(str(EVIDENCE / "arms.csv")), ["0.4", MLM, "#2f9e62", SBO]):
-        if row["history"]:
-            entropy = float(row["unigram_entropy"])
-            rows = files.read_csv(str(ROOT / row["history"]))
-            points = [(int(r["step"]), entropy - float(r["val_mlm_cross_entropy"])) for r in rows]
-            losses.plot(*zip(*points[1:]), color=color, marker=".", label=row["arm"])
-        seeds = [float(row[f"f1_seed_{seed}"]) for seed in range(3)]
-        mean, error = np.mean(seeds), np.std(seeds, ddof=1) / len(seeds) ** 0.5
-        width = stats.t.ppf(0.975, len(seeds) - 1) * error
-        scores.plot(seeds, [row["arm"]] * len(seeds), "o", color="0.7", ms=4)
-        scores.errorbar(mean, row["arm"], xerr=width, color=color, fmt="o", capsize=4)
-    losses.set(
-        title="MLM on held-out text",
-        xlabel="steps",
-        ylabel="nats below the unigram entropy",
-    )
-    losses.legend()
-    scores.invert_yaxis()
-    scores.set(title="LitBank entities after fine-tuning", xlabel="test F1 (%)")
+    """Draws F1 of each start after fine-tuning: each seed, and the mean with its 95% interval."""
+    figure = Figure(figsize=(9, 2.7), layout="constrained")
+    rows = files.read_csv(str(ROOT / "docs" / "evidence" / "fine_tuning.csv"))
+    starts = list(dict.fromkeys(row["start"] for row in rows))
+    titles = {
+        "squad5k": "SQuAD, from 5,017 questions",
+        "entities": "LitBank entities",
+    }
+    for axes, (task, title) in zip(figure.subplots(1, 2, sharey=True), titles.items()):
+        for i, (start, color) in enumerate(zip(starts, ["0.4", MLM, "#2f9e62", SBO], strict=True)):
+            found = [row for row in rows if (row["start"], row["task"]) == (start, task)]
+            seeds = [float(row["f1"]) for row in found]
+            width = stats.t.ppf(0.975, len(seeds) - 1) * stats.sem(seeds)
+            axes.errorbar(np.mean(seeds), i, xerr=width, color=color, fmt="o", capsize=4)
+            axes.plot(seeds, [i + 0.28] * len(seeds), "o", color="white", mec=color, ms=4.5)
+        axes.set(title=title, xlabel="F1 (%)", ylim=(len(starts) - 0.4, -0.5))
+        axes.set_yticks(range(len(starts)), starts)
+        axes.grid(axis="x", color="0.9")
     figure.savefig(path, dpi=DPI, facecolor="white")
 
 

@@ -84,16 +84,36 @@ def test_student_t_intervals_and_paired_differences(stages, tmp_path, capsys):
     assert "| entities f1 | MLM | 2 | 64.50 ± 19.06 | +2.50 ± 6.35 |" in capsys.readouterr().out
 
 
+def test_table_of_the_evidence_page_has_the_means_of_its_file():
+    docs = pathlib.Path(__file__).parent.parent / "docs"
+    found = {}
+    for row in files.read_csv(docs / "evidence" / "fine_tuning.csv"):
+        found.setdefault(row["start"], {}).setdefault(row["task"], []).append(float(row["f1"]))
+    page = (docs / "evidence.md").read_text()
+    for start, by_task in found.items():
+        cells = [start]
+        for task in ["squad5k", "entities"]:
+            pairs = np.subtract(by_task[task], found["MiniLM"][task])
+            cells.append("{:.2f} ± {:.2f}".format(*ablation.interval(by_task[task])))
+            cells.append("{:+.2f} ± {:.2f}".format(*ablation.interval(pairs)) if any(pairs) else "")
+        assert f"| {' | '.join(cells)} |".replace("|  |", "| |") in page
+
+
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_plans_are_valid(path, monkeypatch, tmp_path):
-    for name in ["NOVELS", "LITBANK", "PRESET"]:
+    for name in ["TEXTS", "PRESET"]:
         monkeypatch.setenv(name, str(tmp_path))
-    places = [f"{t}/{s}" for t in ["entities", "coreference"] for s in ["train", "dev", "test"]]
-    for name in ["novel.txt.gz", *(f"{place}/a.conll" for place in places)]:
+    monkeypatch.setenv("VOCABULARY", str(tmp_path / "vocab.txt"))
+    tasks = [f"litbank/{task}" for task in ["entities", "coreference"]]
+    names = [f"{task}/{split}/a.conll" for task in tasks for split in ["train", "dev", "test"]]
+    names += ["novels/a.txt.gz", "sotu/a.txt", "wiki/a.txt", "vocab.txt"]
+    names += [f"{x}.json" for x in ["squad-5000", "squad-dev-quarter", "train-v1.1", "dev-v1.1"]]
+    for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     plan = files.read_json(path)
     ablation.check(plan)
+    ablation.check_variables(list(ablation.plan_stages(plan, 1, str(tmp_path))))
     for stage in ablation.plan_stages(plan, 1, str(tmp_path / "runs")):
         finish(tmp_path / "runs", stage)
         (tmp_path / "runs" / stage.path / "config.json").touch()

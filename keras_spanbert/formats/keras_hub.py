@@ -58,6 +58,13 @@ def limits(folder: str) -> dict:
     return {"max_position_embeddings": config.get("max_sequence_length", 512)}
 
 
+def block_length(folder: str) -> int | None:
+    """Returns the length of the blocks of a pretrainer's preset, `None` for other presets."""
+    preprocessor = _read(folder, "preprocessor.json")
+    is_pretrainer = preprocessor.get("class_name") == "SpanBertPretrainerPreprocessor"
+    return preprocessor["config"].get("sequence_length") if is_pretrainer else None
+
+
 def dtype_policy(folder: str, class_name: str) -> str | dict:
     """Returns the dtype policy for a preset: the global one, or the saved one if quantized.
 

@@ -194,7 +194,7 @@ def _tokenizer(vocabulary, lowercase):
 
 
 def load_preset(**arguments):
-    """Returns the pretrainer of --preset, without a preprocessor, and its tokenizer."""
+    """Returns the pretrainer of --preset without a preprocessor, its tokenizer and its source."""
     import keras_spanbert as ks
     from keras_spanbert import formats
     from keras_spanbert.checkpoints.convert import suppress_warnings
@@ -228,7 +228,7 @@ def load_preset(**arguments):
     longest = backbone.max_sequence_length
     rule = f"at most the preset's {longest}"
     checks.check_value("sequence_length", FLAGS.sequence_length <= longest, rule)
-    return model, tokenizer
+    return model, tokenizer, source
 
 
 def tokenizing_progress():

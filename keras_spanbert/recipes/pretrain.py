@@ -8,7 +8,7 @@ from keras_spanbert import files
 from keras_spanbert.recipes import checks, corpora, masking, objectives
 from keras_spanbert.recipes.checks import Condition, never
 from keras_spanbert.recipes.flags import FLAGS, group, set_flags
-from keras_spanbert.recipes.resume import new_run_hint
+from keras_spanbert.recipes.resume import has_checkpoint, new_run_hint
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 
@@ -147,8 +147,10 @@ def _build_model(corpus, vocabulary):
     import keras_spanbert as ks
 
     if FLAGS.preset:
-        model, tokenizer = corpora.load_preset(**objectives.arguments())
+        model, tokenizer, source = corpora.load_preset(**objectives.arguments())
         model = model.with_dropout(FLAGS.dropout, FLAGS.attention_dropout)
+        if not has_checkpoint():
+            _warn_about_short_blocks(source, model.backbone.max_sequence_length)
     else:
         tokenizer = corpora.new_tokenizer(corpus, vocabulary)
         size = ks.SpanBertBackbone.SIZES[FLAGS.size]
@@ -188,6 +190,23 @@ def _recorded(corpus, path):
                 f"{'has changed' if name in here and name in there else 'was added or removed'}"
             )
     return found
+
+
+def _warn_about_short_blocks(source, longest):
+    """Logs a warning if the blocks are shorter than half of those that the preset was trained on.
+
+    The preset of a pretrainer records their length. Other presets count with their limit, because
+    the length of a task's inputs says nothing about pretraining.
+    """
+    from keras_spanbert.formats import Checkpoint, keras_hub
+
+    known = None if isinstance(source, Checkpoint) else keras_hub.block_length(source)
+    trained = min(longest, known or longest)
+    if 2 * FLAGS.sequence_length < trained:
+        log(
+            f"Warning: --sequence_length={FLAGS.sequence_length} is less than half of the preset's "
+            f"{trained} tokens. Short blocks can spoil it for tasks with longer inputs"
+        )
 
 
 def _metrics(report, unigram):

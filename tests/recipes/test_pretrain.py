@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import warnings
@@ -187,6 +188,56 @@ def test_warning_without_sbo_targets_names_flag(texts, tmp_path, monkeypatch, ca
         run_in_process(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY, *flags)
     out = capsys.readouterr().out
     assert f"SBO learns nothing: {hint}" in out if hint else "Warning" not in out
+
+
+@pytest.mark.parametrize(
+    ("preset", "length", "expected"),
+    [
+        ("pretrainer", 7, "half of the preset's 16 tokens"),
+        ("pretrainer", 8, None),
+        ("of short blocks", 4, None),
+        ("of short blocks", 3, "half of the preset's 8 tokens"),
+        # A task's own length is not that of its pretraining.
+        ("classifier", 7, "half of the preset's 16 tokens"),
+        ("huggingface", 7, "half of the preset's 16 tokens"),
+    ],
+)
+def test_short_blocks_of_a_preset_are_warned_about(
+    trained, texts, tmp_path, monkeypatch, capsys, preset, length, expected
+):
+    monkeypatch.setattr("keras_spanbert.recipes.masking.new_preprocessor", stop)
+    path = tmp_path / preset
+    model = ks.SpanBertPretrainer.from_preset(str(trained[0]))
+    backbone, tokenizer = model.backbone, model.preprocessor.tokenizer
+    if preset == "huggingface":
+        ks.checkpoints.to_huggingface(model, path)
+    elif preset == "classifier":
+        preprocessor = ks.SpanBertTextClassifierPreprocessor(tokenizer, sequence_length=8)
+        ks.SpanBertTextClassifier(backbone, 2, preprocessor).save_to_preset(str(path))
+    else:
+        blocks = 8 if preset == "of short blocks" else 16
+        model.preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=blocks)
+        model.save_to_preset(str(path))
+    flags = [f"--train_data={texts}", f"--preset={path}", *OF_PRESETS]
+    with pytest.raises(StoppedError):
+        run_in_process(*flags, f"--output={tmp_path / 'run'}", f"--sequence_length={length}")
+    found = re.findall("^Warning: --sequence_length=.*", capsys.readouterr().out, re.MULTILINE)
+    assert len(found) == (expected is not None)
+    assert all(f"--sequence_length={length}" in line and expected in line for line in found)
+
+
+def test_resumed_run_does_not_repeat_the_warning(trained, texts, tmp_path, capsys):
+    output = tmp_path / "run"
+    run_in_process(
+        f"--train_data={texts}", f"--preset={trained[0]}", f"--output={output}", *OF_PRESETS,
+        "--sequence_length=7", "--min_block_tokens=1", "--checkpoint_every=1",
+        "--keep_checkpoints=2",
+    )  # fmt: skip
+    assert capsys.readouterr().out.count("Warning: --sequence_length=") == 1
+    shutil.rmtree(output / "checkpoints" / "step-2")
+    run_in_process(f"--output={output}", "--resume")
+    out = capsys.readouterr().out
+    assert "Continuing from step 1" in out and "Warning: --sequence_length=" not in out
 
 
 def interrupt(process, line_start):
