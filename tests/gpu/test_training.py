@@ -49,7 +49,9 @@ def build(name):
     task = tiny_tasks.TASKS[name]
     model = task.build()
     # Rows of similar length would make several batches.
-    return model, *keras.tree.map_structure(np.asarray, model.preprocess(*next(iter(task.forms.values()))))
+    return model, *keras.tree.map_structure(
+        np.asarray, model.preprocess(*next(iter(task.forms.values())))
+    )
 
 
 OTHERS = {"pretraining": pretraining, "coreference": coreference}
@@ -137,7 +139,9 @@ def test_memory_does_not_grow():
         gc.collect()
         in_use.append(bytes_in_use())
 
-    train("pretraining", epochs=20, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=measure)])
+    train(
+        "pretraining", epochs=20, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=measure)]
+    )
     assert in_use[-1] <= in_use[4] and in_use[4] > 0
 
 
