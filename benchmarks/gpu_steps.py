@@ -145,9 +145,11 @@ def plain_attention():
 def fit(case, steps, callback):
     """Trains a model of this library or keras-hub on `steps` equal batches."""
     model, batch = (coreference if case.task == "coreference" else pretraining)(case)
-    batches = keras.tree.map_structure(lambda array: np.concatenate([array] * steps), batch)
+    x, y, weights = keras.tree.map_structure(
+        lambda array: None if array is None else np.concatenate([array] * steps), batch
+    )
     options = {"callbacks": [callback], "shuffle": False, "verbose": 0}
-    keras.Model.fit(model, *batches[:2], case.batch_size, sample_weight=batches[2], **options)
+    keras.Model.fit(model, x, y, case.batch_size, sample_weight=weights, **options)
 
 
 def pretraining(case):
