@@ -23,7 +23,7 @@ import keras_spanbert as ks
 from keras_spanbert.runs import cost
 
 WARM_UP_STEPS, WINDOWS, PROFILED_STEPS, NUM_KERNELS = 5, 3, 3, 15
-SEGMENTS = 11  # Of the coreference document.
+NUM_SEGMENTS = 11  # The coreference document has so many.
 MINILM = {"num_layers": 6, "num_heads": 12, "hidden_dim": 384, "intermediate_dim": 1536}
 
 
@@ -174,7 +174,7 @@ def coreference(case):
     """Returns a resolver and a batch for it, one document."""
     resolver = build_resolver(case)
     resolver.compile(jit_compile=case.jit_compile)
-    x, y = resolver.batches([document(case)], max_segments=SEGMENTS).document(0, 0)
+    x, y = resolver.batches([document(case)], max_segments=NUM_SEGMENTS).document(0, 0)
     return resolver, (x, y, None)
 
 
@@ -189,7 +189,7 @@ def build_resolver(case):
         ks.SpanBertTokenizer(vocabulary), case.length
     )
     return ks.SpanBertCoreferenceResolver(
-        backbone, preprocessor, max_segment_len=case.length, max_training_sentences=SEGMENTS
+        backbone, preprocessor, max_segment_len=case.length, max_training_sentences=NUM_SEGMENTS
     )
 
 
@@ -199,8 +199,8 @@ def words():
 
 def document(case):
     """Returns a document of random words in full segments, in each of which two words corefer."""
-    text = np.random.default_rng(0).choice(words(), [SEGMENTS, case.length - 2]).tolist()
-    starts = range(0, SEGMENTS * (case.length - 2), case.length - 2)
+    text = np.random.default_rng(0).choice(words(), [NUM_SEGMENTS, case.length - 2]).tolist()
+    starts = range(0, NUM_SEGMENTS * (case.length - 2), case.length - 2)
     return {
         "doc_key": "nw/random",
         "sentences": text,
@@ -216,8 +216,8 @@ def released_step(case, device):
     from coreference_peer import Resolver, Training
 
     resolver = build_resolver(case)
-    batches = resolver.batches([document(case)], max_segments=SEGMENTS)
-    torch.set_default_device(device)  # Of the tensors that the peer creates.
+    batches = resolver.batches([document(case)], max_segments=NUM_SEGMENTS)
+    torch.set_default_device(device)  # The peer creates tensors there.
     settings = resolver.get_config(), resolver.backbone.checkpoint_settings()
     training = Training(Resolver(released_tensors(resolver), *reversed(settings)).to(device))
     return lambda: training.step(batches.cut(0, 0))
