@@ -1,7 +1,8 @@
-"""What does a pretraining step cost on one GPU, and what limits it?
+"""What does a training step cost on one GPU, and what limits it?
 
-Measures training steps of `SpanBertPretrainer` (MLM and SBO) on JAX and PyTorch. The peer is
-`BertForMaskedLM` of `transformers` with an SBO head in PyTorch, which has the same objective.
+Measures pretraining steps (MLM and SBO) on JAX and PyTorch, and steps of coreference. Peers:
+`BertForMaskedLM` of `transformers` with an SBO head in PyTorch, which has the same objective,
+keras-hub's `BertMaskedLM`, which has no SBO, and for coreference the released graph in PyTorch.
 Prints the time per step, the share of the dense bfloat16 peak, memory, the first step, compilations
 after the warm-up, the attention implementations, bfloat16 against float32, and the slowest kernels.
 
@@ -9,37 +10,38 @@ after the warm-up, the attention implementations, bfloat16 against float32, and 
     python benchmarks/gpu.py --part=2     # one of them
     python benchmarks/gpu.py --size=tiny --length=64 --device=cpu --steps=2  # tries it out
 
-Each measurement runs in its own process. TensorFlow is not needed. If a backend or `transformers`
-is not installed, its measurements fail with a message. Batches are masked before the first step.
+Each measurement has a process of its own. Those of a part are timed in turns: all are started, then
+each runs a window of steps while the others wait. If they do not fit into the card's memory
+together, use `--library`. TensorFlow is not needed. If a backend or `transformers` is not
+installed, its measurements fail with a message. Batches are masked before the first step.
 """
 
 import argparse
-import collections
-import contextlib
 import ctypes
-import glob
 import itertools
 import json
 import os
+import pathlib
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 
 # Peak TFLOP/s of dense bfloat16 products by words in the GPU's name. The first match is used.
 PEAKS = {"B200": 2250, "H100 PCIe": 756, "H100": 990, "H200": 990, "A100": 312, "L4": 121}
-BACKENDS, LIBRARIES = ("torch", "jax"), ("torch", "jax", "transformers")
-BATCH_SIZES = {"base": 32, "large": 16}
-WARM_UP_STEPS, PROFILED_STEPS, NUM_KERNELS = 5, 3, 15
+BACKENDS = ("torch", "jax")
+PEERS = ("transformers", "keras_hub/jax", "keras_hub/torch", "released")
+BATCH_SIZES = {"base": 32, "large": 16, "minilm": 1}
+PROGRAM = pathlib.Path(__file__).with_name("gpu_steps.py")
 TIMEOUT = 300  # Seconds.
 CASE = {
+    "task": "pretraining",
     "dtype": "mixed_bfloat16",
     "attention_dropout": 0.0,
     "has_mask": False,
     "is_fused": True,
-    "jit_compile": False,
+    "jit_compile": "auto",
     "is_profiled": False,
 }
 
@@ -52,13 +54,9 @@ def main():
     parser.add_argument("--steps", type=int, default=10, help="in each of three timed windows")
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
     parser.add_argument("--part", type=int, help="run one part, counted from 1")
-    parser.add_argument("--library", choices=LIBRARIES, help="run one library")
+    parser.add_argument("--library", choices=[*BACKENDS, *PEERS], help="run one library")
     parser.add_argument("--peak", type=float, help="TFLOP/s in bfloat16, for unknown GPUs")
-    parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.case:
-        print(json.dumps(measure(argparse.Namespace(**args.case))))
-        return
     card = gpu_name() if args.device == "gpu" else "CPU"
     if card is None:
         print("No GPU was found, nothing was measured. Use --device=cpu to test the program.")
@@ -68,42 +66,54 @@ def main():
     print(card)
     step_ms = {}
     for number, (title, cases) in enumerate(measurements(args.size), start=1):
-        if args.part in (None, number):
-            print(f"{number}. {title}", flush=True)
-            for case in cases:
-                case = {**CASE, **case, "length": args.length, "steps": args.steps, "card": card}
-                case["batch_size"] = args.batch_size or BATCH_SIZES.get(case["size"], 8)
-                if args.library in (None, case["library"]):
-                    row = run(case)
-                    print(f"  {describe(case):<62}{format_row(row, peak)}", flush=True)
-                    step_ms[json.dumps(case, sort_keys=True)] = row.get("step_ms")
+        if args.part not in (None, number):
+            continue
+        print(f"{number}. {title}", flush=True)
+        cases = [complete(c, args, card) for c in cases if args.library in (None, c["library"])]
+        for case, row in zip(cases, measure_in_turns(cases)):
+            print(f"  {describe(case):<62}{format_row(row, peak)}", flush=True)
+            step_ms[json.dumps(case, sort_keys=True)] = row.get("step_ms")
     print_ratios({case: ms for case, ms in step_ms.items() if ms})
 
 
 def measurements(size):
     """Returns titles and measurements, the most important first."""
     first = {"size": size or "base"}
-    larger = [] if size else [{"size": "large", "library": library} for library in LIBRARIES]
-    settings = [
-        {**first, "attention_dropout": rate, "has_mask": mask}
-        for rate, mask in itertools.product([0.0, 0.1], [False, True])
+    libraries = [*BACKENDS, *PEERS[:3]]
+    larger = [] if size else [{"size": "large", "library": x} for x in libraries[:3]]
+    padded = [
+        {**first, "library": backend, "attention_dropout": rate, "has_mask": True}
+        for backend, rate in itertools.product(BACKENDS, [0.0, 0.1])
     ]
     plain = [{"is_fused": False}, {"dtype": "float32"}]
+    document = {"task": "coreference", "size": size or "minilm", "dtype": "float32"}
     return [
-        ("attention in torch", [{**x, "library": "torch"} for x in settings]),
-        ("attention in jax", [{**x, "library": "jax"} for x in settings]),
+        ("without attention dropout", [{**first, "library": x} for x in libraries]),
         (
-            "transformers",
-            [{**x, "library": "transformers"} for x in settings if not x["has_mask"]],
+            "with attention dropout",
+            [{**first, "library": x, "attention_dropout": 0.1} for x in libraries],
         ),
+        ("padding mask", padded),
         ("larger", larger),
         ("slowest kernels", [{**first, "library": b, "is_profiled": True} for b in BACKENDS]),
+        (
+            "coreference, one document of 11 segments",
+            [{**document, "library": x} for x in [*BACKENDS, "released"]],
+        ),
         (
             "plain attention and float32",
             [{**first, "library": b, **x} for b in BACKENDS for x in plain],
         ),
-        ("torch.compile", [{**first, "library": "torch", "jit_compile": True}]),
+        ("torch without compiled layers", [{**first, "library": "torch", "jit_compile": False}]),
     ]
+
+
+def complete(case, args, card):
+    """Returns a case with all settings."""
+    case = {**CASE, **case, "length": args.length, "steps": args.steps, "card": card}
+    if case["task"] == "coreference":
+        return {**case, "batch_size": 1, "length": min(args.length, 128)}
+    return {**case, "batch_size": args.batch_size or BATCH_SIZES.get(case["size"], 8)}
 
 
 def gpu_name():
@@ -118,22 +128,61 @@ def gpu_name():
     return None if cuda.cuDeviceGetName(name, 256, 0) else name.value.decode()
 
 
-def run(case):
-    """Runs a measurement in a new process. Returns the result or the error."""
-    backend = "jax" if case["library"] == "jax" else "torch"
-    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    if case["card"] == "CPU":
-        environment |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, __file__, f"--case={json.dumps(case)}"]
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"took more than {TIMEOUT} seconds"}
-    if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]}
-    return json.loads(done.stdout.splitlines()[-1])
+def measure_in_turns(cases):
+    """Returns the results of cases. Their windows of steps run in turns."""
+    measurements = [Measurement(case) for case in cases]
+    while any(measurement.row is None for measurement in measurements):
+        for measurement in measurements:
+            if measurement.row is None:
+                measurement.next_window()
+    return [measurement.row for measurement in measurements]
+
+
+class Measurement:
+    """A process that runs the steps of a case, and waits after the warm-up and each window.
+
+    Attributes:
+        row: the result, or the error, or `None` as long as the process waits.
+    """
+
+    def __init__(self, case):
+        backend = "jax" if case["library"].endswith("jax") else "torch"
+        environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        # Otherwise JAX takes most of the memory at the start.
+        environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        if case["card"] == "CPU":
+            environment |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+        self._errors = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, PROGRAM, json.dumps(case)], env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+        )  # fmt: skip
+        self._read()
+
+    def next_window(self):
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        self._read()
+
+    def _read(self):
+        """Waits until the process waits or ends."""
+        timer = threading.Timer(TIMEOUT, self._process.kill)
+        timer.start()
+        answers = (line for line in self._process.stdout if line.startswith("{"))
+        self.row = json.loads(next(answers, "null"))
+        timer.cancel()
+        if self.row is None:
+            self.row = {"error": self._error(self._process.wait())}
+        elif self.row == {}:
+            self.row = None
+            return
+        with self._process, self._errors:
+            pass
+
+    def _error(self, code):
+        self._errors.seek(0)
+        lines = self._errors.read().strip().splitlines() or [f"exit {code}"]
+        return lines[-1] if code >= 0 else f"killed, or took more than {TIMEOUT} seconds"
 
 
 # === Output ===
@@ -143,7 +192,7 @@ def describe(case):
     words = [case["library"], case["size"], f"{case['batch_size']} x {case['length']}"]
     words += [case["dtype"].removeprefix("mixed_"), f"dropout {case['attention_dropout']:g}"]
     words += ["mask"] * case["has_mask"] + ["plain"] * (not case["is_fused"])
-    return ", ".join(words + ["compiled"] * case["jit_compile"])
+    return ", ".join(words + ["not compiled"] * (not case["jit_compile"]))
 
 
 def format_row(row, peak):
@@ -153,186 +202,30 @@ def format_row(row, peak):
         lines = [f"{row['kernels_ms']:,.1f} ms in kernels"]
         lines += [f"  {ms:>9.3f} ms {n:>7.0f} x  {name[:120]}" for name, ms, n in row["kernels"]]
         return "\n  ".join(lines)
-    share = f" ({row['tflops'] / peak:.0%} of the peak)" if peak else ""
+    rate = ""
+    if "tflops" in row:
+        share = f" ({row['tflops'] / peak:.0%} of the peak)" if peak else ""
+        rate = f"{row['tflops']:>8.2f} TFLOP/s{share}"
     return (
-        f"{row['step_ms']:>9,.1f} ms{row['tflops']:>8.2f} TFLOP/s{share}{row['peak_gb']:>7.1f} GB  "
+        f"{row['step_ms']:>9,.1f} ms{rate}{row['peak_gb']:>7.1f} GB  "
         f"first {row['first_step_s']:.0f} s  compiled later {row['compiled_later']}"
     )
 
 
 def print_ratios(step_ms):
-    """Prints the speed of each case relative to its peer."""
+    """Prints the speed of each case relative to its peers."""
     for key, ms in step_ms.items():
         case = json.loads(key)
-        others = {
-            "transformers": {"library": "transformers", "jit_compile": False},
-            "plain attention": {"is_fused": False},
-            "float32": {"dtype": "float32"},
-        }
+        if case["library"] in PEERS:
+            continue
+        others = {peer: {"library": peer, "jit_compile": "auto"} for peer in PEERS}
+        others["plain attention"] = {"is_fused": False}
+        others["float32"] = {"dtype": "float32"}
         for name, changed in others.items():
             other = {**case, **changed}
             other_ms = step_ms.get(json.dumps(other, sort_keys=True))
             if other_ms and other != case:
                 print(f"  {describe(case):<62}{other_ms / ms:>6.2f} times as fast as {name}")
-
-
-# === In the process of a measurement ===
-
-
-def measure(case):
-    """Returns times, FLOPs, memory and compilations of a case's steps, or its kernels."""
-    import keras
-    import training_step
-
-    from keras_spanbert.runs import cost
-
-    if case.card != "CPU" and not cost.has_accelerator():
-        return {"error": f"{keras.backend.backend()} sees no GPU"}
-    case.dropout, case.rematerialize, case.variant = 0.1, False, "both"
-    case.mask_rate = 0.15
-    keras.utils.set_random_seed(0)
-    keras.config.set_dtype_policy(case.dtype)
-    model = training_step.build_model(case)
-    # The model of `transformers` has the same FLOPs, counted at the masked positions alone.
-    num_predictions = -(-15 * case.length // 100)
-    flops = cost.step_flops(model, case.batch_size, case.length, num_predictions)
-    with plain_attention() if not case.is_fused else contextlib.nullcontext():
-        if case.is_profiled:
-            return profile(case, model)
-        clock = Clock(case.steps)
-        if case.library == "transformers":
-            del model  # Its memory is not the peer's.
-            case.variant = "objective"
-            device = "cpu" if case.card == "CPU" else "cuda"
-            step = training_step.pytorch_step(case, device, case.has_mask)
-            for number in range(clock.ends[-1]):
-                clock.step(number, step())
-        else:
-            batch_end = keras.callbacks.LambdaCallback(
-                on_train_batch_end=lambda number, logs: clock.step(number, logs["loss"])
-            )
-            fit(case, model, clock.ends[-1], batch_end)
-    row = clock.figures()
-    return {**row, "tflops": flops / row["step_ms"] / 1e9, "peak_gb": cost.peak_memory() / 1e9}
-
-
-class Clock:
-    """Times windows of steps and counts the compilations after the warm-up.
-
-    It waits for the device only at the ends of windows, because a run does not wait either.
-    """
-
-    def __init__(self, steps):
-        self.steps = steps
-        self.ends = [WARM_UP_STEPS + window * steps for window in range(4)]
-        self.times = [time.perf_counter()]
-        self.compilations = [0]
-        self._count = count_compilations()
-
-    def step(self, number, loss):
-        """Records the end of a step, counted from 0."""
-        if number == 0 or number + 1 in self.ends:
-            float(loss)
-            self.times.append(time.perf_counter())
-            self.compilations.append(self._count())
-
-    def figures(self):
-        start, first, *ends = self.times
-        windows = [1e3 * (b - a) / self.steps for a, b in zip(ends, ends[1:])]
-        return {
-            "step_ms": statistics.median(windows),
-            "first_step_s": first - start,
-            "compiled_later": self.compilations[-1] - self.compilations[2],
-        }
-
-
-def count_compilations():
-    """Returns a function that counts how often XLA, or PyTorch's compiler, has compiled so far."""
-    import keras
-
-    if keras.backend.backend() == "torch":
-        from torch._dynamo.utils import counters
-
-        return lambda: counters["stats"]["unique_graphs"]
-    import jax
-
-    seen = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, *_, **__: seen.append(event) if "backend_compile" in event else None
-    )
-    return lambda: len(seen)
-
-
-@contextlib.contextmanager
-def plain_attention():
-    """Inside this context, attention weights are computed and kept."""
-    import keras
-
-    keras.config.disable_flash_attention()
-    if keras.backend.backend() != "torch":
-        yield
-        return
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    with sdpa_kernel(SDPBackend.MATH):
-        yield
-
-
-def fit(case, model, steps, callback):
-    """Trains on `steps` equal batches."""
-    import numpy as np
-    import training_step
-
-    x, y, weights = training_step.build_batch(case)
-    if not case.has_mask:
-        del x["padding_mask"]
-    x, y, weights = (
-        {name: np.concatenate([array] * steps) for name, array in arrays.items()}
-        for arrays in (x, y, weights)
-    )
-    options = {"sample_weight": weights, "shuffle": False, "verbose": 0}
-    model.fit(x, y, case.batch_size, callbacks=[callback], **options)
-
-
-def profile(case, model):
-    """Returns the kernels that take longest, with milliseconds and calls per step."""
-    from keras_spanbert.runs.profile import FIRST_STEP, Profile
-
-    times, calls = collections.Counter(), collections.Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        fit(case, model, FIRST_STEP + PROFILED_STEPS + 1, Profile(folder, PROFILED_STEPS))
-        for name, milliseconds in events(folder):
-            times[name] += milliseconds / PROFILED_STEPS
-            calls[name] += 1 / PROFILED_STEPS
-    most = times.most_common(NUM_KERNELS)
-    return {
-        "kernels_ms": sum(times.values()),
-        "kernels": [(name, milliseconds, calls[name]) for name, milliseconds in most],
-    }
-
-
-def events(folder):
-    """Returns names and milliseconds of a trace's kernels, on a CPU those of its operations."""
-    traces = glob.glob(os.path.join(folder, "trace.json"))
-    if traces:
-        with open(traces[0]) as file:
-            found = [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
-        on_gpu = [e for e in found if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
-        # Nested operations of a CPU count twice.
-        on_cpu = [e for e in found if e.get("cat") == "cpu_op"]
-        return [(e["name"], e["dur"] / 1e3) for e in on_gpu or on_cpu]
-    import jax
-
-    (path,) = glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True)
-    planes = list(jax.profiler.ProfileData.from_file(path).planes)
-    on_gpu = [p for p in planes if p.name.startswith("/device:GPU")]
-    return [
-        (event.name, event.duration_ns / 1e6)
-        for plane in on_gpu or planes
-        for line in plane.lines
-        if line.name.startswith("Stream" if on_gpu else "tf_XLA")
-        for event in line.events
-    ]
 
 
 if __name__ == "__main__":

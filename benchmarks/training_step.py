@@ -233,7 +233,9 @@ def pytorch_step(args, device="cpu", has_mask=True):
             sequence_output.gather(1, x[name].long()[:, :, None].expand(-1, -1, H))
             for name in ["span_left", "span_right"]
         )
-        hidden = mlp(torch.cat([left, right, positions(x["span_offsets"].long())], dim=-1))
+        # Larger offsets have no weight.
+        offsets = positions(x["span_offsets"].long().clamp(max=SPAN_SLOTS - 1))
+        hidden = mlp(torch.cat([left, right, offsets], dim=-1))
         sbo_logits = functional.linear(hidden, embedding, bias)
         mlm = mean_loss(mlm_logits, y["mlm"], weights["mlm"])
         return mlm + mean_loss(sbo_logits, y["sbo"], weights["sbo"])
@@ -309,6 +311,7 @@ def build_model(args):
 
 def build_batch(args):
     """Returns `(x, y, sample_weight)` of random tokens in the layout of the variant."""
+    import keras
     import numpy as np
 
     import keras_spanbert
@@ -322,7 +325,10 @@ def build_batch(args):
     shape = args.batch_size, args.length
     tokens = np.random.default_rng(0).integers(MASK + 1, VOCABULARY_SIZE, shape, np.int32)
     tokens[:, 0], tokens[:, -1] = CLS, SEP
-    masks = {name: np.array(value) for name, value in masking(tokens, seed=1).items()}
+    # On PyTorch, `np.array` does not work on tensors on a GPU.
+    masks = {
+        name: keras.ops.convert_to_numpy(value) for name, value in masking(tokens, seed=1).items()
+    }
     x = {
         "token_ids": masks["token_ids"],
         "segment_ids": np.zeros(shape, np.int32),

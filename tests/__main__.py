@@ -2,6 +2,7 @@
 
     python -m tests                     all tests but those marked `long`
     python -m tests --long              the tests marked `long`
+    python -m tests --gpu               tests for a GPU on PyTorch and JAX, without TensorFlow
     python -m tests tests/layers -x     arguments for pytest, one job per backend
 
 Each job is a process of pytest. It prints its output when it ends.
@@ -46,6 +47,10 @@ SHARING = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     " --xla_cpu_use_fusion_emitters=false",
 }
+GPU = (
+    "tests/gpu", "tests/layers/test_attention.py", "tests/models/test_torch_step.py",
+    "tests/tasks/coreference/test_waits.py", "-p", "tests.no_tensorflow",
+)  # fmt: skip
 NOTHING_COLLECTED = 5  # Exit code of pytest if no test is selected on this backend.
 
 
@@ -62,6 +67,8 @@ class Job(NamedTuple):
 
 def jobs(arguments: list[str]) -> list[Job]:
     """Returns the jobs for the command-line arguments."""
+    if arguments == ["--gpu"]:
+        return [Job(backend, "gpu", GPU) for backend in ("torch", "jax")]
     if arguments not in ([], ["--long"]):
         return [Job(backend, "", tuple(arguments)) for backend in BACKENDS]
     marked = "long" if arguments else "not long"
@@ -97,6 +104,8 @@ def run(job: Job, compiled: str) -> tuple[int, float, str]:
     print(f"=== {job}: started\n", end="", flush=True)  # In one piece, as jobs start together.
     began = time.monotonic()
     variables = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_COMPILATION_CACHE_DIR": compiled}
+    # Otherwise JAX computes products of float32 in TF32 on a GPU.
+    variables["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--durations=40", *job.arguments],
         cwd=ROOT, env={**os.environ, **SHARING, **variables, "KERAS_BACKEND": job.backend},

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 import torch
 
+import keras_spanbert as ks
+
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "The", "##s", "house", "is"]
 VOCABULARY += [f"[unused{i}]" for i in range(37)]
 V, L = len(VOCABULARY), 19
@@ -96,3 +98,38 @@ def mlm_logits(pretrainer, x):
     positions = zeros + np.arange(length, dtype="int32")
     logits = pretrainer({**x, **masks, "mask_positions": positions}, training=False)
     return keras.ops.convert_to_numpy(logits["mlm"])
+
+
+def released_outputs(folder, expected):
+    """Computes the outputs of the released pretraining model.
+
+    Args:
+        folder: path of a folder with `checkpoint.pt` of fairseq and `hf/`.
+        expected: dict of arrays, the inputs and the outputs of the released code.
+
+    Returns:
+        The vectors of both files, and the logits of both heads at each position (MLM) and at each
+        slot of each pair (SBO).
+    """
+    pretrainer = ks.checkpoints.from_fairseq(folder / "checkpoint.pt", num_heads=4)
+    token_ids = expected["token_ids"]
+    B, L = token_ids.shape
+    _, P, S = expected["pair_targets"].shape
+    encoder = {
+        "token_ids": token_ids,
+        "segment_ids": np.zeros_like(token_ids),
+        "padding_mask": expected["padding_mask"],
+    }
+    backbones = pretrainer.backbone, ks.checkpoints.from_huggingface(folder / "hf")
+    positions = np.broadcast_to(np.arange(L, dtype="int32"), (B, L))
+    left, right = (np.repeat(expected["pairs"][:, :, i], S, axis=1) for i in [0, 1])
+    offsets = np.tile(np.arange(S, dtype="int32"), (B, P))
+    logits = pretrainer(
+        {
+            **encoder, "mask_positions": positions, "span_left": left, "span_right": right,
+            "span_offsets": offsets,
+        }
+    )  # fmt: skip
+    logits = {name: keras.ops.convert_to_numpy(value) for name, value in logits.items()}
+    logits["sbo"] = logits["sbo"].reshape(expected["sbo_logits"].shape)
+    return [encode(backbone, encoder) for backbone in backbones], logits

@@ -6,6 +6,11 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
+try:
+    import tensorflow as tf
+except ImportError:  # As in `python -m tests --gpu`.
+    tf = None
+
 QUIET = {"batch_size": 64, "verbose": 0}
 
 

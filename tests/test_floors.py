@@ -84,7 +84,7 @@ def test_only_recipes_read_flags():
 def test_files_are_short():
     long = {}
     for module, path in {**MODULES, "train": PACKAGE.parent / "train.py"}.items():
-        most = {"train": 80}.get(module, 250 if ".recipes." in module else 400)
+        most = {"train": 80}.get(module, 250 if ".recipes." in module else 600)
         lines = len(path.read_text().splitlines())
         if lines >= most:
             long[module] = lines
@@ -115,4 +115,7 @@ def test_private_names_of_keras_are_used_in_one_module():
     names = ["_allow_non_tensor_positional_args", "_convert_input_args", "_get_variable_index"]
     names += ["_inbound_nodes", "_initial_epoch", "_keras_history", "_symbolic_build"]
     names += ["_flatten_layers", "_post_untrack_variable", "_untrack_variable", "_velocity_hats"]
+    names += ["_call_has_training_arg", "_compile_loss", "_compile_metrics", "_compute_loss"]
+    names += ["_dtype_policy", "_forward_hooks", "_forward_pre_hooks", "_loss_tracker"]
+    names += ["_nodes_by_depth", "_outputs_struct", "_standardize_inputs", "_value"]
     assert found == {f"keras_spanbert.keras_private: {name}" for name in names}

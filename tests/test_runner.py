@@ -25,6 +25,14 @@ def test_each_backend_runs_each_file_once(given, expected):
         assert sorted(found) == sorted(files) and len(files) > 40
 
 
+def test_gpu_jobs_run_existing_tests_on_pytorch_and_jax():
+    jobs = runner.jobs(["--gpu"])
+    assert [job.backend for job in jobs] == ["torch", "jax"]
+    *paths, option, plugin = jobs[0].arguments
+    assert all((ROOT / path).exists() for path in paths)
+    assert (option, plugin) == ("-p", "tests.no_tensorflow")
+
+
 @pytest.mark.parametrize(("codes", "expected"), [([0, 5, 5], 0), ([0, 1, 0], 1), ([2, 0, 0], 1)])
 def test_failed_jobs_are_named(codes, expected, monkeypatch, capsys):
     def run(job, compiled):

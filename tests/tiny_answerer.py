@@ -2,8 +2,7 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
-from task_rows import Task, as_arrays
+from task_rows import Task, as_arrays, tf
 
 import keras_spanbert as ks
 
@@ -58,8 +57,9 @@ def questions():
         "columns": (as_arrays(x), y),
         "lists": (x, answers),
         "tuples": ({name: tuple(column) for name, column in x.items()}, tuple(answers)),
-        "tensors": ({name: tf.constant(column) for name, column in x.items()}, y),
     }
+    if tf:
+        forms["tensors"] = {name: tf.constant(column) for name, column in x.items()}, y
     return Task(
         build, "answer", [questions, contexts], "evaluate_squad", forms,
         noun="question",

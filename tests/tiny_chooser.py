@@ -2,8 +2,7 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
-from task_rows import Task, by_name, padded
+from task_rows import Task, by_name, padded, tf
 
 import keras_spanbert as ks
 
@@ -53,10 +52,11 @@ def choices():
     forms = {
         "columns": (arrays, np.array(labels)),
         "lists": (x, labels),
-        "tensors": ({name: tf.constant(column) for name, column in arrays.items()}, labels),
         "contexts": ({**arrays, "context": [""] * 10}, labels),
         "examples": (rows, None),
     }
+    if tf:
+        forms["tensors"] = {name: tf.constant(column) for name, column in arrays.items()}, labels
     return Task(build, "choose", list(x.values()), "evaluate_choices", forms)
 
 

@@ -2,8 +2,7 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
-from task_rows import Task, padded
+from task_rows import Task, padded, tf
 
 import keras_spanbert as ks
 
@@ -80,11 +79,13 @@ def texts_with_several_labels():
     forms = {
         "columns": (np.array(texts), padded(labels)), "lists": (texts, labels),
         "sets": (texts, [set(names) for names in labels]),
-        "ragged": (tf.constant(texts), tf.ragged.constant(labels)), "numbers": (texts, numbers),
+        "numbers": (texts, numbers),
         "lists of numbers": (texts, numbers.tolist()), "booleans": (texts, numbers.astype(bool)),
         "floats": (texts, numbers.astype("float32")),
         "examples": (examples(texts, labels), None),
     }  # fmt: skip
+    if tf:
+        forms["ragged"] = tf.constant(texts), tf.ragged.constant(labels)
     return Task(
         build_multi_label, "classify", [texts], "evaluate_texts", forms,
         "class_names",

@@ -2,8 +2,7 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
-from task_rows import Task, padded
+from task_rows import Task, padded, tf
 
 import keras_spanbert as ks
 from keras_spanbert.metrics.entities import read_tags
@@ -63,7 +62,6 @@ def words():
     forms = {
         "columns": ({"words": padded(words)}, padded(tags)),
         "lists": (words, numbers),
-        "ragged": (tf.ragged.constant(words), tf.ragged.constant(tags)),
         "examples": (rows, None),
         "texts": (texts, entities),
         "examples of texts": (
@@ -71,6 +69,8 @@ def words():
             None,
         ),
     }
+    if tf:
+        forms["ragged"] = tf.ragged.constant(words), tf.ragged.constant(tags)
     return Task(build, "tag", [texts], "evaluate_entities", forms, "labels", noun="text")
 
 

@@ -41,7 +41,7 @@ def values(layers, dtype) -> list[torch.Tensor]:
         if isinstance(layer, keras.layers.LayerNormalization):
             variables += layer.gamma, layer.beta
         else:
-            variables += layer._kernel, layer.bias
+            variables += layer.kernel, layer.bias
     return [value.to(dtype) for value in current_values(variables)]
 
 

@@ -1,0 +1,153 @@
+"""Training of each task on PyTorch and JAX, on a GPU or slowly on a CPU."""
+
+import gc
+
+import keras
+import numpy as np
+import pytest
+import tiny_pretrainer
+import tiny_tasks
+
+import keras_spanbert as ks
+
+BACKEND = keras.backend.backend()
+pytestmark = pytest.mark.skipif(BACKEND == "tensorflow", reason="PyTorch and JAX on a GPU")
+
+
+def pretraining():
+    model = tiny_pretrainer.build()
+    return model, *tiny_pretrainer.arrays(model, tiny_pretrainer.texts())
+
+
+def coreference():
+    words = "ann bob wrote sold the letter it she he was old .".split()
+    tokenizer = ks.SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
+    backbone = ks.SpanBertBackbone(
+        tokenizer.vocabulary_size(), 1, 2, 14, 22, dropout=0.0, max_sequence_length=32
+    )
+    preprocessor = ks.SpanBertCoreferenceResolverPreprocessor(tokenizer, 32)
+    model = ks.SpanBertCoreferenceResolver(
+        backbone, preprocessor, max_segment_len=32, max_span_width=3, ffnn_size=11, dropout_rate=0.0
+    )
+    sentences = ["ann wrote the letter .".split(), "she sold it .".split()] * 2
+    document = {
+        "doc_key": "nw/x",
+        "sentences": sentences,
+        "speakers": [["-"] * len(sentence) for sentence in sentences],
+        "clusters": [[(0, 0), (5, 5)], [(2, 3), (7, 7)]],
+    }
+    x, y = model.batches([document], max_segments=4).document(0, 0)
+    return model, x, y, None
+
+
+def build(name):
+    """Returns a new model and one batch for it."""
+    keras.utils.set_random_seed(0)
+    if name in OTHERS:
+        return OTHERS[name]()
+    task = tiny_tasks.TASKS[name]
+    model = task.build()
+    return model, *model.preprocess(*next(iter(task.forms.values())))
+
+
+OTHERS = {"pretraining": pretraining, "coreference": coreference}
+
+
+def train(name, epochs, **options):
+    """Trains a model on the same batch with the task's loss. Returns the loss of each step."""
+    model, x, y, weights = build(name)
+    model.compile(ks.AdamW(3e-3))
+    options |= {"batch_size": 64, "sample_weight": weights, "verbose": 0, "shuffle": False}
+    return keras.Model.fit(model, x, y, epochs=epochs, **options).history["loss"]
+
+
+@pytest.fixture
+def bfloat16():
+    """Computes in bfloat16, as on a GPU."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    yield
+    keras.config.set_dtype_policy(before)
+
+
+@pytest.mark.parametrize("name", [*OTHERS, *tiny_tasks.TASKS])
+def test_steps_lower_the_loss(name, bfloat16):
+    losses = train(name, epochs=8)
+    assert np.isfinite(losses).all() and losses[-1] < losses[0]
+
+
+def test_steps_in_float32_lower_the_loss():
+    losses = train("pretraining", epochs=8)
+    assert losses[-1] < losses[0]
+
+
+def test_products_are_in_bfloat16(bfloat16):
+    model, *batch = pretraining()
+    model.compile()
+    keras.Model.fit(model, *batch[:2], sample_weight=batch[2], batch_size=20, verbose=0)
+    dtypes = products(model, tuple(batch))
+    assert len(dtypes) > 20 and set(dtypes) == {"bfloat16"}
+
+
+def products(model, batch):
+    """Returns the dtypes of the operands of all matrix products in a training step."""
+    if BACKEND == "jax":
+        import jax
+
+        state = model._get_jax_state(
+            trainable_variables=True, non_trainable_variables=True,
+            optimizer_variables=True, metrics_variables=True,
+        )  # fmt: skip
+        return list(products_in(jax.make_jaxpr(model.train_step)(state, batch)))
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found = []
+
+    class Products(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function.overloadpacket.__name__ in ("mm", "bmm", "addmm", "baddbmm"):
+                found.extend(str(x.dtype).removeprefix("torch.") for x in args)
+            return function(*args, **(kwargs or {}))
+
+    for layer in model.backbone.transformer_layers:
+        layer.compiles = False  # Compiled layers show no operations.
+    with Products():
+        model.train_step(keras.tree.map_structure(keras.ops.convert_to_tensor, batch))
+    return found
+
+
+def products_in(jaxpr):
+    import jax
+
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield from (str(x.aval.dtype) for x in equation.invars)
+        for value in jax.tree.leaves(list(equation.params.values())):
+            if hasattr(value, "eqns"):
+                yield from products_in(value)
+
+
+def test_memory_does_not_grow():
+    in_use = []
+
+    def measure(epoch, logs=None):
+        gc.collect()
+        in_use.append(bytes_in_use())
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=measure)
+    train("pretraining", epochs=20, callbacks=[callback])
+    assert in_use[-1] <= in_use[4] and in_use[4] > 0
+
+
+def bytes_in_use():
+    """Returns the bytes of the arrays on the device."""
+    if BACKEND == "jax":
+        import jax
+
+        return sum(array.nbytes for array in jax.live_arrays())
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.memory_allocated()
+    tensors = [x for x in gc.get_objects() if issubclass(type(x), torch.Tensor)]
+    return sum(x.nbytes for x in tensors)
