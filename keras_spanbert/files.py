@@ -1,7 +1,7 @@
 """Writes files and folders whole or not at all, reads JSON and CSV, locks and checks folders.
 
 Paths may be in stores (`s3://...`), except those of `add_to_folder`, `lock`, `read_csv`,
-`remove_partial`, `sha256` and `sync_to_disk`.
+`remove_partial`, `replace_files`, `sha256` and `sync_to_disk`.
 """
 
 import contextlib
@@ -241,10 +241,10 @@ def new_folder(path: str) -> Iterator[str]:
 def add_to_folder(path: str, replaced: Iterable[str] = ()) -> Iterator[str]:
     """Yields a temporary folder whose files are moved to `path` once all are complete.
 
-    After an error, `path` is as it was. Other files in `path` are kept, except a `SHA256SUMS` that
-    lists a file with new content. If the process is killed while the files are moved, `path` has
-    no `config.json`, so that no library loads a mixture of old and new files. `remove_partial`
-    removes the remains of a killed process.
+    After an error, nothing in `path` has changed. Other files in `path` are kept, except a
+    `SHA256SUMS` that lists a file with new content. If the process is killed while the files are
+    moved, `config.json` is missing, so that no library loads a mixture of old and new files.
+    `remove_partial` removes the remains of a killed process.
 
     Args:
         path: string. An existing folder on disk.
@@ -344,8 +344,8 @@ def replace_in_folder(path: str, replaced: Iterable[str] = ()):
 def replace_files(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary path to write a file or folder to, which becomes `path` when complete.
 
-    It has the same name. Files of related names that are written next to it, such as the shards
-    of weights, are moved as well. Nothing is changed after an error.
+    It has the same name. Other files that are written next to it, such as shards of weights, are
+    moved too. After an error, nothing has changed.
     """
     folder, name = os.path.split(os.fspath(path).rstrip(os.sep))
     with add_to_folder(folder or os.curdir) as new:

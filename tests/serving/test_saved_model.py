@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tiny_answerer import VOCABULARY, build, examples
+from tiny_tasks import with_large_weights
 
 import keras_spanbert as ks
 from keras_spanbert.serving import export_saved_model
@@ -159,6 +160,20 @@ def test_mixed_precision_is_kept(serve, tmp_path):
     model.save_to_preset(tmp_path / "preset")
     again = ks.SpanBertQuestionAnswerer.from_preset(tmp_path / "preset")
     assert again.backbone.dtype_policy.name == "float32"
+
+
+@pytest.mark.once("torch")
+@pytest.mark.usefixtures("without_collections")
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_presets_are_exported_as_they_are(serve, tmp_path):
+    model = with_large_weights(build())
+    model.quantize("int8")
+    model.save_to_preset(tmp_path / "preset")
+    model = ks.SpanBertQuestionAnswerer.from_preset(tmp_path / "preset")
+    export_saved_model(model, tmp_path / "model")
+    questions, contexts, _ = examples(8, seed=10)
+    (served,) = serve(tmp_path / "model", {"question": questions, "context": contexts})
+    check(served, model.answer(questions, contexts), contexts)
 
 
 class WithTable(ks.SpanBertQuestionAnswerer):
