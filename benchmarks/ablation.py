@@ -46,6 +46,9 @@ SCORES_OF_PRETRAINING = {
     "sbo_cross_entropy": "held-out SBO",
     "nsp_cross_entropy": "held-out NSP",
 }
+# Scores of a test, if the training had nothing to evaluate on and so did not name its score. The
+# first that a test has is reported.
+SCORES_OF_TESTS = ["average_f1", "macro_f1", "f1", "accuracy"]
 # Interval for checking whether another process has finished its run.
 WAIT_SECONDS = 5
 
@@ -276,8 +279,9 @@ def collect_scores(stages, folder) -> dict:
             names = {n: label for n, label in SCORES_OF_PRETRAINING.items() if metrics.get(n)}
         else:
             trained = read_metrics(folder, stage.needs) if stage.name.endswith(" test") else metrics
-            score = trained["best_score"]
-            names = {score: f"{stage.name.removesuffix(' test')} {score}"}
+            known = [trained["best_score"]] if "best_score" in trained else SCORES_OF_TESTS
+            score = next((name for name in known if name in metrics), None)
+            names = {score: f"{stage.name.removesuffix(' test')} {score}"} if score else {}
         for name, label in names.items():
             found.setdefault(label, {}).setdefault(stage.row, {})[stage.seed] = metrics[name]
     return found

@@ -63,14 +63,16 @@ def test_run_is_claimed_once_and_not_while_it_is_running(stages, tmp_path):
     lock.release()
 
 
-def test_student_t_intervals_and_paired_differences(stages, tmp_path, capsys):
+# Without evaluation, a training does not name its score.
+@pytest.mark.parametrize("trained", [{"best_score": "f1", "f1": 90.0}, {}], ids=["f1", "unscored"])
+def test_student_t_intervals_and_paired_differences(stages, tmp_path, capsys, trained):
     values = {"start": [60.0, 64.0], "MLM": [63.0, 66.0]}
     for row, found in values.items():
         for seed, value in enumerate(found):
             (stage,) = [
                 s for s in stages if (s.row, s.seed, s.name) == (row, seed, "entities test")
             ]
-            finish(tmp_path, stage.needs, best_score="f1", f1=90.0)
+            finish(tmp_path, stage.needs, **trained)
             finish(tmp_path, stage, precision=1.0, f1=value)
     ablation.report(stages, tmp_path)
     base, row = files.read_csv(tmp_path / "ablation.csv")
