@@ -106,8 +106,8 @@ choice(
     "jit_compile",
     "auto",
     ["auto", "true", "false"],
-    "Whether to compile the training step: with XLA on TensorFlow and JAX, with torch.compile on "
-    "PyTorch. auto lets Keras decide.",
+    "Whether to compile the training step: with XLA on TensorFlow and JAX; on PyTorch only the "
+    "transformer layers, with torch.compile. auto: Keras's choice, and on PyTorch only on GPUs.",
 )
 boolean(
     "tensorboard",
