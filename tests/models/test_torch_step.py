@@ -56,7 +56,7 @@ def train(name, **changes):
     keras.utils.set_random_seed(0)
     model, arguments = batches(name)
     for layer in model.backbone.transformer_layers:
-        layer.dropout = 0.0
+        layer.dropout = layer._self_attention_layer.dropout_layer.rate = 0.0
     model.compile(**changes)
     history = model.fit(**arguments, batch_size=5, epochs=2, verbose=0, shuffle=False).history
     return history, model.get_weights()
@@ -140,8 +140,14 @@ def test_layers_that_cannot_be_compiled_are_computed_without(monkeypatch, caplog
 
 
 @pytest.mark.long
+# PyTorch warns when its compiler reads the gradients of the inputs.
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_compiled_steps_equal_others():
+    from torch._dynamo.utils import counters
+
+    counters.clear()
     history, weights = train("pretrain", jit_compile=True)
+    assert counters["stats"]["unique_graphs"] == 1 and not torch_layers._failures
     expected, expected_weights = train("pretrain", jit_compile=False)
     np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-4)
     for x, y in zip(weights, expected_weights):
