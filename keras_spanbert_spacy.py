@@ -38,8 +38,8 @@ class SpanBertCoreference(Pipe):
     `doc._.coref_clusters` returns the clusters as lists of spans. The first document
     loads the model. `nlp.to_disk` saves the model with the pipeline.
 
-    With `n_process` in `nlp.pipe`, each process loads the model. Processes that are
-    forked, as on Linux, cannot do this if their parent process has already used a model.
+    With `n_process` in `nlp.pipe`, each process loads the model. Forked processes,
+    the default on Linux, cannot do this if their parent process has already used a model.
 
     Args:
         name: string. The name of the component in its pipeline.

@@ -46,8 +46,8 @@ SCORES_OF_PRETRAINING = {
     "sbo_cross_entropy": "held-out SBO",
     "nsp_cross_entropy": "held-out NSP",
 }
-# Scores of a test, if the training had nothing to evaluate on and so did not name its score. The
-# first that a test has is reported.
+# Scores to report for a test if the training had no evaluation data, and so did not name a score.
+# The first of them that the test has is used.
 SCORES_OF_TESTS = ["average_f1", "macro_f1", "f1", "accuracy"]
 # Interval for checking whether another process has finished its run.
 WAIT_SECONDS = 5

@@ -10,7 +10,7 @@ after the warm-up, the attention implementations, bfloat16 against float32, and 
     python benchmarks/gpu.py --part=2     # one of them
     python benchmarks/gpu.py --size=tiny --length=64 --device=cpu --steps=2  # tries it out
 
-Each measurement has a process of its own. Those of a part are timed in turns: all are started, then
+Each measurement has a process of its own. The processes of a part take turns: all are started, then
 each runs a window of steps while the others wait. If they do not fit into the card's memory
 together, use `--library`. TensorFlow is not needed. If a backend or `transformers` is not
 installed, its measurements fail with a message. Batches are masked before the first step.
@@ -139,10 +139,10 @@ def measure_in_turns(cases):
 
 
 class Measurement:
-    """A process that runs the steps of a case, and waits after the warm-up and each window.
+    """A process that runs the steps of a case, and pauses after the warm-up and each window.
 
     Attributes:
-        row: the result, or the error, or `None` as long as the process waits.
+        row: the result, or the error, or `None` until the process ends.
     """
 
     def __init__(self, case):
@@ -165,7 +165,7 @@ class Measurement:
         self._read()
 
     def _read(self):
-        """Waits until the process waits or ends."""
+        """Blocks until the process pauses or ends."""
         timer = threading.Timer(TIMEOUT, self._process.kill)
         timer.start()
         answers = (line for line in self._process.stdout if line.startswith("{"))

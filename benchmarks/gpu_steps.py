@@ -23,7 +23,7 @@ import keras_spanbert as ks
 from keras_spanbert.runs import cost
 
 WARM_UP_STEPS, WINDOWS, PROFILED_STEPS, NUM_KERNELS = 5, 3, 3, 15
-NUM_SEGMENTS = 11  # The coreference document has so many.
+NUM_SEGMENTS = 11  # Segments of the coreference document.
 MINILM = {"num_layers": 6, "num_heads": 12, "hidden_dim": 384, "intermediate_dim": 1536}
 
 
@@ -244,7 +244,7 @@ def profile(case):
 
 
 def events(folder):
-    """Returns names and milliseconds of a trace's kernels, on a CPU those of its operations."""
+    """Returns names and milliseconds of a trace's kernels, or of its operations on a CPU."""
     traces = glob.glob(os.path.join(folder, "trace.json"))
     if traces:
         with open(traces[0]) as file:

@@ -1,7 +1,7 @@
-"""What does a training step cost the host on PyTorch: the time that a faster GPU cannot shorten?
+"""How much host time does a training step take on PyTorch? A faster GPU cannot shorten it.
 
 Times pretraining steps (MLM and SBO) of 12 layers of 32 units on one thread, so that arithmetic
-costs next to nothing. The peer is `BertForMaskedLM` of `transformers` with an SBO head, which has
+takes almost no time. The peer is `BertForMaskedLM` of `transformers` with an SBO head, which has
 the same objective. The two run in turns of a few steps in one process.
 
     python benchmarks/host_cost.py
@@ -27,7 +27,7 @@ TURN = 10  # Steps.
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--compiled", action="store_true", help="compile the transformer layers")
-    parser.add_argument("--turns", type=int, default=6, help="timed ones, after two that warm up")
+    parser.add_argument("--turns", type=int, default=6, help="timed turns, after two for warm-up")
     parser.add_argument("--dtype", choices=["float32", "mixed_bfloat16"], help="default: both")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Checks of arguments, and conversion of those from Hugging Face `datasets`."""
+"""Checks arguments, and converts data of Hugging Face `datasets` to lists."""
 
 import functools
 import numbers
@@ -91,7 +91,7 @@ def check_paths(**argument) -> list:
 
 
 def check_rows(**argument) -> list:
-    """Returns values of rows as a list. Raises a `ValueError` if there is only a string or one."""
+    """Returns the values of rows as a list. Raises a `ValueError` if it is a single value."""
     (value,) = argument.values()
     is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes, dict))
     check_in(is_list, "a list of values", **argument)
@@ -156,8 +156,8 @@ def to_lists(value):
     """Converts columns and tables of `datasets`, alone or in a dict, to lists.
 
     A table becomes the list of its rows, which are dicts. A column, like any other sequence that
-    is not text, becomes the list of its values. `to_python` converts the values, because a format
-    may have made arrays of them. Lists, tuples, arrays and the rest do not change.
+    is not text, becomes the list of its values. `to_python` converts the values, because the
+    table's format may return arrays. Lists, tuples, arrays and other objects do not change.
 
     Raises:
         ValueError: if it is a stream without a length, such as an `IterableDataset`.

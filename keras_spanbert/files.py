@@ -251,7 +251,7 @@ def add_to_folder(path: str, replaced: Iterable[str] = ()) -> Iterator[str]:
         replaced: patterns of file names. If a new file matches any of them, the old files
             that match any of them are removed. Defaults to `()`.
     """
-    os.stat(path)  # The error of a missing folder names it.
+    os.stat(path)  # If the folder is missing, this error names it.
     with tempfile.TemporaryDirectory(
         prefix=".", suffix=stores.PARTIAL, dir=path, ignore_cleanup_errors=True
     ) as partial:
@@ -280,7 +280,7 @@ def _swap(new, path, old, replaced, undo):
     if _matches(names, replaced):
         removed.update(_matches(os.listdir(path), replaced))
     if os.path.isfile(os.path.join(path, stores.CHECKSUMS)):
-        with contextlib.suppress(ValueError):  # A file of another format is the user's.
+        with contextlib.suppress(ValueError):  # A file of another format belongs to the user.
             if not removed.isdisjoint(stores.read_checksums(path)):
                 removed.add(stores.CHECKSUMS)
     for name in removed:

@@ -103,7 +103,7 @@ def current_values(variables: list) -> list:
     """Returns the PyTorch tensors of variables, not converted to a layer's dtype.
 
     The public `value` asks for a dtype scope, a stateless scope and a device each time. For
-    the 200 variables of a model of 12 layers this takes as long as launching their kernels.
+    the 200 variables of a model of 12 layers, this takes as long as launching the kernels.
     """
     if in_stateless_scope() or keras.backend.backend() != "torch":
         return [variable.value for variable in variables]
@@ -187,7 +187,7 @@ def call_directly(layer: keras.layers.Layer, *args, training: bool | None, **kwa
     if dtype is not None:
         args = [_as_float(x, dtype) for x in args]
     scope = get_autocast_scope()
-    # PyTorch's compiler would compile twice if a first scope were entered without need.
+    # Entering a scope that is not needed would make PyTorch's compiler compile twice.
     if dtype in ([None, layer.variable_dtype] if scope is None else [scope.dtype]):
         return layer.call(*args, **kwargs)
     with AutocastScope(dtype):
@@ -202,7 +202,7 @@ def _as_float(x, dtype):
 
 
 class TrainerParts:
-    """Loss and metrics of a compiled model, found once instead of in each step.
+    """Loss and metrics of a compiled model, looked up once instead of in each step.
 
     Keras's public `losses` and `metrics` of a model visit all layers each time.
 

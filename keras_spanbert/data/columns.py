@@ -53,10 +53,10 @@ def read_texts(
             in JSON lines, or a text with this separator, such as `"a|b"` for
             `"|"`. An empty text means no labels. Not with `is_regression`.
             Defaults to `None`: a row has one label.
-        skip_label: string. The label of rows without a right label, such as `"-"` in
+        skip_label: string. The label of rows without a gold label, such as `"-"` in
             SNLI and MultiNLI, whose annotators did not agree on them. If labels are
             needed, these rows are left out, and the log counts them. Otherwise their
-            label is `None`. Defaults to `None`, no such label.
+            label is `None`. Defaults to `None`: there is no such label.
 
     Returns:
         List of dicts with `id`, `text`, `text_pair` and `label`, as returned by

@@ -55,7 +55,7 @@ def read(
             strings, such as parts of speech, `types` lists the allowed tags, and
             tags are not converted. Defaults to `True`.
         words_column: int. Index of the words' column, as for `column`. Defaults to
-            `0`, with a warning if this column only counts the words: 1, 2, 3, ...
+            `0`, with a warning if this column only numbers the words: 1, 2, 3, ...
 
     Returns:
         List of dicts, one per sentence: `words`, a list of strings, and `tags`, a
@@ -94,7 +94,7 @@ def read(
 
 
 def _warn_of_numbers(path, sentences):
-    """Warns if the words of each sentence are only their numbers, from 1 or 0."""
+    """Warns if the column of words only numbers the words of each sentence, from 1 or 0."""
     numbers = [str(number) for number in range(1 + max(map(len, sentences), default=0))]
     for start in [0, 1]:
         are_numbers = all(words == numbers[start : start + len(words)] for words in sentences)

@@ -53,7 +53,7 @@ def read(paths) -> list[dict]:
     and other keys are kept. CoNLL documents also have `part`, the number as written
     in the file.
 
-    The content of a file decides its format:
+    The format of a file is recognized by its content:
 
     - JSON lines: documents as above, PreCo (`mention_clusters`) or wl-coref
       (`cased_words`; `span_clusters`, or `clusters` before its conversion to
@@ -68,9 +68,9 @@ def read(paths) -> list[dict]:
       mention. Files with fewer than 12 columns are read if all but the words and the
       coreference are numbers, the document's name or the same everywhere.
     - CorefUD 1.0 and later, and GUM: CoNLL-U with `# global.Entity`. `# newdoc`
-      starts a document. Multiword tokens and empty nodes are no words. Mentions of
-      empty nodes only, and mentions that are not contiguous, are left out, and the
-      log counts them. Bridging and split antecedents are ignored.
+      starts a document. Multiword tokens and empty nodes are not words. The reader
+      leaves out mentions that consist only of empty nodes, and mentions that are not
+      contiguous, and logs their number. Bridging and split antecedents are ignored.
 
     Args:
         paths: string or list of strings. Files with JSON lines end in `.jsonlines`

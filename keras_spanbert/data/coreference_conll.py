@@ -65,7 +65,7 @@ def _read_rows(name, part, begin, lines):
         if text and not is_ended:
             if line.startswith("#"):
                 _refuse_mark(place, line)
-            # A cell between two tabs may be empty. Tabs after cells separated by blanks are none.
+            # A cell between two tabs may be empty. If blanks separate cells, end tabs are ignored.
             cells = line.split("\t") if "\t" in text else re.split(" +", text)
             rows.append(_Row(place, line, [cell.strip(" ") for cell in cells]))
         elif rows:
@@ -79,7 +79,7 @@ def _read_rows(name, part, begin, lines):
 
 
 def _cut_documents(documents):
-    """Returns documents without the empty cells that tabs at the ends of lines make."""
+    """Returns documents without the empty cells after tabs at the ends of lines."""
     rows = [row for document in documents for sentence in document.sentences for row in sentence]
     least = max(map(_num_filled, rows), default=0)
     last = [row.cells[least - 1] for row in rows if len(row.cells) >= least]

@@ -15,7 +15,7 @@ RANGE_BYTES = 64 << 20
 # The ends of documents at which a file may be cut. In UTF-8, these bytes are never part of another
 # character.
 _ENDS = {"line": re.compile(rb"\n"), "blank_line": re.compile(rb"\n[ \t\r]*\n")}
-# Carriage returns that end lines, as no newline follows.
+# Carriage returns that end a line because no newline follows.
 _BARE_RETURNS = re.compile(rb"\r+(?![\r\n])")
 # An end with more blanks than this may be missed between two reads.
 _OVERLAP = 100

@@ -34,12 +34,12 @@ _NOT_PRINTED = (
     "not be a list printed as text. Lists need a .jsonl file; from pandas, "
     'DataFrame.to_json("a.jsonl", orient="records", lines=True) writes it'
 )
-# How Python, NumPy, JSON and R print lists. The patterns apply to the text in which `'` replaced
-# each text in quotes, `[` the beginning of a call, and nothing a value without quotes.
+# Lists as Python, NumPy, JSON and R print them. Before matching, each quoted text is replaced with
+# `'`, the beginning of a call with `[`, and a value without quotes with nothing.
 _STRING = re.compile(r"'(?:[^'\\]|\\.)*'" r'|"(?:[^"\\]|\\.)*"', re.DOTALL)
 _CALL = re.compile(r"\b(?:array|c|frozenset|list|np\.str_|set|tuple)\(")
 _VALUE = re.compile(r"\bdtype=|\b(?:object|None|nan|null|NA)\b|\.\.\.")
-# Words such as `("Yes")` and `[ "Yes" , "No" ]` are no list.
+# Words such as `("Yes")` and `[ "Yes" , "No" ]` are not lists.
 _LIST_OF_STRINGS = re.compile(
     r"(?!\(\s*'\s*\)$|\[\s+'\s+\]$|.*\s,)[\[({][\s,\[\](){}]*'[\s,'\[\](){}]*[\])}]", re.DOTALL
 )

@@ -217,7 +217,7 @@ def read_lines(
 def _iterate_lines(file, within):
     offset = within.start
     for line in file:
-        # Some programs end lines with \r\r\n, which is one end.
+        # Some programs end lines with \r\r\n, which counts as one line end.
         content = line.rstrip(b"\r\n")
         *before, last = content.split(b"\r")
         yield from (part + b"\r" for part in before)

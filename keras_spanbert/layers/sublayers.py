@@ -77,8 +77,8 @@ def flatten_sublayers(operations: Iterable) -> list[keras.layers.Layer]:
 def resolve_policies(root: keras.layers.Layer) -> None:
     """Gives each sublayer its own dtype policy instead of a policy map of many layers.
 
-    Keras saves a quantized layer only if the layer's `dtype_policy` is quantized itself. Models
-    keep their map, because heads take their policies from their backbone's map.
+    Keras saves a quantized layer only if the `dtype_policy` of the layer itself is quantized.
+    Models keep their map, because heads take their policies from their backbone's map.
     """
     for layer in flatten_sublayers([root]):
         is_map = isinstance(layer.dtype_policy, keras.dtype_policies.DTypePolicyMap)

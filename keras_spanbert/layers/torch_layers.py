@@ -1,7 +1,7 @@
 """The layers of the encoder and the heads as plain functions of PyTorch tensors.
 
-A call of a Keras layer takes about 0.1 ms on the host, and Keras's operations cause more and
-smaller kernels than PyTorch's own. For a model of 12 layers a GPU would wait for them.
+A call of a Keras layer takes about 0.1 ms on the host, and Keras's operations launch more and
+smaller kernels than PyTorch's own. With a model of 12 layers, a GPU would wait for the host.
 `torch.compile` can compile these functions, but takes minutes for Keras's layers.
 """
 
@@ -25,7 +25,7 @@ _ACTIVATIONS = {
 
 
 def are_plain(layers) -> bool:
-    """Returns whether dense layers are just products and biases: not quantized, without LoRA."""
+    """Returns whether dense layers are neither quantized nor extended by LoRA."""
     return not any(layer.lora_enabled or layer.quantization_mode for layer in layers)
 
 
@@ -64,7 +64,7 @@ def transformer_layer(
         activation: function.
         epsilon: float, of the layer normalizations.
         dropout: float. Rate, 0 outside training.
-        attention_dropout: whatever `attend` takes, rate or layer.
+        attention_dropout: rate or layer, as `attend` expects.
         attend: `torch_attention.attend_fused` or a function with the same arguments.
     """
     o_kernel, o_bias, gamma_1, beta_1, kernel_1, bias_1, kernel_2, bias_2, gamma_2, beta_2 = (
@@ -90,7 +90,7 @@ _failures = []
 
 
 def compiled_layer(x, *args):
-    """Calls `transformer_layer` compiled, or as it is if PyTorch's compiler fails."""
+    """Calls `transformer_layer` compiled, or uncompiled if PyTorch's compiler fails."""
     if not _failures:
         try:
             return _compiled_layer(x, *args)

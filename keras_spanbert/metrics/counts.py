@@ -4,7 +4,7 @@ from keras_spanbert.arguments import check_rows
 
 
 def check_same_examples(labels, predictions) -> tuple[list, list]:
-    """Returns labels and predictions as lists. Checks that there are some, and as many of both."""
+    """Returns labels and predictions as lists. Checks that they are not empty and equally long."""
     labels, predictions = check_rows(labels=labels), check_rows(predictions=predictions)
     if not len(labels) or len(labels) != len(predictions):
         raise ValueError(

@@ -29,7 +29,7 @@ def normalize_answer(text: str) -> str:
 def normalize_characters(text: str) -> str:
     """Returns the text in lower case, without punctuation, with blanks around Chinese characters.
 
-    All punctuation of Unicode and of ASCII is removed, no article is. Japanese, Thai,
+    All punctuation of Unicode and of ASCII is removed, but articles are kept. Japanese, Thai,
     Lao, Burmese and Khmer characters are separated as Chinese ones.
     """
     kept = [
@@ -68,7 +68,7 @@ def squad(
             between words (Chinese, Japanese, Thai, Lao, Burmese, Khmer) counts as a
             word, as in MLQA's script for Chinese. Words of other scripts, such as
             `"1901"`, remain whole. `exact` and `f1` then ignore case and all
-            punctuation of Unicode, but no articles. CMRC 2018's script has a list of
+            punctuation of Unicode, but not articles. CMRC 2018's script has a list of
             punctuation of its own and counts only the longest run of characters in
             common, which gives mostly the same F1. Defaults to `False`.
 
@@ -186,7 +186,7 @@ def _texts(answers):
 
 
 def _by_id(is_right, kind, **argument):
-    """Returns a dict with ids as strings. Raises a `ValueError` if the argument is none."""
+    """Returns a dict with ids as strings. Raises a `ValueError` if the argument is not a dict."""
     ((name, values),) = argument.items()
     if not isinstance(values, dict):
         raise ValueError(

@@ -111,7 +111,7 @@ def select_entries(checkpoint: Checkpoint, groups: list[TensorGroup]) -> list[En
 
 
 def _check_prefix(checkpoint, name):
-    """Raises `ValueError` if a tensor is there, but under a prefix that is not known."""
+    """Raises `ValueError` if a tensor exists, but under an unknown prefix."""
     found = next((other for other in checkpoint.tensors if other.endswith(f".{name}")), None)
     if found is not None:
         raise ValueError(

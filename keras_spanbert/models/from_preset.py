@@ -82,8 +82,8 @@ class FromPreset:
     def save_to_preset(self, preset_dir: str, *args, **kwargs) -> None:
         """Saves a preset to a folder on disk or in a store.
 
-        The folder may exist, and the object may come from it: after an error it is as it
-        was. Files that the preset does not have, such as a `README.md`, are kept. A preset in
+        The folder may exist, and the object may come from it. After an error, the folder is
+        unchanged. Files that the preset does not have, such as a `README.md`, are kept. A preset in
         a store is either complete or absent.
 
         Raises:

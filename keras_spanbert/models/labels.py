@@ -107,7 +107,7 @@ _LOSS_FUNCTIONS = (
 def check_label_arrays(task, x, y, sample_weight):
     """Checks labels that are already arrays of a task, as `as_labels` checks other labels.
 
-    Otherwise JAX would train on a number that is none of the classes as if its loss were
+    Otherwise JAX would train on a number that is not a class as if its loss were
     0. The other backends raise errors that do not name the label or its row.
 
     Args:
@@ -143,7 +143,7 @@ def _check_numbers(labels, weights, limit, ignored, rule):
     """Checks that labels are in 0, 1, ... below `limit`, or `ignored`, or have no weight."""
     xp = namespace(labels)
     if xp is np and not getattr(labels, "is_fully_addressable", True):
-        return labels  # A part of it is in another process.
+        return labels  # A part of the array is in another process.
 
     def as_array(x):
         is_eager = xp is np and keras.ops.is_tensor(x)

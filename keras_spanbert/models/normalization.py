@@ -77,7 +77,7 @@ class GraphNormalizer:
             token: (chr(_FIRST_MARK + i) + _IN_MARK * (len(token) - 2) + _END_OF_MARK)[: len(token)]
             for i, token in enumerate(found_tokens)
         }
-        # At one place of a text, exact tokens and longer ones come first.
+        # Exact tokens and longer ones are tried first at each position of a text.
         order = sorted(found_tokens, key=lambda token: (not found_tokens[token], -len(token)))
         self._patterns = {
             ("" if found_tokens[token] or not lowercase else "(?i)") + re.escape(token): token

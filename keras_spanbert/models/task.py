@@ -186,7 +186,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         return other
 
     def new_copy(self):
-        """Returns a model with new weights, like this one otherwise, with LoRA if it has it."""
+        """Returns a copy of this model with new weights, and with LoRA if this model has it."""
         copy = type(self).from_config(self.get_config())
         copy.preprocessor = self.preprocessor  # The config has no vocabulary.
         lora.enable_as(self.backbone, copy.backbone)

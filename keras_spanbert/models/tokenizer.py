@@ -48,8 +48,8 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             as `"[MASK]"`, become the tokens of that name. Keep it `False` for
             untrusted text. Defaults to `False`.
         added_tokens: dict of string to bool. Tokens of the vocabulary that are found
-            anywhere in a text, also inside of words and if they contain
-            punctuation, as `transformers` finds tokens that were added to a
+            anywhere in a text, even inside a word or with punctuation in the
+            token, as `transformers` finds tokens that were added to a
             vocabulary. `True`: the text must contain the token exactly. `False`:
             text and token are normalized first, which makes a difference with
             `lowercase`. (Graph code then ignores case, but not accents.) Defaults

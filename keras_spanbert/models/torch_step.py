@@ -25,7 +25,7 @@ class TorchStep:
 
     @classmethod
     def of(cls, model: keras.Model, previous: "TorchStep | None") -> "TorchStep | None":
-        """Returns the step of a model, or `None` if it is not built or has a step of its own.
+        """Returns the step of a model, or `None` if the model is not built or has its own step.
 
         Args:
             model: compiled `keras.Model`.

@@ -58,7 +58,7 @@ def check() -> None:
 
 # === Flags without effect ===
 class Condition(NamedTuple):
-    """When some flags have an effect. Without one, giving them is an error.
+    """Says when some flags have an effect. It is an error to give a flag without effect.
 
     Attributes:
         holds: whether they have an effect in this run.
@@ -121,8 +121,8 @@ def _conditions():
 
 def _check_effects():
     """Raises `ValueError` if a flag is given that has no effect."""
-    # Those of a resumed run were checked at its start. Since then, for example its predictions,
-    # to which some of them apply, may have been turned off.
+    # The flags of a resumed run were checked at its start. Since then, the user may have turned off
+    # something that they apply to, such as predictions.
     checked = recorded_run().get("given", {})
     for name, condition in unused_flags():
         if name not in checked:

@@ -46,7 +46,7 @@ string(
 string(
     "skip_label",
     None,
-    "Label of rows without a right label. They are left out of --train_data and --eval_data. In "
+    "Label of rows without a gold label. They are left out of --train_data and --eval_data. In "
     "SNLI and MultiNLI this is -. Default: none.",
 )
 choice(

@@ -46,8 +46,8 @@ boolean(
     "quoted_tsv",
     False,
     'Whether cells in .tsv files may be in ", as pandas, R and spreadsheets write them: with tabs, '
-    'line ends and doubled " inside. By default, " is an ordinary character. In .csv files, cells '
-    "may always be quoted.",
+    'line ends and doubled " inside them. By default, " is an ordinary character. In .csv files, '
+    "cells may always be quoted.",
 )
 
 

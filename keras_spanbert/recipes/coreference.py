@@ -80,7 +80,7 @@ number(
     "min_link_score",
     None,
     "Smallest probability with which a mention is linked to an earlier one, in evaluation and "
-    "prediction. A higher value gives fewer and surer links. Default: no minimum.",
+    "prediction. A higher value gives fewer and more certain links. Default: no minimum.",
     upper_bound=1.0,
 )
 string(

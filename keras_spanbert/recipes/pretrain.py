@@ -195,7 +195,7 @@ def _recorded(corpus, path):
 def _warn_about_short_blocks(source, longest):
     """Logs a warning if the blocks are shorter than half of those that the preset was trained on.
 
-    The preset of a pretrainer records their length. Other presets count with their limit, because
+    The preset of a pretrainer records their length. For other presets, their limit is used, because
     the length of a task's inputs says nothing about pretraining.
     """
     from keras_spanbert.formats import Checkpoint, keras_hub

@@ -37,10 +37,11 @@ number(
 integer(
     "lora_rank",
     None,
-    "Fine-tune with LoRA of this rank, for example 8: the encoder is frozen, and only small "
-    "matrices that are added to its query and value projections are trained, and the layers above "
-    "it. This needs less memory, and a --learning_rate about ten times as high. The saved preset "
-    "has the sum of both. Not for pretraining. Default: no LoRA, all weights are trained.",
+    "Fine-tune with LoRA of this rank, for example 8: the encoder is frozen. Training "
+    "changes only the layers above it, and small matrices that are added to its query and value "
+    "projections. This needs less memory, and a --learning_rate about ten times as high. In the "
+    "saved preset, the matrices are added to the weights. Not for pretraining. Default: no LoRA, "
+    "all weights are trained.",
 )
 integer(
     "warmup_steps",

@@ -75,7 +75,7 @@ def extract_spans(
 
     Returns:
         Dict of arrays `[K]`: `starts` and `ends`, tokens of the document,
-        `mention_scores`, `best_antecedents`, -1 for none, and `link_scores`, their
+        `mention_scores`, `best_antecedents` (-1 for none) and `link_scores`, their
         probabilities among all antecedents and none.
     """
     antecedents = row["top_antecedents"]

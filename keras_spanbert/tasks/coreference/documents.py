@@ -170,10 +170,9 @@ class DocumentInputs:
             mentions: list with an item, or `None`, for each text, or such an item for
                 one string. An item is a list of `(start, end)`, in characters, or in
                 words for a text in words. Clusters then contain only these mentions,
-                with exactly these positions. Mentions may be nested and cross. Those
-                that have the same words count once. A word is cut where a mention
-                starts or ends within it. Defaults to `None`: the resolver finds the
-                mentions.
+                with exactly these positions. Mentions may be nested and cross. Mentions
+                with the same words count once. A word is split where a mention starts or
+                ends inside it. Defaults to `None`: the resolver finds the mentions.
 
         Returns:
             For each text `{"clusters": clusters}`, or a single dict for one string.

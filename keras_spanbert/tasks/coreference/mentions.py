@@ -54,7 +54,7 @@ _BEFORE_NOUNS = frozenset(
     "until up upon what when where whereas whether which while with within without "
     "yesterday".split()
 )
-# Words that can begin a sentence. Other capitalized words are taken for subjects of a verb.
+# Words that can begin a sentence. Other capitalized words are assumed to be the subject of a verb.
 _OPENERS = PRONOUNS | _BEFORE_NOUNS | frozenset(
     "and but even nor now once or so still that then thus to today together too yet".split()
 )  # fmt: skip
@@ -123,7 +123,7 @@ def sort_mentions(text: str, clusters: Sequence) -> list[Mention]:
 
 
 def cluster_score(cluster: Sequence[dict]) -> float | None:
-    """Returns the score of a cluster from `resolve` with `scores`: see there."""
+    """Returns the score of a cluster from `resolve(..., scores=True)`, which explains it."""
     links = [m["link_score"] for m in cluster if m.get("link_score") is not None]
     if links:
         return sum(links) / len(links)
@@ -138,10 +138,10 @@ def is_pronoun(words: Sequence[str]) -> bool:
 
 
 def is_verb(words: Sequence[str], before: str, after: str) -> bool:
-    """Returns whether a mention is a verb. OntoNotes has some: "sold" and later "the sale".
+    """Returns whether a mention is a verb. OntoNotes links verbs: "sold" and later "the sale".
 
-    It is if it is a single word in lower case and a past form, or if the word before or
-    after it is one that is found next to a verb, and seldom next to a noun that has no
+    A verb is a single word in lower case. It is a past form, or the word before or after
+    it is one that often occurs next to a verb, and seldom next to a noun without an
     article. This is a heuristic for English. It takes "workers" for a verb in "gave
     workers the day off", and "rise" for a noun in "oil prices rise again".
 

@@ -29,7 +29,7 @@ STYLE = """
 }
 .coref mark {
   --own: hsl(var(--hue) 75% 45%);
-  /* Paler where the link is unsure. */
+  /* Paler if the link is unsure. */
   color: CanvasText; background: color-mix(in srgb, var(--own) calc(16% * var(--sure)), Canvas);
   border: 1px solid color-mix(in srgb, var(--own) calc(15% + 85% * var(--sure)), Canvas);
   border-bottom-width: 2px; border-radius: 0.3em;

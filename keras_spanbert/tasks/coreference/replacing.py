@@ -100,7 +100,7 @@ def replace(text: str, clusters: Sequence) -> str:
       the main mention is a pronoun or a verb. A verb stays: OntoNotes links "sold" to
       "the sale". Mentions of a cluster are next to each other if there is no
       word and no end of a clause or paragraph between them, as in "her brother, Tom". Only the
-      first of them is replaced, and none if one is the main mention or equals it.
+      first of them is replaced, and none of them if one is the main mention or equals it.
       "who", "which", "that", "himself" and "each other" stay, as do pronouns joined
       to a verb ("I'm", "they've"), and mentions that include a verb ("she'll", or
       "she's", which may be "is" or "has"). A mention inside one of its own cluster
@@ -145,7 +145,7 @@ class _Replacing:
         self.apostrophe = "’" if "’" in text and "'" not in text else "'"
 
     def _find_groups(self):
-        """Returns for each mention the list of those of its cluster that are next to each other."""
+        """Returns, for each mention, its group: mentions of its cluster next to each other."""
         groups, last = [], {}
         for mention in self.mentions:
             group = last.get(mention.cluster, [])

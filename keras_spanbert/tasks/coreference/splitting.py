@@ -54,7 +54,7 @@ _RANGES = (
 # Also the Greek question mark.
 _STOP = f"[…\u037e{''.join(_RANGES)}]"
 _QUOTES = r"""['"»’”)\]]"""
-# Control characters are masked first. RE2's `\s` would be other characters than that of `regex`.
+# Control characters are masked first. `\s` matches other characters in RE2 than in `regex`.
 _SPACE = r"[ \t\n]"
 _WORD_END = "([^0-9A-Za-z_]|$)"
 
@@ -95,14 +95,14 @@ _IN_SENTENCES = [
 _EMOJI = "\\p{So}(?:[\ufe0f\\p{Sk}]|\u200d\\p{So})*"
 _WORDS = rf"\x02'*\pL+|\.\.+|--+|\p{{Han}}|{_EMOJI}|[\pP\pS]"
 _SPACES_OR_WORDS = rf"[\t\n\pZ]+|{_WORDS}"
-# Blank lines, and stops with what closes after them.
+# Blank lines, and sentence-ending punctuation with the quotes and brackets that follow it.
 _SENTENCE_ENDS = (r"\n[\t\n\pZ]*\n", rf"{_STOP}(?:{_STOP}|[>'\"»’”\p{{Pe}}])*")
 
 
 def split_text(text: str) -> Sentences:
     """Splits a text into sentences and words.
 
-    A sentence ends at a blank line, or after `.`, `!`, `?` or a stop of another script,
+    A sentence ends at a blank line, or after `.`, `!`, `?` or the like in another script,
     and the closing quotes and brackets that follow it. Words are separated by spaces and
     punctuation, and can contain hyphens and apostrophes. Contractions are split as in
     the Penn Treebank. Each Chinese character is a word.

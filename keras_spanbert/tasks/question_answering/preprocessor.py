@@ -64,7 +64,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
 
     Reference:
         [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.1 and
-        appendix B. Windows are the same as in the released script. So are labels,
+        appendix B. Windows and labels are the same as in the released script,
         except that the script looks for the answer's text in the words around it and
         uses these words if it does not find it.
     """

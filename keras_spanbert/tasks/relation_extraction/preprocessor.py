@@ -41,8 +41,8 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
     Symbols are unused tokens of the vocabulary, `[unused1]`, `[unused2]`, ... The
     first four surround spans. The others are for types, in the order in which
     `adapt` sees them. If the vocabulary has no such tokens,
-    `SpanBertRelationExtractor.from_preset` adds them, or `symbols` name tokens that do
-    not occur in the texts. All modes except `"text"` need types.
+    `SpanBertRelationExtractor.from_preset` adds them. Or pass `symbols` with tokens that
+    do not occur in the texts. All modes except `"text"` need types.
 
     Words such as `-LRB-` become the brackets that they represent. A word of an
     example that equals a special token, such as `[MASK]`, becomes that token. In a
