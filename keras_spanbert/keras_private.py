@@ -163,7 +163,8 @@ def _choose_call(layer):
     if cls not in _DIRECT and not cls.__module__.startswith("keras_spanbert."):
         return functools.partial(_call_as_usual, layer)
     has_hooks = layer._forward_hooks or layer._forward_pre_hooks
-    if not layer.built or has_hooks or layer.quantization_mode is not None:
+    has_more = layer.activity_regularizer is not None or getattr(layer, "mask_zero", False)
+    if not layer.built or has_hooks or has_more or layer.quantization_mode is not None:
         return functools.partial(_call_as_usual, layer)
     return functools.partial(call_directly, layer)
 
@@ -213,31 +214,45 @@ class TrainerParts:
     def __init__(self, model: keras.Model):
         self.optimizer = model.optimizer
         self.metrics = model.metrics
-        # Layers of other libraries may add losses when they are called.
-        layers = model._flatten_layers(include_self=False)
-        names = {type(layer).__module__.split(".")[0] for layer in layers}
-        self._adds_losses = not names <= {"keras", "keras_hub", "keras_spanbert"} or model.losses
+        is_plain = type(model).compute_loss is keras.Model.compute_loss
+        self._has_plain_loss = is_plain and not model.losses  # Those of regularizers.
 
     @staticmethod
-    def are_built(model: keras.Model) -> bool:
-        """Returns whether a model has an optimizer, a loss and metrics that are built."""
+    def are_enough(model: keras.Model) -> bool:
+        """Returns whether these parts and the layers' `call` make up a training step.
+
+        Optimizer, loss and metrics must be built, and there must be weights to train. Layers of
+        other libraries may use masks, scopes or losses that only their `__call__` knows.
+        """
         parts = [model.optimizer, model._compile_loss, model._compile_metrics]
-        return model.optimizer is not None and all(x is None or x.built for x in parts)
+        layers = list(model._flatten_layers())
+        libraries = {type(layer).__module__.split(".")[0] for layer in layers}
+        return (
+            model.optimizer is not None
+            and all(x is None or x.built for x in parts)
+            and libraries <= {"keras", "keras_hub", "keras_spanbert"}
+            and not any(layer.activity_regularizer for layer in layers)
+            and not (model._forward_hooks or model._forward_pre_hooks)
+            and bool(model.trainable_variables)
+        )
 
     def compute_loss(self, model, x, y, y_pred, sample_weight):
         """Returns the loss of a batch, and updates its mean over the epoch."""
-        if type(model).compute_loss is not keras.Model.compute_loss or self._adds_losses:
-            loss = model._compute_loss(x, y, y_pred, sample_weight, training=True)
-        else:
+        if self._has_plain_loss:
             loss = model._compile_loss(y, y_pred, sample_weight)
+        else:
+            loss = model._compute_loss(x, y, y_pred, sample_weight, training=True)
         num_rows = next(each for each in keras.tree.flatten(x) if each is not None).shape[0]
         model._loss_tracker.update_state(loss, sample_weight=num_rows)
         return loss
 
-    def update_metrics(self, model, y, y_pred, sample_weight) -> dict:
-        """Updates the compiled metrics, and returns the results of all metrics."""
+    def update_metrics(self, model, y, y_pred, sample_weight) -> None:
+        """Updates the compiled metrics."""
         if model._compile_metrics is not None and model._compile_metrics.metrics:
             model._compile_metrics.update_state(y, y_pred, sample_weight)
+
+    def results(self) -> dict:
+        """Returns the results of all metrics."""
         results = {}
         for metric in self.metrics:
             result = metric.result()

@@ -179,16 +179,17 @@ def test_layers_are_called_as_by_keras(dtype):
 def test_loss_and_metrics_are_those_of_keras():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_regularizer="l2")])
     model.compile("sgd", "mse", weighted_metrics=["mae"])
-    assert not keras_private.TrainerParts.are_built(model)
+    assert not keras_private.TrainerParts.are_enough(model)
     x, y = np.ones((4, 3), "float32"), np.zeros((4, 1), "float32")
     expected = model.train_on_batch(x, y, return_dict=True)
-    assert keras_private.TrainerParts.are_built(model)
+    assert keras_private.TrainerParts.are_enough(model)  # Built by the step.
     model.reset_metrics()
     model.layers[0].set_weights([w * 0 + 0.5 for w in model.layers[0].get_weights()])
     parts = keras_private.TrainerParts(model)
     y_pred = model(x)
     loss = parts.compute_loss(model, x, y, y_pred, None)
-    found = parts.update_metrics(model, y, y_pred, None)
+    parts.update_metrics(model, y, y_pred, None)
+    found = parts.results()
     np.testing.assert_allclose(float(loss.detach()), 4.0 + 0.01 * 3 * 0.25)  # With the regularizer.
     assert set(found) == set(expected)
     np.testing.assert_allclose(float(found["mae"].detach()), 2.0)

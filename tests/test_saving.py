@@ -93,3 +93,12 @@ def test_span_masking_in_a_model_needs_tensorflow(tmp_path):
     for copy in copies:
         for name, value in copy.predict(x, verbose=0).items():
             np.testing.assert_array_equal(value, expected[name])
+
+
+def test_backbone_saved_over_a_task_removes_its_head(tmp_path):
+    task = tiny_models.pretrainer()
+    task.save_to_preset(str(tmp_path))
+    (tmp_path / "README.md").write_text("mine")
+    task.backbone.save_to_preset(str(tmp_path))
+    assert not (tmp_path / "task.json").exists() and (tmp_path / "README.md").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("task")]

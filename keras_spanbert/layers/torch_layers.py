@@ -94,6 +94,8 @@ def compiled_layer(x, *args):
     if not _failures:
         try:
             return _compiled_layer(x, *args)
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:
             # For example without a C++ compiler, or without Triton on a GPU.
             _failures.append(error)

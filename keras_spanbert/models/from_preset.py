@@ -10,7 +10,9 @@ from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.models.dequantize import dequantize
 
 # keras-hub saves the weights of a backbone as one file or as shards, and reads the file first.
-_WEIGHTS = ("model.weights.h5", "model.weights.json", "model_*.weights.h5")
+_OF_BACKBONE = ("model.weights.h5", "model.weights.json", "model_*.weights.h5")
+# A head belongs to its backbone: an old one must not remain next to a new backbone.
+_WEIGHTS = (*_OF_BACKBONE, "task.json", "task.weights.h5")
 
 
 class FromPreset:
@@ -92,7 +94,9 @@ class FromPreset:
         """
         if advice := registration_hint(self):
             raise ValueError(advice)
-        with files.replace_in_folder(preset_dir, _WEIGHTS) as folder:
+        # A task saves its backbone next to its own new files.
+        replaced = _OF_BACKBONE if files.is_partial(preset_dir) else _WEIGHTS
+        with files.replace_in_folder(preset_dir, replaced) as folder:
             super().save_to_preset(folder, *args, **kwargs)
 
 

@@ -20,14 +20,16 @@ _LOG = logging.getLogger("keras_spanbert")
 _logged_advice = set()
 
 
-def _write(write, filepath, overwrite=True):
+def _write(write, filepath, overwrite=True, is_folder=False):
     """Calls `write` with a temporary path, which replaces `filepath` once it is complete.
 
-    Keras itself writes to remote paths and open files.
+    Keras itself writes to remote paths and open files, and creates the parents of a folder.
     """
     if not isinstance(filepath, (str, os.PathLike)) or "://" in os.fspath(filepath):
         write(filepath)
     elif overwrite or not os.path.exists(filepath) or ask_to_overwrite(filepath):
+        if is_folder:
+            os.makedirs(os.path.dirname(os.path.abspath(filepath)), exist_ok=True)
         with files.replace_files(filepath) as path:
             write(path)
 
@@ -160,7 +162,7 @@ class KerasModel(FromPreset):
             _logged_advice.add(advice)
             _LOG.warning("%s", advice)
         write = functools.partial(super().save, zipped=zipped, **kwargs)
-        _write(write, filepath, overwrite)
+        _write(write, filepath, overwrite, is_folder=zipped is False)
 
     @one_thread
     def export(self, filepath, format: str = "tf_saved_model", **kwargs) -> None:
@@ -207,7 +209,7 @@ class KerasModel(FromPreset):
         try:
             # Keras's message would name the temporary path.
             write = functools.partial(super().export, format=format, verbose=False, **kwargs)
-            _write(write, filepath)
+            _write(write, filepath, is_folder=True)
         except OSError:  # For example a full disk.
             raise
         except Exception as error:

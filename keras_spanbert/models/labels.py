@@ -157,6 +157,8 @@ def _check_numbers(labels, weights, limit, ignored, rule):
     def align(x):
         """Adds axes until `x`, a value for each row, has as many as the labels."""
         x = as_array(x)
+        while len(x.shape) > len(values.shape) and x.shape[-1] == 1:  # As Keras does.
+            x = x[..., 0]
         return x[(..., *[None] * (len(values.shape) - len(x.shape)))]
 
     is_right = (values >= 0) & (values < xp.asarray(align(limit), dtype=np.float64))

@@ -160,7 +160,8 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         with skip_initialization(True):
             config = {**self.backbone.get_config(), **rates}
             backbone = type(self.backbone).from_config(config)
-        for mine, theirs in zip(backbone.weights, self.backbone.weights):
+        lora.enable_as(self.backbone, backbone)
+        for mine, theirs in zip(backbone.weights, self.backbone.weights, strict=True):
             mine.assign(theirs)
         head = {"dropout": dropout} if "dropout" in rates and "dropout" in self.config_names else {}
         task = self.rebuilt(backbone=backbone, **head)
@@ -361,6 +362,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         forget_metrics(self)
         # The old module holds the variables that were trainable when it was created.
         object.__setattr__(self, "_ddp", None)
+        object.__setattr__(self, "_torch_step", None)
         super().compile(
             optimizer=self.default_optimizer() if optimizer == "auto" else optimizer,
             loss=loss,

@@ -10,7 +10,13 @@ import numpy as np
 import tokenizers
 
 from keras_spanbert import stores
-from keras_spanbert.arguments import accepts_datasets, check_counts, check_flags, to_python
+from keras_spanbert.arguments import (
+    accepts_datasets,
+    check_counts,
+    check_flags,
+    check_in,
+    to_python,
+)
 from keras_spanbert.layers.array_functions import in_graph
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.from_preset import FromPreset
@@ -93,6 +99,11 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         )
         if kwargs.get("sequence_length") is not None:
             check_counts(sequence_length=kwargs["sequence_length"])
+        is_right = isinstance(added_tokens, dict | None) and all(
+            isinstance(token, str) and isinstance(exact, bool)
+            for token, exact in (added_tokens or {}).items()
+        )
+        check_in(is_right, "a dict of strings and bools, or None", added_tokens=added_tokens)
         self.added_tokens = dict(added_tokens or {})  # Read when the vocabulary is set.
         super().__init__(
             vocabulary=vocabulary,

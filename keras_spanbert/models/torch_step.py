@@ -25,7 +25,10 @@ class TorchStep:
 
     @classmethod
     def of(cls, model: keras.Model, previous: "TorchStep | None") -> "TorchStep | None":
-        """Returns the step of a model, or `None` if the model is not built or has its own step.
+        """Returns the step of a model, or `None` if Keras's step is needed.
+
+        That is so before the loss is built, if nothing is trained, and in models with layers of
+        other libraries or the user's own, whose methods and hooks only Keras calls.
 
         Args:
             model: compiled `keras.Model`.
@@ -33,16 +36,15 @@ class TorchStep:
         """
         if previous is not None and previous._fits(model):
             return previous
-        has_own = any(
-            getattr(type(model), name) is not getattr(keras.Model, name)
-            for name in ["compute_metrics"]
-        )
-        return None if has_own or not TrainerParts.are_built(model) else cls(model)
+        return cls(model) if TrainerParts.are_enough(model) else None
 
     def _fits(self, model):
         """Returns whether the model has the same optimizer and trains the same variables."""
         num_trainable = sum(parameter.requires_grad for parameter in self._all_parameters)
-        return self._parts.optimizer is model.optimizer and num_trainable == len(self._parameters)
+        are_same = num_trainable == len(self._parameters) and all(
+            parameter.requires_grad for parameter in self._parameters
+        )
+        return are_same and self._parts.optimizer is model.optimizer
 
     def __call__(self, model: keras.Model, data) -> dict:
         """Trains the model on a batch, and returns its metrics."""
@@ -59,5 +61,6 @@ class TorchStep:
         with torch.no_grad():
             gradients = [parameter.grad for parameter in self._parameters]
             self._parts.optimizer.apply(gradients, self._variables)
+            self._parts.update_metrics(model, y, y_pred, sample_weight)
             with sync_metrics(self._parts.metrics):
-                return self._parts.update_metrics(model, y, y_pred, sample_weight)
+                return self._parts.results()

@@ -172,6 +172,7 @@ def test_transformers_tokenizes_the_same(transformers, tmp_path, lowercase):
 
 
 @pytest.mark.once
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 def test_model_that_cannot_be_written_leaves_nothing(hf_folder, tmp_path):
     backbone = ks.SpanBertBackbone.from_preset(hf_folder)
     tokenizer = ks.SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])

@@ -152,3 +152,46 @@ def test_compiled_steps_equal_others():
     np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-4)
     for x, y in zip(weights, expected_weights):
         np.testing.assert_allclose(x, y, atol=1e-4)
+
+
+def test_compiling_again_changes_the_metrics():
+    model, arguments = batches("texts")
+    optimizer = ks.AdamW(1e-3)
+    model.compile(optimizer)
+    model.fit(**arguments, batch_size=5, verbose=0)
+    model.compile(optimizer, weighted_metrics=[keras.metrics.SparseCategoricalAccuracy("other")])
+    assert "other" in model.fit(**arguments, batch_size=5, epochs=2, verbose=0).history
+
+
+def test_nothing_to_train_is_a_warning():
+    model, arguments = batches("texts")
+    model.trainable = False
+    model.compile()
+    with pytest.warns(UserWarning, match="does not have any trainable weights"):
+        model.fit(**arguments, batch_size=5, verbose=0)
+
+
+def test_classes_of_the_user_are_trained_by_keras():
+    class Own(ks.SpanBertTextClassifier):
+        pass
+
+    built = tiny_tasks.TASKS["texts"].build()
+    arguments = {name: getattr(built, name) for name in built.config_names}
+    x, y = next(iter(tiny_tasks.TASKS["texts"].forms.values()))
+    for cls in [Own, ks.SpanBertTextClassifier]:
+        model = cls(built.backbone, preprocessor=built.preprocessor, **arguments)
+        model.fit(x, y, batch_size=5, verbose=0)
+        assert (TorchStep.of(model, None) is None) == (cls is Own)
+
+
+def test_activity_regularizers_are_in_the_loss():
+    layer = keras.layers.Dense(2, activity_regularizer=keras.regularizers.L1(0.5), name="d")
+    inputs = {"a": keras.Input((3,), name="a")}
+    model = keras.Model(inputs, layer(inputs["a"]))
+    from keras_spanbert.keras_private import TrainerParts, call_layers
+
+    model.compile("sgd", "mse")
+    model.train_on_batch({"a": np.ones((2, 3), "float32")}, np.ones((2, 2), "float32"))
+    assert not TrainerParts.are_enough(model)
+    call_layers(model, {"a": keras.ops.ones((2, 3))}, training=True)
+    assert model.losses

@@ -118,7 +118,6 @@ PAIRS = "--objectives=mlm,nsp"
             ["--rematerialize"],
             ["`--rematerialize` applies only to new models", "--preset=preset"],
         ),
-        (QA, ["--dropout=0.1"], ["`--dropout` applies only with --train_data"]),
         (QA, ["--predict_data=*.json,*.json"], ["=*.json,*.json, no --predictions"]),
         (QA, ["--train_data=train.json", "--num_seeds=2"], [", no --eval_data"]),
         (QA, ["--preset=no such"], ["Received: --preset='no such', which does not exist"]),

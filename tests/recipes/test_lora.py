@@ -155,7 +155,7 @@ def test_quantized_presets_are_trained_as_float_models(run_flags, tmp_path, with
 def test_lora_without_fine_tuning_is_refused(run_flags, tmp_path, capsys):
     _, _, flags = run_flags
     flags = [flag for flag in flags if not flag.startswith("--train_data")]
-    check_fails(capsys, flags, "`--lora_rank` applies only with --train_data", "no --train_data")
+    check_fails(capsys, flags, "applies only with --train_data", "no --train_data")
     for task in ["pretrain", "prepare"]:
         with pytest.raises(ValueError, match=f"--task={task} does not use --lora_rank.*=2"):
             check_flags_only(f"--task={task}", "--lora_rank=2")
