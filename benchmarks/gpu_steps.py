@@ -52,7 +52,7 @@ def measure(case):
 
 
 def pretraining_flops(case):
-    """Returns the FLOPs of a step of MLM and SBO, of `transformers` at the masked positions."""
+    """Returns the FLOPs of a step of MLM and SBO, with heads at the masked positions only."""
     sizes = ks.SpanBertBackbone.SIZES[case.size]
     model = ks.SpanBertPretrainer(
         ks.SpanBertBackbone(training_step.VOCABULARY_SIZE, max_sequence_length=case.length, **sizes)

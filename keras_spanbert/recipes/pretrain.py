@@ -205,7 +205,7 @@ def _warn_about_short_blocks(source, longest):
     if 2 * FLAGS.sequence_length < trained:
         log(
             f"Warning: --sequence_length={FLAGS.sequence_length} is less than half of the preset's "
-            f"{trained} tokens. Short blocks can spoil it for tasks with longer inputs"
+            f"{trained} tokens. Short blocks can make the preset worse for tasks with longer inputs"
         )
 
 

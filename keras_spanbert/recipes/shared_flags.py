@@ -155,10 +155,10 @@ integer(
     "sequence_length",
     None,
     "Largest number of tokens per input, including [CLS] and [SEP]. Pretrain with blocks as long "
-    "as the inputs of your task: shorter blocks can spoil a preset for it. Longer texts are split "
-    "into several inputs. Classification, relation extraction and multiple choice truncate them "
-    "instead, and log how many were truncated. Default: 32 for pretraining, or the length of a "
-    "prepared corpus; 384 for question answering and coreference; 128 for other tasks; at most "
+    "as the inputs of your task: shorter blocks can make a preset worse for it. Longer texts are "
+    "split into several inputs. Classification, relation extraction and multiple choice truncate "
+    "them instead, and log how many were truncated. Default: 32 for pretraining, or the length of "
+    "a prepared corpus; 384 for question answering and coreference; 128 for other tasks; at most "
     "the limit of --preset. Without training, the default is the preset's own length.",
     lower_bound=None,
 )

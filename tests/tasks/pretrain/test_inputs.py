@@ -171,3 +171,10 @@ def test_strings_without_a_preprocessor_are_refused():
     model.preprocessor = None
     with pytest.raises(ValueError, match="Strings need a preprocessor"):
         model.fit(iter(BATCHES), verbose=0)
+
+
+@ONCE
+@pytest.mark.parametrize("given", [{"y": [1]}, {"sample_weight": [1.0]}])
+def test_preprocessor_refuses_labels(given):
+    with pytest.raises(ValueError, match="must be None because labels and weights are made from"):
+        build().preprocessor(TEXTS[:1], **given)
