@@ -352,11 +352,6 @@ def replace_files(path: str | os.PathLike) -> Iterator[str]:
         yield os.path.join(new, name)
 
 
-def is_partial(path: str) -> bool:
-    """Returns whether a path is in the temporary folder of a file or folder being written."""
-    return any(name.endswith(stores.PARTIAL) for name in os.fspath(path).split(os.sep))
-
-
 def remove_partial(folder: str) -> None:
     """Removes the incomplete files that a killed process left in a folder."""
     for name in os.listdir(folder):

@@ -198,8 +198,9 @@ def call_directly(layer: keras.layers.Layer, *args, training: bool | None, **kwa
 def _as_float(x, dtype):
     if isinstance(x, (list, dict)):
         return keras.tree.map_structure(lambda each: _as_float(each, dtype), x)
-    is_float = getattr(x, "is_floating_point", None)  # Not of arrays, which the model converts.
-    return keras.ops.cast(x, dtype) if is_float and is_float() else x
+    if not hasattr(x, "is_floating_point"):  # An array, which the model converts.
+        return x
+    return keras.ops.cast(x, dtype) if x.is_floating_point() else x
 
 
 class TrainerParts:

@@ -3,6 +3,8 @@
 Base class of backbones, tasks, preprocessors and tokenizers.
 """
 
+import contextvars
+
 import keras
 
 from keras_spanbert import files, formats, keras_private
@@ -13,6 +15,8 @@ from keras_spanbert.models.dequantize import dequantize
 _OF_BACKBONE = ("model.weights.h5", "model.weights.json", "model_*.weights.h5")
 # A head belongs to its backbone: an old one must not remain next to a new backbone.
 _WEIGHTS = (*_OF_BACKBONE, "task.json", "task.weights.h5")
+# Whether this thread is saving an object that may save its parts in the same way.
+_IS_SAVING = contextvars.ContextVar("is_saving", default=False)
 
 
 class FromPreset:
@@ -95,9 +99,13 @@ class FromPreset:
         if advice := registration_hint(self):
             raise ValueError(advice)
         # A task saves its backbone next to its own new files.
-        replaced = _OF_BACKBONE if files.is_partial(preset_dir) else _WEIGHTS
-        with files.replace_in_folder(preset_dir, replaced) as folder:
-            super().save_to_preset(folder, *args, **kwargs)
+        replaced = _OF_BACKBONE if _IS_SAVING.get() else _WEIGHTS
+        token = _IS_SAVING.set(True)
+        try:
+            with files.replace_in_folder(preset_dir, replaced) as folder:
+                super().save_to_preset(folder, *args, **kwargs)
+        finally:
+            _IS_SAVING.reset(token)
 
 
 def registration_hint(saved) -> str | None:
