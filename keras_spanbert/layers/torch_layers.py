@@ -15,7 +15,7 @@ from keras_spanbert.keras_private import current_values
 
 _LOG = logging.getLogger("keras_spanbert")
 
-# B = batch, L = length, H = hidden size, N = heads, D = size of a head, M = masked positions.
+# B = batch, L = length, H = hidden size, N = heads, D = size of a head.
 
 _ACTIVATIONS = {
     keras.activations.gelu: functional.gelu,
