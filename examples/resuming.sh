@@ -1,9 +1,12 @@
 # Resuming a run. Run it from the root of a clone.
 
 # %% stop
-timeout --signal=INT 60 python train.py --size=tiny --train_data=examples/data/lighthouse.txt \
-  --document_boundary=line --sequence_length=64 --vocabulary_size=300 --batch_size=16 \
-  --steps=100000 --checkpoint_every=20 --eval_steps=1 --output=saved_models/log || true
+python train.py --train_data=examples/data/lighthouse.txt --document_boundary=line \
+  --vocabulary_size=300 --batch_size=8 --steps=600 --eval_every=200 --eval_steps=2 \
+  --checkpoint_every=200 --output=saved_models/log > log.txt &
+until [ -d saved_models/log/checkpoints/step-200 ]; do sleep 0.1; done
+kill -9 $!  # As in a crash.
+ls saved_models/log/checkpoints
 
 # %% resume
-echo resume
+python train.py --resume --output=saved_models/log
