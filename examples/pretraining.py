@@ -11,10 +11,10 @@ for candidate in pretrainer.fill(sentence, top_k=3)[0]:
 # %% strings
 with open("examples/data/lighthouse.txt") as file:
     lines = file.read().splitlines()
-log = "The sea was rough. The boats stayed in the [MASK]."
+log = "The wind came from the [MASK], and the air was cold."
 print([x["text"] for x in pretrainer.fill(log, top_k=3)[0]])
 pretrainer.compile(ks.AdamW(3e-4))
-pretrainer.fit(lines, batch_size=16, epochs=6, verbose=0)
+pretrainer.fit(lines, batch_size=16, epochs=4, verbose=0)
 print([x["text"] for x in pretrainer.fill(log, top_k=3)[0]])
 pretrainer.save_to_preset("my_pretrainer")
 

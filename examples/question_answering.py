@@ -22,9 +22,9 @@ print({name: round(scores[name], 1) for name in ["exact", "f1"]})
 
 # %% fit
 train = ks.data.squad.read("examples/data/repairs_train.json")
-answerer.compile(ks.AdamW(1e-4))
+answerer.compile(ks.AdamW(5e-5))
 columns = {"question": train.questions, "context": train.contexts}
-answerer.fit(columns, train.answers, batch_size=6, epochs=1, verbose=0)
+answerer.fit(columns, train.answers, batch_size=6, epochs=3, verbose=0)
 scores = answerer.evaluate_squad(dev)
 print({name: round(scores[name], 1) for name in ["exact", "f1"]})
 answerer.save_to_preset("my_answerer")

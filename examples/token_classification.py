@@ -15,10 +15,10 @@ train = ks.data.columns.read_words("examples/data/orders_train.csv")
 dev = ks.data.columns.read_words("examples/data/orders_dev.csv")
 print(train[0])
 waiter = ks.SpanBertTokenClassifier.from_preset(
-    "saved_models/entities-litbank", labels=ks.data.conll.tag_names(train), dtype="float32"
+    "saved_models/question-answering-squad", labels=ks.data.conll.tag_names(train), dtype="float32"
 )
-waiter.compile(ks.AdamW(5e-4))
-waiter.fit(train, batch_size=8, epochs=5, verbose=0)
+waiter.compile(ks.AdamW(2e-4))
+waiter.fit(train, batch_size=8, epochs=8, verbose=0)
 print(f"F1 {waiter.evaluate_entities(dev)['f1']:.1f}")
 waiter.save_to_preset("my_waiter")
 

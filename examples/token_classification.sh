@@ -9,9 +9,9 @@ head -n 3 people.jsonl
 head -n 4 examples/data/orders_train.csv
 
 # %% train
-python train.py --task=token_classification --preset=saved_models/entities-litbank \
+python train.py --task=token_classification --preset=saved_models/question-answering-squad \
   --train_data=examples/data/orders_train.csv --eval_data=examples/data/orders_dev.csv \
-  --epochs=5 --batch_size=8 --learning_rate=5e-4 --output=saved_models/orders
+  --epochs=8 --batch_size=8 --learning_rate=2e-4 --output=saved_models/orders
 
 # %% predict
 cat examples/data/orders.txt
