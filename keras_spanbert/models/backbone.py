@@ -21,7 +21,7 @@ from keras_spanbert.models.checkpoint_entries import (
     select_entries,
 )
 from keras_spanbert.models.keras_model import KerasModel
-from keras_spanbert.models.length_batches import SEQUENCES
+from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.models.lora import LoraBackbone
 from keras_spanbert.models.pooler import POOLER, pooler
 
