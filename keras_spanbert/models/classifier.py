@@ -8,12 +8,12 @@ import keras
 import numpy as np
 
 from keras_spanbert.arguments import accepts_datasets, check_counts, check_range
+from keras_spanbert.data.batches import Batches, predict_by_length
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.models.checkpoint_entries import TensorGroup, dense, select_entries
 from keras_spanbert.models.labels import check_names, known_labels
-from keras_spanbert.data.batches import Batches, predict_by_length
 from keras_spanbert.models.pooler import POOLER
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.training.losses import WeightedMeanCrossentropy

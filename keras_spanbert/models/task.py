@@ -18,9 +18,9 @@ from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.models import lora
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
+from keras_spanbert.models.fit_strings import StringInputs
 from keras_spanbert.models.keras_model import KerasModel
 from keras_spanbert.models.one_thread import one_thread
-from keras_spanbert.models.string_inputs import StringInputs
 from keras_spanbert.models.torch_step import TorchStep
 from keras_spanbert.training.optimizer import AdamW
 
@@ -405,13 +405,12 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
                 return self._ddp_module()(inputs, *args, **kwargs)
         return super().__call__(inputs, *args, **kwargs)
 
-    def train_step(self, *args):
-        # Kept in a list, because Keras tracks attributes.
-        step = None
-        if keras.backend.backend() == "torch":
+    if keras.backend.backend() == "torch":
+
+        def train_step(self, *args):
             step = TorchStep.of(self, self.__dict__.get("_torch_step"))
-            object.__setattr__(self, "_torch_step", step)
-        return super().train_step(*args) if step is None else step(self, *args)
+            object.__setattr__(self, "_torch_step", step)  # Keras tracks usual attributes.
+            return super().train_step(*args) if step is None else step(self, *args)
 
     def _ddp_module(self):
         # Kept in a list, because a module that contains itself cannot be traversed.

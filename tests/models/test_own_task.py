@@ -6,7 +6,7 @@ import pytest
 from own_task import build, examples
 from torch.utils.data import DataLoader
 
-from keras_spanbert.models.batches import unpack
+from keras_spanbert.models.fit_strings import unpack
 
 
 @pytest.mark.once
