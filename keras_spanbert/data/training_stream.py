@@ -78,7 +78,7 @@ def mask_batches(
     Returns:
         `tf.data.Dataset` of `(x, y, sample_weight)`.
     """
-    tf = require("tensorflow", "A corpus")
+    import tensorflow as tf
 
     scheme = preprocessor.masking.scheme
 

@@ -23,6 +23,7 @@ from keras_spanbert.data.batches import Batches
 from keras_spanbert.keras_private import build_training
 from keras_spanbert.models.examples import is_examples
 from keras_spanbert.models.labels import check_label_arrays
+from keras_spanbert.models.lora import forget_functions
 from keras_spanbert.models.one_thread import one_thread, one_thread_on_all_backends
 
 _RULE = (
@@ -89,6 +90,9 @@ class StringInputs:
     or batch by batch (the methods after it).
     """
 
+    # Classes of the callbacks that `fit` adds if it is called on strings.
+    string_callbacks: tuple = ()
+
     @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
         """Converts strings to arrays with the preprocessor.
@@ -150,10 +154,6 @@ class StringInputs:
                 )
         return {names.index(k) if k in names else k: w for k, w in class_weight.items()}
 
-    def string_callbacks(self) -> list[keras.callbacks.Callback]:
-        """Returns the callbacks that `fit` adds if it is called on strings."""
-        return []
-
     def _prepare(
         self,
         kind,
@@ -169,6 +169,7 @@ class StringInputs:
 
         `kind` is that of `x`: see `kind_of`.
         """
+        self._forget_old_functions()
         if batch_size is not None:
             check_counts(batch_size=batch_size)
         if kind == "arrays":
@@ -307,7 +308,7 @@ class StringInputs:
             class_weight = self.number_class_weight(class_weight)
         kind = kind_of(x)
         if kind != "arrays":
-            callbacks = [*(callbacks or []), *self.string_callbacks()]
+            callbacks = [*(callbacks or []), *(cls() for cls in self.string_callbacks)]
             if validation_split and validation_data is None:
                 x, y, sample_weight, validation_data = _split(
                     kind, x, y, sample_weight, validation_split
@@ -402,12 +403,29 @@ class StringInputs:
             found = keras.Model.predict(self, x, batch_size=batch_size, verbose=verbose, **kwargs)
         return keras.tree.map_structure(lambda array: array[:num_rows], found)
 
+    def _forget_old_functions(self):
+        # `enable_lora` and `merge_lora` of the backbone do not know the tasks that use it.
+        weights = [id(weight) for weight in self.weights]
+        if self.__dict__.get("_function_weights", weights) != weights:
+            forget_functions(self)
+        object.__setattr__(self, "_function_weights", weights)
+
     # Keras's methods, for arrays that are already preprocessed. keras-hub's would preprocess them.
+    def _check_batch(self, x, *labels):
+        self._forget_old_functions()
+        if kind_of((x,)) != "arrays":
+            raise ValueError(
+                "`x` must be a dict of the model's arrays, which is the first result of "
+                "`model.preprocess`. `fit`, `evaluate` and `predict` take strings. Received: "
+                f"x={x!r:.80}, of type {type(x).__name__}"
+            )
+        if labels:
+            check_label_arrays(self, x, *labels)
+
     @one_thread_on_all_backends
     def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
-        _check_arrays(x)
-        check_label_arrays(self, x, y, sample_weight)
+        self._check_batch(x, y, sample_weight)
         if self.compiled and not self.optimizer.built:
             self._build_training(x, y, sample_weight)
         return keras.Model.train_on_batch(self, x, y, sample_weight, *args, **kwargs)
@@ -415,14 +433,13 @@ class StringInputs:
     @one_thread_on_all_backends
     def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Evaluates a batch of arrays: see `keras.Model.test_on_batch`."""
-        _check_arrays(x)
-        check_label_arrays(self, x, y, sample_weight)
+        self._check_batch(x, y, sample_weight)
         return keras.Model.test_on_batch(self, x, y, sample_weight, *args, **kwargs)
 
     @one_thread
     def predict_on_batch(self, x):
         """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
-        _check_arrays(x)
+        self._check_batch(x)
         num_rows = _num_rows(x)
         found = keras.Model.predict_on_batch(self, distribution.pad_to_batch_shards(x, num_rows))
         return keras.tree.map_structure(lambda array: array[:num_rows], found)
@@ -488,15 +505,6 @@ def _is_array(leaf):
     # Keras converts pandas objects to arrays. TensorFlow's placeholder for `None` has no dtype.
     of_tensorflow = type(leaf).__module__.startswith("tensorflow.")
     return isinstance(leaf, np.ndarray) or (of_tensorflow and hasattr(leaf, "dtype"))
-
-
-def _check_arrays(x):
-    if kind_of((x,)) != "arrays":
-        raise ValueError(
-            "`x` must be a dict of the model's arrays, which is the first result of "
-            "`model.preprocess`. `fit`, `evaluate` and `predict` take strings. Received: "
-            f"x={x!r:.80}, of type {type(x).__name__}"
-        )
 
 
 def _generate(batches, start):

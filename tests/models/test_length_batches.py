@@ -1,5 +1,8 @@
 """Batches of similar length."""
 
+import sys
+
+import keras
 import numpy as np
 import pytest
 
@@ -107,3 +110,65 @@ def test_each_epoch_of_a_stream_has_every_row_once(arrays):
     assert all(len(rows) == 8 for rows, _ in batches)
     # Batches that are all full have no weights.
     assert len(next(iter(Batches(arrays, 83, seed=3, by_length=True).dataset()))) == 2
+
+
+def rows_of(batches):
+    return [row for x in batches for row in x["row"].ravel().tolist()]
+
+
+@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.every_backend
+def test_fit_sees_every_row_of_an_epoch_once(pad):
+    """Keras calls `on_epoch_end` once more than there are epochs."""
+    seen = []
+
+    class Seen(Batches):
+        def batch(self, step, *args):
+            found = super().batch(step, *args)
+            seen.append((step, found[0]))
+            return found
+
+    keras.utils.set_random_seed(1)
+    inputs = {"row": np.arange(7.0, dtype="float32")[:, None]}
+    batches = Seen((inputs, np.ones((7, 1), "float32")), 3, 5, whole_epochs=True, pad=pad)
+    x = keras.Input((1,), name="row")
+    model = keras.Model({"row": x}, keras.layers.Dense(1)(x))
+    model.compile("sgd", "mse", weighted_metrics=[])
+    model.fit(batches, epochs=2, shuffle=False, verbose=0)
+    last = dict(seen)
+    assert sorted(step for step in last if step < 6) == list(range(6))
+    for first in (0, 3):
+        rows = rows_of(last[step] for step in range(first, first + 3))[:7]
+        assert sorted(rows) == list(range(7))
+    assert batches.first_step == 6
+    # A later call continues, and so does another process.
+    again = Batches((inputs, np.ones((7, 1), "float32")), 3, 5, whole_epochs=True, pad=pad)
+    again.start_at(6, batches.state())
+    np.testing.assert_array_equal(again[1][0]["row"], batches[1][0]["row"])
+    assert rows_of([again[0][0]]) != rows_of([last[0]])
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+def test_processes_share_a_batch_and_arrays_equal_tensors(arrays, by_length):
+    batches = Batches(arrays, 8, 3, whole_epochs=True, by_length=by_length)
+    whole = list(batches.dataset().take(12).as_numpy_iterator())
+    parts = [list(batches.dataset(part, 4).take(12).as_numpy_iterator()) for part in range(4)]
+    for step, (batch, *shares) in enumerate(zip(whole, *parts)):
+        keras.tree.map_structure(np.testing.assert_array_equal, batches.batch(step), batch)
+        joined = keras.tree.map_structure(lambda *rows: np.concatenate(rows), *shares)
+        keras.tree.map_structure(np.testing.assert_array_equal, joined, batch)
+
+
+def test_lengths_are_few(arrays):
+    """XLA compiles one program for each."""
+    batches = Batches(arrays, 8, 3, by_length=True)
+    lengths = {batches.batch(step)[0]["token_ids"].shape for step in range(33)}
+    assert lengths <= {(8, length) for length in [8, 12, 16, 24, 32, 48, 64]}
+    signature = batches.dataset().element_spec[0]["token_ids"]
+    assert signature.shape.as_list() == [8, None]
+
+
+def test_batches_need_no_tensorflow(arrays, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    x, _, weights = Batches(arrays, 8, 3, whole_epochs=True)[10]
+    assert x["token_ids"].shape == (8, 64) and weights.sum() == 3.0

@@ -14,8 +14,33 @@ from keras_spanbert.models.fit_strings import unpack
 from keras_spanbert.models.strings import as_strings, replace_surrogates
 
 
+class CountSteps(keras.callbacks.Callback):
+    """Counts the steps of all calls of `fit`.
+
+    On JAX, the optimizer's `iterations` have no value within an epoch.
+    """
+
+    def set_model(self, model):
+        super().set_model(model)
+        # `self.model` would update JAX's state, which is slow at each step.
+        self._trained = model
+
+    def on_epoch_begin(self, epoch, logs=None):
+        # A recompiled model has a new optimizer. A restored optimizer is ahead.
+        iterations = int(distribution.to_numpy(self.model.optimizer.iterations))
+        self._trained._steps_so_far = max(self._trained._steps_so_far, iterations)
+        self._batches = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        # With `steps_per_execution`, Keras calls this once for several batches.
+        self._trained._steps_so_far += batch + 1 - self._batches
+        self._batches = batch + 1
+
+
 class MaskedStringInputs:
     """Converts strings to the pretrainer's inputs: see `models.fit_strings.StringInputs`."""
+
+    string_callbacks = (CountSteps,)
 
     @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None, seed=(EVALUATION_SEED, 0)) -> tuple:
@@ -92,29 +117,3 @@ class MaskedStringInputs:
         )
         steps = steps.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
         return steps.prefetch(tf.data.AUTOTUNE)
-
-    def string_callbacks(self) -> list[keras.callbacks.Callback]:
-        return [CountSteps()]
-
-
-class CountSteps(keras.callbacks.Callback):
-    """Counts the steps of all calls of `fit`.
-
-    On JAX, the optimizer's `iterations` have no value within an epoch.
-    """
-
-    def set_model(self, model):
-        super().set_model(model)
-        # `self.model` would update JAX's state, which is slow at each step.
-        self._trained = model
-
-    def on_epoch_begin(self, epoch, logs=None):
-        # A recompiled model has a new optimizer. A restored optimizer is ahead.
-        iterations = int(distribution.to_numpy(self.model.optimizer.iterations))
-        self._trained._steps_so_far = max(self._trained._steps_so_far, iterations)
-        self._batches = 0
-
-    def on_train_batch_end(self, batch, logs=None):
-        # With `steps_per_execution`, Keras calls this once for several batches.
-        self._trained._steps_so_far += batch + 1 - self._batches
-        self._batches = batch + 1
