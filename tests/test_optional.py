@@ -2,11 +2,12 @@
 
 import sys
 
+import numpy as np
 import pytest
 from processes import run_python
 
 import keras_spanbert as ks
-from keras_spanbert.data.array_stream import ArrayStream
+from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.corpus import Corpus
 
 
@@ -22,7 +23,7 @@ def read_corpus(answerer, folder):
 
 
 def stream(answerer, folder):
-    ArrayStream([[1, 2]], batch_size=1, seed=1)
+    Batches((np.ones(2),), batch_size=1, seed=1).dataset()
 
 
 @pytest.mark.parametrize("use", [export, read_corpus, stream])

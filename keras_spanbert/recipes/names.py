@@ -24,7 +24,7 @@ It may also have:
   such as the labels.
 - `build(**arguments)`: returns the model. Default: `fine_tuning.build_model`.
 - `PREPROCESSOR_FLAGS`: flags that are arguments of the preprocessor. Default: sequence_length.
-- `stream(model, examples)`: returns the `RowStream` to train on. Default:
+- `stream(model, examples)`: returns the `Batches` to train on. Default:
   `fine_tuning.length_grouped_stream`.
 - `sequences(model, stream)`: returns the number of sequences per row. Default: 1.
 - `optimizer(model, steps)`: returns the optimizer. Default: AdamW with the values of the flags.

@@ -28,7 +28,7 @@ def run(folder, epochs):
     layers = [keras.layers.Dense(5, "tanh"), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
     model = keras.Sequential([keras.Input((3,)), *layers])
     model.compile("adam", "mse", jit_compile=keras.backend.backend() == "jax")
-    stream = ks.ArrayStream((X, Y), batch_size=2, seed=1)
+    stream = ks.Batches((X, Y), batch_size=2, seed=1)
     checkpoint = ks.TrainingCheckpoint(str(folder), 3, data=stream)
     arguments = {"steps_per_epoch": 7, "shuffle": False, "verbose": 0}
     history = model.fit(stream.dataset(), epochs=epochs, callbacks=[checkpoint], **arguments)
