@@ -44,12 +44,12 @@ def long_file(bucket, tmp_path, short_parts):
 def put(tmp_path, url, text):
     path = tmp_path / "to_put"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    stores.put_file(str(path), url)
+    files.put_file(str(path), url)
     return url
 
 
 def read(url):
-    with stores.open_binary(url) as file:
+    with files.open_binary(url) as file:
         return file.read().decode()
 
 
@@ -81,10 +81,10 @@ def test_paths():
 def test_local_paths_do_not_use_fsspec(tmp_path, monkeypatch):
     monkeypatch.setattr(fsspec_calls, "_file_system", None)
     (tmp_path / "a.txt").write_text("Apple berry.")
-    assert list(stores.find(str(tmp_path / "*"))) == [str(tmp_path / "a.txt")]
-    with stores.open_binary(str(tmp_path / "a.txt")) as file:
+    assert list(files.find(str(tmp_path / "*"))) == [str(tmp_path / "a.txt")]
+    with files.open_binary(str(tmp_path / "a.txt")) as file:
         assert file.name == str(tmp_path / "a.txt")  # Python's own file object.
-    assert stores.local_copy(str(tmp_path)) == str(tmp_path)
+    assert files.local_copy(str(tmp_path)) == str(tmp_path)
     assert Corpus(str(tmp_path / "*.txt")).num_documents == 1
 
 
@@ -116,16 +116,16 @@ def test_changed_object_between_readings_is_an_error(bucket, tmp_path):
 
 
 def test_files_are_read_in_parts_and_cached(proxy, long_file):
-    with stores.open_binary(long_file) as file:
+    with files.open_binary(long_file) as file:
         assert file.peek(2)[:2] == b"li"
         file.seek(7)
         assert file.read(6) == b"line 1"
         file.seek(-8, os.SEEK_END)
         assert file.read() == LINES[-8:].encode() and file.read() == b""
-    path = stores.local_copy(long_file)
+    path = files.local_copy(long_file)
     assert pathlib.Path(path).read_text() == LINES
     proxy.requests.clear()
-    assert stores.local_copy(long_file) == path
+    assert files.local_copy(long_file) == path
     assert not [request for request in proxy.requests if request.startswith("GET")]
 
 
@@ -139,7 +139,7 @@ def test_prepared_corpus_in_a_store_equals_local_one(bucket, texts, tmp_path, ru
     arguments = {"num_shards": 3, "beam_runner": runner}
     stored = prepare(corpus, tokenizer, 16, f"{bucket}/prepared", **arguments)
     assert not list(tmp_path.glob("cache/*"))  # The objects just written are not fetched again.
-    found = pathlib.Path(stores.local_copy(f"{bucket}/prepared"))
+    found = pathlib.Path(files.local_copy(f"{bucket}/prepared"))
     paths = sorted((tmp_path / "prepared").iterdir())
     assert sorted(path.name for path in found.iterdir()) == [path.name for path in paths]
     for path in paths:
@@ -158,10 +158,10 @@ def test_incomplete_prepared_corpus_is_refused(bucket, texts, tmp_path):
     corpus = Corpus(texts)
     tokenizer = ks.SpanBertTokenizer(corpus.train_vocabulary(200))
     (shard,) = prepare(corpus, tokenizer, 16, f"{bucket}/prepared", num_shards=1).files
-    put(tmp_path, shard, b"x" * stores.size(shard))
+    put(tmp_path, shard, b"x" * files.size(shard))
     with pytest.raises(ValueError, match=f"{shard}, with another SHA-256"):
         PreparedCorpus(f"{bucket}/prepared")
-    stores.remove(f"{bucket}/prepared/prepared.json")
+    files.remove(f"{bucket}/prepared/prepared.json")
     with pytest.raises(ValueError, match="must have a manifest"):
         PreparedCorpus(f"{bucket}/prepared")
 
@@ -210,7 +210,7 @@ def test_newest_checkpoints_are_kept(bucket):
     for step in [3, 5, 12]:
         assert write(folder, step) == f"{bucket}/checkpoints/step-{step}"
     assert newest(f"{bucket}/checkpoints") == (f"{bucket}/checkpoints/step-12", 12)
-    assert stores.entries(f"{bucket}/checkpoints") == ["step-12", "step-5"]
+    assert files.entries(f"{bucket}/checkpoints") == ["step-12", "step-5"]
 
 
 def test_partly_removed_checkpoint_is_ignored(proxy, bucket):
@@ -229,17 +229,17 @@ def test_damaged_checkpoint_is_set_aside(bucket, tmp_path, caplog):
     put(tmp_path, f"{bucket}/checkpoints/step-5/SHA256SUMS", b"\xff")
     assert newest(f"{bucket}/checkpoints")[1] == 3
     assert "step-5 is damaged" in caplog.text
-    assert stores.entries(f"{bucket}/checkpoints") == ["step-3", "step-5.damaged"]
+    assert files.entries(f"{bucket}/checkpoints") == ["step-3", "step-5.damaged"]
     write(folder, 5)  # The same step can be written again.
     put(tmp_path, f"{bucket}/checkpoints/step-5/state.json", '{"version": 2, "step": 4}')
     assert newest(f"{bucket}/checkpoints")[1] == 3
-    assert stores.entries(f"{bucket}/checkpoints")[1:] == ["step-5.damaged", "step-5.damaged-2"]
+    assert files.entries(f"{bucket}/checkpoints")[1:] == ["step-5.damaged", "step-5.damaged-2"]
 
 
 def test_truncated_checkpoint_is_fetched_again(bucket, monkeypatch):
     folder = CheckpointFolder(f"{bucket}/checkpoints", keep=2)
     write(folder, 3)
-    fetch, fetched = stores.fetch, []
+    fetch, fetched = files.fetch, []
 
     def fetch_and_truncate(url, local, found):
         fetch(url, local, found)
@@ -253,7 +253,7 @@ def test_truncated_checkpoint_is_fetched_again(bucket, monkeypatch):
     cuts = 4
     with pytest.raises(OSError, match="The main process read it without errors"):
         folder.read_newest(is_main=False)
-    assert stores.entries(f"{bucket}/checkpoints") == ["step-3"]
+    assert files.entries(f"{bucket}/checkpoints") == ["step-3"]
 
 
 def test_run_json_is_written_first(proxy, bucket):
@@ -276,8 +276,8 @@ def test_globs_and_copies_in_other_stores(tmp_path, monkeypatch):
     memory = fsspec.filesystem("memory")
     memory.pipe("/texts/a.txt", b"a")
     for folder in [f"file://{tmp_path}/", "file://", "memory://texts/"]:
-        assert list(stores.find(f"{folder}*.txt")) == [f"{folder}a.txt"]
-    assert os.listdir(stores.local_copy("memory://texts")) == ["a.txt"]
+        assert list(files.find(f"{folder}*.txt")) == [f"{folder}a.txt"]
+    assert os.listdir(files.local_copy("memory://texts")) == ["a.txt"]
     memory.rm("/texts", recursive=True)
 
 
@@ -291,7 +291,7 @@ def test_changed_page_of_the_same_length_is_copied_again(tmp_path, monkeypatch):
         for text, time in [("one", 10**9), ("two", 10**9 + 60)]:
             page.write_text(text)
             os.utime(page, (time, time))
-            copy = stores.local_copy(f"http://127.0.0.1:{server.server_port}/a.txt")
+            copy = files.local_copy(f"http://127.0.0.1:{server.server_port}/a.txt")
             assert pathlib.Path(copy).read_text() == text
         server.shutdown()
 
@@ -313,7 +313,7 @@ def test_temporary_faults_are_retried(proxy, long_file, tmp_path, fault):
     proxy.fault = fail(fault, times=2)
     assert read(long_file) == LINES
     proxy.fault = fail(fault, times=2)
-    assert pathlib.Path(stores.local_copy(long_file)).read_text() == LINES
+    assert pathlib.Path(files.local_copy(long_file)).read_text() == LINES
     if fault in ("error", "drop"):
         proxy.fault = fail(fault, times=2, of="PUT")
         put(tmp_path, f"{long_file}.more", "more")
@@ -345,12 +345,12 @@ def test_permanent_faults_are_errors_after_retries(proxy, long_file, monkeypatch
     assert len([request for request in proxy.requests if request.startswith("GET")]) == 5
     proxy.fault = fail(fault)
     with pytest.raises(OSError, match="failed 3 times"):
-        stores.local_copy(long_file)
+        files.local_copy(long_file)
     assert not [name for name in os.listdir(os.environ["KERAS_SPANBERT_CACHE"]) if "." not in name]
 
 
 def test_changed_object_during_reading_is_an_error(long_file, tmp_path):
-    with stores.open_binary(long_file) as file:
+    with files.open_binary(long_file) as file:
         assert file.read(4) == b"line"
         put(tmp_path, long_file, LINES.replace("i", "o"))
         with pytest.raises(OSError, match=f"Changed since it was first read: '{long_file}'"):
@@ -360,7 +360,7 @@ def test_changed_object_during_reading_is_an_error(long_file, tmp_path):
 
 def test_change_is_found_at_the_end_without_version_pinning(tmp_path, short_parts):
     (tmp_path / "a.txt").write_text(LINES)
-    with stores.open_binary(f"file://{tmp_path}/a.txt") as file:
+    with files.open_binary(f"file://{tmp_path}/a.txt") as file:
         assert file.read(4) == b"line"
         (tmp_path / "a.txt").write_text(LINES.replace("i", "o"))
         with pytest.raises(OSError, match="Changed since it was first read"):
@@ -378,13 +378,13 @@ def test_changed_object_during_fetching_is_an_error(proxy, long_file, tmp_path):
 
     proxy.fault = change
     with pytest.raises(OSError, match="Changed since"):
-        stores.local_copy(long_file)
-    assert "lone 1" in pathlib.Path(stores.local_copy(long_file)).read_text()
+        files.local_copy(long_file)
+    assert "lone 1" in pathlib.Path(files.local_copy(long_file)).read_text()
 
 
 def test_no_permission(proxy, long_file):
     proxy.fault = lambda request: "refuse"
-    for call in [read, stores.local_copy, stores.size, lambda url: list(stores.find(f"{url}*"))]:
+    for call in [read, files.local_copy, files.size, lambda url: list(files.find(f"{url}*"))]:
         proxy.requests.clear()
         with pytest.raises(ValueError, match=f"denies access. Received: {long_file}"):
             call(long_file)
@@ -416,7 +416,7 @@ def test_stopped_writer_leaves_a_complete_model_or_none(proxy, bucket, monkeypat
     old, new = tiny_classifier(), tiny_classifier()
     is_done, num_whole = False, 0
     for number in itertools.count():
-        stores.remove_folder(f"{bucket}/model")
+        files.remove_folder(f"{bucket}/model")
         old.save_to_preset(f"{bucket}/model")
         proxy.fault = fail("error", after=number, of=("PUT", "DELETE", "POST"))
         with monkeypatch.context() as patch, contextlib.suppress(OSError):
