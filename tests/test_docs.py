@@ -17,8 +17,8 @@ from train_script import run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert import demo
-from keras_spanbert.files import put_file
 from keras_spanbert.checkpoints import __main__ as checkpoints_main
+from keras_spanbert.files import put_file
 from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.run import parse_flags
 

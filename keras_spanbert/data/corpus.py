@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from keras_spanbert import files
+from keras_spanbert import cache, files
 from keras_spanbert.arguments import (
     check_counts,
     check_flags,
@@ -268,7 +268,7 @@ class Corpus(BlockDatasets):
         if key not in self._prepared:
             # If files of the cache were removed, `PreparedCorpus` raises an error, and
             # `open_cached` writes the blocks again.
-            self._prepared[key] = files.open_cached(key, write, PreparedCorpus)
+            self._prepared[key] = cache.open_cached(key, write, PreparedCorpus)
         return self._prepared[key]
 
     def __getstate__(self):

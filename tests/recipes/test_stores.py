@@ -13,7 +13,7 @@ import pytest
 from forked import Forked
 from train_script import check_fails, check_flags_only, run_in_process
 
-from keras_spanbert import files, stores
+from keras_spanbert import cache, files, stores
 from keras_spanbert.stores import fsspec_calls
 
 pytest_plugins = ["s3_server"]
@@ -76,7 +76,7 @@ def test_run_killed_during_a_checkpoint_resumes_elsewhere(proxy, bucket, texts, 
     run_in_process("--resume", f"--output={bucket}/run")
     assert f"Continuing from step 4 of {bucket}/run/checkpoints/step-4" in capsys.readouterr().out
     run_in_process(f"--train_data={text}/*.txt", f"--output={tmp_path / 'whole'}", *TINY)
-    arrays, rows = figures(files.local_copy(f"{bucket}/run", lambda name: "/" not in name))
+    arrays, rows = figures(cache.local_copy(f"{bucket}/run", lambda name: "/" not in name))
     theirs, their_rows = figures(tmp_path / "whole")
     assert rows == their_rows and arrays.keys() == theirs.keys()
     for name in arrays:
@@ -120,7 +120,7 @@ def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
     assert len(
         files.read_json(f"{bucket}/answers.json")
     ) == 4 and "answers.nbest.json" in files.entries(bucket)
-    served = tf.saved_model.load(files.local_copy(f"{bucket}/served/1"))
+    served = tf.saved_model.load(cache.local_copy(f"{bucket}/served/1"))
     question, context = [tf.constant([text]) for text in ["who wrote it", "ann wrote it ."]]
     found = served.signatures["serving_default"](question=question, context=context)
     assert found["answer"].shape == [1]
