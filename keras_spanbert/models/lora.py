@@ -12,7 +12,7 @@ import h5py
 import keras
 import numpy as np
 
-from keras_spanbert import files, keras_private, stores
+from keras_spanbert import cache, files, keras_private
 from keras_spanbert.arguments import check_counts
 from keras_spanbert.layers.sublayers import flatten_sublayers
 
@@ -197,7 +197,7 @@ def _enabled(backbone):
 def _read(path):
     """Returns the rank, and a dict of arrays by the name of the weight, for each layer."""
     try:
-        with h5py.File(stores.local_copy(path)) as file:
+        with h5py.File(cache.local_copy(path)) as file:
             groups = dict(file["lora"])
             rank = int(groups.pop("vars")["rank"][()])
             return rank, {

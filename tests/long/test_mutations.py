@@ -29,7 +29,7 @@ MUTATIONS = [
     ("checkpoints cannot run code", "formats/tensors.py", "weights_only=True", "weights_only=False",
      "formats/test_sources.py::test_pickle_with_code_is_refused_and_not_run"),
     ("a failed write leaves the old file", "files.py",
-     'partial = f"{path}{stores.PARTIAL}"\n    text', "partial = path\n    text", "test_files.py"),
+     'partial = f"{path}{files.PARTIAL}"\n    text', "partial = path\n    text", "test_files.py"),
     ("SQuAD's scores ignore articles", "metrics/squad.py",
      '_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION))',
      "text.lower().translate(_PUNCTUATION)", "metrics/test_squad.py"),
