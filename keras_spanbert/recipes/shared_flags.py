@@ -34,21 +34,6 @@ integer(
     "Random seed of the initial weights, the order of the data, the masks and dropout.",
     lower_bound=0,
 )
-integer(
-    "num_seeds",
-    None,
-    "Number of fine-tuning runs, with seeds --seed, --seed + 1, ... The reports give the mean, the "
-    "standard deviation and the 95% interval of each score. --predict_data and --export use the "
-    "model of the best run. Default: one run.",
-)
-string(
-    "grid",
-    None,
-    "Fine-tune with every combination of the given values of numeric flags and report the best "
-    "combination, for example --grid='learning_rate=1e-5,2e-5 epochs=3,10'. Each combination runs "
-    "with --num_seeds seeds. --grid=paper uses the values of the SpanBERT paper. Default: no "
-    "grid.",
-)
 string(
     "output",
     None,
