@@ -171,23 +171,18 @@ def _set_up():
         import keras
 
         import keras_spanbert as ks
-        from keras_spanbert.runs import cost, fallback, memory
+        from keras_spanbert.runs import dtypes
 
         require("tensorflow", PROGRAM.name)
     with exit_on_user_error():
         distribution = ks.distribute(FLAGS.distribution)
-        if not cost.has_accelerator():  # Devices cannot be listed before `distribute`.
-            memory.keep_freed_memory()
         if FLAGS.train_data or FLAGS.task == "pretrain":
             distribution.check_batch_size(FLAGS.batch_size)
         if distribution.num_processes > 1 and not FLAGS.output:
             raise ValueError(
                 "`--output` must be given with several processes. Received: no --output"
             )
-        # A resumed run keeps its dtype, also on a machine where it is slow.
-        recorded = recorded_run().get("flags", {}).get("dtype")
-        policy = fallback.dtype_policy(recorded or FLAGS.dtype, may_be_slow=bool(recorded))
-        set_flags(dtype=policy)
+        set_flags(dtype=dtypes.dtype_policy(FLAGS.dtype))
         keras.config.set_dtype_policy(FLAGS.dtype)
         keras.utils.set_random_seed(FLAGS.seed)
     if not distribution.is_main:

@@ -151,5 +151,6 @@ choice(
     "dtype",
     "float32",
     DTYPES,
-    "Keras dtype policy of the model. mixed_bfloat16 is the usual choice on TPUs and recent GPUs.",
+    "Keras dtype policy of the model. mixed_bfloat16 is the usual choice on TPUs and recent GPUs. "
+    "bfloat16 and float16 become mixed_bfloat16 and mixed_float16, with weights in float32.",
 )
