@@ -79,7 +79,7 @@ def fine_tune(run: Run, recipe: ModuleType) -> None:
             steps=recipe.EPOCHS * rows.num_batches,
             eval_every=rows.num_batches,
             evaluate=(lambda model: recipe.evaluate(model, evaluation)) if evaluation else None,
-            # The score that selected the checkpoint is also the one that sweeps compare.
+            # The score that selected the checkpoint is also the one that `spanbert-compare` shows.
             metrics=lambda report: report.best and {**report.best, "best_score": model.best_score},
             plot=plot,
             sequences=recipe.sequences(model, rows) if hasattr(recipe, "sequences") else 1,

@@ -6,7 +6,6 @@ wrong; and `run(run)`. It may have:
 
 - `GROUPS`: groups of flags that it shares with other recipes.
 - `conditions()`: the `checks.Condition`s of flags that have no effect in some of its runs.
-- `PAPER_GRID`: its value of `--grid=paper`.
 - `prediction_extensions()`: the file extensions that `--predictions` may have with the given
   flags. Required of recipes that predict.
 

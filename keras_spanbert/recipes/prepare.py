@@ -64,7 +64,7 @@ def check() -> None:
 def conditions() -> list[checks.Condition]:
     return [
         checks.never(
-            *["eval_data", "predict_data", "predictions", "resume", "export", "num_seeds", "grid"],
+            *["eval_data", "predict_data", "predictions", "resume", "export"],
             *["seed", "size", "dropout", "attention_dropout", "initializer_range"],
             *["rematerialize", "dtype", *(flag.name for flag in own_flags("Training"))],
         ),

@@ -9,7 +9,6 @@ from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 384, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8}
-PAPER_GRID = "learning_rate=5e-6,1e-5,2e-5,3e-5,5e-5 batch_size=16,32 epochs=4"
 EPOCHS = 2
 LEARNING_RATE = 2e-5
 PREPROCESSOR_FLAGS = ("sequence_length", "doc_stride", "max_question_length")

@@ -12,7 +12,6 @@ CHANGEABLE_FLAGS = [
     "distribution",
     "export",
     "keep_checkpoints",
-    "num_seeds",
     "output",
     "predict_data",
     "predictions",

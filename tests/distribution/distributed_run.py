@@ -58,7 +58,7 @@ def write(result, distribution, output):
 
 def pretrain(mode, texts, output, dies=None):
     # Tests wait until a dead process is noticed.
-    distribution = ks.distribute(mode, **({"dead_after": 8} if dies else {}))
+    distribution = ks.distribute(mode, **({"dead_after": 20} if dies else {}))
     distribution.check_batch_size(BATCH_SIZE)
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer(), sequence_length=12, mask_rate=0.3)
     corpus = Corpus(texts).prepared(preprocessor)

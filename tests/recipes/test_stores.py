@@ -137,9 +137,7 @@ def test_paths_are_checked_before_reading(proxy, bucket, tmp_path, texts):
     text = put_files(texts, f"{bucket}/texts")
     files.put_file(glob.glob(texts)[0], f"{bucket}/old/file")
     proxy.requests.clear()
-    task = ["--task=classification", f"--preset={texts[:-6]}", f"--eval_data={texts}"]
     for flags, values in [
-        ([f"--output={bucket}/x", "--num_seeds=2", *task], ["on a local disk", f"{bucket}/x"]),
         ([f"--output={bucket}/old"], ["new or empty", f"{bucket}/old"]),
         (["--output=s3://no-such-bucket/run"], ["must be writable", "s3://no-such-bucket/run"]),
         ([f"--output={bucket}/texts/run", f"--train_data={text}/**"], ["must not match the files"]),
