@@ -24,7 +24,7 @@ classifier = ks.SpanBertTextClassifier(
 )
 texts, labels = [x["text"] for x in reviews], [x["label"] for x in reviews]
 inputs, labels, _ = classifier.preprocess(texts, labels)
-stream = ks.ArrayStream((inputs, labels), batch_size=8, seed=1)
+stream = ks.Batches((inputs, labels), batch_size=8, seed=1)
 checkpoint = ks.TrainingCheckpoint("review_checkpoints", every=5, data=stream)
 classifier.fit(
     stream.dataset(), steps_per_epoch=5, epochs=2, shuffle=False, callbacks=[checkpoint], verbose=0

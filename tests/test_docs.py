@@ -45,6 +45,7 @@ NOT_RUN = (
     ("bash examples/", "see test_examples_print_what_the_pages_show"),
     ("python train.py", "needs other data, much time or special hardware"),
     ("ruff ", "checks the code"),
+    ("spanbert-compare", "starts processes, see tests/test_compare.py"),
     ("spanbert-demo", "starts a server, see tests/test_demo.py"),
     ("spanbert-train --help", "prints the flags"),
     ("torchrun", "needs several processes, see tests/distribution"),
