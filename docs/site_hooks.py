@@ -26,6 +26,7 @@ FILES = (
     "docs/**/*.csv",
     "docs/**/*.md",
     "docs/**/*.png",
+    "examples/*.md",
     "examples/*.py",
     "examples/*.sh",
     "examples/data/*",

@@ -22,7 +22,8 @@ sys.path.insert(0, str(ROOT / "docs"))
 import record  # noqa: E402
 
 INDEX = ROOT / "docs" / "README.md"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
+PAGES += sorted(ROOT.glob("docs/*.md"))
 SECTIONS = ["What it does", "Try it", "In Python", "Which option when", "How good", "Limits", "Next"]
 TRAINING = ["Fine-tune on your own data", "Train on your own text"]
 
@@ -93,6 +94,15 @@ def test_examples_print_what_the_pages_show(path):
     for part, printed in record.run(path).items():
         recorded = shown[identify(path), part]
         assert record.same(recorded, printed), f"{part} printed:\n{printed}\nrecorded:\n{recorded}"
+
+
+def test_index_of_examples_lists_all_files():
+    text = (ROOT / "examples" / "README.md").read_text()
+    files = [*record.EXAMPLES, *ROOT.glob("examples/data/*")]
+    missing = [path for path in files if f"]({path.relative_to(ROOT / 'examples')})" not in text]
+    assert not missing
+    long = [path for path in ROOT.glob("examples/data/*") if path.read_text().count("\n") > 50]
+    assert not long, "Data files have at most fifty lines"
 
 
 def test_outputs_are_compared():
