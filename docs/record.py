@@ -21,7 +21,8 @@ EXAMPLES = sorted(path for path in ROOT.glob("examples/*") if path.suffix in (".
 LANGUAGES = {".py": "python", ".sh": "sh"}
 # The marker, and the blocks of code and output that follow it.
 SHOWN = re.compile(
-    r"^<!-- example: (\S+) (\S+) -->\n(?:\n```(?:python|sh)\n(.*?)^```\n)?(?:\n```text\n(.*?)^```\n)?",
+    r"^<!-- example: (\S+) (\S+) -->\n"
+    r"(?:\n```(?:python|sh)\n(.*?)^```\n)?(?:\n```text\n(.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
 PART = re.compile(r"^# %% (\S+).*\n", re.MULTILINE)

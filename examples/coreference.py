@@ -25,7 +25,8 @@ mention = found["clusters"][0][1]
 print(f"{mention['text']} refers to {mention['antecedent']}: {mention['link_score']:.2f}")
 
 # %% mentions
-mentions = [(text.index(name), text.index(name) + len(name)) for name in ["Anna", "Tom", "He", "him"]]
+names = ["Anna", "Tom", "He", "him"]
+mentions = [(text.index(name), text.index(name) + len(name)) for name in names]
 for cluster in resolver.resolve(text, mentions=mentions)["clusters"]:
     print([mention["text"] for mention in cluster])
 

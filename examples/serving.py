@@ -10,7 +10,7 @@ ks.serving.export_saved_model(answerer, "served/mine/1")  # 1 is the version.
 
 # %% load
 import tensorflow as tf
-import tensorflow_text
+import tensorflow_text  # noqa: F401 (It adds operations to TensorFlow.)
 
 serve = tf.saved_model.load("served/mine/1").signatures["serving_default"]
 context = "Bob wrote the letter in the garden."

@@ -24,7 +24,8 @@ import record  # noqa: E402
 INDEX = ROOT / "docs" / "README.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
 PAGES += sorted(ROOT.glob("docs/*.md"))
-SECTIONS = ["What it does", "Try it", "In Python", "Which option when", "How good", "Limits", "Next"]
+SECTIONS = ["What it does", "Try it", "In Python", "Which option when", "How good", "Limits"]
+SECTIONS += ["Next"]
 TRAINING = ["Fine-tune on your own data", "Train on your own text"]
 
 # Beginnings of commands that are not part of an example, and why. Their flags are checked.
