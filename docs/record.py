@@ -27,8 +27,10 @@ SHOWN = re.compile(
 )
 PART = re.compile(r"^# %% (\S+).*\n", re.MULTILINE)
 SEPARATOR = "=== part "
-# What differs between two runs: progress of a run, which a terminal overwrites, and its speed.
+# What differs between two runs: progress of a run, which a terminal overwrites, and its speed and
+# remaining time.
 PROGRESS = re.compile(r"^\d+/\d+  .*\n", re.MULTILINE)
+LEFT = re.compile(r"  [\d:]+ left$", re.MULTILINE)
 SPEED = re.compile(r"  [\d.,]+k? tokens/s.*")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 ABSOLUTE, RELATIVE = 0.02, 0.02  # Largest differences of numbers from the recorded ones.
@@ -78,7 +80,7 @@ def environment():
 
 def tidy(out):
     """Leaves out what differs between two runs."""
-    lines = SPEED.sub("  ...", PROGRESS.sub("", out)).splitlines()
+    lines = SPEED.sub("  ...", LEFT.sub("", PROGRESS.sub("", out))).splitlines()
     return "".join(f"{line.rstrip()}\n" for line in lines).strip("\n") + "\n" if out.strip() else ""
 
 

@@ -10,7 +10,7 @@ ks.checkpoints.to_huggingface(pretrainer, "novels_bert")
 ls novels_bert
 
 # %% convert
-python -m keras_spanbert.checkpoints novels_bert saved_models/from_huggingface
+python -m keras_spanbert.checkpoints novels_bert saved_models/from_huggingface | tail -n 4
 
 # %% train
 python train.py --preset=novels_bert --train_data=examples/data/lighthouse.txt \

@@ -15,4 +15,4 @@ python train.py --task=coreference --preset=saved_models/coreference-litbank \
 # %% predict
 python train.py --task=coreference --preset=saved_models/stories \
   --predict_data=examples/data/story.txt --predictions=clusters.jsonl
-head -c 300 clusters.jsonl
+python -m json.tool clusters.jsonl | sed -n 1,24p
