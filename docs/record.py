@@ -29,8 +29,8 @@ PART = re.compile(r"^# %% (\S+).*\n", re.MULTILINE)
 SEPARATOR = "=== part "
 # What differs between two runs: progress of a run, which a terminal overwrites, and its speed and
 # remaining time.
-PROGRESS = re.compile(r"^\d+/\d+  .*\n", re.MULTILINE)
-LEFT = re.compile(r"  [\d:]+ left$", re.MULTILINE)
+PROGRESS = re.compile(r"^(?:\d+/\d+  |Reading |Tokenizing: ).*\n", re.MULTILINE)
+TIME = re.compile(r"  [\d:]+ left$| in [\d.]+ s\b", re.MULTILINE)
 SPEED = re.compile(r"  [\d.,]+k? tokens/s.*")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 ABSOLUTE, RELATIVE = 0.02, 0.02  # Largest differences of numbers from the recorded ones.
@@ -53,7 +53,11 @@ def run(path):
         script.write_text(code)
         program = [sys.executable] if path.suffix == ".py" else ["bash", "-euo", "pipefail"]
         done = subprocess.run(
-            [*program, str(script)], cwd=clone, env=environment(), capture_output=True, text=True
+            [*program, str(script)],
+            cwd=clone,
+            env=environment(folder),
+            capture_output=True,
+            text=True,
         )
         if done.returncode:
             raise RuntimeError(f"{path.name} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
@@ -71,16 +75,16 @@ def link_clone(clone):
         (clone / name).symlink_to(ROOT / name)
 
 
-def environment():
-    """Returns the environment of an example: this Python and this code first."""
+def environment(cache):
+    """Returns the environment of an example: this Python and this code first, no cached text."""
     bin_folder = pathlib.Path(sys.executable).parent
     path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "KERAS_SPANBERT_CACHE": cache}
 
 
 def tidy(out):
     """Leaves out what differs between two runs."""
-    lines = SPEED.sub("  ...", LEFT.sub("", PROGRESS.sub("", out))).splitlines()
+    lines = SPEED.sub("  ...", TIME.sub("", PROGRESS.sub("", out))).splitlines()
     return "".join(f"{line.rstrip()}\n" for line in lines).strip("\n") + "\n" if out.strip() else ""
 
 

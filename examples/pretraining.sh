@@ -10,7 +10,6 @@ python train.py --preset=saved_models/encoder-novels --train_data=examples/data/
 
 # %% files
 ls saved_models/lighthouse
-head -n 2 saved_models/lighthouse/history.csv | cut -d, -f1-6
 
 # %% prepare
 python train.py --task=prepare --preset=saved_models/encoder-novels \
