@@ -100,8 +100,9 @@ def read_csv(path: str) -> list[dict[str, str]]:
 @contextlib.contextmanager
 def _partial(path, inside=False):
     """Yields a temporary path, next to `path` or in it if this is on disk. Errors name `path`."""
-    beside = path if inside else os.path.dirname(path)
-    folder = beside if stores.is_local(path) else tempfile.gettempdir()
+    folder = tempfile.gettempdir()
+    if stores.is_local(path):
+        folder = path if inside else os.path.dirname(path)
     name = os.path.basename(path)[:50]
     place = os.path.join(folder, f".{name}-{uuid.uuid4().hex[:8]}{PARTIAL}")
     partial, path = os.path.join(place, "new"), os.fspath(path)
