@@ -99,9 +99,8 @@ def measure(args, folder):
     print(f"{min(copies):6.2f} s training waits")
     print(f"{min(writes):6.2f} s written in the background, {size / min(writes) / 1e6:,.0f} MB/s")
     if peers:
-        print(
-            f"{min(peers):6.2f} s save_weights (peer), training waits: {min(peers) / min(copies):.1f}"
-        )
+        ratio = min(peers) / min(copies)
+        print(f"{min(peers):6.2f} s save_weights (peer), training waits: {ratio:.1f}")
 
 
 if __name__ == "__main__":

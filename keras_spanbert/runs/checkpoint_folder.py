@@ -176,8 +176,8 @@ def _read_files(folder, path):
         state = json.load(file)
     if state["version"] != VERSION:
         raise ValueError(
-            f"A checkpoint must have version {VERSION}; start the run anew, or continue it with the "
-            f"release that began it. Received: {path}, with version {state['version']}"
+            f"A checkpoint must have version {VERSION}; start the run anew, or continue it with "
+            f"the release that began it. Received: {path}, with version {state['version']}"
         )
     with np.load(os.path.join(folder, _ARRAYS), allow_pickle=False) as file:
         return dict(file), state
