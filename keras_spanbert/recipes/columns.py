@@ -6,7 +6,7 @@ from keras_spanbert.recipes.flags import FLAGS, group, own_flags
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
-# Endings of --predictions without --benchmark.
+# Endings of --predictions without --dataset.
 EXTENSIONS = (".csv", ".tsv", ".jsonl")
 _MAX_LABELS = 20  # The largest number of labels in the log.
 
@@ -15,7 +15,7 @@ string, integer, number, boolean, strings, choice = group(
     "not for pretraining, question answering and coreference.",
 )
 string(
-    "benchmark",
+    "dataset",
     None,
     "Name of the public data set that the files come from. They are read in its format and scored "
     "with its official metric, and predictions are written in its submission format, if it has "
@@ -51,21 +51,21 @@ boolean(
 )
 
 
-def explain_benchmarks(task: str, names: tuple[str, ...]) -> None:
-    """Adds the values of `--benchmark` for a task to the help."""
-    FLAGS["benchmark"].help += f" For --task={task}: {', '.join(names)}."
+def explain_datasets(task: str, names: tuple[str, ...]) -> None:
+    """Adds the values of `--dataset` for a task to the help."""
+    FLAGS["dataset"].help += f" For --task={task}: {', '.join(names)}."
 
 
 def check(known: tuple[str, ...]) -> None:
-    """Raises a `ValueError` if `--benchmark` is not one of `known`, the task's values."""
-    if FLAGS.benchmark is not None:
+    """Raises a `ValueError` if `--dataset` is not one of `known`, the task's values."""
+    if FLAGS.dataset is not None:
         of_task = f"one of {', '.join(known)} with --task={FLAGS.task}"
         rule = of_task if known else f"left out with --task={FLAGS.task}"
-        check_value("benchmark", FLAGS.benchmark in known, rule)
+        check_value("dataset", FLAGS.dataset in known, rule)
     if FLAGS.quoted_tsv:
         has_tsv = any(ending(path) == ".tsv" for name in INPUTS for path in matching_files(name))
-        rule = "left out unless there are .tsv files, and with --benchmark"
-        check_value("quoted_tsv", has_tsv and not FLAGS.benchmark, rule)
+        rule = "left out unless there are .tsv files, and with --dataset"
+        check_value("quoted_tsv", has_tsv and not FLAGS.dataset, rule)
 
 
 def quoted() -> bool | None:
@@ -78,14 +78,14 @@ def conditions(*names: str, reads_tables: bool = True) -> list[Condition]:
 
     `reads_tables` says whether the run reads tables.
     """
-    shared = [flag.name for flag in own_flags("Labelled data") if flag.name != "benchmark"]
+    shared = [flag.name for flag in own_flags("Labelled data") if flag.name != "dataset"]
     names = [*shared, *names]
-    by_benchmark = "`--{}` must be left out with --benchmark, which sets it"
+    by_dataset = "`--{}` must be left out with --dataset, which sets it"
     in_tables = "`--{}` applies only to your own tables (.csv, .tsv, .jsonl)"
     given = [name for name in INPUTS if FLAGS[name].value]
     return [
-        only_with(["benchmark", *names], *INPUTS),
-        Condition(not FLAGS.benchmark, by_benchmark, names, ["benchmark"]),
+        only_with(["dataset", *names], *INPUTS),
+        Condition(not FLAGS.dataset, by_dataset, names, ["dataset"]),
         Condition(reads_tables, in_tables, names, given),
         Condition(False, "`--{}` applies only to plain text", ["encoding_errors"], ["task"]),
     ]

@@ -25,7 +25,7 @@ choice(
 )
 for name, text in [
     (
-        "max_training_sentences",
+        "max_training_segments",
         "Largest number of segments (not sentences) per training document. In each epoch, a longer "
         "document is cropped to this many at a random position. Default: 3.",
     ),
@@ -89,10 +89,11 @@ string(
 _ARGUMENTS = {
     "sequence_length": "max_segment_len",
     "coref_model_type": "model_type",
+    "max_training_segments": "max_training_sentences",
     **{
         name: name
         for name in [
-            "max_training_sentences", "max_span_width", "top_span_ratio", "max_top_antecedents",
+            "max_span_width", "top_span_ratio", "max_top_antecedents",
             "ffnn_size", "coref_depth", "genres", "singletons",
         ]
     },
@@ -115,7 +116,7 @@ def conditions() -> list[Condition]:
     without_genre = "`--{}` applies only to plain text and GAP's examples"
     plain = "`--{}` applies only to plain text"
     return [
-        only_with(["batch_size", "max_training_sentences", "head_learning_rate"], "train_data"),
+        only_with(["batch_size", "max_training_segments", "head_learning_rate"], "train_data"),
         only_with(["max_spans_in_memory", "min_link_score"], *inputs),
         only_with(["html"], "predict_data"),
         Condition(bool(kinds & {"text", "gap"}), without_genre, ["document_genre"], inputs),

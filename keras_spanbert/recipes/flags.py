@@ -14,7 +14,14 @@ _GROUPS = {}
 
 # Advice about flags that earlier versions had.
 _SEVERAL_RUNS = "For several seeds or values of flags, use spanbert-compare (docs/fine_tuning.md)"
-REMOVED = {"grid": _SEVERAL_RUNS, "num_seeds": _SEVERAL_RUNS}
+REMOVED = {
+    "benchmark": "Use --dataset",
+    "grid": _SEVERAL_RUNS,
+    "max_training_sentences": "Use --max_training_segments",
+    "no_relation": "Use --negative_label",
+    "num_seeds": _SEVERAL_RUNS,
+    "replacement": "Use --mask_replacement",
+}
 
 
 def group(name: str, about: str = "") -> list:

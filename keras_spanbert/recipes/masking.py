@@ -26,7 +26,7 @@ integer(
     "drawn at random; BERT's data has 10. Default: new masks each time.",
 )
 choice(
-    "replacement",
+    "mask_replacement",
     "span",
     ["span", "token"],
     "Whether to choose once per span or for each token what replaces masked tokens: [MASK] (80%), "
@@ -53,7 +53,7 @@ def new_preprocessor(tokenizer, max_span_tokens: int, **kwargs):
         sequence_length=FLAGS.sequence_length,
         mask_rate=FLAGS.mask_rate,
         scheme=FLAGS.masking_scheme,
-        replacement=FLAGS.replacement,
+        replacement=FLAGS.mask_replacement,
         max_span_tokens=max_span_tokens,
         seed=FLAGS.seed,
         pad_predictions_to=FLAGS.pad_predictions_to,

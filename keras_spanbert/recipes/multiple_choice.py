@@ -8,7 +8,7 @@ from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6}
 GROUPS = ("Labelled data",)
-BENCHMARKS = ("swag", "codah", "cosmos_qa", "commonsense_qa", "race")
+DATASETS = ("swag", "codah", "cosmos_qa", "commonsense_qa", "race")
 EPOCHS = 3
 LEARNING_RATE = 2e-5
 # Endings of predictions in the submission format of a benchmark.
@@ -19,9 +19,9 @@ _SUBMISSIONS = {
 }
 
 string, integer, number, boolean, strings, choice = group(
-    "Multiple choice", "only for --task=multiple_choice, without --benchmark."
+    "Multiple choice", "only for --task=multiple_choice, without --dataset."
 )
-columns.explain_benchmarks("multiple_choice", BENCHMARKS)
+columns.explain_datasets("multiple_choice", DATASETS)
 string(
     "question_column",
     "question",
@@ -41,7 +41,7 @@ strings(
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check(BENCHMARKS)
+    columns.check(DATASETS)
     check_value("text_column", not FLAGS["text_column"].present, "left out; use --question_column")
     check_value(
         "sequence_length", FLAGS.sequence_length >= 5, "at least 5, for three special tokens"
@@ -54,22 +54,22 @@ def conditions() -> list[Condition]:
 
 
 def prediction_extensions() -> tuple[str, ...]:
-    return _SUBMISSIONS.get(FLAGS.benchmark, columns.EXTENSIONS)
+    return _SUBMISSIONS.get(FLAGS.dataset, columns.EXTENSIONS)
 
 
-def _benchmark():
-    """Returns the reader and writer of the files of --benchmark."""
+def _dataset():
+    """Returns the reader and writer of the files of --dataset."""
     from keras_spanbert import data
 
-    return getattr(data, FLAGS.benchmark)
+    return getattr(data, FLAGS.dataset)
 
 
 def read(paths, flag, model):
     from keras_spanbert.data.columns import read_choices
 
     needs_labels = flag != "predict_data"
-    if FLAGS.benchmark:
-        return _benchmark().read(paths, needs_labels)
+    if FLAGS.dataset:
+        return _dataset().read(paths, needs_labels)
     names = FLAGS.choice_columns
     return read_choices(
         paths,
@@ -96,8 +96,8 @@ def predict(model, examples):
     found = model.choose(examples, batch_size=FLAGS.batch_size)
     numbers = [answer["choice"] for answer in found]
     with exit_on_user_error():
-        if FLAGS.benchmark in _SUBMISSIONS:
-            _benchmark().write_predictions(FLAGS.predictions, examples, numbers)
+        if FLAGS.dataset in _SUBMISSIONS:
+            _dataset().write_predictions(FLAGS.predictions, examples, numbers)
         else:
             columns.write_rows(
                 [

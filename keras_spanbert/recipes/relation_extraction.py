@@ -15,17 +15,17 @@ from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6}
 GROUPS = ("Labelled data",)
-BENCHMARKS = ("tacred", "semeval2010")
+DATASETS = ("tacred", "semeval2010")
 EPOCHS = 10
 LEARNING_RATE = 2e-5
-# Formats by file extension, without --benchmark. Other files have named columns.
+# Formats by file extension, without --dataset. Other files have named columns.
 _LAYOUTS = {".json": "tacred", ".txt": "semeval2010"}
 _COLUMNS = ["columns", "type_column"]  # The ends of the flags of the subject and the object.
 
 string, integer, number, boolean, strings, choice = group(
     "Relation extraction", "only for --task=relation_extraction."
 )
-columns.explain_benchmarks("relation_extraction", BENCHMARKS)
+columns.explain_datasets("relation_extraction", DATASETS)
 choice(
     "feature_mode",
     None,
@@ -45,7 +45,7 @@ for role in ["subject", "object"]:
 for role in ["subject", "object"]:
     string(f"{role}_type_column", None, f"Column of the {role}'s type. Default: no types.")
 string(
-    "no_relation",
+    "negative_label",
     None,
     "The label of examples in which no relation holds. Precision, recall and F1 do not count it "
     "as a relation. Default: no_relation, or Other for SemEval-2010 Task 8.",
@@ -55,7 +55,7 @@ string(
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check(BENCHMARKS)
+    columns.check(DATASETS)
     for name in ["subject_columns", "object_columns"]:
         check_value(name, len(FLAGS[name].value) == 2, "two columns, for the start and the end")
     if FLAGS.feature_mode not in (None, "text"):
@@ -66,7 +66,7 @@ def conditions() -> list[Condition]:
     names = [f"{role}_{column}" for role in ["subject", "object"] for column in _COLUMNS]
     return [
         *columns.conditions(*names, reads_tables=None in _layouts()),
-        only_with(["no_relation"], "train_data"),
+        only_with(["negative_label"], "train_data"),
     ]
 
 
@@ -81,7 +81,7 @@ def _check_types():
 
 
 def prediction_extensions() -> tuple[str, ...]:
-    return (".txt", ".tsv") if FLAGS.benchmark else columns.EXTENSIONS
+    return (".txt", ".tsv") if FLAGS.dataset else columns.EXTENSIONS
 
 
 def _layouts():
@@ -91,7 +91,7 @@ def _layouts():
 
 def _layout(path):
     """Returns the benchmark whose format a file has, `None` if it has named columns."""
-    return FLAGS.benchmark or _LAYOUTS.get(ending(path))
+    return FLAGS.dataset or _LAYOUTS.get(ending(path))
 
 
 def model_arguments(examples):
@@ -99,12 +99,12 @@ def model_arguments(examples):
     from keras_spanbert.data.semeval2010 import RELATIONS
     from keras_spanbert.data.tacred import relation_names
 
-    no_relation = FLAGS.no_relation or "no_relation"
+    no_relation = FLAGS.negative_label or "no_relation"
     names = {example["relation"] for example in examples}
-    if FLAGS.no_relation is not None:
+    if FLAGS.negative_label is not None:
         rule = f"a relation of --train_data: {', '.join(sorted(names))}"
-        check_value("no_relation", no_relation in names, rule)
-    if FLAGS.no_relation is None and RELATIONS[0] in names <= set(RELATIONS):
+        check_value("negative_label", no_relation in names, rule)
+    if FLAGS.negative_label is None and RELATIONS[0] in names <= set(RELATIONS):
         relations = list(RELATIONS)
     else:
         relations = relation_names(examples, no_relation)
@@ -141,7 +141,7 @@ def read(paths, flag, model):
     if len(layouts) > 1:
         raise ValueError(
             "Files must be all TACRED (.json), all SemEval (.txt), or all with named columns "
-            f"(.csv, .tsv, .jsonl); or give --benchmark. Received: {' '.join(paths)}"
+            f"(.csv, .tsv, .jsonl); or give --dataset. Received: {' '.join(paths)}"
         )
     needs_labels = flag != "predict_data"
     relations = None if model is None else list(model.relations)
@@ -212,8 +212,8 @@ def predict(model, examples):
 
     found = model.extract(examples, batch_size=FLAGS.batch_size)
     with exit_on_user_error():
-        if FLAGS.benchmark:
-            writer = {"tacred": tacred, "semeval2010": semeval2010}[FLAGS.benchmark]
+        if FLAGS.dataset:
+            writer = {"tacred": tacred, "semeval2010": semeval2010}[FLAGS.dataset]
             relations = [answer["relation"] for answer in found]
             writer.write_predictions(FLAGS.predictions, examples, relations)
         else:

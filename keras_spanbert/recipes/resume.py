@@ -75,14 +75,14 @@ def restore_flags() -> None:
             "`--resume` needs a run in --output, or flags to start one with, such as "
             f"--train_data. Received: --resume --output={FLAGS.output}, which has no run"
         )
-    if run and not ("given" in run and set(run["given"]) <= set(FLAGS)):
+    unknown = sorted({*run.get("given", ()), *run.get("flags", ())} - set(FLAGS))
+    if run and (unknown or "given" not in run):
         raise ValueError(
             f"`--resume` needs a run of this version. Received: {FLAGS.output}, of version "
             f"{run.get('versions', {}).get('keras-spanbert', 'unknown')}"
+            + (f", with former flags {', '.join(unknown)}" if unknown else "")
         )
     for name, value in run.get("flags", {}).items():
-        if name not in FLAGS:
-            continue
         if FLAGS[name].present:
             # Compare the given value and the used one: a run may lower a number that is too large.
             is_same = FLAGS[name].value in [run["given"].get(name, value), value]

