@@ -14,49 +14,47 @@ from keras_spanbert.recipes.checks import (
     only_with,
     refuse,
 )
-from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.flags import FLAGS, Group
+from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DEFAULTS = {"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6}
-GROUPS = ("Labelled data",)
 DATASETS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 _BY_DATASET = "left out with --dataset, which sets it"
-EPOCHS = 3
-LEARNING_RATE = 2e-5
 
-string, integer, number, boolean, strings, choice = group(
-    "Classification", "only for --task=classification, without --dataset."
-)
-columns.explain_datasets("classification", DATASETS)
-string("text_pair_column", None, "Column of a second text. Default: no second text.")
-boolean("regression", False, "Predict a number for each text. The labels must be numbers.")
-boolean(
-    "multi_label",
-    False,
-    "Predict any number of labels per text. In .jsonl files the label column holds a list; in "
-    "other files the labels of a text are separated by --label_separator. Needed only for "
-    "training: a preset keeps its own setting.",
-)
-string(
-    "label_separator",
-    "|",
-    "Separator between the labels of a text in .csv and .tsv files, with --multi_label.",
-)
-string(
-    "skip_label",
-    None,
-    "Label of rows without a gold label. They are left out of --train_data and --eval_data. In "
-    "SNLI and MultiNLI this is -. Default: none.",
-)
-choice(
-    "selection_metric",
-    None,
-    ["accuracy", "macro_f1"],
-    "The score on --eval_data that selects the best checkpoint, and by which spanbert-compare "
-    "compares runs. Not for --dataset and --regression, which have scores of their own. Default: "
-    "accuracy, or micro F1 with --multi_label.",
-)
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group("Classification", "only for --task=classification, without --dataset.")
+    columns.explain_datasets("classification", DATASETS)
+    g.string("text_pair_column", None, "Column of a second text. Default: no second text.")
+    g.boolean("regression", False, "Predict a number for each text. The labels must be numbers.")
+    g.boolean(
+        "multi_label",
+        False,
+        "Predict any number of labels per text. In .jsonl files the label column holds a list; in "
+        "other files the labels of a text are separated by --label_separator. Needed only for "
+        "training: a preset keeps its own setting.",
+    )
+    g.string(
+        "label_separator",
+        "|",
+        "Separator between the labels of a text in .csv and .tsv files, with --multi_label.",
+    )
+    g.string(
+        "skip_label",
+        None,
+        "Label of rows without a gold label. They are left out of --train_data and --eval_data. "
+        "In SNLI and MultiNLI this is -. Default: none.",
+    )
+    g.choice(
+        "selection_metric",
+        None,
+        ["accuracy", "macro_f1"],
+        "The score on --eval_data that selects the best checkpoint, and by which spanbert-compare "
+        "compares runs. Not for --dataset and --regression, which have scores of their own. "
+        "Default: accuracy, or micro F1 with --multi_label.",
+    )
 
 
 def check() -> None:
@@ -105,7 +103,7 @@ def _check_separator(is_used):
     check_value("label_separator", is_right, "given together with --multi_label")
 
 
-def prediction_extensions() -> tuple[str, ...]:
+def endings() -> tuple[str, ...]:
     return (".tsv",) if FLAGS.dataset else columns.EXTENSIONS
 
 
@@ -225,3 +223,19 @@ def _labels_and_scores(answer):
     if ending(FLAGS.predictions) == ".jsonl":
         return row
     return {name: FLAGS.label_separator.join(map(str, values)) for name, values in row.items()}
+
+
+RECIPE = Recipe(
+    define_flags=define_flags,
+    check=check,
+    defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6},
+    groups=("Labelled data",),
+    unused=lambda: ["encoding_errors"],
+    conditions=conditions,
+    endings=endings,
+    model_arguments=model_arguments,
+    build=build,
+    read=read,
+    evaluate=evaluate,
+    predict=predict,
+)

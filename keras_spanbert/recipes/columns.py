@@ -2,7 +2,7 @@
 
 from keras_spanbert.files import ending
 from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files, only_with
-from keras_spanbert.recipes.flags import FLAGS, group, own_flags
+from keras_spanbert.recipes.flags import FLAGS, Group, own_flags
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
@@ -10,45 +10,49 @@ from keras_spanbert.wording import format_count
 EXTENSIONS = (".csv", ".tsv", ".jsonl")
 _MAX_LABELS = 20  # The largest number of labels in the log.
 
-string, integer, number, boolean, strings, choice = group(
-    "Labelled data",
-    "not for pretraining, question answering and coreference.",
-)
-string(
-    "dataset",
-    None,
-    "Name of the public data set that the files come from. They are read in its format and scored "
-    "with its official metric, and predictions are written in its submission format, if it has "
-    "one. Not for token classification. Default: none; the files are your own tables, with the "
-    "columns that the flags below name.",
-)
-string(
-    "text_column",
-    "text",
-    "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
-    "classification expects words (--words_column) unless this flag is given.",
-)
-string(
-    "label_column",
-    None,
-    "Column of the label. Default: label. For relation extraction: relation. For token "
-    "classification: tags, or entities with --text_column. In files with one word per line, give "
-    "the number of the column, counted from 0, or from the end with negative numbers. Default "
-    "there: -1, the last column.",
-)
-string(
-    "id_column",
-    None,
-    "Column of an ID that is copied to --predictions. Default: none; the number of the row is the "
-    "ID.",
-)
-boolean(
-    "quoted_tsv",
-    False,
-    'Whether cells in .tsv files may be in ", as pandas, R and spreadsheets write them: with tabs, '
-    'line ends and doubled " inside them. By default, " is an ordinary character. In .csv files, '
-    "cells may always be quoted.",
-)
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group(
+        "Labelled data",
+        "not for pretraining, question answering and coreference.",
+    )
+    g.string(
+        "dataset",
+        None,
+        "Name of the public data set that the files come from. They are read in its format and "
+        "scored with its official metric, and predictions are written in its submission format, "
+        "if it has one. Not for token classification. Default: none; the files are your own "
+        "tables, with the columns that the flags below name.",
+    )
+    g.string(
+        "text_column",
+        "text",
+        "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
+        "classification expects words (--words_column) unless this flag is given.",
+    )
+    g.string(
+        "label_column",
+        None,
+        "Column of the label. Default: label. For relation extraction: relation. For token "
+        "classification: tags, or entities with --text_column. In files with one word per line, "
+        "give the number of the column, counted from 0, or from the end with negative numbers. "
+        "Default there: -1, the last column.",
+    )
+    g.string(
+        "id_column",
+        None,
+        "Column of an ID that is copied to --predictions. Default: none; the number of the row is "
+        "the ID.",
+    )
+    g.boolean(
+        "quoted_tsv",
+        False,
+        'Whether cells in .tsv files may be in ", as pandas, R and spreadsheets write them: with '
+        'tabs, line ends and doubled " inside them. By default, " is an ordinary character. In '
+        ".csv files, cells may always be quoted.",
+        rare=True,
+    )
 
 
 def explain_datasets(task: str, names: tuple[str, ...]) -> None:

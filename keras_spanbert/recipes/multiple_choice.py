@@ -2,15 +2,12 @@
 
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import Condition, check_value
-from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.flags import FLAGS, Group
+from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DEFAULTS = {"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6}
-GROUPS = ("Labelled data",)
 DATASETS = ("swag", "codah", "cosmos_qa", "commonsense_qa", "race")
-EPOCHS = 3
-LEARNING_RATE = 2e-5
 # Endings of predictions in the submission format of a benchmark.
 _SUBMISSIONS = {
     "swag": (".csv",),
@@ -18,24 +15,27 @@ _SUBMISSIONS = {
     "commonsense_qa": (".csv",),
 }
 
-string, integer, number, boolean, strings, choice = group(
-    "Multiple choice", "only for --task=multiple_choice, without --dataset."
-)
-columns.explain_datasets("multiple_choice", DATASETS)
-string(
-    "question_column",
-    "question",
-    "Column of the question, or of the text that each choice continues.",
-)
-string(
-    "context_column", None, "Column of the text that the question is about. Default: no such text."
-)
-strings(
-    "choice_columns",
-    ["choice0", "choice1", "choice2", "choice3"],
-    "Columns of the choices, one column per choice. In .jsonl files, it can also be a single "
-    "column that holds a list of choices.",
-)
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group("Multiple choice", "only for --task=multiple_choice, without --dataset.")
+    columns.explain_datasets("multiple_choice", DATASETS)
+    g.string(
+        "question_column",
+        "question",
+        "Column of the question, or of the text that each choice continues.",
+    )
+    g.string(
+        "context_column",
+        None,
+        "Column of the text that the question is about. Default: no such text.",
+    )
+    g.strings(
+        "choice_columns",
+        ["choice0", "choice1", "choice2", "choice3"],
+        "Columns of the choices, one column per choice. In .jsonl files, it can also be a single "
+        "column that holds a list of choices.",
+    )
 
 
 def check() -> None:
@@ -53,7 +53,7 @@ def conditions() -> list[Condition]:
     return columns.conditions("question_column", "context_column", "choice_columns")
 
 
-def prediction_extensions() -> tuple[str, ...]:
+def endings() -> tuple[str, ...]:
     return _SUBMISSIONS.get(FLAGS.dataset, columns.EXTENSIONS)
 
 
@@ -106,3 +106,18 @@ def predict(model, examples):
                 ]
             )
     log(f"Wrote the choices for {format_count(len(found), 'question')} to {FLAGS.predictions}")
+
+
+RECIPE = Recipe(
+    define_flags=define_flags,
+    check=check,
+    defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6},
+    groups=("Labelled data",),
+    unused=lambda: ["text_column", "encoding_errors"],
+    conditions=conditions,
+    endings=endings,
+    sequences=sequences,
+    read=read,
+    evaluate=evaluate,
+    predict=predict,
+)

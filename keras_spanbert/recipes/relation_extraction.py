@@ -9,47 +9,45 @@ from keras_spanbert.recipes.checks import (
     matching_files,
     only_with,
 )
-from keras_spanbert.recipes.flags import FLAGS, group, set_flags
+from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
+from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DEFAULTS = {"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6}
-GROUPS = ("Labelled data",)
 DATASETS = ("tacred", "semeval2010")
-EPOCHS = 10
-LEARNING_RATE = 2e-5
 # Formats by file extension, without --dataset. Other files have named columns.
 _LAYOUTS = {".json": "tacred", ".txt": "semeval2010"}
 _COLUMNS = ["columns", "type_column"]  # The ends of the flags of the subject and the object.
 
-string, integer, number, boolean, strings, choice = group(
-    "Relation extraction", "only for --task=relation_extraction."
-)
-columns.explain_datasets("relation_extraction", DATASETS)
-choice(
-    "feature_mode",
-    None,
-    ["ner", "text", "text_ner", "ner_text"],
-    "How the input shows the subject and the object. ner: their types replace their words. text: "
-    "special tokens mark their words. text_ner: like text, with the types appended. ner_text: "
-    "like ner, with the words appended. Default: the mode of the preset, else ner, or text for "
-    "data without types.",
-)
-for role in ["subject", "object"]:
-    strings(
-        f"{role}_columns",
-        [f"{role}_start", f"{role}_end"],
-        f"Two columns: the start and the end of the {role}, as positions of characters in the "
-        "text. The start counts from 0, and the end is the position after the last character.",
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group("Relation extraction", "only for --task=relation_extraction.")
+    columns.explain_datasets("relation_extraction", DATASETS)
+    g.choice(
+        "feature_mode",
+        None,
+        ["ner", "text", "text_ner", "ner_text"],
+        "How the input shows the subject and the object. ner: their types replace their words. "
+        "text: special tokens mark their words. text_ner: like text, with the types appended. "
+        "ner_text: like ner, with the words appended. Default: the mode of the preset, else ner, "
+        "or text for data without types.",
     )
-for role in ["subject", "object"]:
-    string(f"{role}_type_column", None, f"Column of the {role}'s type. Default: no types.")
-string(
-    "negative_label",
-    None,
-    "The label of examples in which no relation holds. Precision, recall and F1 do not count it "
-    "as a relation. Default: no_relation, or Other for SemEval-2010 Task 8.",
-)
+    for role in ["subject", "object"]:
+        g.strings(
+            f"{role}_columns",
+            [f"{role}_start", f"{role}_end"],
+            f"Two columns: the start and the end of the {role}, as positions of characters in the "
+            "text. The start counts from 0, and the end is the position after the last character.",
+        )
+    for role in ["subject", "object"]:
+        g.string(f"{role}_type_column", None, f"Column of the {role}'s type. Default: no types.")
+    g.string(
+        "negative_label",
+        None,
+        "The label of examples in which no relation holds. Precision, recall and F1 do not count "
+        "it as a relation. Default: no_relation, or Other for SemEval-2010 Task 8.",
+    )
 
 
 def check() -> None:
@@ -80,7 +78,7 @@ def _check_types():
     check_value("feature_mode", not is_semeval, "text with SemEval-2010 Task 8, which has no types")
 
 
-def prediction_extensions() -> tuple[str, ...]:
+def endings() -> tuple[str, ...]:
     return (".txt", ".tsv") if FLAGS.dataset else columns.EXTENSIONS
 
 
@@ -219,3 +217,21 @@ def predict(model, examples):
         else:
             columns.write_rows([{"id": e["id"], **a} for e, a in zip(examples, found)])
     log(f"Wrote the relations of {format_count(len(found), 'sentence')} to {FLAGS.predictions}")
+
+
+RECIPE = Recipe(
+    define_flags=define_flags,
+    check=check,
+    defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6},
+    groups=("Labelled data",),
+    unused=lambda: ["encoding_errors"],
+    conditions=conditions,
+    endings=endings,
+    epochs=10,
+    model_arguments=model_arguments,
+    build=build,
+    stream=stream,
+    read=read,
+    evaluate=evaluate,
+    predict=predict,
+)

@@ -12,8 +12,8 @@ from train_script import check_flags_only
 import keras_spanbert as ks
 from keras_spanbert.recipes import checks, run
 from keras_spanbert.recipes.flags import FLAGS, own_flags
-from keras_spanbert.recipes.resume import restore_flags
 from keras_spanbert.recipes.run import parse_flags
+from keras_spanbert.recipes.run_folder import restore_flags
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from train_script import check_flags_only, run_in_process
 
 from keras_spanbert.recipes import checks, fit, run
 from keras_spanbert.recipes.flags import own_flags
-from keras_spanbert.recipes.names import NAMES
+from keras_spanbert.recipes.recipe import NAMES
 
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
