@@ -16,8 +16,9 @@ from absl.testing import flagsaver
 from train_script import run_in_process
 
 import keras_spanbert as ks
-from keras_spanbert import demo, stores
+from keras_spanbert import demo
 from keras_spanbert.checkpoints import __main__ as checkpoints_main
+from keras_spanbert.files import put_file
 from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.run import parse_flags
 
@@ -106,7 +107,7 @@ def stored(folder, bucket, s3_server):
     """The bucket named on the pages, with some of the files."""
     assert s3_server.request("PUT", "/my-bucket")[0] == 200
     for path in [*folder.glob("texts/*.txt"), *folder.glob("reviews*.csv")]:
-        stores.put_file(str(path), f"s3://my-bucket/{path.relative_to(folder)}")
+        put_file(str(path), f"s3://my-bucket/{path.relative_to(folder)}")
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ class Distribution:
         """Returns this process's rows of each batch of a stream, as a `tf.data.Dataset`.
 
         Args:
-            stream: `TrainingStream` or `ArrayStream`. Their docstrings say which rows a
+            stream: `TrainingStream` or `Batches`. Their docstrings say which rows a
                 process reads.
         """
         return stream.dataset(self.part, self.num_parts)

@@ -227,13 +227,11 @@ def sequences(resolver, stream):
 
 def stream(resolver, documents):
     """Returns the stream of documents."""
-    from keras_spanbert.tasks.coreference.batches import DocumentStream
-
     segments = resolver.max_training_sentences
     found = format_count(len(documents), "document")
     log(f"{found}; cutting into segments of {FLAGS.sequence_length} tokens")
-    return DocumentStream(
-        resolver.batches(documents, FLAGS.batch_size, max_segments=segments, seed=FLAGS.seed)
+    return resolver.batches(
+        documents, FLAGS.batch_size, segments, shuffle=True, seed=FLAGS.seed, pad=True
     )
 
 

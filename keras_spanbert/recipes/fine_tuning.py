@@ -143,7 +143,7 @@ def build_model(**arguments):
 
 def length_grouped_stream(model, examples: list):
     """Returns the stream of labelled examples, in batches of similar length."""
-    from keras_spanbert.data.array_stream import LengthGroupedStream
+    from keras_spanbert.data.batches import Batches
 
     log(
         f"{format_count(len(examples), 'example')}; tokenizing to at most "
@@ -151,7 +151,7 @@ def length_grouped_stream(model, examples: list):
     )
     arrays = model.preprocess(examples)
     lower_batch_size(len(arrays[0]["token_ids"]))
-    return LengthGroupedStream(arrays, FLAGS.batch_size, FLAGS.seed)
+    return Batches(arrays, FLAGS.batch_size, FLAGS.seed, by_length=True)
 
 
 def lower_batch_size(num_rows: int) -> None:

@@ -45,7 +45,7 @@ class TrainingSettings:
     """Settings that a recipe passes to `fit`."""
 
     model: keras.Model  # A task model with a preprocessor, not compiled.
-    stream: object  # `TrainingStream` or `RowStream`. The source of the batches.
+    stream: object  # `Batches` or `TrainingStream`.
     num_examples: int  # Rows per epoch.
     steps_per_epoch: int | Fraction  # A fraction if batches span epochs.
     learning_rate: float  # The default of --learning_rate.
@@ -192,7 +192,7 @@ def export(model: keras.Model, **kwargs) -> None:
     """Writes the model as the next version for TensorFlow Serving, if --export is given."""
     if not FLAGS.export:
         return
-    versions = [int(name) for name in stores.entries(FLAGS.export) if name.isdecimal()]
+    versions = [int(name) for name in files.entries(FLAGS.export) if name.isdecimal()]
     path = stores.join(FLAGS.export, str(1 + max(versions, default=0)))
     stop_on_signals("before the SavedModel was written", clean_up=True)
     export_saved_model(model, path, **kwargs)

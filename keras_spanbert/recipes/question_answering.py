@@ -128,8 +128,7 @@ def read(paths, flag, model):
 
 def stream(answerer, train):
     """Returns the windows of the contexts to train on."""
-    from keras_spanbert.data.array_stream import ArrayStream
-    from keras_spanbert.models.length_batches import SEQUENCES
+    from keras_spanbert.data.batches import SEQUENCES, Batches
     from keras_spanbert.tasks.question_answering.model import LABELS
 
     log(f"{format_count(len(train.ids), 'question')}; cutting contexts into windows")
@@ -137,7 +136,7 @@ def stream(answerer, train):
     log(f"{format_count(len(windows['token_ids']), 'window')} of {FLAGS.sequence_length} tokens")
     arrays = tuple({name: windows[name] for name in names} for names in (SEQUENCES, LABELS))
     fine_tuning.lower_batch_size(len(windows["token_ids"]))
-    return ArrayStream(arrays, FLAGS.batch_size, FLAGS.seed, whole_epochs=True)
+    return Batches(arrays, FLAGS.batch_size, FLAGS.seed, whole_epochs=True)
 
 
 def evaluate(model, examples):

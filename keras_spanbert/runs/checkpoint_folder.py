@@ -51,8 +51,8 @@ class CheckpointFolder:
             ValueError: if another run has locked it.
         """
         if self._is_store:
-            for step in set(_steps(stores.entries(self.folder))).difference(self.steps()):
-                stores.remove_folder(self._path(step))
+            for step in set(_steps(files.entries(self.folder))).difference(self.steps()):
+                files.remove_folder(self._path(step))
             return lambda: None
         os.makedirs(self.folder, exist_ok=True)
         release = files.lock(self.folder).release
@@ -68,7 +68,7 @@ class CheckpointFolder:
         path = self._path(step)
         try:
             if step not in self.steps():
-                stores.remove_folder(path)  # In a store, it may be incomplete.
+                files.remove_folder(path)  # In a store, it may be incomplete.
             with self._complete_folder(path) as folder:
                 write_files(folder, arrays, state)
         except OSError as error:
@@ -76,7 +76,7 @@ class CheckpointFolder:
             code = error.errno or errno.EIO
             raise OSError(code, f"{error.strerror or error}; {self.last_good()}", path) from None
         for old in self.steps()[self.keep :]:
-            stores.remove_folder(self._path(old))
+            files.remove_folder(self._path(old))
         return path
 
     def read_newest(self, is_main: bool = True) -> tuple[str, dict, dict] | None:
@@ -93,15 +93,15 @@ class CheckpointFolder:
         steps = self.steps()
         for step in steps:
             try:
-                with stores.temporary_copy(self._path(step)) as folder:
+                with files.temporary_copy(self._path(step)) as folder:
                     _verify_checksums(folder)
                     return self._path(step), *_read_files(folder, self._path(step))
-            except (_DamagedError, stores.ChecksumError) as error:
+            except _DamagedError as error:
                 if not is_main:
                     text = f"The main process read it without errors, this process did not: {error}"
                     raise OSError(errno.EIO, text, self._path(step)) from None
                 path = self._path(step)
-                stores.rename_folder(path, _unused_path(f"{path}.damaged"))
+                files.rename_folder(path, _unused_path(f"{path}.damaged"))
                 logging.getLogger("keras_spanbert").warning(
                     "Checkpoint %s is damaged (%s) and was set aside", path, error
                 )
@@ -114,10 +114,10 @@ class CheckpointFolder:
 
     def steps(self) -> list[int]:
         """Returns the steps of the complete checkpoints, the newest first."""
-        names = stores.entries(self.folder)
+        names = files.entries(self.folder)
         if self._is_store:
-            ending = f"/{stores.CHECKSUMS}"
-            names = stores.names(self.folder)
+            ending = f"/{files.CHECKSUMS}"
+            names = files.names(self.folder)
             names = [name.removesuffix(ending) for name in names if name.endswith(ending)]
         self._seen = _steps(names)
         return self._seen
@@ -137,7 +137,7 @@ class CheckpointFolder:
             with files.local_folder(path) as local:
                 yield local
             return
-        folder = f"{path}{stores.PARTIAL}"
+        folder = f"{path}{files.PARTIAL}"
         try:
             os.makedirs(folder, exist_ok=True)
             yield folder
@@ -167,7 +167,7 @@ def write_files(folder: str, arrays: dict[str, np.ndarray], state: str) -> None:
     np.savez(os.path.join(folder, _ARRAYS), **arrays)
     with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
         file.write(state)
-    stores.write_checksums(folder, [_ARRAYS, _STATE])
+    files.write_checksums(folder, [_ARRAYS, _STATE])
 
 
 def _read_files(folder, path):
@@ -185,19 +185,19 @@ def _read_files(folder, path):
 
 def _verify_checksums(folder):
     try:
-        checksums = stores.read_checksums(folder)
+        checksums = files.read_checksums(folder)
         for name in sorted({_ARRAYS, _STATE, *checksums}):
             if files.sha256(os.path.join(folder, name)) != checksums.get(name):
                 raise _DamagedError(f"{name} does not match its SHA-256 sum")
     except FileNotFoundError as error:
         raise _DamagedError(f"{os.path.basename(error.filename)} is missing") from None
     except (NotADirectoryError, ValueError):
-        raise _DamagedError(f"{stores.CHECKSUMS} cannot be read") from None
+        raise _DamagedError(f"{files.CHECKSUMS} cannot be read") from None
 
 
 def _unused_path(path):
     number, unused = 1, path
-    while stores.exists(unused):
+    while files.exists(unused):
         number += 1
         unused = f"{path}-{number}"
     return unused
