@@ -355,12 +355,10 @@ FORMATS = {
         (".conll", "_conll", ".conllu", ".jsonlines", ".jsonl"),
         _read_documents,
         _predict_documents,
-        written=(".jsonlines", ".jsonl", ".conll"),
+        (".jsonlines", ".jsonl", ".conll"),
     ),
-    "texts": Format(
-        (".txt", ".txt.gz"), _read_texts, _predict_texts, written=(".jsonlines", ".jsonl")
-    ),
-    "gap": Format((".tsv",), _read_gap, _predict_gap, written=(".tsv",)),
+    "texts": Format((".txt", ".txt.gz"), _read_texts, _predict_texts, (".jsonlines", ".jsonl")),
+    "gap": Format((".tsv",), _read_gap, _predict_gap, (".tsv",)),
 }
 RECIPE = Recipe(
     define_flags=define_flags,

@@ -18,16 +18,15 @@ class Format:
 
     Attributes:
         endings: the endings of its files, in lower case. `()`: any other ending.
-        read: function of paths and the name of their flag that returns the examples.
-        write: function of the model and examples that writes --predictions. `None` if it is not
-            written.
+        read: function that reads files of this format.
+        write: function that writes --predictions in this format.
         written: the endings that --predictions may have.
     """
 
     endings: tuple[str, ...]
     read: Callable
-    write: Callable | None = None
-    written: tuple[str, ...] = ()
+    write: Callable
+    written: tuple[str, ...]
 
 
 def formats_of(formats: dict[str, Format], paths: list[str]) -> dict[str, str]:
