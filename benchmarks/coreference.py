@@ -44,7 +44,7 @@ def main():
     parser.add_argument("--max_words", type=int, default=None, help="of a document, about")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--max_segment_len", type=int, default=384)
-    parser.add_argument("--max_training_sentences", type=int, default=3)
+    parser.add_argument("--max_training_segments", type=int, default=3)
     parser.add_argument("--ffnn_size", type=int, default=3000)
     args = parser.parse_args()
     keras.utils.set_random_seed(0)

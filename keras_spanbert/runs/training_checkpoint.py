@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import math
-import secrets
 import threading
 import weakref
 
@@ -14,8 +13,8 @@ import numpy as np
 from keras_spanbert import distribution, files, stores
 from keras_spanbert.arguments import check_in, check_path, is_number
 from keras_spanbert.keras_private import set_initial_epoch
-from keras_spanbert.runs import checkpoint_shards, torch_generators
-from keras_spanbert.runs.checkpoint_folder import SHARDS_VERSION, VERSION, CheckpointFolder
+from keras_spanbert.runs import torch_generators
+from keras_spanbert.runs.checkpoint_folder import VERSION, CheckpointFolder
 
 # A true value of `stop_training` that no other callback sets.
 _CUT = 2
@@ -38,7 +37,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     The callback also stops a run whose loss is not finite, before it writes weights
     that are not finite. If several processes train together, each needs this callback, and the
     first one writes. Their number may change when the run is resumed. If JAX splits
-    the model over processes, each writes its shard and reads what it needs.
+    the model over processes, the first one gathers and writes the whole model.
 
     Args:
         folder: string. The folder of the checkpoints. It is locked against other
@@ -103,7 +102,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.identity = identity or {}
         self.step = 0
         self._is_main = distribution.process_index() == 0
-        self._checkpoints = CheckpointFolder(folder, keep, distribution.process_index())
+        self._checkpoints = CheckpointFolder(folder, keep)
         self._lock = contextlib.ExitStack()
         if self._is_main:
             self._lock.callback(self._checkpoints.lock())
@@ -130,8 +129,6 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 f"finds a checkpoint of step {self.step:,} and another one does not"
             )
         self._written = self.step
-        starts = distribution.all_gather(secrets.randbelow(2**31))
-        self._num_processes, self._checkpoints.start = len(starts), starts[0]
 
     def set_model(self, model):
         super().set_model(model)
@@ -245,7 +242,17 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             return
         variables = self._variables()
         with distribution.sync_metrics(self._trained.metrics):
-            arrays, slices = checkpoint_shards.values(variables, self._is_main)
+            arrays = {}
+            for group, members in variables.items():
+                for i, variable in enumerate(members):
+                    # All processes gather a variable that is split over them.
+                    if self._is_main or distribution.is_sharded(variable):
+                        value = distribution.to_numpy(variable)
+                        if self._is_main:
+                            arrays[f"{group}/{i}"] = _copy(value)
+        self._written = self.step
+        if not self._is_main:
+            return
         arrays.update(torch_generators.states())
         state = {
             "version": VERSION,
@@ -258,14 +265,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             "data": self.data.state() if self.data else {},
             "parts": {name: part.get_state() for name, part in self.parts.items()},
         }
-        if slices is not None:
-            shards = {"num_parts": self._num_processes, "start": self._checkpoints.start}
-            state.update(version=SHARDS_VERSION, **shards)
-        self._written = self.step
-        if not self._is_main and slices is None:
-            return
         # Copy the states of the parts: they may be lists that grow while this is written.
-        arguments = (self.step, arrays, slices, json.dumps(state))
+        arguments = (self.step, arrays, json.dumps(state))
         self._writer = threading.Thread(target=self._write, args=arguments)
         self._writer.start()
 
@@ -289,19 +290,15 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             "metrics": [v for metric in model.metrics for v in metric.variables],
         }
 
-    def _write(self, step, arrays, slices, state):
+    def _write(self, step, arrays, state):
         try:
-            for array in [*arrays.values(), *(array for _, array in (slices or {}).values())]:
+            for array in arrays.values():
                 if array.dtype.kind == "f" and not np.isfinite(array).all():
                     raise FloatingPointError(
                         f"Weights must be finite. Received: other values after step {step:,}; "
                         f"{self._checkpoints.last_good()}"
                     )
-            if slices is not None:
-                self._checkpoints.write_shard(step, slices)
-            if self._is_main:
-                num_shards = 0 if slices is None else self._num_processes
-                self.newest = self._checkpoints.write(step, arrays, state, num_shards)
+            self.newest = self._checkpoints.write(step, arrays, state)
         except Exception as error:  # `fit` must stop if no checkpoint can be written.
             self._error = error
 
@@ -361,6 +358,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
 class CheckpointError(ValueError):
     """A checkpoint does not belong to the model, or cannot be used by `fit`."""
+
+
+def _copy(array):
+    # NumPy files cannot store bfloat16.
+    return np.array(array, "float32" if array.dtype.kind == "V" else None)
 
 
 def _describe(variables):

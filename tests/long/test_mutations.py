@@ -74,8 +74,8 @@ MUTATIONS = [
     ("a mistake of the user ends with exit code 2", "recipes/terminal.py", "sys.exit(2)",
      "sys.exit(1)", "recipes/test_checks.py"),
     ("a damaged checkpoint is set aside", "runs/checkpoint_folder.py",
-     "_verify_checksums(folder, check_shards=is_main)", "pass",
-     "runs/test_checkpoint_shards.py::test_checkpoint_with_a_damaged_shard_is_set_aside"),
+     "_verify_checksums(folder)\n", "pass\n",
+     "runs/test_training_checkpoint.py::test_damaged_newest_checkpoint_is_set_aside"),
 ]  # fmt: skip
 # Imports other packages once, which takes longer than most tests, and forks for each line of tests.
 SERVER = """
