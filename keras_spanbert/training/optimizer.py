@@ -190,7 +190,8 @@ def clip_factor(grads: Sequence, most: float):
         import torch
 
         # One kernel for many gradients. `torch.nn.utils.get_total_norm` is slow on the host.
-        norm = torch.stack(torch._foreach_norm([grad.float() for grad in grads])).norm()
+        grads = [x if x.dtype is torch.float32 else x.float() for x in grads]
+        norm = torch.stack(torch._foreach_norm(grads)).norm()
     else:
         grads = [ops.cast(grad, "float32") for grad in grads]
         norm = ops.sqrt(sum(ops.sum(ops.square(grad)) for grad in grads))

@@ -11,7 +11,6 @@ from keras_spanbert.keras_private import optimizer_slots
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.training.optimizer import AdamW, bias_correction, check_rate, multiply
 
-
 _SHARED = ("use_ema", "ema_momentum", "ema_overwrite_frequency", "gradient_accumulation_steps")
 
 
