@@ -100,26 +100,6 @@ def moments(optimizer: keras.optimizers.Adam, variables: list) -> list[list]:
     return [[] if each is None else [each[i] for i in places] for each in kept]
 
 
-def optimizer_slots(optimizers: list, variables: list) -> list[keras.Variable]:
-    """Returns what Adam optimizers keep for each variable, in the order of a single optimizer.
-
-    Keras's `MultiOptimizer` lists one optimizer after the other, and has no public way to
-    tell which variables belong together.
-
-    Args:
-        optimizers: list of built `keras.optimizers.Adam`, one for each variable.
-        variables: list of `keras.Variable`.
-    """
-    kinds = ["_model_variables_moving_average"], ["_accumulated_gradients"]
-    return [
-        getattr(optimizer, name)[variable_index(optimizer, variable)]
-        for names in [*kinds, ["_momentums", "_velocities"]]
-        for optimizer, variable in zip(optimizers, variables)
-        for name in names
-        if hasattr(optimizer, name)
-    ]
-
-
 def current_values(variables: list) -> list:
     """Returns the PyTorch tensors of variables, not converted to a layer's dtype.
 
@@ -335,6 +315,76 @@ def backend_adamw() -> type[keras.optimizers.AdamW]:
     the public class would accumulate them one by one.
     """
     return type(keras.optimizers.AdamW.__new__(keras.optimizers.AdamW))
+
+
+class GroupedOptimizer(keras.optimizers.MultiOptimizer):
+    """`MultiOptimizer` with the variables and the learning rate of a single Adam.
+
+    Keras's class has one counter for each group and lists the groups' variables one after the
+    other, so that checkpoints of a single optimizer would not fit. It has no learning rate, and
+    raises an error if some variables are frozen after `build`.
+
+    Args:
+        learning_rate: float or schedule.
+        loss_scale_factor: float or `None`.
+        name: string.
+    """
+
+    def __init__(self, learning_rate, loss_scale_factor, name: str):
+        super().__init__(self.group_of, loss_scale_factor, name)
+        self.learning_rate = learning_rate
+
+    learning_rate = keras.optimizers.Optimizer.learning_rate
+    set_weights = keras.optimizers.Optimizer.set_weights
+    variables = keras.optimizers.Optimizer.variables
+
+    def group_of(self, variable) -> keras.optimizers.Adam:
+        """Returns the optimizer of a variable."""
+        raise NotImplementedError
+
+    def num_batches(self):
+        """Returns the number of batches so far, which Keras passes to schedules."""
+        return self._iterations
+
+    def build(self, variables):
+        if self.built:
+            return
+        groups = [self.group_of(variable) for variable in variables]
+        for group in groups:
+            group._iterations = self._iterations
+        super().build(variables)
+        kinds = ["_model_variables_moving_average"], ["_accumulated_gradients"]
+        for names in [*kinds, ["_momentums", "_velocities"]]:
+            for group, variable in zip(groups, variables):
+                for name in names:
+                    if hasattr(group, name):
+                        slot = getattr(group, name)[variable_index(group, variable)]
+                        self._track_variable(slot)
+
+    def apply(self, grads, trainable_variables=None):
+        """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
+        if not self.built:
+            self.build(list(trainable_variables))
+        variables = trainable_variables or self._trainable_variables
+        self._check_variables_are_known(variables)
+        grads, variables = self._filter_empty_gradients(grads, variables)
+        for group in self.optimizers:
+            found = [(g, v) for g, v in zip(grads, variables) if self.group_of(v) is group]
+            if found:
+                group.apply(*zip(*found))
+                self._iterations.assign_sub(1)  # The groups share the counter.
+        self._iterations.assign_add(1)
+
+
+def total_norm(grads: list):
+    """Returns the norm of PyTorch's tensors together, in float32.
+
+    The public `torch.nn.utils.get_total_norm` takes twice as long on the host.
+    """
+    import torch
+
+    grads = [x if x.dtype is torch.float32 else x.float() for x in grads]
+    return torch.stack(torch._foreach_norm(grads)).norm()
 
 
 def fused_adam(
