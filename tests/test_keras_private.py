@@ -198,6 +198,16 @@ def test_loss_and_metrics_are_those_of_keras():
     assert set(model.train_on_batch(x, y, return_dict=True)) == {"loss"}
 
 
+def test_plain_kernel_is_the_public_one():
+    for layer in [keras.layers.Dense(3), keras.layers.EinsumDense("ab,bc->ac", 3)]:
+        layer.build((2, 5))
+        assert keras_private.plain_kernel(layer) is layer.kernel
+
+
+def test_optimizers_of_a_backend_have_a_class_of_their_own():
+    assert keras_private.backend_adamw() is type(keras.optimizers.AdamW())
+
+
 @pytest.mark.parametrize("kind", ["kernel", "embeddings"])
 def test_lora_weights_are_found_and_removed(kind):
     if kind == "kernel":

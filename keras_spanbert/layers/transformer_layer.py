@@ -105,6 +105,14 @@ class TransformerLayer(keras.layers.Layer):
             self, hidden_dim, self.intermediate_dim, "feedforward_output_dense"
         )
         self._feedforward_dropout = self._dropout("feedforward_dropout", inputs_shape)
+        attention = self._self_attention_layer
+        dense_layers = [
+            *(attention.query_dense, attention.key_dense, attention.value_dense),
+            *(attention.output_dense, self._feedforward_intermediate_dense),
+            self._feedforward_output_dense,
+        ]
+        # Keras would track the list a second time, and PyTorch's modules find layers slowly.
+        object.__setattr__(self, "_dense_layers", dense_layers)
         self.built = True
 
     def call(self, inputs, padding_mask=None, training=None):
@@ -130,14 +138,7 @@ class TransformerLayer(keras.layers.Layer):
     def _is_plain(self):
         from keras_spanbert.layers.torch_layers import are_plain
 
-        attention = self._self_attention_layer
-        return are_plain(
-            [
-                *(attention.query_dense, attention.key_dense, attention.value_dense),
-                *(attention.output_dense, self._feedforward_intermediate_dense),
-                self._feedforward_output_dense,
-            ]
-        )
+        return are_plain(self._dense_layers)
 
     def _compute_in_torch(self, x, padding_mask, training):
         from keras_spanbert.layers import torch_attention, torch_layers
@@ -145,10 +146,8 @@ class TransformerLayer(keras.layers.Layer):
         attention = self._self_attention_layer
         weights = torch_layers.values(
             [
-                *(attention.query_dense, attention.key_dense, attention.value_dense),
-                *(attention.output_dense, self._self_attention_layer_norm),
-                *(self._feedforward_intermediate_dense, self._feedforward_output_dense),
-                self._feedforward_layer_norm,
+                *(*self._dense_layers[:4], self._self_attention_layer_norm),
+                *(*self._dense_layers[4:], self._feedforward_layer_norm),
             ],
             x.dtype,
         )
