@@ -134,6 +134,8 @@ class Batches(keras.utils.PyDataset):
         self.whole_epochs = whole_epochs
         self.shuffle = shuffle
         self.pad = pad
+        # Whether batches have weights, because the last one of each epoch is filled.
+        self.has_weights = whole_epochs and pad and self.num_rows % batch_size > 0
         self.sizes = row_lengths(self.arrays[0]) if by_length else None
         self.first_step = 0
         self._epoch_began = False
@@ -144,11 +146,6 @@ class Batches(keras.utils.PyDataset):
     def num_batches(self) -> int:
         """Number of batches per epoch, including a last one that is not full."""
         return -(-self.num_rows // self.batch_size)
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether batches have weights, because the last one of each epoch is filled."""
-        return self.whole_epochs and self.pad and self.num_rows % self.batch_size > 0
 
     def rows(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the numbers and the weights of a batch's rows, `[B]` each."""
