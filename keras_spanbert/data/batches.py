@@ -138,7 +138,8 @@ class Batches(keras.utils.PyDataset):
         self.has_weights = whole_epochs and pad and self.num_rows % batch_size > 0
         self.sizes = row_lengths(self.arrays[0]) if by_length else None
         self.first_step = 0
-        self._epoch_began = False
+        self._has_begun = False
+        self._asked_for = set()  # Batches of the epoch that Keras has asked for.
         self._last_epoch = None, None  # The epoch that was used last, and its rows.
 
     # === Rows of a step ===
@@ -265,16 +266,19 @@ class Batches(keras.utils.PyDataset):
         return self.num_batches
 
     def __getitem__(self, index):
+        self._asked_for.add(index)
         return self.batch(self.first_step + index)
 
     def on_epoch_begin(self):
-        self._epoch_began = True
+        self._has_begun = True
 
     def on_epoch_end(self):
-        # `fit` also calls this once before the first epoch.
-        if self._epoch_began:
+        # Keras calls this once more than there are epochs, before or after it asks for a batch to
+        # build the model. With `steps_per_epoch`, an epoch of `fit` may not have all batches.
+        if self._has_begun and len(self._asked_for) == self.num_batches:
             self.first_step += self.num_batches
-        self._epoch_began = False
+            self._asked_for = set()
+        self._has_begun = False
 
     # === Resuming ===
     def start_at(self, step: int, state: dict | None = None) -> None:
