@@ -24,5 +24,5 @@ class PositionEmbedding(keras_hub.layers.PositionEmbedding):
         from keras_spanbert.layers.jax_gradients import repeat
 
         rows, *shape = inputs.shape
-        vectors = super().call(keras.ops.zeros(shape, inputs.dtype), start_index=start_index)
+        vectors = super().call(keras.ops.zeros(shape), start_index=start_index)
         return repeat(vectors, rows)
