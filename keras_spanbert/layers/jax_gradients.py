@@ -70,6 +70,28 @@ def sum_by_product(x, axes):
     return sums[0].astype(x.dtype)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def repeat(x, rows):
+    """Repeats `x` along a new first axis. On GPUs, its gradient is a matrix product.
+
+    XLA would store the operand `[B, L, H]` of a sum over rows as `[L, H, B]`, and with it the
+    hidden states and dropout masks of all layers, and transpose them for each product.
+    """
+    return jnp.broadcast_to(x, (rows, *x.shape))
+
+
+def _repeat_backward(rows, _, upstream):
+    gradient = jax.lax.platform_dependent(
+        upstream,
+        cuda=functools.partial(sum_by_product, axes=(0,)),
+        default=functools.partial(jnp.sum, axis=0),
+    )
+    return (gradient,)
+
+
+repeat.defvjp(lambda x, rows: (repeat(x, rows), None), _repeat_backward)
+
+
 def recompute(activation, x):
     """Calls one of Keras's activations, and computes it again in the backward pass.
 

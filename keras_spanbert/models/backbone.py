@@ -13,6 +13,7 @@ from keras_spanbert.formats.checkpoint import ACTIVATIONS
 from keras_spanbert.formats.huggingface import hidden_act
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
+from keras_spanbert.layers.position_embedding import PositionEmbedding
 from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 from keras_spanbert.models.checkpoint_entries import (
@@ -201,7 +202,7 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
             dtype=dtype,
             name="token_embedding",
         )
-        self.position_embedding = keras_hub.layers.PositionEmbedding(
+        self.position_embedding = PositionEmbedding(
             sequence_length=max_sequence_length,
             initializer=kernel_initializer(initializer_range),
             dtype=dtype,

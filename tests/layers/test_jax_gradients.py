@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from keras_spanbert.layers import jax_gradients
 from keras_spanbert.layers.attention import attend
 from keras_spanbert.layers.dropout import Dropout
+from keras_spanbert.layers.position_embedding import PositionEmbedding
 from keras_spanbert.layers.self_attention import SelfAttention
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 
@@ -91,6 +92,28 @@ def test_bias_gradients_are_products_on_tpus(dtype):
         products = re.findall(r"dot_general .*: \(tensor<8x3x5x\w+>, .*-> tensor<8x2x4xf32>", text)
         assert len(products) == expected
         assert all("HIGHEST" in product for product in products if "x5xf32" in product)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("mixed_bfloat16", 2**-8)])
+def test_position_embedding(dtype, tolerance, monkeypatch):
+    layer = PositionEmbedding(sequence_length=L + 2, dtype=dtype)
+    layer.build((B, L, D))
+    x = jnp.zeros((B, L, D), layer.compute_dtype)
+
+    def call(table, start=1):
+        with keras.StatelessScope([(layer.position_embeddings, table)]):
+            return layer(x, start_index=start)
+
+    table = random(L + 2, D)
+    rows = np.broadcast_to(table[1 : L + 1], (B, L, D))
+    assert_close([call(table)], [rows], tolerance)
+    (expected,) = gradients(lambda x: jnp.broadcast_to(x[1 : L + 1], (B, L, D)), table)
+    assert_close(gradients(call, table), [expected], tolerance)
+    # As on a GPU, where a sum over rows would change the layout of all hidden states.
+    traced = jax.jit(jax.grad(lambda x: call(x).astype("float32").sum())).trace(table)
+    assert " reduce" not in traced.lower(lowering_platforms=("cuda",)).as_text()
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda x, cuda, default: cuda(x))
+    assert_close(gradients(call, table), [expected], tolerance)
 
 
 def normalize(x, gamma, beta):
