@@ -13,6 +13,18 @@ _SBO_PREFIX = "cls.pair_target_predictions."
 # The name of `config.json` in the predecessors of `transformers`.
 OLD_CONFIG = "bert_config.json"
 
+# Maps values of `hidden_act` to Keras activations.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
 # Maps names of Keras activations to `hidden_act`.
 _ACTIVATIONS = {
     "gelu": "gelu",

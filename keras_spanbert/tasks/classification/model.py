@@ -7,6 +7,7 @@ from keras_spanbert.arguments import accepts_datasets, check_counts, check_flags
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
 from keras_spanbert.models.batches import check_examples
+from keras_spanbert.models.checkpoint_entries import Checkpoint
 from keras_spanbert.models.classifier import (
     ClassifierTask,
     classifier,
@@ -151,8 +152,8 @@ class SpanBertTextClassifier(ClassifierTask):
         return "squared error" if self.is_regression else super().loss_unit
 
     @classmethod
-    def arguments_for(cls, settings: dict) -> dict:
-        arguments = super().arguments_for(settings)
+    def arguments_in(cls, checkpoint: Checkpoint) -> dict:
+        arguments, settings = super().arguments_in(checkpoint), checkpoint.settings
         count = settings.get("num_labels")
         if count is None:
             return arguments
@@ -175,10 +176,10 @@ class SpanBertTextClassifier(ClassifierTask):
         return task
 
     @classmethod
-    def _load_with_labels(cls, load, source, own, given):
-        is_multi_label = {**own, **given}.get("multi_label")
+    def from_source(cls, source, load_weights: bool = True, **given):
+        is_multi_label = source.arguments_of(cls, **given).get("multi_label")
         _check_is_classification(given.get("class_names"), is_multi_label)
-        return super()._load_with_labels(load, source, own, given)
+        return super().from_source(source, load_weights, **given)
 
     @classmethod
     def labels_of(cls, arguments: dict) -> list[str] | None:

@@ -68,11 +68,11 @@ def check_shared(arguments: dict, preprocessor) -> None:
 def check_weights_fit(arguments: dict, preset: dict) -> None:
     """Raises a `ValueError` if a given argument does not fit the weights of a preset."""
     for name in _FIXED_BY_WEIGHTS:
-        if name not in arguments:
+        if name not in arguments or name not in preset:
             continue
-        given, of_preset = arguments[name], preset.get(name)
+        given, of_preset = arguments[name], preset[name]
         if name == "genres":
-            given, of_preset = given and list(given), list(of_preset or [])
+            given, of_preset = given and list(given), list(of_preset)
         if given != of_preset:
             raise ValueError(
                 f"`{name}` must be that of the weights, {of_preset!r}. Received: {name}={given!r}"

@@ -123,7 +123,7 @@ class SpanBertRelationExtractor(ClassifierTask):
     @classmethod
     def is_in(cls, checkpoint) -> bool:
         # A classifier of texts has the same tensors.
-        own = SETTINGS in (checkpoint.config.get("task_specific_params") or {})
+        own = SETTINGS in (checkpoint.settings.get("task_specific_params") or {})
         return own and super().is_in(checkpoint)
 
     def checkpoint_settings(self) -> dict:
