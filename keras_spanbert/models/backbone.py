@@ -271,8 +271,9 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
     @classmethod
     def from_source(cls, source, load_weights: bool = True, **kwargs):
         """Builds the encoder of a `Preset` or `Checkpoint`: see `from_preset`."""
-        arguments = source.arguments_of(cls, **kwargs)
-        with skip_initialization(load_weights and source.has_all(cls, arguments)):
+        source.arguments_of(cls, **kwargs)  # Checks the tensors of a checkpoint.
+        # The source may lack the pooler.
+        with skip_initialization(load_weights and not kwargs.get("pooled_output")):
             backbone = source.backbone(cls, **kwargs)
         if load_weights:
             source.load_weights(backbone)

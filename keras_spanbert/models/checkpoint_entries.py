@@ -112,28 +112,16 @@ class Checkpoint:
 
     Args:
         name: string. The origin of the checkpoint, for messages.
-        settings: dict. The settings of `transformers.BertConfig`.
+        settings: dict. The settings of `transformers.BertConfig`. The attribute also has
+            defaults, and the sizes of an SBO head and a classifier of the checkpoint.
         tensors: dict of name to `tensors.Tensor`. The names are Hugging Face's,
             with or without the prefix `bert.`. LayerNorm may have `weight` and
             `bias` or `gamma` and `beta`.
-        vocabulary: list of strings. Defaults to `None`: unknown.
-        lowercase: bool. Whether the tokenizer converts text to lower case. Defaults to `False`.
-        added_tokens: dict. See `SpanBertTokenizer`. Defaults to `None`: none.
+        vocabulary, lowercase, added_tokens: see `SpanBertTokenizer`.
         notes: list of strings. Decisions about the checkpoint and their reasons.
-            Defaults to `()`.
-
-    Attributes:
-        settings: dict. The settings with all defaults filled in. It also has
-            `max_span_tokens` and `position_dim` if the checkpoint has an SBO head,
-            and `num_labels` if it has a classifier.
-        rows: list of `Row`. The outcome for each tensor, and for each weight
-            without one. Set each time a model is loaded from the checkpoint.
 
     Raises:
-        ValueError: if a setting is missing or has a value that is not supported, a
-            tensor is repeated, a classifier or SBO head lacks the tensor that gives its
-            sizes, tied tensors differ, or the vocabulary has another size than the
-            embeddings.
+        ValueError: if a part is missing, is not supported, or does not fit another one.
     """
 
     is_quantized = False
@@ -156,7 +144,7 @@ class Checkpoint:
         self.lowercase = lowercase
         self.added_tokens = added_tokens or {}
         self.notes = list(notes)
-        self.rows = []
+        self.rows = []  # The outcome for each tensor, and for each weight without one.
         self._check_ties()
         if vocabulary is not None and len(vocabulary) != self.settings["vocab_size"]:
             raise ValueError(
@@ -259,10 +247,6 @@ class Checkpoint:
                 self.name,
                 " and ".join(self.fresh_layers()),
             )
-
-    def has_all(self, cls: type, arguments: dict) -> bool:
-        """Returns whether there are tensors for each group of a model with these arguments."""
-        return all(self.has(group.prefix) for group in tensor_groups(cls, arguments))
 
     def _entries(self, cls, arguments) -> list[Entry]:
         """Returns the entries of the groups that the checkpoint has. The first one is required.

@@ -106,8 +106,8 @@ class ClassifierTask(SpanBertTask):
         known, wanted = cls.labels_of(own), cls.labels_of(given)
         if known is None and wanted is None:
             raise NoLabelsError(
-                f"{' or '.join(f'`{name}`' for name in of_labels)} must be given: {source.name} has "
-                f"no head for a {cls.__name__} (in checkpoints: {CLASSIFIER.prefix}weight), "
+                f"{' or '.join(f'`{name}`' for name in of_labels)} must be given: {source.name} "
+                f"has no head for a {cls.__name__} (in checkpoints: {CLASSIFIER.prefix}weight), "
                 "which would give the number of labels. Received: none"
             )
         if known is None:

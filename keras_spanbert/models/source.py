@@ -163,18 +163,13 @@ class Preset:
         if keeps_backbone and not is_own:
             return
         fresh = []
-        if backbone.pooler and not self.has_all(type(backbone), backbone.get_config()):
+        if backbone.pooler and not self._backbone_config(None)["config"].get("pooled_output"):
             fresh = [backbone.pooler]
             _LOG.warning(
                 "%s has no weights for pooler, which starts from random weights", self.name
             )
         path = self._file("model.weights.h5") or self._file("model.weights.json")
         backbone.load_weights(path, objects_to_skip=fresh)
-
-    def has_all(self, cls: type, arguments: dict) -> bool:
-        """Returns whether there are weights for each layer of a backbone with these arguments."""
-        saved = self.config(keras_hub.models.Backbone)["config"]
-        return saved.get("pooled_output", False) or not arguments.get("pooled_output", False)
 
     def _backbone_config(self, cls):
         """Returns the config of a backbone, with the policies of quantized heads of its task."""
