@@ -121,25 +121,17 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             with skip_initialization(load_weights):
                 arguments["backbone"] = source.backbone(cls, dtype=dtype, **rates)
         if "preprocessor" not in kwargs:
-            arguments["preprocessor"] = cls._preprocessor_of(source, arguments)
+            of_class, own = cls.preprocessor_cls, source.saved(cls)
+            was_none = own and not own.get("preprocessor") and source.saved(of_class)
+            arguments["preprocessor"] = None
+            if source.has_vocabulary and not was_none:
+                arguments["preprocessor"] = of_class.from_source(source, arguments)
+            elif own is None:
+                _LOG.warning("%s has no vocabulary: the model has no preprocessor", source.name)
         task = source.build(cls, arguments)
         if load_weights:
             source.load_weights(task, keeps_backbone=has_backbone)
         return task
-
-    @classmethod
-    def _preprocessor_of(cls, source, arguments):
-        own, of_class = source.saved(cls), cls.preprocessor_cls
-        if (
-            own
-            and not own.get("preprocessor")
-            and (not source.has_vocabulary or source.saved(of_class) is not None)
-        ):
-            return None  # It was saved without one.
-        if source.has_vocabulary:
-            return of_class.from_source(source, arguments)
-        _LOG.warning("%s has no vocabulary: the model has no preprocessor", source.name)
-        return None
 
     def with_dropout(self, dropout: float | None = None, attention_dropout: float | None = None):
         """Returns a model with these weights and other dropout rates of `SpanBertBackbone`.
