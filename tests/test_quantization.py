@@ -115,6 +115,27 @@ def test_dtype_loads_a_quantized_preset_as_float(build, mode, tolerance, tmp_pat
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("build", [pretrainer, answerer])
+def test_float_kernels_do_not_depend_on_biases(build, tmp_path):
+    model, kernels = build("float32"), []
+    model.quantize("int8")
+    for value in [0.0, 3.0]:
+        for layer in flatten_sublayers([model]):
+            if getattr(layer, "bias", None) is not None:
+                layer.bias.assign(np.full(layer.bias.shape, value))
+        folder = tmp_path / str(value)
+        model.save_to_preset(folder)
+        copy = type(model).from_preset(str(folder), dtype="float32")
+        weights = {w.path: keras.ops.convert_to_numpy(w) for w in copy.weights}
+        kernels.append({path: w for path, w in weights.items() if path.endswith("/kernel")})
+        biases = [w for path, w in weights.items() if path.endswith("/bias")]
+        assert biases and all((bias == value).all() for bias in biases)
+    assert kernels[0].keys() == kernels[1].keys() and kernels[0]
+    for path, kernel in kernels[0].items():
+        np.testing.assert_allclose(kernels[1][path], kernel, atol=1e-6, err_msg=path)
+
+
+@pytest.mark.once
 def test_layers_of_the_preprocessor_are_not_quantized():
     model = answerer("float32")
     model.preprocessor.projection = keras.layers.Dense(3)  # Not built: it has no weights yet.

@@ -142,6 +142,13 @@ def test_sentences_with_and_without_labels(tmp_path):
     assert (one["id"], one["relation"]) == ("1", "Other")
     assert (other["id"], other["relation"]) == ("2", None)
     assert one["token"] == ["The", "child", "in", "the", "cradle", "."]
+    assert [one["subj_start"], one["subj_end"], one["obj_start"], one["obj_end"]] == [1, 1, 4, 4]
+
+
+def test_e1_is_the_subject_also_if_it_comes_second(tmp_path):
+    sentence = '1\t"The <e2>cradle</e2> holds a small <e1>child</e1>."\nOther\n'
+    (one,) = semeval2010.read(write(tmp_path / "a.txt", sentence))
+    assert [one["subj_start"], one["subj_end"], one["obj_start"], one["obj_end"]] == [5, 5, 1, 1]
 
 
 @pytest.mark.parametrize(

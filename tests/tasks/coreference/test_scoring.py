@@ -2,6 +2,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_spanbert.tasks.coreference.scoring import NUM_DISTANCES, distance_bucket
+
 
 @pytest.fixture
 def mixed_precision():
@@ -24,3 +26,11 @@ def test_model_sums_unrounded_mention_scores(build, document, mixed_precision):
     assert is_pair.sum() > 10
     sums = mentions[:, None] + mentions[np.where(is_pair, antecedents, 0)]
     np.testing.assert_array_equal(scores, np.where(is_pair, sums, -np.inf))
+
+
+def test_distance_buckets_have_the_published_bounds():
+    bounds = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 7: 5, 8: 6, 15: 6, 16: 7, 31: 7, 32: 8, 63: 8}
+    expected = {**bounds, 64: 9, 65: 9, 5000: 9}
+    found = distance_bucket(keras.ops.array(list(expected), dtype="int32"))
+    assert keras.ops.convert_to_numpy(found).tolist() == list(expected.values())
+    assert max(expected.values()) == NUM_DISTANCES - 1
