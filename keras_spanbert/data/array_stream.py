@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from keras_spanbert.arguments import check_counts, check_flags, check_id, is_integer
+from keras_spanbert.checks import check_counts, check_flags, check_id, is_integer
 from keras_spanbert.models.length_batches import epoch_batches, row_lengths, trim, trim_length
 from keras_spanbert.optional import require
 
@@ -35,7 +35,7 @@ class BatchShard:
 
     def __post_init__(self):
         check_counts(batch_size=self.batch_size, num_parts=self.num_parts)
-        check_id(part=self.part)
+        check_id("part", self.part)
         if not 0 <= self.part < self.num_parts or self.batch_size % self.num_parts:
             raise ValueError(
                 "`part` must be in [0, num_parts), and `batch_size` a multiple of `num_parts`. "
@@ -74,7 +74,7 @@ class RowStream:
     def __init__(self, num_rows: int, batch_size: int, seed, whole_epochs: bool = False):
         if num_rows < 1:
             raise ValueError(f"A stream must have at least one row. Received: num_rows={num_rows}")
-        check_id(seed=seed)
+        check_id("seed", seed)
         check_flags(whole_epochs=whole_epochs)
         if not is_integer(batch_size) or not 1 <= batch_size <= num_rows:
             raise ValueError(

@@ -8,7 +8,7 @@ import os
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_in, is_number
+from keras_spanbert.checks import check_in, is_number
 from keras_spanbert.distribution.distribution import Distribution
 from keras_spanbert.distribution.heartbeats import Heartbeats
 from keras_spanbert.distribution.layout import new_layout
@@ -64,7 +64,7 @@ def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
     if mode not in MODES:
         raise ValueError(f"`mode` must be one of {', '.join(MODES)}. Received: {mode!r}")
     is_right = is_number(dead_after) and dead_after >= 1
-    check_in(is_right, "at least 1", dead_after=dead_after)
+    check_in("dead_after", dead_after, is_right, "at least 1")
     backend = keras.backend.backend()
     if backend != "tensorflow":
         _hide_gpus_from_tensorflow()

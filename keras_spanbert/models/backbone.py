@@ -3,7 +3,7 @@
 import keras
 import keras_hub
 
-from keras_spanbert.arguments import check_counts, check_flags, check_range
+from keras_spanbert.checks import check_counts, check_flags, check_range
 from keras_spanbert.distribution import add_layout, check_shards
 from keras_spanbert.formats.huggingface import ACTIVATIONS, hidden_act
 from keras_spanbert.layers.dropout import Dropout

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import to_lists
+from keras_spanbert.checks import to_lists
 
 _RULE = (
     "`x` must be at least one row of strings (lists or arrays of strings, see the class), a dict "

@@ -7,7 +7,7 @@ import random
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts, check_range
+from keras_spanbert.checks import accepts_datasets, check_counts, check_range
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup, dense
@@ -50,7 +50,7 @@ def names_in(settings: dict) -> list[str] | None:
     if {str(key) for key in names} != set(keys):  # Names of another number of labels.
         return None
     names = {str(key): value for key, value in names.items()}
-    return check_names(id2label=[names[key] for key in keys])
+    return check_names("id2label", [names[key] for key in keys])
 
 
 class NoLabelsError(ValueError):

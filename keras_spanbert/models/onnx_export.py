@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_spanbert import files
-from keras_spanbert.arguments import check_path
+from keras_spanbert.checks import check_path
 from keras_spanbert.layers.sublayers import flatten_sublayers
 from keras_spanbert.models.tensorflow_process import check_is_registered, run_on_tensorflow
 from keras_spanbert.optional import check_installed
@@ -32,7 +32,7 @@ def export_onnx(
             f"Received: opset_version={opset_version!r}"
         )
     inputs = _shapes_and_dtypes(model, input_signature)
-    path = check_path(filepath=filepath)
+    path = check_path("filepath", filepath)
     if keras.backend.backend() == "tensorflow":
         write_onnx(model, path, inputs, opset_version)
     else:

@@ -6,7 +6,7 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_in
+from keras_spanbert.checks import accepts_datasets, check_in
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.models.backbone import SpanBertBackbone
@@ -32,7 +32,7 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
     @keras_hub.models.Preprocessor.tokenizer.setter
     def tokenizer(self, value):
         is_tokenizer = isinstance(value, keras_hub.tokenizers.Tokenizer)
-        self._tokenizer = check_in(is_tokenizer, "a `SpanBertTokenizer`", tokenizer=value)
+        self._tokenizer = check_in("tokenizer", value, is_tokenizer, "a `SpanBertTokenizer`")
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -102,7 +102,7 @@ class LabelledPreprocessor(SpanBertPreprocessor):
 
     def __init__(self, label_names: list[str] | None = None, **kwargs):
         super().__init__(**kwargs)
-        self.label_names = label_names and check_names(label_names=label_names)
+        self.label_names = label_names and check_names("label_names", label_names)
         self.built = True
 
     def rows(self, x) -> dict:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import keras
 
 from keras_spanbert import distribution
-from keras_spanbert.arguments import accepts_datasets, check_counts, check_number_or_none
+from keras_spanbert.checks import accepts_datasets, check_counts, check_number_or_none
 from keras_spanbert.keras_private import build_training
 from keras_spanbert.models import batches
 from keras_spanbert.models.labels import check_label_arrays

@@ -9,7 +9,7 @@ import keras
 import keras_hub
 
 from keras_spanbert import distribution
-from keras_spanbert.arguments import check_in
+from keras_spanbert.checks import check_in
 from keras_spanbert.keras_private import forget_metrics
 from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
@@ -76,7 +76,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         backbone = kwargs.get("backbone", args[0] if args else None)
         if args or kwargs:  # Copies are created without arguments.
             is_backbone = isinstance(backbone, keras_hub.models.Backbone)
-            check_in(is_backbone, "a `SpanBertBackbone`", backbone=backbone)
+            check_in("backbone", backbone, is_backbone, "a `SpanBertBackbone`")
         if getattr(backbone, "pooled_output", False):
             raise ValueError(
                 "`backbone` must have `pooled_output=False`: tasks that need a pooler have their "
@@ -89,7 +89,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     def __setattr__(self, name, value):
         if name in ("preprocessor", "_preprocessor"):
             is_right = value is None or isinstance(value, keras_hub.models.Preprocessor)
-            check_in(is_right, "a preprocessor or None", preprocessor=value)
+            check_in("preprocessor", value, is_right, "a preprocessor or None")
             # Keras must not track the preprocessor: `quantize` would need its layers to be built.
             object.__setattr__(self, name, value)
         else:

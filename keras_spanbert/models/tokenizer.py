@@ -9,7 +9,7 @@ import numpy as np
 import tokenizers
 
 from keras_spanbert import stores
-from keras_spanbert.arguments import (
+from keras_spanbert.checks import (
     accepts_datasets,
     check_counts,
     check_flags,
@@ -102,7 +102,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             isinstance(token, str) and isinstance(exact, bool)
             for token, exact in (added_tokens or {}).items()
         )
-        check_in(is_right, "a dict of strings and bools, or None", added_tokens=added_tokens)
+        check_in("added_tokens", added_tokens, is_right, "a dict of strings and bools, or None")
         self.added_tokens = dict(added_tokens or {})  # Read when the vocabulary is set.
         super().__init__(
             vocabulary=vocabulary,

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable
 
-from keras_spanbert.arguments import check_path
+from keras_spanbert.checks import check_path
 from keras_spanbert.optional import missing
 
 SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
@@ -72,7 +72,7 @@ def on_disk(local: Callable) -> Callable:
     def decorate(function):
         @functools.wraps(function)
         def choose(path, /, *args, **kwargs):
-            check_path(path=path)
+            check_path("path", path)
             return (function if is_store(path) else local)(path, *args, **kwargs)
 
         return choose
@@ -82,7 +82,7 @@ def on_disk(local: Callable) -> Callable:
 
 def join(folder: str, *names: str) -> str:
     """Returns the path of a name in a folder, which may be local or in a store."""
-    check_path(path=folder)
+    check_path("path", folder)
     if is_store(folder):  # A name may start with "/", which must not replace the folder.
         return "/".join([folder.rstrip("/"), *names])
     return os.path.join(folder, *names)

@@ -5,7 +5,7 @@ from collections.abc import Collection
 import keras
 from keras import ops
 
-from keras_spanbert.arguments import check_in, check_range
+from keras_spanbert.checks import check_in, check_range
 from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import FusedUpdateMixin, variable_index
 from keras_spanbert.layers.sublayers import config_of
@@ -79,7 +79,7 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
             check_range("(0, inf)", clip_norm=clip_norm)
         is_list = isinstance(heads, Collection) and not isinstance(heads, str)
         are_names = is_list and all(isinstance(head, str) for head in heads)
-        check_in(are_names, "a list of strings", heads=heads)
+        check_in("heads", heads, are_names, "a list of strings")
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         if isinstance(head_learning_rate, dict):
             head_learning_rate = keras.saving.deserialize_keras_object(head_learning_rate)

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts, check_flags
+from keras_spanbert.checks import accepts_datasets, check_counts, check_flags
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
 from keras_spanbert.models.batches import check_examples
@@ -112,7 +112,7 @@ class SpanBertTextClassifier(ClassifierTask):
         multi_label: bool = False,
         **kwargs,
     ):
-        names = None if class_names is None else check_names(class_names=class_names)
+        names = None if class_names is None else check_names("class_names", class_names)
         num_classes = len(names or ()) if num_classes is None else num_classes
         check_counts(num_classes=num_classes)
         check_flags(multi_label=multi_label)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from keras_spanbert.arguments import check_flags, check_in, check_range, is_number
+from keras_spanbert.checks import check_flags, check_in, check_range, is_number
 
 _MODEL_TYPES = ("independent", "overlap")
 _MINIMUMS = {
@@ -84,7 +84,7 @@ def check_arguments(**arguments) -> None:
     for name, value in arguments.items():
         if name in _RULES:
             accepts, rule = _RULES[name]
-            check_in(accepts(value), rule, **{name: value})
+            check_in(name, value, accepts(value), rule)
         elif name in _RANGES:
             check_range(_RANGES[name], **{name: value})
         elif name in _FLAGS:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts, check_flags, check_range
+from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_range
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead

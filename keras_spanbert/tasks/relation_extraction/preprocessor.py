@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_length
+from keras_spanbert.checks import accepts_datasets, check_length
 from keras_spanbert.layers.array_functions import is_symbolic, namespace, range_like, size, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.models.tokens import Tokens, expand, in_chunks, tokenize_texts, unique_texts
