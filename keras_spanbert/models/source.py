@@ -169,6 +169,8 @@ class Preset:
                 "%s has no weights for pooler, which starts from random weights", self.name
             )
         path = self._file("model.weights.h5") or self._file("model.weights.json")
+        if path is None:
+            raise ValueError(f"{self.name} must contain model.weights.h5. Received: no such file")
         backbone.load_weights(path, objects_to_skip=fresh)
 
     def _backbone_config(self, cls):
