@@ -89,12 +89,9 @@ def check_rows(name: str, value) -> list:
 
 def check_length(sequence_length, minimum: int = 3) -> int:
     """Returns the number of tokens in a row. Checks that it is an integer of at least `minimum`."""
-    if not is_integer(sequence_length) or sequence_length < minimum:
-        raise ValueError(
-            f"`sequence_length` must be an integer of at least {minimum}, for the special tokens "
-            f"and a token of each text. Received: sequence_length={sequence_length!r:.80}"
-        )
-    return int(sequence_length)
+    is_in = is_integer(sequence_length) and sequence_length >= minimum
+    rule = f"an integer of at least {minimum}, for the special tokens and a token of each text"
+    return int(check_in("sequence_length", sequence_length, is_in, rule))
 
 
 def check_number_or_none(**arguments) -> None:

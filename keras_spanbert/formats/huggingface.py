@@ -48,11 +48,7 @@ def read_huggingface(folder: str) -> tuple[dict, dict[str, Tensor]]:
 
 
 def hidden_act(activation: str) -> str:
-    """Returns the setting `hidden_act` for the name of a Keras activation.
-
-    Raises:
-        ValueError: if `transformers` does not have the activation.
-    """
+    """Returns `hidden_act` for a Keras activation. Raises `ValueError` if there is none."""
     if activation not in _ACTIVATIONS:
         raise ValueError(
             f"The activation must be one of {', '.join(_ACTIVATIONS)} for Hugging Face. "

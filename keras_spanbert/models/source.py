@@ -191,17 +191,16 @@ def open_source(
     vocabulary: str | None = None,
     is_fairseq: bool = False,
 ) -> Checkpoint | Preset:
-    """Opens a preset or checkpoint of any supported kind.
+    """Opens a Hugging Face folder, a Google BERT folder, or a folder with a fairseq checkpoint.
+
+    Or a fairseq `.pt` file, a tar archive of one of these, an `hf://owner/name` handle, or a
+    keras-hub preset.
 
     Args:
-        source: string. A Hugging Face folder, a Google BERT folder, or a folder
-            with a fairseq checkpoint; a fairseq `.pt` file; a tar archive of one
-            of these; an `hf://owner/name` handle; or a keras-hub preset.
-        num_heads: int. See `fairseq.read_fairseq`. Defaults to `None`.
-        vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to
-            `None`: the one next to the checkpoint.
+        source: string.
+        num_heads: int. See `fairseq.read_fairseq`.
+        vocabulary: string. A `vocab.txt` or `tokenizer.json` to use instead of the checkpoint's.
         is_fairseq: bool. Whether the source must be a fairseq file, of any name.
-            Defaults to `False`.
 
     Raises:
         ValueError: if the source is none of these or is inconsistent.

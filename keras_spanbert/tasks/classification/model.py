@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.checks import accepts_datasets, check_counts, check_flags
+from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_in
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
 from keras_spanbert.models.batches import check_examples
@@ -325,11 +325,8 @@ class SpanBertTextClassifier(ClassifierTask):
         if task is not None:
             self.check_task(task)
         known = self._selection_metrics(task)
-        if selection_metric is not None and selection_metric not in known:
-            raise ValueError(
-                f"`selection_metric` must be {' or '.join(known) or 'None'} here. Received: "
-                f"selection_metric={selection_metric!r}"
-            )
+        rule = f"{' or '.join(known) or 'None'} here"
+        check_in("selection_metric", selection_metric, selection_metric in (None, *known), rule)
         labels = self.label_ids([example.get("label") for example in examples])
         logits = self.logits_of(examples, batch_size)
         if self.multi_label:

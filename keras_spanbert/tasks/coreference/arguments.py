@@ -58,11 +58,8 @@ def shared_arguments(preprocessor) -> dict:
 def check_shared(arguments: dict, preprocessor) -> None:
     """Raises a `ValueError` if a resolver's arguments differ from its preprocessor's."""
     for name, value in shared_arguments(preprocessor).items():
-        if arguments[name] != value:
-            raise ValueError(
-                f"`{name}` must be the preprocessor's, {value!r}. "
-                f"Received: {name}={arguments[name]!r}"
-            )
+        given = arguments[name]
+        check_in(name, given, given == value, f"the preprocessor's, {value!r}")
 
 
 def check_weights_fit(arguments: dict, preset: dict) -> None:
@@ -73,10 +70,7 @@ def check_weights_fit(arguments: dict, preset: dict) -> None:
         given, of_preset = arguments[name], preset[name]
         if name == "genres":
             given, of_preset = given and list(given), list(of_preset)
-        if given != of_preset:
-            raise ValueError(
-                f"`{name}` must be that of the weights, {of_preset!r}. Received: {name}={given!r}"
-            )
+        check_in(name, given, given == of_preset, f"that of the weights, {of_preset!r}")
 
 
 def check_arguments(**arguments) -> None:

@@ -5,6 +5,7 @@ import inspect
 import keras
 from keras import ops
 
+from keras_spanbert.checks import check_in
 from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.signature import strings
@@ -149,11 +150,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         check_arguments(**config)
         config["genres"] = tuple(genres)
         longest = backbone.max_sequence_length
-        if max_segment_len > longest:
-            raise ValueError(
-                f"`max_segment_len` must be at most the backbone's {longest}. "
-                f"Received: max_segment_len={max_segment_len}"
-            )
+        rule = f"at most the backbone's {longest}"
+        check_in("max_segment_len", max_segment_len, max_segment_len <= longest, rule)
         if use_metadata and not config["genres"]:
             raise ValueError("`genres` must have at least one with `use_metadata`. Received: none")
         # === Layers ===

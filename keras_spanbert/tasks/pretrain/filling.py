@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_spanbert.checks import check_counts
+from keras_spanbert.checks import check_counts, check_in
 from keras_spanbert.models.strings import as_strings
 from keras_spanbert.tasks.pretrain.objectives import mask_inputs
 
@@ -17,12 +17,9 @@ def fill(pretrainer, texts, top_k, score, batch_size):
     """See `SpanBertPretrainer.fill`."""
     if pretrainer.preprocessor is None:
         raise ValueError("`fill` needs a preprocessor. Received: preprocessor=None")
-    if score not in _SCORES:
-        raise ValueError(f"`score` must be one of {_SCORES}. Received: score={score!r}")
-    if score == "sbo" and not pretrainer.span_boundary:
-        raise ValueError(
-            "`score` must be 'mlm' or 'both' for a model without an SBO head. Received: score='sbo'"
-        )
+    check_in("score", score, score in _SCORES, f"one of {_SCORES}")
+    rule = "'mlm' or 'both' for a model without an SBO head"
+    check_in("score", score, score != "sbo" or pretrainer.span_boundary, rule)
     check_counts(top_k=top_k, batch_size=batch_size)
     if isinstance(texts, str):
         return fill(pretrainer, [texts], top_k, score, batch_size)[0]
