@@ -111,7 +111,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             own = {n: kwargs[n] for n in names if n in kwargs and n not in known}
             # The rate is also that of the backbone.
             rest = {n: value for n, value in kwargs.items() if n not in own or n == "dropout"}
-            task = saved_as.from_source(source, load_weights, dtype, **rest)
+            task = saved_as.from_source(source, load_weights, dtype=dtype, **rest)
             return task.rebuilt(cls, None if load_weights else (), **own)
         rates = {n: kwargs.get(n) for n in ["dropout", "attention_dropout"]}
         kwargs = {n: value for n, value in kwargs.items() if n not in rates or n in names}
