@@ -1,8 +1,10 @@
 """Presets and checkpoints are opened and built in the same way."""
 
+import keras
+import numpy as np
 import pytest
 from bert_checkpoints import assert_same
-from tiny_models import VOCABULARY, L, V, answerer, backbone, pretrainer
+from tiny_models import VOCABULARY, L, V, answerer, backbone, outputs, pretrainer
 
 import keras_spanbert as ks
 from keras_spanbert.models.source import open_source
@@ -51,6 +53,34 @@ def test_preprocessor_fits_the_arguments_of_a_task_of_another_preset(tmp_path):
     model = ks.SpanBertPretrainer.from_preset(tmp_path, **arguments)
     model.check_preprocessor()
     assert model.preprocessor.masking_config["max_span_tokens"] == 7
+
+
+@keras.saving.register_keras_serializable(package="test_source")
+class ScaledPretrainer(ks.SpanBertPretrainer):
+    def __init__(self, backbone, preprocessor=None, scale=1.0, **kwargs):
+        super().__init__(backbone, preprocessor, **kwargs)
+        self.scale = scale
+
+
+def test_subclass_takes_its_own_arguments_those_of_its_parent_and_rates(tmp_path):
+    pretrainer().save_to_preset(tmp_path)
+    model = ScaledPretrainer.from_preset(
+        tmp_path, scale=2.0, next_sentence=True, dropout=0.4, dtype="float32"
+    )
+    assert (type(model), model.scale, model.backbone.dropout) == (ScaledPretrainer, 2.0, 0.4)
+    assert model.objectives == ("mlm", "sbo", "nsp") and model.preprocessor.next_sentence
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.filterwarnings(r"ignore:[\s\S]*The use of `x.T`")
+def test_quantized_preset_is_loaded_with_another_dropout_rate(tmp_path):
+    model = pretrainer()
+    model.quantize("int8")
+    model.save_to_preset(tmp_path)
+    loaded = ks.SpanBertPretrainer.from_preset(tmp_path, dropout=0.4)
+    assert loaded.backbone.dropout == 0.4
+    for one, other in zip(outputs(loaded), outputs(model), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_given_tokenizer_keeps_its_vocabulary(tmp_path):
