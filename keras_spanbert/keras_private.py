@@ -4,6 +4,7 @@ They may change with any release: `tests/test_keras_private.py` fails when they 
 """
 
 import functools
+import itertools
 
 import keras
 import keras_hub
@@ -97,6 +98,26 @@ def moments(optimizer: keras.optimizers.Adam, variables: list) -> list[list]:
     kept.append(optimizer._velocity_hats if optimizer.amsgrad else None)
     places = [variable_index(optimizer, variable) for variable in variables]
     return [[] if each is None else [each[i] for i in places] for each in kept]
+
+
+def optimizer_slots(optimizers: list, variables: list) -> list[keras.Variable]:
+    """Returns what Adam optimizers keep for each variable, in the order of a single optimizer.
+
+    Keras's `MultiOptimizer` lists one optimizer after the other, and has no public way to
+    tell which variables belong together.
+
+    Args:
+        optimizers: list of built `keras.optimizers.Adam`, one for each variable.
+        variables: list of `keras.Variable`.
+    """
+    kinds = ["_model_variables_moving_average"], ["_accumulated_gradients"]
+    return [
+        getattr(optimizer, name)[variable_index(optimizer, variable)]
+        for names in [*kinds, ["_momentums", "_velocities"]]
+        for optimizer, variable in zip(optimizers, variables)
+        for name in names
+        if hasattr(optimizer, name)
+    ]
 
 
 def current_values(variables: list) -> list:
@@ -261,6 +282,78 @@ class TrainerParts:
         return results
 
 
+def backend_adamw() -> type[keras.optimizers.AdamW]:
+    """Returns the class of `keras.optimizers.AdamW`'s instances on this backend.
+
+    On PyTorch, it accumulates the gradients of all variables together, and a subclass of
+    the public class would accumulate them one by one.
+    """
+    return type(keras.optimizers.AdamW.__new__(keras.optimizers.AdamW))
+
+
+def fused_adam(
+    values: list,
+    grads: list,
+    momentums: list,
+    velocities: list,
+    velocity_hats: list,
+    *,
+    learning_rate,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+    scale=None,
+) -> None:
+    """Updates PyTorch's tensors in place with Adam, without bias correction of the moments.
+
+    The public `torch.optim.adamw.adamw` does as much with a few thousand calls on the host.
+
+    Args:
+        values: list of tensors, the weights.
+        grads: list of tensors. Clipping may change them in place.
+        momentums: list of tensors, the first moments.
+        velocities: list of tensors, the second moments.
+        velocity_hats: list of tensors, the largest second moments so far, for AMSGrad.
+            Empty without it.
+        learning_rate: scalar float32 tensor. Include the bias correction, if any.
+        beta_1: float.
+        beta_2: float.
+        epsilon: float.
+        scale: scalar tensor. Divisor of the gradients. Defaults to `None`.
+    """
+    import torch
+
+    # With this number of steps, the kernel's own bias correction has no effect.
+    step = torch.full((), float("inf"), device=values[0].device)
+    dtypes = {value.dtype for value in values}
+    for dtype in dtypes:
+        of_dtype = [value.dtype == dtype for value in values]
+        kept = values, grads, momentums, velocities, velocity_hats
+        if len(dtypes) > 1:
+            kept = [list(itertools.compress(tensors, of_dtype)) for tensors in kept]
+        weights, gradients, *averages = kept
+        # The kernel expects memory without gaps.
+        packed = [weight.contiguous() for weight in weights]
+        with torch.no_grad():
+            torch._fused_adamw_(
+                packed,
+                [gradient.to(dtype).contiguous() for gradient in gradients],
+                *averages,
+                [step] * len(packed),
+                lr=learning_rate,
+                beta1=beta_1,
+                beta2=beta_2,
+                weight_decay=0.0,
+                eps=epsilon,
+                amsgrad=len(velocity_hats) > 0,
+                maximize=False,
+                grad_scale=scale,
+            )
+            for weight, updated in zip(weights, packed):
+                if updated is not weight:
+                    weight.copy_(updated)
+
+
 class FusedUpdateMixin:
     """Mixin for an optimizer that clips and updates on PyTorch in `fused_update`.
 
@@ -274,6 +367,13 @@ class FusedUpdateMixin:
         if self._uses_fused_update() and (self.global_clipnorm or 0.0) > 0.0:
             return grads  # Clipping is part of the update.
         return super()._clip_gradients(grads)
+
+    def _apply_weight_decay(self, variables):
+        # Keras's own method fails on PyTorch if no variable decays.
+        if keras.backend.backend() == "torch":
+            variables = [v for v in variables if self._use_weight_decay(v)]
+        if self.weight_decay and variables:
+            super()._apply_weight_decay(variables)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         if keras.backend.backend() != "torch":

@@ -4,6 +4,7 @@ import keras
 import keras_hub
 
 from keras_spanbert.checks import check_counts, check_flags, check_range
+from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.distribution import add_layout, check_shards
 from keras_spanbert.formats.huggingface import ACTIVATIONS, hidden_act
 from keras_spanbert.layers.dropout import Dropout
@@ -12,7 +13,6 @@ from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup, encoder_entries
 from keras_spanbert.models.keras_model import KerasModel
-from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.lora import LoraBackbone
 from keras_spanbert.models.pooler import POOLER, pooler
 

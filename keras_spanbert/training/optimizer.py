@@ -1,14 +1,20 @@
 """The optimizer of BERT and SpanBERT: AdamW with a linear schedule."""
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
 from keras_spanbert.checks import check_range, is_number
 from keras_spanbert.distribution import sum_over_replicas
-from keras_spanbert.keras_private import FusedUpdateMixin, moments
+from keras_spanbert.keras_private import (
+    FusedUpdateMixin,
+    backend_adamw,
+    current_values,
+    fused_adam,
+    moments,
+)
 from keras_spanbert.layers.sublayers import config_of
-from keras_spanbert.training.clipping import clip_factor, multiply
-from keras_spanbert.training.fused_adam import bias_correction, fused_adam
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -55,13 +61,8 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         return config_of(self, LinearWarmupDecay)
 
 
-# Keras's own class for this backend. On PyTorch it accumulates the gradients of all variables
-# together. A subclass of `keras.optimizers.AdamW` would accumulate them one by one.
-_KerasAdamW = type(keras.optimizers.AdamW.__new__(keras.optimizers.AdamW))
-
-
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class AdamW(FusedUpdateMixin, _KerasAdamW):
+class AdamW(FusedUpdateMixin, backend_adamw()):
     """Keras's AdamW with SpanBERT's settings, without decay of biases and norms.
 
     Weight decay leaves out biases and layer normalizations, also after loading:
@@ -133,16 +134,19 @@ class AdamW(FusedUpdateMixin, _KerasAdamW):
 
     def fused_update(self, grads, variables, learning_rate) -> None:
         """Clips by the global norm and updates variables on PyTorch, called by `apply`."""
+        scale = None
+        if self.global_clipnorm:
+            scale = 1.0 / clip_factor(grads, self.global_clipnorm)
         fused_adam(
-            variables,
+            current_values(variables),
             grads,
-            *moments(self, variables),
+            *map(current_values, moments(self, variables)),
             # Includes the bias correction, so that `epsilon` has Keras's meaning.
             learning_rate=ops.cast(learning_rate, "float32") * bias_correction(self, "float32"),
             beta_1=self.beta_1,
             beta_2=self.beta_2,
             epsilon=self.epsilon,
-            global_clipnorm=self.global_clipnorm,
+            scale=scale,
         )
 
     def _clip(self, grads):
@@ -163,3 +167,40 @@ def check_rate(**argument) -> None:
     (rate,) = argument.values()
     if not callable(rate) and not isinstance(rate, dict):  # A schedule or its config.
         check_range("[0, inf)", **argument)
+
+
+def bias_correction(optimizer, dtype):
+    """Returns the factor for the learning rate that corrects both moments in the next update."""
+    step = ops.cast(optimizer.iterations + 1, dtype)
+    correction = ops.sqrt(1.0 - ops.power(ops.cast(optimizer.beta_2, dtype), step))
+    return correction / (1.0 - ops.power(ops.cast(optimizer.beta_1, dtype), step))
+
+
+def clip_factor(grads: Sequence, most: float):
+    """Returns the factor that reduces the global norm of gradients to at most `most`.
+
+    Args:
+        grads: sequence of tensors or `None`.
+        most: float. The largest global norm.
+    """
+    grads = [grad for grad in grads if grad is not None]
+    if not grads:
+        return 1.0
+    if keras.backend.backend() == "torch":
+        import torch
+
+        # One kernel for many gradients. `torch.nn.utils.get_total_norm` is slow on the host.
+        norm = torch.stack(torch._foreach_norm([grad.float() for grad in grads])).norm()
+    else:
+        grads = [ops.cast(grad, "float32") for grad in grads]
+        norm = ops.sqrt(sum(ops.sum(ops.square(grad)) for grad in grads))
+    # An infinite norm would give 0 and hide the error. It gives NaN instead, as in Keras.
+    return most / ops.maximum(norm, most) + (norm - norm)
+
+
+def multiply(grads: Sequence, factors: Sequence) -> list:
+    """Returns each gradient times its factor. `None` is kept."""
+    return [
+        grad if grad is None else grad * ops.cast(factor, grad.dtype)
+        for grad, factor in zip(grads, factors)
+    ]

@@ -7,17 +7,15 @@ from keras import ops
 
 from keras_spanbert.checks import check_in, check_range
 from keras_spanbert.distribution import sum_over_replicas
-from keras_spanbert.keras_private import FusedUpdateMixin, variable_index
+from keras_spanbert.keras_private import optimizer_slots
 from keras_spanbert.layers.sublayers import config_of
-from keras_spanbert.training.clipping import clip_factor, multiply
-from keras_spanbert.training.fused_adam import bias_correction, fused_adam
-from keras_spanbert.training.optimizer import check_rate
+from keras_spanbert.training.optimizer import AdamW, bias_correction, check_rate, multiply
 
-_NOT_DECAYED = ("bias", "gamma", "beta")
+_SHARED = ("use_ema", "ema_momentum", "ema_overwrite_frequency", "gradient_accumulation_steps")
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
+class TwoRateAdam(keras.optimizers.MultiOptimizer):
     """BERT's Adam for the encoder and plain Adam for the heads, with separate learning rates.
 
     The encoder's weights are updated like in BERT: without bias correction of the
@@ -40,7 +38,12 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
         head_epsilon: float. The heads' epsilon. Defaults to `1e-8`.
         clip_norm: float. Largest global norm of the encoder's gradients, and of
             the heads'. `None` for no limit. Defaults to `1.0`.
-        **kwargs: see `keras.optimizers.Optimizer`.
+        **kwargs: `use_ema`, `ema_momentum`, `ema_overwrite_frequency`,
+            `loss_scale_factor` and `gradient_accumulation_steps`: see
+            `keras.optimizers.Optimizer`.
+
+    Raises:
+        ValueError: if an argument is outside its range or unknown.
 
     Example:
     ```python
@@ -80,10 +83,15 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
         is_list = isinstance(heads, Collection) and not isinstance(heads, str)
         are_names = is_list and all(isinstance(head, str) for head in heads)
         check_in("heads", heads, are_names, "a list of strings")
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        if isinstance(head_learning_rate, dict):
-            head_learning_rate = keras.saving.deserialize_keras_object(head_learning_rate)
-        self.head_learning_rate = head_learning_rate
+        unknown = sorted(set(kwargs) - {"loss_scale_factor", *_SHARED})
+        if unknown:
+            raise ValueError(
+                f"Keyword arguments must be `loss_scale_factor`, `{'`, `'.join(_SHARED)}`. "
+                f"Received: {', '.join(unknown)}"
+            )
+        super().__init__(self._group_of, kwargs.pop("loss_scale_factor", None), name)
+        self.learning_rate = _deserialize(learning_rate)
+        self.head_learning_rate = _deserialize(head_learning_rate)
         self.heads = frozenset(heads)
         self.encoder_weight_decay = encoder_weight_decay
         self.beta_1 = beta_1
@@ -91,104 +99,95 @@ class TwoRateAdam(FusedUpdateMixin, keras.optimizers.Optimizer):
         self.epsilon = epsilon
         self.head_epsilon = head_epsilon
         self.clip_norm = clip_norm
+        self._shared = kwargs
+        kwargs = {**kwargs, "beta_1": beta_1, "beta_2": beta_2, "global_clipnorm": clip_norm}
+        kwargs.update(counter=self._iterations, name=name)  # One counter for both groups.
+        rate, head_rate = self._get_current_learning_rate, self._head_rate
+        self._encoder = _BertAdam(rate, encoder_weight_decay, epsilon=epsilon, **kwargs)
+        self._head = _GroupAdam(head_rate, 0.0, epsilon=head_epsilon, **kwargs)
+
+    # As in a single optimizer, so that checkpoints of earlier versions still resume.
+    learning_rate = keras.optimizers.Optimizer.learning_rate
+    set_weights = keras.optimizers.Optimizer.set_weights
+    variables = keras.optimizers.Optimizer.variables
+    iterations = property(lambda self: self._encoder.iterations)
 
     def build(self, variables):
         if self.built:
             return
         super().build(variables)
-        # Keep paths, because the optimizer would track variables in an attribute.
-        self._paths = [variable.path for variable in variables]
-        names = ["momentum", "velocity"]
-        self._momentums, self._velocities = self.add_optimizer_variables(variables, names)
+        groups = [self._group_of(variable) for variable in variables]
+        for slot in optimizer_slots(groups, variables):
+            self._track_variable(slot)
 
     def apply(self, grads, trainable_variables=None):
         """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
-        if self.clip_norm is None:
-            return super().apply(grads, trainable_variables)
-        # Clips the sums over TensorFlow's replicas. Keras sums the replicas again after this,
-        # so the factors are divided by the number of replicas.
-        grads, num_replicas = sum_over_replicas(list(grads))
-        paths = [variable.path for variable in trainable_variables or []] or self._paths
-        of_heads = [self._is_head(path) for path in paths]
-        # Keras removes the loss scale from the gradients after this.
-        most = self.clip_norm * (self.loss_scale_factor or 1.0)
-        groups = [[g for g, h in zip(grads, of_heads) if h == group] for group in (False, True)]
-        factors = [clip_factor(group, most) / num_replicas for group in groups]
-        grads = multiply(grads, [factors[is_head] for is_head in of_heads])
-        return super().apply(grads, trainable_variables)
+        # Keras's method raises an error if some variables are frozen after `build`.
+        if not self.built:
+            self.build(list(trainable_variables))
+        variables = trainable_variables or self._trainable_variables
+        self._check_variables_are_known(variables)
+        grads, variables = self._filter_empty_gradients(grads, variables)
+        for group in self.optimizers:
+            found = [(g, v) for g, v in zip(grads, variables) if self._group_of(v) is group]
+            if found:
+                group.apply(*zip(*found))
+        self._iterations.assign_add(1)
 
-    def update_step(self, gradient, variable, learning_rate):
-        """Updates one weight: see `keras.optimizers.Optimizer.update_step`."""
-        index = variable_index(self, variable)
-        momentum, velocity = self._momentums[index], self._velocities[index]
-        path = self._paths[index]
-        gradient = ops.cast(gradient, variable.dtype)
-        self.assign_add(momentum, (gradient - momentum) * (1.0 - self.beta_1))
-        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1.0 - self.beta_2))
-        if self._is_head(path):
-            rate, correction = self._head_rate(variable.dtype)
-            update = correction * momentum / (ops.sqrt(velocity) + self.head_epsilon)
-        else:
-            rate = ops.cast(learning_rate, variable.dtype)
-            update = momentum / (ops.sqrt(velocity) + self.epsilon)
-            if self._is_decayed(path):
-                update = update + self.encoder_weight_decay * variable
-        self.assign_sub(variable, rate * update)
+    def _group_of(self, variable):
+        is_head = not self.heads.isdisjoint(variable.path.split("/"))
+        return self._head if is_head else self._encoder
 
-    def fused_update(self, grads, variables, learning_rate) -> None:
-        """Updates variables on PyTorch, one call per group. Called by `apply`."""
-        if self.global_clipnorm and self.global_clipnorm > 0.0:
-            grads = multiply(grads, [clip_factor(grads, self.global_clipnorm)] * len(grads))
-        head_rate, correction = self._head_rate("float32")
-        encoder_rate = ops.cast(learning_rate, "float32")
-        kinds = {
-            "head": (head_rate * correction, self.head_epsilon, 0.0),
-            "decayed": (encoder_rate, self.epsilon, self.encoder_weight_decay),
-            "spared": (encoder_rate, self.epsilon, 0.0),
-        }
-        members = {kind: [] for kind in kinds}
-        for grad, variable in zip(grads, variables):
-            index = variable_index(self, variable)
-            kind = "decayed" if self._is_decayed(self._paths[index]) else "spared"
-            kind = "head" if self._is_head(self._paths[index]) else kind
-            kept = self._momentums[index], self._velocities[index]
-            members[kind].append((variable, grad, *kept))
-        for kind, (rate, epsilon, weight_decay) in kinds.items():
-            if members[kind]:
-                fused_adam(
-                    *zip(*members[kind]),
-                    learning_rate=rate,
-                    beta_1=self.beta_1,
-                    beta_2=self.beta_2,
-                    epsilon=epsilon,
-                    weight_decay=weight_decay,
-                )
-
-    def _head_rate(self, dtype):
-        """Returns the heads' learning rate, and the bias correction of their moments."""
+    def _head_rate(self):
         rate = self.head_learning_rate
-        rate = ops.cast(rate(self._batch()) if callable(rate) else rate, dtype)
-        return rate, bias_correction(self, dtype)
-
-    def _batch(self):
-        """Returns the index of the current batch, which Keras also passes to schedules."""
-        # `iterations` counts updates. An update happens in the last batch that it accumulates.
-        batches = self.gradient_accumulation_steps or 1
-        return self.iterations * batches + batches - 1
-
-    def _is_head(self, path):
-        return not self.heads.isdisjoint(path.split("/"))
-
-    def _is_decayed(self, path):
-        return path.split("/")[-1] not in _NOT_DECAYED
+        return rate(self._iterations) if callable(rate) else rate
 
     def get_config(self):
-        config = super().get_config()
+        config = keras.optimizers.Optimizer.get_config(self)
         for name in ["weight_decay", "clipnorm", "global_clipnorm", "clipvalue"]:
             del config[name]
         names = ["beta_1", "beta_2", "epsilon", "head_epsilon", "encoder_weight_decay", "clip_norm"]
         rate = self.head_learning_rate
         if callable(rate):
             rate = keras.saving.serialize_keras_object(rate)
-        heads = sorted(self.heads)
-        return {**config, **config_of(self, names), "head_learning_rate": rate, "heads": heads}
+        config.update(self._shared, **config_of(self, names))
+        return {**config, "head_learning_rate": rate, "heads": sorted(self.heads)}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
+
+
+class _GroupAdam(AdamW):
+    """Updates one group of weights, and leaves it to `TwoRateAdam` to count the batches.
+
+    Args:
+        *args, **kwargs: see `AdamW`.
+        counter: `keras.Variable`, the number of batches so far.
+    """
+
+    def __init__(self, *args, counter, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._iterations = counter
+
+    def apply(self, grads, trainable_variables=None):
+        if self.gradient_accumulation_steps and self.global_clipnorm:
+            grads, num_replicas = sum_over_replicas(list(grads))
+            grads = multiply(self._clip(grads), [1 / num_replicas] * len(grads))
+        super().apply(grads, trainable_variables)
+        self._iterations.assign_sub(1)
+
+
+class _BertAdam(_GroupAdam):
+    """Adam without bias correction of the moments, as in BERT's code."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        rate = ops.cast(learning_rate, variable.dtype) / bias_correction(self, variable.dtype)
+        super().update_step(gradient, variable, rate)
+
+    def fused_update(self, grads, variables, learning_rate):
+        super().fused_update(grads, variables, learning_rate / bias_correction(self, "float32"))
+
+
+def _deserialize(rate):
+    return keras.saving.deserialize_keras_object(rate) if isinstance(rate, dict) else rate

@@ -6,7 +6,6 @@ import numpy as np
 from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_in
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
-from keras_spanbert.models.batches import check_examples
 from keras_spanbert.models.checkpoint_entries import Checkpoint
 from keras_spanbert.models.classifier import (
     ClassifierTask,
@@ -14,6 +13,7 @@ from keras_spanbert.models.classifier import (
     dropout_layer,
     probabilities,
 )
+from keras_spanbert.models.examples import check_examples
 from keras_spanbert.models.labels import check_names
 from keras_spanbert.models.pooler import pooler
 from keras_spanbert.tasks.classification.multi_label import binary_accuracy, is_assigned
