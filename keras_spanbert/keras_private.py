@@ -13,7 +13,7 @@ from keras.src.backend.common.variables import AutocastScope, get_autocast_scope
 from keras.src.models import functional
 from keras.src.utils.backend_utils import in_grain_data_pipeline
 from keras.src.utils.io_utils import ask_to_proceed_with_overwrite
-from keras_hub.src.utils.preset_utils import get_preset_loader
+from keras_hub.src.utils.preset_utils import get_file
 
 
 def accept_tensorflow_tensors(layer: keras.layers.Layer) -> None:
@@ -515,24 +515,16 @@ def operations_before(tensors: list[keras.KerasTensor]) -> list:
     return operations
 
 
-def load_preset(cls: type, preset: str, load_weights: bool = True, **kwargs):
-    """Loads what keras-hub's `cls.from_preset` loads, for backbones of any class.
+def preset_file(preset: str, name: str) -> str | None:
+    """Returns the local path of a file of a keras-hub preset, or `None` if the preset lacks it.
 
-    The public method refuses a preset whose backbone is a subclass of the class's
-    `backbone_cls`, because it compares the two classes for equality.
-
-    Args:
-        cls: class of a task, preprocessor or tokenizer.
-        preset: string. A keras-hub preset.
-        load_weights: bool. Used for tasks only. Defaults to `True`.
-        **kwargs: arguments of the class that replace the preset's.
+    keras-hub downloads presets of all its handles, but has no public way to read one of their
+    files.
     """
-    loader = get_preset_loader(preset)
-    if issubclass(cls, keras_hub.models.Task):
-        return loader.load_task(cls, load_weights, "num_classes" not in kwargs, **kwargs)
-    if issubclass(cls, keras_hub.models.Preprocessor):
-        return loader.load_preprocessor(cls, **kwargs)
-    return loader.load_tokenizer(cls, **kwargs)
+    try:
+        return get_file(preset, name)
+    except FileNotFoundError:
+        return None
 
 
 def lora_variables(layer: keras.layers.Layer) -> list[keras.Variable]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_counts, check_flags, check_id, is_integer
+from keras_spanbert.checks import check_counts, check_flags, check_id, is_integer
 from keras_spanbert.optional import require
 
 # Inputs whose last axis is L.
@@ -110,7 +110,7 @@ class Batches(keras.utils.PyDataset):
         pad: bool = True,
     ):
         super().__init__()
-        check_id(seed=seed)
+        check_id("seed", seed)
         check_flags(whole_epochs=whole_epochs, shuffle=shuffle, by_length=by_length, pad=pad)
         whole_epochs = whole_epochs or by_length
         if whole_epochs and isinstance(arrays, tuple):
@@ -227,7 +227,7 @@ class Batches(keras.utils.PyDataset):
     def part_of(self, part: int, num_parts: int) -> slice:
         """Returns the slice of a batch with one process's rows: see `batch`."""
         check_counts(num_parts=num_parts)
-        check_id(part=part)
+        check_id("part", part)
         if not 0 <= part < num_parts or self.batch_size % num_parts:
             raise ValueError(
                 "`part` must be in [0, num_parts), and `batch_size` a multiple of `num_parts`. "

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_spanbert.arguments import check_range, is_number
+from keras_spanbert.checks import check_range, is_number
 from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import (
     FusedUpdateMixin,

@@ -5,7 +5,7 @@ from collections.abc import Collection
 import keras
 from keras import ops
 
-from keras_spanbert.arguments import check_in, check_range
+from keras_spanbert.checks import check_in, check_range
 from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import GroupedOptimizer
 from keras_spanbert.layers.sublayers import config_of
@@ -82,7 +82,7 @@ class TwoRateAdam(GroupedOptimizer):
             check_range("(0, inf)", clip_norm=clip_norm)
         is_list = isinstance(heads, Collection) and not isinstance(heads, str)
         are_names = is_list and all(isinstance(head, str) for head in heads)
-        check_in(are_names, "a list of strings", heads=heads)
+        check_in("heads", heads, are_names, "a list of strings")
         unknown = sorted(set(kwargs) - {"loss_scale_factor", *_SHARED})
         if unknown:
             raise ValueError(
