@@ -123,14 +123,13 @@ class TransformerLayer(keras.layers.Layer):
     def _compute(self, x, padding_mask, training):
         if keras.backend.backend() == "torch" and self._is_plain():
             return self._compute_in_torch(x, padding_mask, training)
-        normalize = activate = _call
+        normalize, activate = _call, _activate
         if training and self._uses_jax_gradients():
-            from keras_spanbert.layers.jax_gradients import normalize
-            from keras_spanbert.layers.jax_gradients import recompute as activate
+            from keras_spanbert.layers.jax_gradients import activate, normalize
         attended = self._self_attention_layer(x, padding_mask=padding_mask, training=training)
         attended = self._self_attention_dropout(attended, training=training)
         x = normalize(self._self_attention_layer_norm, attended + x)
-        fed_forward = activate(self.activation, self._feedforward_intermediate_dense(x))
+        fed_forward = activate(self.activation, self._feedforward_intermediate_dense, x)
         fed_forward = self._feedforward_output_dense(fed_forward)
         fed_forward = self._feedforward_dropout(fed_forward, training=training)
         return normalize(self._feedforward_layer_norm, fed_forward + x)
@@ -208,3 +207,7 @@ class TransformerLayer(keras.layers.Layer):
 
 def _call(function, x):
     return function(x)
+
+
+def _activate(activation, layer, x):
+    return activation(layer(x))

@@ -166,14 +166,30 @@ def test_layers_of_another_dtype_compute_in_theirs():
         assert layer(x).dtype == function(layer, x).dtype == "float32"
 
 
-def test_recompute_keeps_only_its_inputs():
-    x, gelu = random(B, L), keras.activations.gelu
-    outputs, backward = jax.vjp(lambda x: jax_gradients.recompute(gelu, x), x)
-    np.testing.assert_array_equal(outputs, gelu(x))
-    assert [leaf.shape for leaf in jax.tree.leaves(backward)] == [(B, L)]
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_activate_keeps_only_the_product(use_bias):
+    x, gelu = random(B, L, D), keras.activations.gelu
+    layer = keras.layers.Dense(N, use_bias=use_bias)
+    layer.build(x.shape)
+    if use_bias:
+        layer.bias.assign(random(N, seed=1))
+    values = [variable.value for variable in layer.trainable_variables]
+
+    def call(function):
+        def outputs(values, x):
+            with keras.StatelessScope(zip(layer.trainable_variables, values)):
+                return function(x)
+
+        return lambda *arguments: outputs(arguments[:-1], arguments[-1])
+
+    compute = call(lambda x: jax_gradients.activate(gelu, layer, x))
+    outputs, backward = jax.vjp(compute, *values, x)
+    np.testing.assert_allclose(outputs, gelu(layer(x)), atol=1e-6)
+    kept = [leaf.shape for leaf in jax.tree.leaves(backward)]
+    assert kept.count((B, L, N)) == 1
     assert "optimization_barrier" in str(jax.make_jaxpr(backward)(outputs))
-    found = gradients(lambda x: jax_gradients.recompute(gelu, x), x)
-    assert_close(found, gradients(gelu, x), 1e-6)
+    found = gradients(compute, *values, x)
+    assert_close(found, gradients(call(lambda x: gelu(layer(x))), *values, x), 1e-6)
 
 
 @pytest.mark.parametrize("num_tokens", [L, 1])
@@ -239,7 +255,7 @@ def test_gradients_on_accelerators_equal_those_on_cpus(dtype, request):
     values = [variable.value for variable in layer.trainable_variables]
 
     def counts():
-        """Counts what `recompute` and `attend_with_dropout` add to the program."""
+        """Counts what `activate` and `attend_with_dropout` add to the program."""
         program = str(jax.make_jaxpr(jax.grad(lambda x: train(values, x).sum()))(x))
         texts = "optimization_barrier", "preferred_element_type=float32"
         return [program.count(text) for text in texts]
