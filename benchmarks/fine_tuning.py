@@ -29,8 +29,7 @@ import numpy as np  # noqa: E402
 from measuring import preset  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
-from keras_spanbert.data.array_stream import LengthGroupedStream, RowStream  # noqa: E402
-from keras_spanbert.models.length_batches import trim  # noqa: E402
+from keras_spanbert.data.batches import Batches, trim  # noqa: E402
 
 FOLDER = os.path.join(os.environ.get("KERAS_SPANBERT_DATA", ""), "data")
 # Sequence length, learning rate, epochs.
@@ -63,13 +62,19 @@ def main():
     show(args.results)
 
 
+def padding(batches):
+    """Returns the share of padding among the tokens of an epoch."""
+    masks = [batches[i][0]["padding_mask"] for i in range(len(batches))]
+    return 1.0 - sum(mask.sum() for mask in masks) / sum(mask.size for mask in masks)
+
+
 def run(args):
     args.preset = preset(args.preset)
     keras.utils.set_random_seed(args.seed)
     length, learning_rate, epochs = SETTINGS[args.data]
     model, train, evaluate, select = DATA[args.data](args.preset, {"sequence_length": length})
     arrays = model.preprocess(train)
-    stream = LengthGroupedStream(arrays, BATCH_SIZE, args.seed)
+    stream = Batches(arrays, BATCH_SIZE, args.seed, by_length=True, pad=False)
     steps = args.steps or int((args.epochs or epochs) * stream.num_batches)
     schedule = ks.LinearWarmupDecay(learning_rate, steps // 10, steps)
     model.compile(ks.AdamW(schedule, weight_decay=0.01, global_clipnorm=1.0))
@@ -83,11 +88,10 @@ def run(args):
     # The peer's logits are decoded in the same way.
     logits = {"ours": model.predict_on_batch, "theirs": peer.logits}
     best = dict.fromkeys(spent, (float("-inf"), None))  # Held-out score, score.
-    random = RowStream(stream.num_rows, BATCH_SIZE, args.seed, whole_epochs=True)
+    random = Batches(arrays, BATCH_SIZE, args.seed, whole_epochs=True, pad=False)
     random_rows = stream if args.same_batches else random
-    for step, (rows, other) in enumerate(
-        itertools.islice(zip(stream._batches(0), random_rows._batches(0)), steps)
-    ):
+    for step in range(steps):
+        rows, other = stream.rows(step)[0], random_rows.rows(step)[0]
         losses = {}
         for name, library, chosen, width in [
             ("ours", OurSteps(model), rows, stream._length(rows)),
@@ -124,7 +128,7 @@ def run(args):
         "seed": args.seed,
         "steps": steps,
         "same_batches": args.same_batches,
-        "padding": round(stream.padding(), 3),
+        "padding": round(padding(stream), 3),
         "ours_seconds": round(spent["ours"], 1),
         "theirs_seconds": round(spent["theirs"], 1),
     }

@@ -1,10 +1,11 @@
-"""Parts that several benchmarks share: a small model, a text, new processes, and memory."""
+"""Parts that several benchmarks share: a small model, a text, new processes, memory and speed."""
 
 import json
 import os
 import resource
 import subprocess
 import sys
+import time
 
 
 def preset(path: str) -> str:
@@ -37,3 +38,26 @@ def peak_bytes() -> int:
     """Returns the peak memory of this process."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def matrix_rate(dtype="float32", repeats: int = 3) -> float:
+    """Measures the FLOP/s of a large matrix product on this machine's device.
+
+    On a busy machine the result varies. To compare the speed of a step with it, alternate the two
+    measurements. The fastest of `repeats` products counts.
+    """
+    from keras import ops
+
+    from keras_spanbert.runs import cost
+
+    side = 8192 if cost.has_accelerator() else 2048
+    x = ops.ones((side, side), dtype)
+    best = float("inf")
+    for _ in range(repeats + 1):  # The first one warms up.
+        started = time.perf_counter()
+        y = ops.matmul(x, x)
+        ops.convert_to_numpy(y[:1, :1])  # Waits for the result.
+        best = min(best, time.perf_counter() - started)
+        if best > 1.0:  # For example bfloat16 on a device without instructions for it.
+            break
+    return 2.0 * side**3 / best

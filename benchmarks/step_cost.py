@@ -21,6 +21,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from measuring import matrix_rate  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.runs import cost  # noqa: E402
@@ -100,8 +101,8 @@ def measure(size, batch_size, length, rate, steps):
         x, y, batch_size, sample_weight=weights, callbacks=[Timer()], shuffle=False, verbose=0
     )
     flops = cost.step_flops(model, batch_size, length, masks["mask_ids"].shape[1])
-    matrix_rate = cost.matrix_rate(keras.config.dtype_policy().compute_dtype)
-    return statistics.median(np.diff(ends[WARM_UP_STEPS:])), flops, matrix_rate
+    rate = matrix_rate(keras.config.dtype_policy().compute_dtype)
+    return statistics.median(np.diff(ends[WARM_UP_STEPS:])), flops, rate
 
 
 def plot(args, standard, grown, results):

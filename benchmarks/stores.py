@@ -18,7 +18,7 @@ sys.path.append(str(pathlib.Path(__file__).parent.parent / "tests"))
 
 from s3_server import CREDENTIALS, S3Server
 
-from keras_spanbert import stores
+from keras_spanbert import files
 from keras_spanbert.data import text_files
 
 LINE = "The quick brown fox jumps over the lazy dog, and nobody minds.\n"
@@ -42,12 +42,12 @@ def main():
         with open(path, "w") as file:
             file.write(LINE * (megabytes * 1_000_000 // len(LINE)))
         found = {"Python's open": [], "the library's": []}
-        open_binary = stores.open_binary
+        open_binary = files.open_binary
         for _ in range(ROUNDS):
             for name, opens in zip(found, [lambda p: open(p, "rb"), open_binary]):
-                stores.open_binary = opens
+                files.open_binary = opens
                 found[name].append(read(path)[0])
-        stores.open_binary = open_binary
+        files.open_binary = open_binary
         for name, seconds in found.items():
             print(f"{name:<28}{megabytes / min(seconds):8.0f} MB per CPU second")
         server = S3Server()
@@ -55,7 +55,7 @@ def main():
             os.environ.update(CREDENTIALS, AWS_ENDPOINT_URL=server.url)
             server.request("PUT", "/bucket")
             started = time.perf_counter()
-            stores.put_file(path, "s3://bucket/text.txt")
+            files.put_file(path, "s3://bucket/text.txt")
             print(f"{'copied to S3':<28}{megabytes / (time.perf_counter() - started):8.0f} MB/s")
             cpu, wall = read("s3://bucket/text.txt")
             print(f"{'read from S3':<28}{megabytes / cpu:8.0f} MB per CPU second")
@@ -64,7 +64,7 @@ def main():
             server.close()
     started = time.perf_counter()
     try:  # The server is closed.
-        stores.size("s3://bucket/text.txt")
+        files.size("s3://bucket/text.txt")
     except OSError:
         print(f"{'given up':<28}{time.perf_counter() - started:8.1f} s")
 

@@ -28,7 +28,7 @@ import statistics
 import sys
 import time
 
-from measuring import in_process, peak_bytes
+from measuring import in_process, matrix_rate, peak_bytes
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -158,7 +158,7 @@ def flops_and_rate(args, model):
     predictions = math.ceil(0.15 * args.length)
     return {
         "flops": cost.step_flops(model, args.batch_size, args.length, predictions),
-        "rate": cost.matrix_rate(args.dtype.removeprefix("mixed_")),
+        "rate": matrix_rate(args.dtype.removeprefix("mixed_")),
     }
 
 

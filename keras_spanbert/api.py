@@ -19,7 +19,7 @@ from keras_spanbert.data import (  # noqa: F401, as keras_spanbert.data.squad
     swag,
     tacred,
 )
-from keras_spanbert.data.array_stream import ArrayStream
+from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import PreparedCorpus
 from keras_spanbert.data.training_stream import TrainingStream
@@ -53,9 +53,12 @@ from keras_spanbert.tasks.token_classification.preprocessor import (
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
+ArrayStream = Batches  # The name in earlier versions.
+
 __all__ = [
     "AdamW",
     "ArrayStream",
+    "Batches",
     "Corpus",
     "LinearWarmupDecay",
     "NextSentencePairs",

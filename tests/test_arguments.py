@@ -45,7 +45,7 @@ FUNCTIONS = [
     }),
     (ks.AdamW, {}), (ks.TwoRateAdam, {}),
     (ks.LinearWarmupDecay, {"peak": 0.1, "warmup_steps": 1, "total_steps": 3}),
-    (ks.ArrayStream, {"arrays": (np.ones(4),), "batch_size": 2, "seed": 1}),
+    (ks.Batches, {"arrays": (np.ones(4),), "batch_size": 2, "seed": 1}),
     (ks.SpanBertPretrainerPreprocessor, PREPROCESSOR),
     (ks.SpanBertTextClassifierPreprocessor, PREPROCESSOR),
     (ks.SpanBertTokenClassifierPreprocessor, PREPROCESSOR),

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from keras_spanbert import files, stores
+from keras_spanbert import files
 
 
 def test_json_has_null_for_nan_and_infinity(tmp_path):
@@ -61,7 +61,7 @@ def test_folder_is_renamed_before_it_is_removed(tmp_path, monkeypatch):
     (tmp_path / "step-1").mkdir()
     monkeypatch.setattr(shutil, "rmtree", rmtree)
     with pytest.raises(KeyboardInterrupt):
-        stores.remove_folder(str(tmp_path / "step-1"))
+        files.remove_folder(str(tmp_path / "step-1"))
     assert os.listdir(tmp_path) == ["step-1.partial"]
 
 
@@ -146,7 +146,7 @@ def test_checksums_of_replaced_files_are_removed(tmp_path):
     (tmp_path / "a").write_text("old")
     (tmp_path / "b").write_text("b")
     for replaced, is_kept in [("other", True), ("a", False)]:
-        stores.write_checksums(tmp_path, ["a", "b"])
+        files.write_checksums(tmp_path, ["a", "b"])
         with files.add_to_folder(tmp_path) as folder:
             (pathlib.Path(folder) / replaced).write_text("new")
         assert (tmp_path / "SHA256SUMS").exists() == is_kept

@@ -2,11 +2,12 @@
 
 import sys
 
+import numpy as np
 import pytest
 from processes import run_python
 
 import keras_spanbert as ks
-from keras_spanbert.data.array_stream import ArrayStream
+from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.corpus import Corpus
 
 
@@ -22,7 +23,7 @@ def read_corpus(answerer, folder):
 
 
 def stream(answerer, folder):
-    ArrayStream([[1, 2]], batch_size=1, seed=1)
+    Batches((np.ones(2),), batch_size=1, seed=1).dataset()
 
 
 @pytest.mark.parametrize("use", [export, read_corpus, stream])
@@ -56,7 +57,7 @@ def test_invalid_backend_is_one_line_with_the_name_of_the_command(start, name):
 
 
 def test_missing_packages_name_the_extra(monkeypatch, capsys):
-    from keras_spanbert import demo, stores
+    from keras_spanbert import demo, files
 
     monkeypatch.setitem(sys.modules, "gradio", None)
     assert demo.main(["preset"]) == 2
@@ -64,4 +65,4 @@ def test_missing_packages_name_the_extra(monkeypatch, capsys):
     assert "pip install keras-spanbert[demo]" in err
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(ValueError, match=r"s3:// needs the package s3fs.*spanbert\[s3\]"):
-        stores.is_file("s3://bucket/x")
+        files.is_file("s3://bucket/x")

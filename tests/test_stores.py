@@ -1,4 +1,4 @@
-"""Remote stores: consistent reads, atomic writes, retries and errors."""
+"""Paths in stores: complete reads, writes to the end or not at all, and errors."""
 
 import contextlib
 import functools
@@ -7,60 +7,40 @@ import http.server
 import itertools
 import os
 import pathlib
-import pickle
-import random
 import sys
 import threading
 
+import fsspec
 import numpy as np
 import pytest
 
 import keras_spanbert as ks
-from keras_spanbert import files, stores
+from keras_spanbert import cache, files, stores
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import PreparedCorpus, prepare
 from keras_spanbert.recipes import run_folder
 from keras_spanbert.recipes.run_folder import RunFolder
 from keras_spanbert.runs.checkpoint_folder import CheckpointFolder
-from keras_spanbert.stores import fsspec_calls, reading
 
-pytest_plugins = ["s3_server"]
+pytest_plugins = ["s3_server", "broken_store"]
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"apple berry cherry".split(), "."]
-# Large enough to be read in parts.
-LINES = "".join(f"line {i}\n" for i in range(20_000))
+LINES = "".join(f"line {i}\n" for i in range(2_000))
 
 
-@pytest.fixture
-def short_parts(monkeypatch):
-    monkeypatch.setattr(reading, "_READ_BYTES", 1 << 14)
-
-
-@pytest.fixture
-def long_file(bucket, tmp_path, short_parts):
-    return put(tmp_path, f"{bucket}/data/long.txt", LINES)
-
-
-def put(tmp_path, url, text):
-    path = tmp_path / "to_put"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    stores.put_file(str(path), url)
+def put(url, text):
+    with files.atomic_write(url, "wb") as file:
+        file.write(text if isinstance(text, bytes) else text.encode())
     return url
 
 
 def read(url):
-    with stores.open_binary(url) as file:
+    with files.open_binary(url) as file:
         return file.read().decode()
 
 
-def fail(fault, *, after=0, times=None, of="GET"):
-    """Returns a fault for `times` or all requests with this prefix, after the first ones."""
-    numbers, counts = range(after, after + (times or 10**9)), itertools.count()
-
-    def chosen(request):
-        return fault if request.startswith(of) and next(counts) in numbers else None
-
-    return chosen
+def copy(url):
+    return pathlib.Path(cache.local_copy(url)).read_text()
 
 
 def tiny_classifier():
@@ -69,32 +49,109 @@ def tiny_classifier():
     return ks.SpanBertTextClassifier(backbone, 2, preprocessor)
 
 
+def is_equal(model, other):
+    pairs = zip(model.get_weights(), other.get_weights(), strict=True)
+    return all(np.array_equal(mine, theirs) for mine, theirs in pairs)
+
+
 def test_paths():
     assert all(map(stores.is_store, ["s3://b/x", "gs://b", "memory://"]))
     assert not any(map(stores.is_store, ["x", "/a/b", "C://x", "hf://o/n", "kaggle://k", None]))
+    assert stores.is_store("github://owner:name@main/texts/*.txt")
     assert stores.join("s3://b/x/", "y", "z") == "s3://b/x/y/z"
     assert stores.join("x", "y") == os.path.join("x", "y")
     # The rest of a key may start with a slash, which must not become a local path.
     assert stores.join("s3://b/x", "/y") == "s3://b/x//y"
 
 
-def test_local_paths_do_not_use_fsspec(tmp_path, monkeypatch):
-    monkeypatch.setattr(fsspec_calls, "_file_system", None)
-    (tmp_path / "a.txt").write_text("Apple berry.")
-    assert list(stores.find(str(tmp_path / "*"))) == [str(tmp_path / "a.txt")]
-    with stores.open_binary(str(tmp_path / "a.txt")) as file:
-        assert file.name == str(tmp_path / "a.txt")  # Python's own file object.
-    assert stores.local_copy(str(tmp_path)) == str(tmp_path)
-    assert Corpus(str(tmp_path / "*.txt")).num_documents == 1
+def test_files_and_folders_on_disk_and_in_stores(broken, bucket, tmp_path):
+    for place in [str(tmp_path / "disk"), broken, bucket, "memory://a_bucket"]:
+        folder = stores.join(place, "folder")
+        assert not files.exists(folder) and files.entries(folder) == [] and not files.names(folder)
+        with files.new_folder(folder) as local:
+            os.mkdir(os.path.join(local, "inner"))
+            for name, text in [("a.txt", "a"), ("inner/b.txt", "bee"), ("config.json", "{}")]:
+                pathlib.Path(local, name).write_text(text)
+        with pytest.raises(ValueError, match="must be new or empty"):
+            files.check_new(folder)
+        assert files.entries(folder) == ["a.txt", "config.json", "inner"]
+        assert sorted(files.names(folder)) == ["a.txt", "config.json", "inner/b.txt"]
+        path = stores.join(folder, "inner", "b.txt")
+        assert files.names(folder)["inner/b.txt"][0] == files.size(path) == 3
+        assert files.is_file(path) and not files.is_folder(path) and files.entries(path) == []
+        assert files.is_folder(folder) and not files.is_file(folder)
+        assert list(files.find(stores.join(folder, "*.txt"))) == [stores.join(folder, "a.txt")]
+        assert list(files.find(path)) == [path] and not list(files.find(f"{path}.none"))
+        with files.temporary_copy(folder) as local, open(os.path.join(local, "a.txt")) as file:
+            assert read(path) == copy(path) == "bee" and file.read() == "a"
+        with pytest.raises(KeyError), files.atomic_write(path) as file:
+            file.write("half")
+            raise KeyError
+        with pytest.raises(KeyError), files.replace_in_folder(folder) as local:
+            pathlib.Path(local, "a.txt").write_text("half")
+            raise KeyError
+        assert read(path) == "bee" and read(stores.join(folder, "a.txt")) == "a"
+        with files.replace_in_folder(folder) as local:
+            pathlib.Path(local, "a.txt").write_text("new")
+        assert read(stores.join(folder, "a.txt")) == "new" and read(path) == "bee"
+        files.rename_folder(folder, stores.join(place, "other"))
+        assert files.entries(place) == ["other"]
+        files.remove(stores.join(place, "other", "a.txt"))
+        files.remove(stores.join(place, "other", "a.txt"))
+        assert sorted(files.names(place)) == ["other/config.json", "other/inner/b.txt"]
+        files.remove_folder(stores.join(place, "other"))
+        files.remove_folder(stores.join(place, "other"))
+        assert files.entries(place) == []
 
 
-def test_corpus_in_a_store_equals_local_corpus(bucket, texts, tmp_path):
+@pytest.mark.parametrize("size", [0, 100, len(LINES) - 1])
+def test_short_reads_copies_and_writes_are_errors(broken, store, size, tmp_path):
+    url = put(f"{broken}/a.txt", LINES)
+    for act, of in [(read, "open"), (copy, "get"), (lambda url: put(url, LINES), "put")]:
+        store.fail(size, of)
+        with pytest.raises(OSError, match=f"{size} bytes instead of {len(LINES)}.*{url}"):
+            act(url)
+        store.fail(size, of, times=0)
+        assert act(url) in (LINES, url)
+    store.fail(size, "put")
+    (tmp_path / "a.txt").write_text(LINES)
+    with pytest.raises(OSError, match=f"{size} bytes instead of"):
+        files.put_file(str(tmp_path / "a.txt"), url)
+    assert not files.exists(url)  # Written to the end or not at all.
+
+
+def test_files_are_read_in_parts_and_cached(broken, store, monkeypatch):
+    monkeypatch.setattr(files, "_READ_BYTES", 1 << 12)
+    url = put(f"{broken}/long.txt", LINES)
+    with files.open_binary(url) as file:
+        assert file.peek(2)[:2] == b"li"
+        file.seek(7)
+        assert file.read(6) == b"line 1" and file.tell() == 13
+        file.seek(-8, os.SEEK_END)
+        assert file.read() == LINES[-8:].encode() and file.read() == b""
+    assert read(url) == copy(url) == LINES
+    store.operations.clear()
+    assert copy(url) == LINES
+    assert not [request for request in store.operations if request.startswith("get")]
+    put(url, LINES.replace("i", "o"))
+    assert copy(url) == LINES.replace("i", "o")
+
+
+def test_local_pipe_is_read():
+    reading, writing = os.pipe()
+    with open(writing, "w") as file:
+        file.write("a\nb\n")
+    assert read(f"/dev/fd/{reading}") == "a\nb\n"
+    os.close(reading)
+
+
+def test_corpus_in_a_store_equals_local_corpus(bucket, texts):
     folder = pathlib.Path(texts).parent
     for i, path in enumerate(sorted(folder.iterdir())):
         content = path.read_bytes()
         packed = (gzip.compress(content), ".gz") if i % 2 else (content, "")
-        put(tmp_path, f"{bucket}/texts/{path.name}{packed[1]}", packed[0])
-    put(tmp_path, f"{bucket}/texts/more/not.txt", "apple")
+        put(f"{bucket}/texts/{path.name}{packed[1]}", packed[0])
+    put(f"{bucket}/texts/more/not.txt", "apple")
     corpora = [Corpus(texts, held_out=0.2), Corpus(f"{bucket}/texts/*.txt*", held_out=0.2)]
     assert len(corpora[1].files) == 20
     tokenizer = ks.SpanBertTokenizer(corpora[0].train_vocabulary(200))
@@ -104,29 +161,6 @@ def test_corpus_in_a_store_equals_local_corpus(bucket, texts, tmp_path):
         Corpus(f"{bucket}/none/*.txt")
     with pytest.raises(ValueError, match="a folder"):
         Corpus(f"{bucket}/texts")
-
-
-def test_changed_object_between_readings_is_an_error(bucket, tmp_path):
-    url = put(tmp_path, f"{bucket}/b.txt", "b berry .")
-    corpus = Corpus(f"{bucket}/*.txt")
-    assert list(corpus.documents()) == [("b berry .", True)]
-    put(tmp_path, url, "b apple .")
-    with pytest.raises(OSError, match=f"Changed since it was first read: '{url}'"):
-        list(pickle.loads(pickle.dumps(corpus)).documents())
-
-
-def test_files_are_read_in_parts_and_cached(proxy, long_file):
-    with stores.open_binary(long_file) as file:
-        assert file.peek(2)[:2] == b"li"
-        file.seek(7)
-        assert file.read(6) == b"line 1"
-        file.seek(-8, os.SEEK_END)
-        assert file.read() == LINES[-8:].encode() and file.read() == b""
-    path = stores.local_copy(long_file)
-    assert pathlib.Path(path).read_text() == LINES
-    proxy.requests.clear()
-    assert stores.local_copy(long_file) == path
-    assert not [request for request in proxy.requests if request.startswith("GET")]
 
 
 @pytest.mark.parametrize("runner", [None, "DirectRunner"])
@@ -139,7 +173,7 @@ def test_prepared_corpus_in_a_store_equals_local_one(bucket, texts, tmp_path, ru
     arguments = {"num_shards": 3, "beam_runner": runner}
     stored = prepare(corpus, tokenizer, 16, f"{bucket}/prepared", **arguments)
     assert not list(tmp_path.glob("cache/*"))  # The objects just written are not fetched again.
-    found = pathlib.Path(stores.local_copy(f"{bucket}/prepared"))
+    found = pathlib.Path(cache.local_copy(f"{bucket}/prepared"))
     paths = sorted((tmp_path / "prepared").iterdir())
     assert sorted(path.name for path in found.iterdir()) == [path.name for path in paths]
     for path in paths:
@@ -147,26 +181,30 @@ def test_prepared_corpus_in_a_store_equals_local_one(bucket, texts, tmp_path, ru
     rows = np.arange(stored.num_blocks())[::-1]
     np.testing.assert_array_equal(stored.read(rows), local.read(rows))
     copies = set(tmp_path.glob("cache/*"))
-    put(tmp_path, f"{bucket}/prepared/run.json", "{}")  # The copy of the shards stays valid.
+    put(f"{bucket}/prepared/run.json", "{}")  # The copy of the shards stays valid.
     assert PreparedCorpus(f"{bucket}/prepared").files == stored.files
     assert set(tmp_path.glob("cache/*")) == copies
     with pytest.raises(ValueError, match="must be new or empty"):
         prepare(corpus, tokenizer, 16, f"{bucket}/prepared")
 
 
-def test_incomplete_prepared_corpus_is_refused(bucket, texts, tmp_path):
+def test_incomplete_prepared_corpus_is_refused(broken, store, texts):
     corpus = Corpus(texts)
     tokenizer = ks.SpanBertTokenizer(corpus.train_vocabulary(200))
-    (shard,) = prepare(corpus, tokenizer, 16, f"{bucket}/prepared", num_shards=1).files
-    put(tmp_path, shard, b"x" * stores.size(shard))
+    (shard,) = prepare(corpus, tokenizer, 16, f"{broken}/prepared", num_shards=1).files
+    put(shard, b"x" * files.size(shard))
     with pytest.raises(ValueError, match=f"{shard}, with another SHA-256"):
-        PreparedCorpus(f"{bucket}/prepared")
-    stores.remove(f"{bucket}/prepared/prepared.json")
+        PreparedCorpus(f"{broken}/prepared")
+    files.remove(f"{broken}/prepared/prepared.json")
     with pytest.raises(ValueError, match="must have a manifest"):
-        PreparedCorpus(f"{bucket}/prepared")
+        PreparedCorpus(f"{broken}/prepared")
+    store.fail(OSError("down"), "put", times=1)
+    with pytest.raises(OSError, match="down"):
+        prepare(corpus, tokenizer, 16, f"{broken}/new", num_shards=1)
+    assert not files.exists(f"{broken}/new")
 
 
-def test_models_are_loaded_from_a_store(bucket, tmp_path):
+def test_models_are_loaded_from_a_store(bucket):
     model = tiny_classifier()
     model.save_to_preset(f"{bucket}/model")
     tokenizer = ks.SpanBertTokenizer.from_preset(f"{bucket}/model")
@@ -176,22 +214,44 @@ def test_models_are_loaded_from_a_store(bucket, tmp_path):
     )
     assert is_equal(ks.SpanBertBackbone.from_preset(f"{bucket}/model"), model.backbone)
     assert is_equal(ks.checkpoints.from_huggingface(f"{bucket}/hf"), model.backbone)
-    put(tmp_path, f"{bucket}/vocab.txt", "\n".join(VOCABULARY))
+    put(f"{bucket}/vocab.txt", "\n".join(VOCABULARY))
     assert ks.SpanBertTokenizer(f"{bucket}/vocab.txt").get_vocabulary() == VOCABULARY
     with pytest.raises(FileNotFoundError, match="none"):
         ks.SpanBertBackbone.from_preset(f"{bucket}/none")
 
 
-def test_files_are_written_atomically(bucket, tmp_path):
-    files.write_json(f"{bucket}/a.json", {"b": 1})
-    assert files.read_json(f"{bucket}/a.json") == {"b": 1}
-    with pytest.raises(KeyError), files.atomic_write(f"{bucket}/a.json") as file:
-        file.write("half")
-        raise KeyError
-    assert files.read_json(f"{bucket}/a.json") == {"b": 1}
-    files.check_new(f"{bucket}/new")
-    with pytest.raises(ValueError, match="new or empty"):
-        files.check_new(f"{bucket}")
+def test_stopped_writer_leaves_a_complete_model_or_none(broken, store):
+    old, new = tiny_classifier(), tiny_classifier()
+    num_whole = 0
+    for number in itertools.count():
+        store.fault = None
+        files.remove_folder(f"{broken}/model")
+        old.save_to_preset(f"{broken}/model")
+        left = [None] * number
+
+        def fault(operation, left=left):
+            if operation.startswith(("put", "remove")):
+                left.pop()
+
+        store.fault = staticmethod(fault)
+        with contextlib.suppress(OSError):
+            new.save_to_preset(f"{broken}/model")
+            assert is_equal(ks.SpanBertTextClassifier.from_preset(f"{broken}/model"), new)
+            break
+        store.fault = None
+        with contextlib.suppress(OSError, ValueError):
+            assert is_equal(ks.SpanBertTextClassifier.from_preset(f"{broken}/model"), old)
+            num_whole += 1
+    # Before the first object is removed.
+    assert number > 6 and num_whole >= 1
+
+
+def test_sums_of_other_objects_are_removed(broken, tmp_path):
+    for name in ["SHA256SUMS", "config.json", "mine"]:
+        put(f"{broken}/model/{name}", "old")
+    with files.replace_in_folder(f"{broken}/model") as folder:
+        pathlib.Path(folder, "config.json").write_text("new")
+    assert files.entries(f"{broken}/model") == ["config.json", "mine"]
 
 
 def write(folder, step):
@@ -204,81 +264,61 @@ def newest(url):
     return path, state["step"]
 
 
-def test_newest_checkpoints_are_kept(bucket):
-    folder = CheckpointFolder(f"{bucket}/checkpoints", keep=2)
+def test_newest_complete_checkpoints_are_kept(broken, store):
+    folder = CheckpointFolder(f"{broken}/checkpoints", keep=2)
     assert folder.read_newest() is None and folder.last_good() == "no checkpoint yet"
     for step in [3, 5, 12]:
-        assert write(folder, step) == f"{bucket}/checkpoints/step-{step}"
-    assert newest(f"{bucket}/checkpoints") == (f"{bucket}/checkpoints/step-12", 12)
-    assert stores.entries(f"{bucket}/checkpoints") == ["step-12", "step-5"]
+        assert write(folder, step) == f"{broken}/checkpoints/step-{step}"
+    assert newest(f"{broken}/checkpoints") == (f"{broken}/checkpoints/step-12", 12)
+    assert files.entries(f"{broken}/checkpoints") == ["step-12", "step-5"]
+    store.fail(OSError("down"), f"remove {broken[9:]}/checkpoints/step-5", times=2)
+    with pytest.raises(OSError, match="down.*step-5"):
+        write(folder, 14)
+    store.fail(OSError("down"), f"put {broken[9:]}/checkpoints/step-15/SHA256SUMS")
+    with pytest.raises(OSError, match="down; the last good checkpoint is .*step-14.*step-15"):
+        write(folder, 15)
+    assert CheckpointFolder(f"{broken}/checkpoints", keep=2).steps() == [14, 12, 5]
 
 
-def test_partly_removed_checkpoint_is_ignored(proxy, bucket):
-    folder = CheckpointFolder(f"{bucket}/checkpoints", keep=1)
-    write(folder, 3)
-    proxy.fault = fail("error", of=f"DELETE /{bucket[5:]}/checkpoints/step-3/arrays")
-    with pytest.raises(OSError, match="step-3/arrays"):
-        write(folder, 5)
-    assert CheckpointFolder(f"{bucket}/checkpoints", keep=1).steps() == [5]
-
-
-def test_damaged_checkpoint_is_set_aside(bucket, tmp_path, caplog):
-    folder = CheckpointFolder(f"{bucket}/checkpoints", keep=2)
+def test_damaged_checkpoint_is_set_aside(broken, caplog):
+    folder = CheckpointFolder(f"{broken}/checkpoints", keep=2)
     for step in [3, 5]:
         write(folder, step)
-    put(tmp_path, f"{bucket}/checkpoints/step-5/SHA256SUMS", b"\xff")
-    assert newest(f"{bucket}/checkpoints")[1] == 3
+    put(f"{broken}/checkpoints/step-5/SHA256SUMS", b"\xff")
+    assert newest(f"{broken}/checkpoints")[1] == 3
     assert "step-5 is damaged" in caplog.text
-    assert stores.entries(f"{bucket}/checkpoints") == ["step-3", "step-5.damaged"]
+    assert files.entries(f"{broken}/checkpoints") == ["step-3", "step-5.damaged"]
     write(folder, 5)  # The same step can be written again.
-    put(tmp_path, f"{bucket}/checkpoints/step-5/state.json", '{"version": 2, "step": 4}')
-    assert newest(f"{bucket}/checkpoints")[1] == 3
-    assert stores.entries(f"{bucket}/checkpoints")[1:] == ["step-5.damaged", "step-5.damaged-2"]
+    put(f"{broken}/checkpoints/step-5/state.json", '{"version": 2, "step": 4}')
+    assert newest(f"{broken}/checkpoints")[1] == 3
+    assert files.entries(f"{broken}/checkpoints")[1:] == ["step-5.damaged", "step-5.damaged-2"]
 
 
-def test_truncated_checkpoint_is_fetched_again(bucket, monkeypatch):
-    folder = CheckpointFolder(f"{bucket}/checkpoints", keep=2)
-    write(folder, 3)
-    fetch, fetched = stores.fetch, []
-
-    def fetch_and_truncate(url, local, found):
-        fetch(url, local, found)
-        fetched.append(local)
-        if len(fetched) <= cuts:
-            raise stores.ChecksumError("by the test")
-
-    monkeypatch.setattr(reading, "fetch", fetch_and_truncate)
-    cuts = 1
-    assert newest(f"{bucket}/checkpoints")[1] == 3 and len(fetched) == 2
-    cuts = 4
-    with pytest.raises(OSError, match="The main process read it without errors"):
-        folder.read_newest(is_main=False)
-    assert stores.entries(f"{bucket}/checkpoints") == ["step-3"]
-
-
-def test_run_json_is_written_first(proxy, bucket):
-    folder = RunFolder(f"{bucket}/run", resumes=False)
+def test_run_folder_sends_what_changed_and_run_json_first(broken, store):
+    folder = RunFolder(f"{broken}/run", resumes=False)
     for name in ["corpus.json", "run.json", "metrics.json"]:
         files.write_json(os.path.join(folder.path, name), {})
     folder.publish()
-    written = [request.split("/run/")[1] for request in proxy.requests if "PUT" in request]
-    assert [name.split("?")[0] for name in written] == ["run.json", "corpus.json", "metrics.json"]
+    with files.add_to_folder(folder.path) as preset:
+        files.write_json(os.path.join(preset, "config.json"), {})
+        folder.add_preset(preset)
+    folder.publish()
+    resumed = RunFolder(f"{broken}/run", resumes=True)
+    files.write_json(os.path.join(resumed.path, "metrics.json"), {"f1": 1})
+    resumed.publish()
+    written = [text.split("/run/")[1] for text in store.operations if text[:3] == "put"]
+    assert written == ["run.json", "corpus.json", "metrics.json", "config.json", "metrics.json"]
     run_folder.clean_up_folders()
     assert not os.path.exists(folder.path)
 
 
-def test_globs_and_copies_in_other_stores(tmp_path, monkeypatch):
-    import fsspec
-
+def test_globs_in_other_stores(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KERAS_SPANBERT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "a.txt").write_text("a")
-    memory = fsspec.filesystem("memory")
-    memory.pipe("/texts/a.txt", b"a")
+    fsspec.filesystem("memory").pipe("/texts/a.txt", b"a")
     for folder in [f"file://{tmp_path}/", "file://", "memory://texts/"]:
-        assert list(stores.find(f"{folder}*.txt")) == [f"{folder}a.txt"]
-    assert os.listdir(stores.local_copy("memory://texts")) == ["a.txt"]
-    memory.rm("/texts", recursive=True)
+        assert list(files.find(f"{folder}*.txt")) == [f"{folder}a.txt"]
+    files.remove_folder("memory://texts")
 
 
 def test_changed_page_of_the_same_length_is_copied_again(tmp_path, monkeypatch):
@@ -291,111 +331,37 @@ def test_changed_page_of_the_same_length_is_copied_again(tmp_path, monkeypatch):
         for text, time in [("one", 10**9), ("two", 10**9 + 60)]:
             page.write_text(text)
             os.utime(page, (time, time))
-            copy = stores.local_copy(f"http://127.0.0.1:{server.server_port}/a.txt")
-            assert pathlib.Path(copy).read_text() == text
+            assert copy(f"http://127.0.0.1:{server.server_port}/a.txt") == text
         server.shutdown()
 
 
-def test_passwords_and_unsupported_operations_are_refused(monkeypatch):
+def test_errors_name_the_path(broken, store):
+    url = put(f"{broken}/a.txt", LINES)
+    everything = [read, copy, files.size, files.is_file, lambda url: list(files.find(f"{url}*"))]
+    for act in everything:
+        store.fail(PermissionError("no key"), ("open", "info"))
+        with pytest.raises(ValueError, match=f"denies access. Received: {url}.*no key"):
+            act(url)
+        store.fail(TimeoutError("two\nlines"), ("open", "info"))
+        with pytest.raises(OSError, match=f"failed: TimeoutError: two lines: '{url}") as error:
+            act(url)
+        assert not isinstance(error.value, ValueError)
+    store.fail(PermissionError("no key"), "put")
+    with pytest.raises(ValueError, match=f"`--output` must be writable. Received: {broken}/new"):
+        files.check_writable(f"{broken}/new", "`--output`")
+    with pytest.raises(ValueError, match=f"denies access. Received: {url}"):
+        put(url, "text")
+    store.fault = None
+    with pytest.raises(FileNotFoundError, match=f"No such object.*{broken}/none"):
+        read(f"{broken}/none")
     with pytest.raises(ValueError, match=r"not contain a password.*ftp://\*\*\*@host/x") as error:
         files.check_writable("ftp://user:secret@host/x")
     assert "secret" not in str(error.value)
-    assert stores.is_store("github://owner:name@main/texts/*.txt")
-    monkeypatch.setattr(fsspec_calls, "_FIRST_PAUSE", 60)
-    with pytest.raises(
-        ValueError, match="cannot do what is asked. Received: data://x.*[Rr]ead.only"
-    ):
+    with pytest.raises(ValueError, match="cannot do what is asked. Received: data://x.*ead.only"):
         files.check_writable("data://x")
 
 
-@pytest.mark.parametrize("fault", ["error", "drop", "cut", "short", "hang"])
-def test_temporary_faults_are_retried(proxy, long_file, tmp_path, fault):
-    proxy.fault = fail(fault, times=2)
-    assert read(long_file) == LINES
-    proxy.fault = fail(fault, times=2)
-    assert pathlib.Path(stores.local_copy(long_file)).read_text() == LINES
-    if fault in ("error", "drop"):
-        proxy.fault = fail(fault, times=2, of="PUT")
-        put(tmp_path, f"{long_file}.more", "more")
-        proxy.fault = fail(fault, times=2, of="HEAD")
-        assert read(f"{long_file}.more") == "more"
-
-
-def test_retries_leave_the_seeds_of_layers_unchanged(monkeypatch):
-    monkeypatch.setattr(fsspec_calls, "_FIRST_PAUSE", 0)
-    answers = [TimeoutError, TimeoutError, None]
-
-    def answer(fs, key):
-        if error := answers.pop(0):
-            raise error
-        return key
-
-    state = random.getstate()
-    assert stores.call("memory://folder/file", answer) == "/folder/file"
-    assert not answers and random.getstate() == state
-
-
-@pytest.mark.parametrize("fault", ["error", "short"])
-def test_permanent_faults_are_errors_after_retries(proxy, long_file, monkeypatch, fault):
-    monkeypatch.setattr(fsspec_calls, "_ATTEMPTS", 3)
-    proxy.fault = fail(fault, after=2)
-    with pytest.raises(OSError, match=f"failed 3 times.*{long_file}") as error:
-        read(long_file)
-    assert not isinstance(error.value, ValueError) and "\n" not in str(error.value)
-    assert len([request for request in proxy.requests if request.startswith("GET")]) == 5
-    proxy.fault = fail(fault)
-    with pytest.raises(OSError, match="failed 3 times"):
-        stores.local_copy(long_file)
-    assert not [name for name in os.listdir(os.environ["KERAS_SPANBERT_CACHE"]) if "." not in name]
-
-
-def test_changed_object_during_reading_is_an_error(long_file, tmp_path):
-    with stores.open_binary(long_file) as file:
-        assert file.read(4) == b"line"
-        put(tmp_path, long_file, LINES.replace("i", "o"))
-        with pytest.raises(OSError, match=f"Changed since it was first read: '{long_file}'"):
-            while file.read(1 << 12):
-                pass
-
-
-def test_change_is_found_at_the_end_without_version_pinning(tmp_path, short_parts):
-    (tmp_path / "a.txt").write_text(LINES)
-    with stores.open_binary(f"file://{tmp_path}/a.txt") as file:
-        assert file.read(4) == b"line"
-        (tmp_path / "a.txt").write_text(LINES.replace("i", "o"))
-        with pytest.raises(OSError, match="Changed since it was first read"):
-            while file.read(1 << 12):
-                pass
-
-
-def test_changed_object_during_fetching_is_an_error(proxy, long_file, tmp_path):
-    changed = threading.Event()
-
-    def change(request):
-        if request.startswith("GET") and "long.txt" in request and not changed.is_set():
-            changed.set()
-            put(tmp_path, long_file, LINES.replace("i", "o"))
-
-    proxy.fault = change
-    with pytest.raises(OSError, match="Changed since"):
-        stores.local_copy(long_file)
-    assert "lone 1" in pathlib.Path(stores.local_copy(long_file)).read_text()
-
-
-def test_no_permission(proxy, long_file):
-    proxy.fault = lambda request: "refuse"
-    for call in [read, stores.local_copy, stores.size, lambda url: list(stores.find(f"{url}*"))]:
-        proxy.requests.clear()
-        with pytest.raises(ValueError, match=f"denies access. Received: {long_file}"):
-            call(long_file)
-        assert len(proxy.requests) <= 3  # Refused requests are not retried.
-    with pytest.raises(ValueError, match="`--output` must be writable. Received: s3://"):
-        files.check_writable(f"{long_file}.folder", "`--output`")
-
-
 def test_missing_bucket_credentials_package_or_store(bucket, monkeypatch):
-    import fsspec
-
     with pytest.raises(ValueError, match="must be writable. Received: s3://no-such-bucket/x"):
         files.check_writable("s3://no-such-bucket/x")
     with pytest.raises(FileNotFoundError, match="No such object.*s3://no-such-bucket/x"):
@@ -410,30 +376,3 @@ def test_missing_bucket_credentials_package_or_store(bucket, monkeypatch):
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     with pytest.raises(ValueError, match=r"pip install keras-spanbert\[gcs\]"):
         read("gs://bucket/x")
-
-
-def test_stopped_writer_leaves_a_complete_model_or_none(proxy, bucket, monkeypatch):
-    old, new = tiny_classifier(), tiny_classifier()
-    is_done, num_whole = False, 0
-    for number in itertools.count():
-        stores.remove_folder(f"{bucket}/model")
-        old.save_to_preset(f"{bucket}/model")
-        proxy.fault = fail("error", after=number, of=("PUT", "DELETE", "POST"))
-        with monkeypatch.context() as patch, contextlib.suppress(OSError):
-            patch.setattr(fsspec_calls, "_ATTEMPTS", 1)
-            new.save_to_preset(f"{bucket}/model")
-            is_done = True
-        proxy.fault = lambda request: None
-        with contextlib.suppress(OSError, ValueError):
-            loaded = ks.SpanBertTextClassifier.from_preset(f"{bucket}/model")
-            num_whole += 1
-            assert is_equal(loaded, new) or not is_done and is_equal(loaded, old)
-        if is_done:
-            break
-    # Stops before and after removing the first object, and before and after writing the last one.
-    assert number > 6 and num_whole >= 4
-
-
-def is_equal(model, other):
-    pairs = zip(model.get_weights(), other.get_weights(), strict=True)
-    return all(np.array_equal(mine, theirs) for mine, theirs in pairs)

@@ -6,6 +6,7 @@ contiguous segments").
 """
 
 import collections
+import errno
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from keras_spanbert import stores
+from keras_spanbert import cache, files
 from keras_spanbert.arguments import (
     check_counts,
     check_flags,
@@ -267,7 +268,7 @@ class Corpus(BlockDatasets):
         if key not in self._prepared:
             # If files of the cache were removed, `PreparedCorpus` raises an error, and
             # `open_cached` writes the blocks again.
-            self._prepared[key] = stores.open_cached(key, write, PreparedCorpus)
+            self._prepared[key] = cache.open_cached(key, write, PreparedCorpus)
         return self._prepared[key]
 
     def __getstate__(self):
@@ -277,7 +278,12 @@ class Corpus(BlockDatasets):
     def check_unchanged(self) -> None:
         """Raises `OSError` if a file is not the one that the constructor read."""
         for path in self.files:
-            stores.check_unchanged(path, self._seen)
+            self._check_version(path)
+
+    def _check_version(self, path):
+        version = files.version(path)
+        if self._seen.setdefault(path, version) != version:
+            raise OSError(errno.EIO, "Changed since it was first read", path)
 
     @property
     def holds_out(self) -> bool:
@@ -295,7 +301,7 @@ class Corpus(BlockDatasets):
                     places.append(getattr(text, "place", path))
 
     def _read(self, path, within):
-        stores.check_unchanged(path, self._seen)
+        self._check_version(path)
         if is_document_lines(path):
             return read_document_lines(path, self.encoding_errors, within)
         return read_documents(path, self.document_boundary, self.encoding_errors, within)

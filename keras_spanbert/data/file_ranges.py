@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from keras_spanbert import stores
+from keras_spanbert import files
 
 GZIP = b"\x1f\x8b"
 # Number of bytes per read, for all files.
@@ -62,10 +62,10 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
 
     With `count_lines`, the first line of each range is counted, which reads all of a large file.
     """
-    size = stores.size(path)
+    size = files.size(path)
     start, line = 0, 1
     if size > RANGE_BYTES and boundary in _ENDS:
-        with stores.open_binary(path) as file:
+        with files.open_binary(path) as file:
             is_plain = file.read(len(GZIP)) != GZIP
             while is_plain and (place := (start // RANGE_BYTES + 1) * RANGE_BYTES) < size:
                 stop = _next_end(file, place, _ENDS[boundary])

@@ -6,7 +6,7 @@ import math
 import numbers
 import os
 
-from keras_spanbert import stores
+from keras_spanbert import files, stores
 from keras_spanbert.arguments import check_in
 from keras_spanbert.data.examples import (
     as_list,
@@ -181,10 +181,10 @@ def _check_split(task, split):
 
 
 def _file(path, task, split):
-    if not stores.is_folder(path):
+    if not files.is_folder(path):
         return path
     names = _AX_FILES if task == "ax" else (f"{split}.tsv",)
-    found = [name for name in names if stores.is_file(stores.join(path, name))]
+    found = [name for name in names if files.is_file(stores.join(path, name))]
     if not found:
         raise ValueError(f"{path} must contain {' or '.join(names)}. Received: no such file")
     return stores.join(path, found[0])

@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 
-from keras_spanbert import stores
+from keras_spanbert import files, stores
 from keras_spanbert.arguments import check_paths
 from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, filter_spans
 from keras_spanbert.data.examples import check, check_text
@@ -29,28 +29,22 @@ _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 
 def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
     """Returns the sorted files that globs match. A file with several names is listed once."""
-    files = set()
+    by_place = {}
     for pattern in map(os.fspath, check_paths(files=patterns)):
-        found = list(stores.find(pattern))
+        found = list(files.find(pattern))
         if not found:
             raise ValueError(f"Files must exist. Received: {pattern}, which matches no file")
         # In a store, globs skip folders.
-        is_folder = stores.is_folder(pattern)
+        is_folder = files.is_folder(pattern)
         folder = pattern if is_folder else next(filter(os.path.isdir, found), None)
         if folder is not None:
             raise ValueError(
                 f"Files must be given, for example as '{folder}/*'. Received: {folder}, a folder"
             )
-        files.update(found)
-    by_place = {}
-    for path in sorted(files, reverse=True):
-        by_place[_real_path(path)] = path
+        for path in found:
+            place = os.path.realpath(path) if stores.is_local(path) else path
+            by_place[place] = min(path, by_place.get(place, path))
     return sorted(by_place.values())
-
-
-@stores.on_disk(os.path.realpath)
-def _real_path(path):
-    return path
 
 
 def read_documents(
@@ -84,7 +78,7 @@ def _read_text(path, encoding_errors, within):
     decoder = codecs.getincrementaldecoder("utf-8")(encoding_errors)
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     offset = within.start
-    with stores.open_binary(path) as file:
+    with files.open_binary(path) as file:
         file = _open_range(file, within)
         while True:
             size = _READ_BYTES if within.stop is None else min(_READ_BYTES, within.stop - offset)
@@ -189,7 +183,7 @@ def read_lines(
             "replace", or the file is a damaged gzip file.
     """
     number = 0
-    with stores.open_binary(path) as file:
+    with files.open_binary(path) as file:
         try:
             lines = _iterate_lines(_open_range(file, within), within)
             for number, line in enumerate(lines, start=within.first_line):

@@ -1,12 +1,14 @@
 """Shuffled and masked batches of a corpus, which can start at any step."""
 
+import copy
 import functools
 import hashlib
+import itertools
 
 import numpy as np
 
 from keras_spanbert.arguments import check_counts, check_in
-from keras_spanbert.data.array_stream import BatchShard, RowStream
+from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.blocks import extract_span_marks, remove_span_marks
 from keras_spanbert.layers.masking_schemes import LINGUISTIC_SCHEMES
 from keras_spanbert.optional import require
@@ -51,7 +53,8 @@ def mask_batches(
     first_step=0,
     are_full: bool = False,
     unigram_counts=None,
-    shard: BatchShard | None = None,
+    batch_size: int = 0,
+    first_row: int = 0,
 ):
     """Masks batches of blocks with the preprocessor.
 
@@ -68,14 +71,14 @@ def mask_batches(
             Defaults to `0`.
         are_full: bool. Whether no block has padding. The result then has no
             `padding_mask`, unless the preprocessor pads. Defaults to `False`.
-        unigram_counts: see `SpanMasking`. Requires `shard`.
-        shard: `BatchShard`. The rows of each whole batch that `batches` contains. Used
-            only with `unigram_counts`.
+        unigram_counts: see `SpanMasking`.
+        batch_size, first_row: ints. Number of rows of each whole batch, and the first
+            of them that `batches` contains. Used only with `unigram_counts`.
 
     Returns:
         `tf.data.Dataset` of `(x, y, sample_weight)`.
     """
-    tf = require("tensorflow", "A corpus")
+    import tensorflow as tf
 
     scheme = preprocessor.masking.scheme
 
@@ -87,8 +90,8 @@ def mask_batches(
         if unigram_counts is None:
             draws = {"seed": tf.stack([np.int64(seed), i])}
         else:
-            first_row = i * shard.batch_size + shard.rows.start
-            draws = {"seed": seed, "first_row": first_row, "unigram_counts": unigram_counts}
+            row = i * batch_size + first_row
+            draws = {"seed": seed, "first_row": row, "unigram_counts": unigram_counts}
         x, *rest = preprocessor.mask(batch, **draws, **marks)
         if are_full and not preprocessor.has_padding:
             del x["padding_mask"]
@@ -99,7 +102,7 @@ def mask_batches(
     )
 
 
-class TrainingStream(RowStream):
+class TrainingStream(Batches):
     """Endless batches of shuffled and masked blocks, the same for the same arguments.
 
     Each epoch is a permutation of all training blocks, and a batch can contain blocks
@@ -140,12 +143,12 @@ class TrainingStream(RowStream):
                 f"The training text must have a document of {self.corpus.min_tokens} tokens or "
                 "more (--min_block_tokens). Received: none"
             )
-        super().__init__(self.corpus.num_blocks(), batch_size, seed)
+        super().__init__(range(self.corpus.num_blocks()), batch_size, seed)
         self.preprocessor = preprocessor
         self.unigram_counts = unigram_counts
 
     def state(self) -> dict:
-        """See `RowStream`. Also has a checksum of the blocks."""
+        """See `Batches`. Also has a checksum of the blocks."""
         checksums = "".join(self.corpus.checksums.values())
         return {**super().state(), "sha256": hashlib.sha256(checksums.encode()).hexdigest()}
 
@@ -156,18 +159,17 @@ class TrainingStream(RowStream):
         preprocessor makes sentence pairs, which needs whole batches.
 
         Args:
-            part, num_parts: see `BatchShard`. Default to `0`, `1`: all rows.
+            part, num_parts: see `Batches.batch`. Default to `0`, `1`: all rows.
         """
         tf = require("tensorflow", "A stream")
 
-        shard = read = BatchShard(self.batch_size, part, num_parts)
+        own = read = self.part_of(part, num_parts)
         if self.preprocessor.next_sentence or self.unigram_counts is None:
-            # Masking a row needs the other rows of its batch.
-            read = BatchShard(self.batch_size)
+            read = slice(0, self.batch_size)  # Masking a row needs the other rows of its batch.
         length = self.preprocessor.sequence_length
         blocks = tf.data.Dataset.from_generator(
             functools.partial(self._blocks, self.first_step, read),
-            output_signature=tf.TensorSpec([None, read.size, length], tf.int32),
+            output_signature=tf.TensorSpec([None, read.stop - read.start, length], tf.int32),
         )
         batches = mask_batches(
             blocks.prefetch(1).unbatch(),
@@ -176,25 +178,33 @@ class TrainingStream(RowStream):
             self.first_step,
             are_full=self.corpus.min_tokens >= length - 2,
             unigram_counts=self.unigram_counts,
-            shard=read,
+            batch_size=self.batch_size,
+            first_row=read.start,
         )
-        if read.size != shard.size:
+        if read != own:
             batches = batches.map(
-                lambda *batch: tf.nest.map_structure(lambda array: array[shard.rows], batch)
+                lambda *batch: tf.nest.map_structure(lambda array: array[own], batch)
             )
         return batches.prefetch(tf.data.AUTOTUNE)
+
+    def batch(self, step: int, part: int = 0, num_parts: int = 1):
+        """See `Batches`."""
+        stream = copy.copy(self)
+        stream.first_step = step
+        return next(stream.dataset(part, num_parts).as_numpy_iterator())
 
     def _blocks(self, step, part):
         """Yields arrays `[batches, rows of the part, L]`."""
         waiting = []
+        size = part.stop - part.start
         batches = 1  # The first read is small, so that the first batch comes quickly.
-        for rows, _ in self._rows(step):
-            waiting.append(rows[part.rows])
+        for number in itertools.count(step):
+            waiting.append(self.rows(number)[0][part])
             if len(waiting) == batches:
                 blocks = self.corpus.read(np.concatenate(waiting), with_marks=True)
-                yield blocks.reshape(len(waiting), part.size, -1)
+                yield blocks.reshape(len(waiting), size, -1)
                 waiting = []
-                batches = max(1, _READ_ROWS // part.size)
+                batches = max(1, _READ_ROWS // size)
 
 
 class BlockDatasets:

@@ -32,7 +32,6 @@ class Distribution:
         num_parts: int = 1,
         num_devices: int | None = None,
         strategy=None,
-        heartbeats=None,
     ):
         self.num_replicas = num_replicas
         self.process = process
@@ -43,7 +42,6 @@ class Distribution:
         self.num_devices = num_devices or num_replicas
         self.feeds_in_loop = strategy is None
         self._strategy = strategy
-        self._heartbeats = heartbeats
         self._copies = {}
 
     def scope(self):
@@ -62,7 +60,7 @@ class Distribution:
         """Returns this process's rows of each batch of a stream, as a `tf.data.Dataset`.
 
         Args:
-            stream: `TrainingStream` or `ArrayStream`. Their docstrings say which rows a
+            stream: `TrainingStream` or `Batches`. Their docstrings say which rows a
                 process reads.
         """
         return stream.dataset(self.part, self.num_parts)
@@ -138,5 +136,4 @@ class Distribution:
 
             # All close at the same time, so that a slow process still finds the store.
             torch.distributed.barrier()
-            self._heartbeats.stop()
             torch.distributed.destroy_process_group()

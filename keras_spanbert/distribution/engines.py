@@ -1,6 +1,5 @@
 """Sets up training on many devices and hosts, with the methods of each backend."""
 
-import atexit
 import contextlib
 import datetime
 import os
@@ -10,15 +9,16 @@ import numpy as np
 
 from keras_spanbert.arguments import check_in, is_number
 from keras_spanbert.distribution.distribution import Distribution
-from keras_spanbert.distribution.heartbeats import Heartbeats
 from keras_spanbert.distribution.layout import new_layout
 
 MODES = ("auto", "none", "data", "model")
 # Seconds that processes wait for one another at the start.
 _START_SECONDS = 300
+# Defaults of `dead_after`. With PyTorch, a process also waits while another one evaluates or saves.
+_DEAD_AFTER = {"jax": 30, "torch": 1800}
 
 
-def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
+def distribute(mode: str = "auto", dead_after: int | None = None) -> Distribution:
     """Makes models that are built afterwards train on all devices of all processes.
 
     The same script runs on one device and on many. Batches, losses and metrics are
@@ -39,9 +39,12 @@ def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
     Args:
         mode: "auto", "none", "data" or "model". Defaults to `"auto"`: "data"
             with several devices or processes, else "none".
-        dead_after: int. Seconds without a sign of life after which a process of
-            JAX or PyTorch is considered dead, and the others stop with an error.
-            Defaults to `30`.
+        dead_after: int. Seconds after which a process that stopped without closing
+            its connections, as if its host lost power, ends the others with an
+            error. On JAX, these are seconds without a heartbeat. On PyTorch, it is
+            the timeout of the process group: the longest time that a process waits
+            for the others, for example while one evaluates. Defaults to `None`:
+            30 on JAX, 1,800 on PyTorch.
 
     Returns:
         `Distribution`.
@@ -63,9 +66,11 @@ def distribute(mode: str = "auto", dead_after: int = 30) -> Distribution:
     """
     if mode not in MODES:
         raise ValueError(f"`mode` must be one of {', '.join(MODES)}. Received: {mode!r}")
+    backend = keras.backend.backend()
+    if dead_after is None:
+        dead_after = _DEAD_AFTER.get(backend, 1)
     is_right = is_number(dead_after) and dead_after >= 1
     check_in(is_right, "at least 1", dead_after=dead_after)
-    backend = keras.backend.backend()
     if backend != "tensorflow":
         _hide_gpus_from_tensorflow()
     if mode == "model" and backend != "jax":
@@ -186,25 +191,19 @@ def _torch(mode, count, dead_after):
     prefix = f"keras_spanbert/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
     has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
-    def store(is_master=False):
-        place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        timeout = datetime.timedelta(seconds=_START_SECONDS)
-        opened = torch.distributed.TCPStore(*place, is_master=is_master, timeout=timeout)
-        return torch.distributed.PrefixStore(prefix, opened)
-
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    is_master = process == 0 and not has_store
+    timeout = datetime.timedelta(seconds=_START_SECONDS)
+    store = torch.distributed.TCPStore(*place, is_master=is_master, timeout=timeout)
     torch.distributed.init_process_group(
         # Flags and step numbers are exchanged on the CPU.
         "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-        store=store(is_master=process == 0 and not has_store),
+        store=torch.distributed.PrefixStore(prefix, store),
         rank=process,
         world_size=count,
+        timeout=datetime.timedelta(seconds=dead_after),
     )
-    # The heartbeats have their own store, because a waiting call blocks all users of a store.
-    heartbeats = Heartbeats(store(), process, count, dead_after)
-    # Signs off when a script ends without `close` or with an error. The others still notice the
-    # error, because the connections are closed.
-    atexit.register(heartbeats.stop)
-    return Distribution(count, process, count, process, count, heartbeats=heartbeats)
+    return Distribution(count, process, count, process, count)
 
 
 def _hide_gpus_from_tensorflow():

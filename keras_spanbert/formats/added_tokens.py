@@ -2,7 +2,7 @@
 
 import os
 
-from keras_spanbert import files, stores
+from keras_spanbert import cache, files
 
 # Every vocabulary has these. Whether they are found in texts is an argument of the tokenizer.
 _BUILT_IN = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -29,7 +29,7 @@ def read_added_tokens(
         ValueError: if a file is damaged, or an id is neither that of the token in
             the vocabulary nor the next one after the vocabulary.
     """
-    path = stores.local_copy(path)
+    path = cache.local_copy(path)
     ids = {token: i for i, token in enumerate(tokens)}
     added, left_out, notes = {}, [], []
     for entry in sorted(_entries(path), key=lambda entry: (entry["id"] is None, entry["id"] or 0)):

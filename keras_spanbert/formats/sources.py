@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import weakref
 
-from keras_spanbert import stores
+from keras_spanbert import cache, files
 from keras_spanbert.formats import fairseq, google, huggingface, keras_hub, tensors
 from keras_spanbert.formats.checkpoint import Checkpoint
 from keras_spanbert.formats.vocabulary import find_vocabulary
@@ -78,12 +78,12 @@ def open_source(
 
 def _local_source(source):
     """Returns a local path of a checkpoint: itself, or a cached copy if it is in a store."""
-    if stores.is_file(source):  # Its vocabulary may be next to it.
+    if files.is_file(source):  # Its vocabulary may be next to it.
         folder, name = os.path.split(source)
         wanted = (name, *_SETTINGS)
-        return os.path.join(stores.local_copy(folder, lambda found: found in wanted), name)
+        return os.path.join(cache.local_copy(folder, lambda found: found in wanted), name)
     # Skip the other folders of a run, such as `checkpoints/`.
-    return stores.local_copy(source, lambda name: "/" not in name or name.startswith("assets/"))
+    return cache.local_copy(source, lambda name: "/" not in name or name.startswith("assets/"))
 
 
 def open_checkpoint(source: str, **kwargs) -> Checkpoint:

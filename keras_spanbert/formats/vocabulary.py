@@ -3,7 +3,7 @@
 import os
 import re
 
-from keras_spanbert import files, stores
+from keras_spanbert import cache, files
 from keras_spanbert.formats.added_tokens import read_added_tokens
 
 _SPECIAL = re.compile(r"\[.*\]")
@@ -17,7 +17,7 @@ def read_vocabulary(path: str) -> list[str] | None:
     Raises:
         ValueError: if the file is not UTF-8 or not a WordPiece vocabulary.
     """
-    path = stores.local_copy(path)
+    path = cache.local_copy(path)
     if os.path.isdir(path):
         found = [os.path.join(path, name) for name in ["vocab.txt", "tokenizer.json"]]
         found = [name for name in found if os.path.isfile(name)]

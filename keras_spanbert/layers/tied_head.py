@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_spanbert.arguments import check_counts, check_range
-from keras_spanbert.distribution import relayout, shares_model
+from keras_spanbert.distribution import relayout
 from keras_spanbert.keras_private import operations_before
 from keras_spanbert.layers.sublayers import (
     config_of,
@@ -116,13 +116,13 @@ class TiedHead(keras.layers.Layer):
             from keras_spanbert.layers.torch_layers import project
 
             return project(self, x)
-        if self.token_embedding is None:
+        tied = self.token_embedding
+        if tied is None:
             logits = ops.matmul(x, relayout(self._output_kernel, (None, "model")))
-        elif shares_model() and _is_plain(self.token_embedding):
-            table = relayout(self.token_embedding.embeddings, ("model", None))
-            logits = ops.matmul(x, ops.transpose(table))
+        elif tied.built and tied.compute_dtype == self.compute_dtype and _is_plain(tied):
+            logits = _multiply(x, relayout(tied.embeddings, ("model", None)))
         else:
-            logits = self.token_embedding(x, reverse=True)
+            logits = tied(x, reverse=True)
         return logits + ops.cast(relayout(self._output_bias, ("model",)), logits.dtype)
 
     def hidden(self, x, dense, norm):
@@ -182,3 +182,20 @@ def _is_plain(embedding):
     """Returns whether the projection is just a product with the embeddings."""
     others = [embedding.quantization_mode, embedding.reverse_dtype, embedding.logit_soft_cap]
     return embedding.tie_weights and all(other is None for other in others)
+
+
+def _multiply(x, table):
+    """Returns the products `[..., V]` of vectors `[..., H]` and a table `[V, H]`.
+
+    16-bit vectors are multiplied in 16 bits, also in the backward pass, because GPUs and TPUs
+    multiply float32 numbers several times slower. The products are summed and returned in float32.
+    """
+    if keras.backend.standardize_dtype(x.dtype) not in ("bfloat16", "float16"):
+        return ops.matmul(x, ops.transpose(table))
+    table = ops.cast(table, x.dtype)
+    if keras.backend.backend() == "jax":
+        from keras_spanbert.layers.jax_gradients import multiply
+
+        return multiply(x, table)
+    # TensorFlow rounds the sums to 16 bits.
+    return ops.cast(ops.matmul(x, ops.transpose(table)), "float32")

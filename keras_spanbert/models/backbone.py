@@ -6,6 +6,7 @@ import keras
 import keras_hub
 
 from keras_spanbert.arguments import check_counts, check_flags, check_range
+from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.distribution import add_layout, check_shards
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.formats.checkpoint import ACTIVATIONS
@@ -21,7 +22,6 @@ from keras_spanbert.models.checkpoint_entries import (
     select_entries,
 )
 from keras_spanbert.models.keras_model import KerasModel
-from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.lora import LoraBackbone
 from keras_spanbert.models.pooler import POOLER, pooler
 

@@ -8,12 +8,12 @@ import keras
 import numpy as np
 
 from keras_spanbert.arguments import accepts_datasets, check_counts, check_range
+from keras_spanbert.data.batches import Batches, predict_by_length
 from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.models.checkpoint_entries import TensorGroup, dense, select_entries
 from keras_spanbert.models.labels import check_names, known_labels
-from keras_spanbert.models.length_batches import LengthBatches, predict_by_length
 from keras_spanbert.models.pooler import POOLER
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
@@ -199,9 +199,15 @@ class ClassifierTask(SpanBertTask):
         arrays = self.preprocess(x, y, sample_weight)
         if arrays[1] is None:
             return arrays
-        is_shuffled = is_training and shuffle is not False
-        seed = random.randint(1, 10**9)
-        return LengthBatches(arrays, batch_size or 32, is_shuffled, seed), None, None
+        found = Batches(
+            arrays,
+            batch_size or 32,
+            seed=random.randint(1, 10**9),
+            shuffle=is_training and shuffle is not False,
+            by_length=True,
+            pad=False,
+        )
+        return found, None, None
 
     @accepts_datasets
     def logits_of(self, x, batch_size: int = 32) -> np.ndarray:

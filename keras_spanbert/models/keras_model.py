@@ -131,25 +131,6 @@ class KerasModel(FromPreset):
             )
         super().quantize(*args, **kwargs)
 
-    def make_train_function(self, force=False):
-        self._forget_old_functions()
-        return super().make_train_function(force)
-
-    def make_test_function(self, force=False):
-        self._forget_old_functions()
-        return super().make_test_function(force)
-
-    def make_predict_function(self, force=False):
-        self._forget_old_functions()
-        return super().make_predict_function(force)
-
-    def _forget_old_functions(self):
-        # Functions that TensorFlow traced before `enable_lora` would ignore the LoRA weights.
-        weights = [id(weight) for weight in self.weights]
-        if self.__dict__.get("_function_weights", weights) != weights:
-            self.train_function = self.test_function = self.predict_function = None
-        object.__setattr__(self, "_function_weights", weights)
-
     @one_thread
     def save(self, filepath, overwrite: bool = True, zipped=None, **kwargs) -> None:
         """Saves the model to a `.keras` file: see `keras.Model.save`.

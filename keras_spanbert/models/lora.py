@@ -12,7 +12,7 @@ import h5py
 import keras
 import numpy as np
 
-from keras_spanbert import files, keras_private, stores
+from keras_spanbert import cache, files, keras_private
 from keras_spanbert.arguments import check_counts
 from keras_spanbert.layers.sublayers import flatten_sublayers
 
@@ -42,6 +42,13 @@ def merge(model: keras.Model) -> None:
     # On TensorFlow, the assignment above does nothing if the value is true already.
     for weight in [weight for layer in found for weight in layer.weights]:
         weight.trainable = True
+    for changed in [model, getattr(model, "backbone", model)]:
+        forget_functions(changed)
+
+
+def forget_functions(model: keras.Model) -> None:
+    """Removes the functions that TensorFlow traced. They would ignore new LoRA weights."""
+    model.train_function = model.test_function = model.predict_function = None
 
 
 def enable_as(model: keras.Model, backbone: keras.Model) -> None:
@@ -109,6 +116,7 @@ class LoraBackbone:
                 f"{self.name}, which is quantized"
             )
         super().enable_lora(rank, names)
+        forget_functions(self)
         for layer in lora_layers(self):
             if getattr(layer, "bias", None) is not None:
                 layer.bias.trainable = False  # `save_lora_weights` does not save it.
@@ -189,7 +197,7 @@ def _enabled(backbone):
 def _read(path):
     """Returns the rank, and a dict of arrays by the name of the weight, for each layer."""
     try:
-        with h5py.File(stores.local_copy(path)) as file:
+        with h5py.File(cache.local_copy(path)) as file:
             groups = dict(file["lora"])
             rank = int(groups.pop("vars")["rank"][()])
             return rank, {

@@ -11,7 +11,8 @@ from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.models.backbone import SpanBertBackbone
-from keras_spanbert.models.batches import is_examples
+from keras_spanbert.models.examples import is_examples
+from keras_spanbert.models.fit_strings import unpack
 from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.labels import as_labels, check_names
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
@@ -123,10 +124,13 @@ class LabelledPreprocessor(SpanBertPreprocessor):
 
     @accepts_datasets
     def __call__(self, x, y=None, sample_weight=None, **kwargs):
-        # A single row, as in an unbatched dataset, becomes a batch of one.
         if type(x) is tuple and len(x) in (2, 3) and y is None and sample_weight is None:
-            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
-        is_row = any(map(_is_scalar, x.values() if isinstance(x, dict) else [x]))
+            x, y, sample_weight = unpack(x)
+        # A single row, as in an unbatched dataset, becomes a batch of one.
+        columns = x.values() if isinstance(x, dict) else [x]
+        is_row = any(
+            isinstance(c, (str, bytes, int)) or getattr(c, "shape", None) == () for c in columns
+        )
         given = [_as_batch(part) if is_row else part for part in (x, y, sample_weight)]
         outputs = super().__call__(*given, **kwargs)
         return keras.tree.map_structure(lambda x: x[0], outputs) if is_row else outputs
@@ -152,8 +156,8 @@ class LabelledPreprocessor(SpanBertPreprocessor):
         return {**super().get_config(), "label_names": names and list(names)}
 
 
-def _is_scalar(x):
-    return isinstance(x, (str, bytes, int)) or getattr(x, "shape", None) == ()
+def _has_no_axis(column):
+    return isinstance(column, (str, bytes, int)) or getattr(column, "shape", None) == ()
 
 
 def _as_batch(x):

@@ -18,9 +18,9 @@ from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.models import lora
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
+from keras_spanbert.models.fit_strings import StringInputs
 from keras_spanbert.models.keras_model import KerasModel
 from keras_spanbert.models.one_thread import one_thread
-from keras_spanbert.models.string_inputs import StringInputs
 from keras_spanbert.models.torch_step import TorchStep
 from keras_spanbert.training.optimizer import AdamW
 
@@ -398,32 +398,29 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     def default_metrics(self) -> list | dict | None:
         """Returns the default weighted metrics of `compile`."""
 
-    def __call__(self, inputs, *args, **kwargs):
-        if kwargs.get("training") and distribution.num_torch_processes() > 1:
-            tensors = keras.tree.flatten(inputs)
-            if not any(isinstance(x, keras.KerasTensor) for x in tensors):
-                return self._ddp_module()(inputs, *args, **kwargs)
-        return super().__call__(inputs, *args, **kwargs)
+    # TensorFlow and JAX have steps and metrics for several devices.
+    if keras.backend.backend() == "torch":
 
-    def train_step(self, *args):
-        # Kept in a list, because Keras tracks attributes.
-        step = None
-        if keras.backend.backend() == "torch":
+        def __call__(self, inputs, *args, **kwargs):
+            if kwargs.get("training") and distribution.num_torch_processes() > 1:
+                tensors = keras.tree.flatten(inputs)
+                if not any(isinstance(x, keras.KerasTensor) for x in tensors):
+                    # Kept in a list, because a module that contains itself cannot be traversed.
+                    module = self.__dict__.get("_ddp")
+                    if module is None:
+                        module = [distribution.wrap_in_ddp(self, super().__call__)]
+                        object.__setattr__(self, "_ddp", module)
+                    return module[0](inputs, *args, **kwargs)
+            return super().__call__(inputs, *args, **kwargs)
+
+        def train_step(self, *args):
             step = TorchStep.of(self, self.__dict__.get("_torch_step"))
-            object.__setattr__(self, "_torch_step", step)
-        return super().train_step(*args) if step is None else step(self, *args)
+            object.__setattr__(self, "_torch_step", step)  # Keras tracks usual attributes.
+            return super().train_step(*args) if step is None else step(self, *args)
 
-    def _ddp_module(self):
-        # Kept in a list, because a module that contains itself cannot be traversed.
-        module = self.__dict__.get("_ddp")
-        if module is None:
-            module = [distribution.wrap_in_ddp(self, super().__call__)]
-            object.__setattr__(self, "_ddp", module)
-        return module[0]
-
-    def get_metrics_result(self):
-        with distribution.sync_metrics(self.metrics):
-            return super().get_metrics_result()
+        def get_metrics_result(self):
+            with distribution.sync_metrics(self.metrics):
+                return super().get_metrics_result()
 
     def get_config(self):
         config = super().get_config()

@@ -9,7 +9,7 @@ import keras_hub
 import numpy as np
 import tokenizers
 
-from keras_spanbert import stores
+from keras_spanbert import cache
 from keras_spanbert.arguments import (
     accepts_datasets,
     check_counts,
@@ -142,7 +142,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             self.__dict__.pop(name, None)  # Computed from the old vocabulary.
         try:
             is_path = isinstance(vocabulary, (str, os.PathLike))
-            super().set_vocabulary(stores.local_copy(vocabulary) if is_path else vocabulary)
+            super().set_vocabulary(cache.local_copy(vocabulary) if is_path else vocabulary)
         except UnicodeDecodeError as error:
             raise ValueError(f"{vocabulary} must be UTF-8. Received: {error}") from None
         except Exception:

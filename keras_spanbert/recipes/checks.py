@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from keras_spanbert import stores
+from keras_spanbert import files, stores
 from keras_spanbert.optional import check_backend, check_installed
 from keras_spanbert.recipes.flags import FLAGS, own_flags, set_flags
 from keras_spanbert.recipes.names import NAMES, recipe
@@ -43,7 +43,7 @@ def check() -> None:
             check_value(name, holds(FLAGS[name].value), rule)
     for name in INPUTS:
         for pattern in FLAGS[name].value or []:
-            if next(stores.find(pattern), None) is None:
+            if next(files.find(pattern), None) is None:
                 raise ValueError(
                     f"`--{name}` must name files that exist. Received: --{name}={pattern}, which "
                     "no file matches"
@@ -131,7 +131,7 @@ def _check_effects():
 
 def matching_files(name: str) -> list[str]:
     """Returns the files that match the globs of a flag."""
-    return [path for pattern in FLAGS[name].value or [] for path in stores.find(pattern)]
+    return [path for pattern in FLAGS[name].value or [] for path in files.find(pattern)]
 
 
 def check_value(name: str, is_right: bool, rule: str) -> None:
@@ -192,7 +192,7 @@ def _check_training():
 
 def _check_model():
     is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
-    is_there = FLAGS.preset and (stores.is_file(FLAGS.preset) or stores.is_folder(FLAGS.preset))
+    is_there = FLAGS.preset and (files.is_file(FLAGS.preset) or files.is_folder(FLAGS.preset))
     if FLAGS.preset and not is_handle and not is_there:
         raise ValueError(
             "`--preset` must be a preset or a checkpoint. Received: "

@@ -53,8 +53,8 @@ choice(
     "selection_metric",
     None,
     ["accuracy", "macro_f1"],
-    "The score on --eval_data that selects the best checkpoint and compares the runs of --grid and "
-    "--num_seeds. Not for --benchmark and --regression, which have scores of their own. Default: "
+    "The score on --eval_data that selects the best checkpoint, and by which spanbert-compare "
+    "compares runs. Not for --benchmark and --regression, which have scores of their own. Default: "
     "accuracy, or micro F1 with --multi_label.",
 )
 

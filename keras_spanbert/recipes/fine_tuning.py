@@ -79,7 +79,7 @@ def fine_tune(run: Run, recipe: ModuleType) -> None:
             steps=recipe.EPOCHS * rows.num_batches,
             eval_every=rows.num_batches,
             evaluate=(lambda model: recipe.evaluate(model, evaluation)) if evaluation else None,
-            # The score that selected the checkpoint is also the one that sweeps compare.
+            # The score that selected the checkpoint is also the one that `spanbert-compare` shows.
             metrics=lambda report: report.best and {**report.best, "best_score": model.best_score},
             plot=plot,
             sequences=recipe.sequences(model, rows) if hasattr(recipe, "sequences") else 1,
@@ -149,7 +149,7 @@ def build_model(**arguments):
 
 def length_grouped_stream(model, examples: list):
     """Returns the stream of labelled examples, in batches of similar length."""
-    from keras_spanbert.data.array_stream import LengthGroupedStream
+    from keras_spanbert.data.batches import Batches
 
     log(
         f"{format_count(len(examples), 'example')}; tokenizing to at most "
@@ -157,7 +157,7 @@ def length_grouped_stream(model, examples: list):
     )
     arrays = model.preprocess(examples)
     lower_batch_size(len(arrays[0]["token_ids"]))
-    return LengthGroupedStream(arrays, FLAGS.batch_size, FLAGS.seed)
+    return Batches(arrays, FLAGS.batch_size, FLAGS.seed, by_length=True)
 
 
 def lower_batch_size(num_rows: int) -> None:

@@ -1,6 +1,7 @@
 """The training loop of all recipes: optimizer, checkpoint, report, `fit`, saving, export."""
 
 import hashlib
+import logging
 import math
 import shlex
 import sys
@@ -21,7 +22,7 @@ from keras_spanbert.recipes.terminal import (
     stop_on_signals,
 )
 from keras_spanbert.recipes.training_settings import TrainingSettings
-from keras_spanbert.runs import cost, fallback
+from keras_spanbert.runs import cost
 from keras_spanbert.runs.profile import FIRST_STEP, Profile
 from keras_spanbert.runs.reports import TrainingReport
 from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint
@@ -87,11 +88,10 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
 
     # === Fit ===
     with distribution.scope():
-        compiles = {"auto": "auto", "true": True, "false": False}[FLAGS.jit_compile]
         model.compile(
             optimizer,
             steps_per_execution=FLAGS.steps_per_execution,
-            jit_compile=fallback.jit_compile(compiles),
+            jit_compile=jit_compile(),
         )
     with exit_on_training_error(distribution, checkpoint, report) as interruption:
         if settings.evaluate_first and not report.rows:
@@ -157,7 +157,7 @@ def export(model: keras.Model, **kwargs) -> None:
     """Writes the model as the next version for TensorFlow Serving, if --export is given."""
     if not FLAGS.export:
         return
-    versions = [int(name) for name in stores.entries(FLAGS.export) if name.isdecimal()]
+    versions = [int(name) for name in files.entries(FLAGS.export) if name.isdecimal()]
     path = stores.join(FLAGS.export, str(1 + max(versions, default=0)))
     stop_on_signals("before the SavedModel was written", clean_up=True)
     export_saved_model(model, path, **kwargs)
@@ -207,6 +207,24 @@ def _optimizer(distribution, settings, steps):
 def accumulated_steps() -> int | None:
     """Returns the number of batches per update for a Keras optimizer, `None` for one."""
     return FLAGS.gradient_accumulation if FLAGS.gradient_accumulation > 1 else None
+
+
+def jit_compile() -> bool | str:
+    """Returns the argument of `compile` for --jit_compile. Warns if PyTorch has no compiler."""
+    value = {"auto": "auto", "true": True, "false": False}[FLAGS.jit_compile]
+    if value is True and keras.backend.backend() == "torch":
+        import torch
+
+        try:
+            torch.compile(lambda x: x + 1)(torch.ones(2))
+        except Exception as error:  # It depends on what is missing.
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            logging.getLogger("keras_spanbert").warning(
+                "--jit_compile=true does not work on this machine (%s). Steps are not compiled",
+                reason,
+            )
+            return False
+    return value
 
 
 def _step_cost(distribution, settings):

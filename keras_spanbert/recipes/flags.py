@@ -3,16 +3,18 @@
 `shared_flags` and `training_flags` define flags for all recipes; a recipe defines its own.
 """
 
-import contextlib
 import functools
 import textwrap
-from collections.abc import Iterable, Iterator
 
 from absl import flags
 
 FLAGS = flags.FLAGS
 # The group names with the text that introduces each group, in the order of `--help`.
 _GROUPS = {}
+
+# Advice about flags that earlier versions had.
+_SEVERAL_RUNS = "For several seeds or values of flags, use spanbert-compare (docs/fine_tuning.md)"
+REMOVED = {"grid": _SEVERAL_RUNS, "num_seeds": _SEVERAL_RUNS}
 
 
 def group(name: str, about: str = "") -> list:
@@ -36,17 +38,6 @@ def set_flags(**values) -> None:
     """Sets flags to the values that the run uses, so that `run.json` records them."""
     for name, value in values.items():
         setattr(FLAGS, name, value)
-
-
-@contextlib.contextmanager
-def turned_off(names: Iterable[str]) -> Iterator[None]:
-    """Context manager in which flags have no value."""
-    before = {name: FLAGS[name].value for name in names}
-    try:
-        set_flags(**dict.fromkeys(before))
-        yield
-    finally:
-        set_flags(**before)
 
 
 def own_flags(*groups: str) -> list:

@@ -6,7 +6,6 @@ wrong; and `run(run)`. It may have:
 
 - `GROUPS`: groups of flags that it shares with other recipes.
 - `conditions()`: the `checks.Condition`s of flags that have no effect in some of its runs.
-- `PAPER_GRID`: its value of `--grid=paper`.
 - `prediction_extensions()`: the file extensions that `--predictions` may have with the given
   flags. Required of recipes that predict.
 
@@ -24,7 +23,7 @@ It may also have:
   such as the labels.
 - `build(**arguments)`: returns the model. Default: `fine_tuning.build_model`.
 - `PREPROCESSOR_FLAGS`: flags that are arguments of the preprocessor. Default: sequence_length.
-- `stream(model, examples)`: returns the `RowStream` to train on. Default:
+- `stream(model, examples)`: returns the `Batches` to train on. Default:
   `fine_tuning.length_grouped_stream`.
 - `sequences(model, stream)`: returns the number of sequences per row. Default: 1.
 - `optimizer(model, steps)`: returns the optimizer. Default: AdamW with the values of the flags.

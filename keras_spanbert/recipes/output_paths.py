@@ -54,7 +54,7 @@ def check() -> None:
         _check_folder("export", FLAGS.export)
         if _realpath(FLAGS.export) in [_realpath(FLAGS.output), _realpath(FLAGS.preset)]:
             refuse("`--export` must be a folder of its own", "export", "output", "preset")
-        if "config.json" in stores.entries(FLAGS.export):
+        if "config.json" in files.entries(FLAGS.export):
             refuse("`--export` must not be the folder of a preset", "export")
     if FLAGS.predictions:
         check_file("predictions")
@@ -75,7 +75,7 @@ def _check_folder(flag, path):
 
 def _check_output():
     """Checks that --output is new or empty, or holds a run to resume."""
-    names = stores.entries(FLAGS.output)
+    names = files.entries(FLAGS.output)
     # A run may have been killed before it wrote `run.json`. With several processes, the first
     # one may be writing already.
     is_run = "run.json" in names or names == ["checkpoints"]
@@ -95,7 +95,7 @@ def check_file(flag: str, *others: str) -> None:
     if _realpath(output_folder()) in map(str, [real_folder, *real_folder.parents]):
         refuse(f"`--{flag}` must be outside --output", flag, "output")
     for written in [path, *others]:
-        if stores.exists(written):
+        if files.exists(written):
             none = f", or turn it off with --predict_data= --{flag}=" if FLAGS.resume else ""
             raise ValueError(
                 f"`--{flag}` must be a new file. Choose another name{none}. Received: "

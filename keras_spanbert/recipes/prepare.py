@@ -7,7 +7,7 @@ import shlex
 import tempfile
 import time
 
-from keras_spanbert import stores
+from keras_spanbert import files, stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks, corpora
 from keras_spanbert.recipes.flags import FLAGS, group, own_flags
@@ -64,7 +64,7 @@ def check() -> None:
 def conditions() -> list[checks.Condition]:
     return [
         checks.never(
-            *["eval_data", "predict_data", "predictions", "resume", "export", "num_seeds", "grid"],
+            *["eval_data", "predict_data", "predictions", "resume", "export"],
             *["seed", "size", "dropout", "attention_dropout", "initializer_range"],
             *["rematerialize", "dtype", *(flag.name for flag in own_flags("Training"))],
         ),
@@ -121,7 +121,7 @@ def _load_pipeline(name):
 
 
 def _is_preset(name):
-    return stores.is_folder(name) and not stores.exists(stores.join(name, "config.cfg"))
+    return files.is_folder(name) and not files.exists(stores.join(name, "config.cfg"))
 
 
 def _log_spans(corpus):
@@ -145,7 +145,7 @@ def run(run: Run) -> None:
         corpus, _ = corpora.open_corpora(must_hold_out=False)
         tokenizer = corpora.load_preset()[1] if FLAGS.preset else corpora.new_tokenizer(corpus)
         stop_on_signals("before the corpus was written", clean_up=True)
-        num_bytes = sum(stores.size(name) for name in corpus.files)
+        num_bytes = sum(files.size(name) for name in corpus.files)
         log(f"Preparing {num_bytes:,} bytes of {format_count(len(corpus.files), 'file')}")
         started = time.perf_counter()
         if FLAGS.span_annotator:

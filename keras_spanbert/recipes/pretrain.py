@@ -46,7 +46,7 @@ def conditions() -> list[Condition]:
     is_prepared = any(map(corpora.is_prepared, ["train_data", "eval_data"]))
     rule = "`--{}` applies only to a prepared corpus"
     return [
-        never("predict_data", "predictions", "num_seeds", "grid", "lora_rank"),
+        never("predict_data", "predictions", "lora_rank"),
         Condition(is_prepared, rule, ["damaged_shards"], ["train_data"]),
         *corpora.conditions(),
     ]

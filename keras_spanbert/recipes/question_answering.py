@@ -9,7 +9,6 @@ from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
 DEFAULTS = {"sequence_length": 384, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8}
-PAPER_GRID = "learning_rate=5e-6,1e-5,2e-5,3e-5,5e-5 batch_size=16,32 epochs=4"
 EPOCHS = 2
 LEARNING_RATE = 2e-5
 PREPROCESSOR_FLAGS = ("sequence_length", "doc_stride", "max_question_length")
@@ -128,8 +127,7 @@ def read(paths, flag, model):
 
 def stream(answerer, train):
     """Returns the windows of the contexts to train on."""
-    from keras_spanbert.data.array_stream import ArrayStream
-    from keras_spanbert.models.length_batches import SEQUENCES
+    from keras_spanbert.data.batches import SEQUENCES, Batches
     from keras_spanbert.tasks.question_answering.model import LABELS
 
     log(f"{format_count(len(train.ids), 'question')}; cutting contexts into windows")
@@ -137,7 +135,7 @@ def stream(answerer, train):
     log(f"{format_count(len(windows['token_ids']), 'window')} of {FLAGS.sequence_length} tokens")
     arrays = tuple({name: windows[name] for name in names} for names in (SEQUENCES, LABELS))
     fine_tuning.lower_batch_size(len(windows["token_ids"]))
-    return ArrayStream(arrays, FLAGS.batch_size, FLAGS.seed, whole_epochs=True)
+    return Batches(arrays, FLAGS.batch_size, FLAGS.seed, whole_epochs=True)
 
 
 def evaluate(model, examples):

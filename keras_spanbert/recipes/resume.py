@@ -12,7 +12,6 @@ CHANGEABLE_FLAGS = [
     "distribution",
     "export",
     "keep_checkpoints",
-    "num_seeds",
     "output",
     "predict_data",
     "predictions",
@@ -31,7 +30,7 @@ def identity() -> dict:
 def recorded_run() -> dict:
     """Returns the contents of `run.json` in --output, or {} without --resume or the file."""
     path = stores.join(FLAGS.output or "", "run.json")
-    return files.read_json(path) if FLAGS.resume and stores.is_file(path) else {}
+    return files.read_json(path) if FLAGS.resume and files.is_file(path) else {}
 
 
 def preset_warnings() -> contextlib.AbstractContextManager:
@@ -48,13 +47,13 @@ def has_checkpoint() -> bool:
     """Returns whether --resume continues from a checkpoint."""
     if not FLAGS.resume:
         return False
-    names = stores.entries(stores.join(FLAGS.output, "checkpoints"))
+    names = files.entries(stores.join(FLAGS.output, "checkpoints"))
     return any(name.startswith("step-") for name in names)
 
 
 def new_run_hint(output: str) -> str:
     """Returns advice for a run that cannot be resumed in the requested way."""
-    if stores.is_file(stores.join(output, "config.json")):
+    if files.is_file(stores.join(output, "config.json")):
         return f"to train its model further, start a new run with --preset={shlex.quote(output)}"
     return "to change it, start a new run in another --output"
 

@@ -12,10 +12,11 @@ import sysconfig
 from types import ModuleType
 
 from absl import app, flags
+from absl.testing import flagsaver
 
 from keras_spanbert import tensorflow_log
 from keras_spanbert.optional import require
-from keras_spanbert.recipes import checks, fine_tuning, output_paths, sweep, training_flags  # noqa: F401
+from keras_spanbert.recipes import checks, fine_tuning, output_paths, training_flags  # noqa: F401
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.names import NAMES, recipe
@@ -27,7 +28,6 @@ from keras_spanbert.recipes.terminal import (
     configure_logging,
     exit_on_error,
     exit_on_user_error,
-    exit_with_error,
     log,
     stop_on_signals,
 )
@@ -64,11 +64,32 @@ def parse_flags(argv: list[str]) -> list[str]:
         except BrokenPipeError:  # `--help | head`. Python would report it again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    argv = [argv[0], *(_find_flagfile(argument) for argument in argv[1:])]
+    with exit_on_user_error():
+        return _parse(argv)
+
+
+def _parse(argv):
+    """Parses the flags, and raises `ValueError` if one is unknown or has no value of its kind."""
     try:
-        return FLAGS(argv)
+        return FLAGS([argv[0], *map(_find_flagfile, argv[1:])])
+    except flags.UnrecognizedFlagError as error:
+        if advice := recipe_flags.REMOVED.get(error.flagname):
+            raise ValueError(f"There is no flag --{error.flagname}. {advice}") from None
+        raise ValueError(str(error)) from None
     except flags.Error as error:
-        exit_with_error(error)
+        raise ValueError(str(error)) from None
+
+
+def check_arguments(arguments: list[str]) -> None:
+    """Checks flags as a run does at its start, without running.
+
+    Raises:
+        ValueError: if a flag is wrong.
+    """
+    for name in NAMES:
+        recipe(name)  # Defines its flags.
+    with flagsaver.flagsaver():
+        check_flags(_parse(["", *arguments]))
 
 
 def _requested_help(arguments):
@@ -102,8 +123,6 @@ def run_recipe(argv: list[str]) -> None:
     given = recipe_flags.given()  # Recorded before values are changed.
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:
-        if sweep.is_requested():
-            return sweep.run(output_paths.reserve_output_folder())
         stop_on_signals("before training. Nothing was saved")
         distribution = _set_up()
         if FLAGS.resume and not recorded_run():
@@ -144,7 +163,6 @@ def check_flags(argv: list[str]) -> ModuleType:
     set_flags(**unset)
     checks.check()
     output_paths.check()
-    sweep.check()
     return chosen
 
 
@@ -153,23 +171,18 @@ def _set_up():
         import keras
 
         import keras_spanbert as ks
-        from keras_spanbert.runs import cost, fallback, memory
+        from keras_spanbert.runs import dtypes
 
         require("tensorflow", PROGRAM.name)
     with exit_on_user_error():
         distribution = ks.distribute(FLAGS.distribution)
-        if not cost.has_accelerator():  # Devices cannot be listed before `distribute`.
-            memory.keep_freed_memory()
         if FLAGS.train_data or FLAGS.task == "pretrain":
             distribution.check_batch_size(FLAGS.batch_size)
         if distribution.num_processes > 1 and not FLAGS.output:
             raise ValueError(
                 "`--output` must be given with several processes. Received: no --output"
             )
-        # A resumed run keeps its dtype, also on a machine where it is slow.
-        recorded = recorded_run().get("flags", {}).get("dtype")
-        policy = fallback.dtype_policy(recorded or FLAGS.dtype, may_be_slow=bool(recorded))
-        set_flags(dtype=policy)
+        set_flags(dtype=dtypes.dtype_policy(FLAGS.dtype))
         keras.config.set_dtype_policy(FLAGS.dtype)
         keras.utils.set_random_seed(FLAGS.seed)
     if not distribution.is_main:

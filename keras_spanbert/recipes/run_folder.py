@@ -38,36 +38,27 @@ class RunFolder:
         self.path = tempfile.mkdtemp(prefix="keras_spanbert-run-")
         _CLEANUPS.append(weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True))
         if resumes:
-            found = stores.names(output)
+            found = files.names(output)
             found = {name: tag for name, tag in found.items() if not name.startswith(_NOT_FETCHED)}
-            stores.fetch(output, self.path, found)
-            self._sent = self._reports()
+            files.fetch(output, self.path, found)
+            self._sent = files.names(self.path)
 
     def add_preset(self, folder: str) -> None:
         """Copies a preset to the store, before it is moved into the local folder."""
         if self._is_stored:
-            stores.put_folder(folder, self._output)
+            files.put_folder(folder, self._output)
+            self._sent.update(files.names(folder))
 
     def publish(self) -> None:
-        """Copies the files that changed since the last call to the store, except presets."""
+        """Copies the files that changed since they were copied to the store."""
         if not self._is_stored:
             return
         # `run.json` goes first: it marks the folder as a run.
-        reports = self._reports()
-        for name in sorted(reports, key=lambda name: (name != "run.json", name)):
-            if self._sent.get(name) != reports[name]:
-                stores.put_file(os.path.join(self.path, name), stores.join(self._output, name))
-                self._sent[name] = reports[name]
-
-    def _reports(self):
-        """Returns the files of the local folder except presets, with their size and time."""
-        found = stores.names(self.path)
-        of_preset = stores.read_checksums(self.path) if stores.CHECKSUMS in found else ()
-        return {
-            name: now
-            for name, now in found.items()
-            if name not in (*of_preset, stores.CHECKSUMS) and stores.PARTIAL not in name
-        }
+        found = files.names(self.path)
+        for name in sorted(found, key=lambda name: (name != "run.json", name)):
+            if self._sent.get(name) != found[name] and files.PARTIAL not in name:
+                files.put_file(os.path.join(self.path, name), stores.join(self._output, name))
+                self._sent[name] = found[name]
 
 
 @dataclasses.dataclass

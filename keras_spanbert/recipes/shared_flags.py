@@ -34,21 +34,6 @@ integer(
     "Random seed of the initial weights, the order of the data, the masks and dropout.",
     lower_bound=0,
 )
-integer(
-    "num_seeds",
-    None,
-    "Number of fine-tuning runs, with seeds --seed, --seed + 1, ... The reports give the mean, the "
-    "standard deviation and the 95% interval of each score. --predict_data and --export use the "
-    "model of the best run. Default: one run.",
-)
-string(
-    "grid",
-    None,
-    "Fine-tune with every combination of the given values of numeric flags and report the best "
-    "combination, for example --grid='learning_rate=1e-5,2e-5 epochs=3,10'. Each combination runs "
-    "with --num_seeds seeds. --grid=paper uses the values of the SpanBERT paper. Default: no "
-    "grid.",
-)
 string(
     "output",
     None,
@@ -166,5 +151,6 @@ choice(
     "dtype",
     "float32",
     DTYPES,
-    "Keras dtype policy of the model. mixed_bfloat16 is the usual choice on TPUs and recent GPUs.",
+    "Keras dtype policy of the model. mixed_bfloat16 is the usual choice on TPUs and recent GPUs. "
+    "bfloat16 and float16 become mixed_bfloat16 and mixed_float16, with weights in float32.",
 )

@@ -14,7 +14,7 @@ class TrainingSettings:
     """Settings that a recipe passes to `fit`."""
 
     model: keras.Model  # A task model with a preprocessor, not compiled.
-    stream: object  # `TrainingStream` or `RowStream`. The source of the batches.
+    stream: object  # `Batches` or `TrainingStream`.
     num_examples: int  # Rows per epoch.
     steps_per_epoch: int | Fraction  # A fraction if batches span epochs.
     learning_rate: float  # The default of --learning_rate.

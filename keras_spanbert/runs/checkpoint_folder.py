@@ -69,8 +69,8 @@ class CheckpointFolder:
             ValueError: if another run has locked it.
         """
         if self._is_store:
-            for step in set(_steps(stores.entries(self.folder))).difference(self.steps()):
-                stores.remove_folder(self._path(step))
+            for step in set(_steps(files.entries(self.folder))).difference(self.steps()):
+                files.remove_folder(self._path(step))
             return lambda: None
         os.makedirs(self.folder, exist_ok=True)
         release = files.lock(self.folder).release
@@ -86,7 +86,7 @@ class CheckpointFolder:
             return
         with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as local:
             for name in checkpoint_shards.write(local, self.process, self.start, slices):
-                stores.put_file(os.path.join(local, name), stores.join(folder, name))
+                files.put_file(os.path.join(local, name), stores.join(folder, name))
 
     def write(
         self, step: int, arrays: dict[str, np.ndarray], state: str, num_shards: int = 0
@@ -103,7 +103,7 @@ class CheckpointFolder:
             # In a store, a process of an earlier start that had not ended yet may have written its
             # shard here.
             if not num_shards and step not in self.steps():
-                stores.remove_folder(path)
+                files.remove_folder(path)
             with self._complete_folder(step, num_shards) as folder:
                 shared = self._shared_folder(step)
                 sums = checkpoint_shards.collect_checksums(shared, num_shards, self.start)
@@ -113,7 +113,7 @@ class CheckpointFolder:
             code = error.errno or errno.EIO
             raise OSError(code, f"{error.strerror or error}; {self.last_good()}", path) from None
         for old in self.steps()[self.keep :]:
-            stores.remove_folder(self._path(old))
+            files.remove_folder(self._path(old))
         return path
 
     def read_newest(self, is_main: bool = True) -> tuple[str, dict, dict] | None:
@@ -131,15 +131,15 @@ class CheckpointFolder:
         steps = self.steps()
         for step in steps:
             try:
-                with stores.temporary_copy(self._path(step)) as folder:
+                with files.temporary_copy(self._path(step)) as folder:
                     _verify_checksums(folder, check_shards=is_main)
                     return self._path(step), *_read_files(folder, self._path(step))
-            except (_DamagedError, stores.ChecksumError) as error:
+            except _DamagedError as error:
                 if not is_main:
                     text = f"The main process read it without errors, this process did not: {error}"
                     raise OSError(errno.EIO, text, self._path(step)) from None
                 path = self._path(step)
-                stores.rename_folder(path, _unused_path(f"{path}.damaged"))
+                files.rename_folder(path, _unused_path(f"{path}.damaged"))
                 logging.getLogger("keras_spanbert").warning(
                     "Checkpoint %s is damaged (%s) and was set aside", path, error
                 )
@@ -152,10 +152,10 @@ class CheckpointFolder:
 
     def steps(self) -> list[int]:
         """Returns the steps of the complete checkpoints, the newest first."""
-        names = stores.entries(self.folder)
+        names = files.entries(self.folder)
         if self._is_store:
-            ending = f"/{stores.CHECKSUMS}"
-            names = stores.names(self.folder)
+            ending = f"/{files.CHECKSUMS}"
+            names = files.names(self.folder)
             names = [name.removesuffix(ending) for name in names if name.endswith(ending)]
         self._seen = _steps(names)
         return self._seen
@@ -197,7 +197,7 @@ class CheckpointFolder:
         ends = time.monotonic() + _LIMIT_SECONDS
         for process in range(num_shards):
             name = checkpoint_shards.checksum_file(process, self.start)
-            while name not in stores.entries(self._shared_folder(step)):
+            while name not in files.entries(self._shared_folder(step)):
                 if not threading.main_thread().is_alive():
                     ends = min(ends, time.monotonic() + _END_SECONDS)
                 if time.monotonic() > ends:
@@ -212,7 +212,7 @@ class CheckpointFolder:
 
     def _shared_folder(self, step):
         """Returns the path of the folder that all processes write to."""
-        return self._path(step) + ("" if self._is_store else f"-{self.start}{stores.PARTIAL}")
+        return self._path(step) + ("" if self._is_store else f"-{self.start}{files.PARTIAL}")
 
 
 def _steps(names):
@@ -231,7 +231,7 @@ def write_files(
     np.savez(os.path.join(folder, _ARRAYS), **arrays)
     with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
         file.write(state)
-    stores.write_checksums(folder, [_ARRAYS, _STATE], checksums)
+    files.write_checksums(folder, [_ARRAYS, _STATE], checksums)
 
 
 def _read_files(folder, path):
@@ -250,7 +250,7 @@ def _read_files(folder, path):
 
 def _verify_checksums(folder, check_shards):
     try:
-        checksums = stores.read_checksums(folder)
+        checksums = files.read_checksums(folder)
         for name in sorted({_ARRAYS, _STATE, *checksums}):
             if check_shards or not checkpoint_shards.is_shard(name):
                 if files.sha256(os.path.join(folder, name)) != checksums.get(name):
@@ -262,12 +262,12 @@ def _verify_checksums(folder, check_shards):
     except FileNotFoundError as error:
         raise _DamagedError(f"{os.path.basename(error.filename)} is missing") from None
     except (NotADirectoryError, ValueError):
-        raise _DamagedError(f"{stores.CHECKSUMS} cannot be read") from None
+        raise _DamagedError(f"{files.CHECKSUMS} cannot be read") from None
 
 
 def _unused_path(path):
     number, unused = 1, path
-    while stores.exists(unused):
+    while files.exists(unused):
         number += 1
         unused = f"{path}-{number}"
     return unused

@@ -37,7 +37,7 @@ def write(folder: str, process: int, start: int, slices: dict) -> list[str]:
     for path in [arrays, bounds]:
         files.sync_to_disk(path)
     with files.atomic_write(os.path.join(folder, checksum_file(process, start))) as file:
-        file.writelines(stores.checksum_lines(folder, names))
+        file.writelines(files.checksum_lines(folder, names))
     return [*names, checksum_file(process, start)]
 
 
@@ -46,9 +46,9 @@ def collect_checksums(folder: str, num_processes: int, start: int) -> list[str]:
     lines = []
     for process in range(num_processes):
         path = stores.join(folder, checksum_file(process, start))
-        with io.TextIOWrapper(stores.open_binary(path), encoding="ascii") as file:
+        with io.TextIOWrapper(files.open_binary(path), encoding="ascii") as file:
             lines.extend(file)
-        stores.remove(path)
+        files.remove(path)
     return lines
 
 

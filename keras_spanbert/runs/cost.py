@@ -4,10 +4,6 @@ import sys
 import time
 
 import keras
-from keras import ops
-
-# Sizes of the square matrices whose product is timed.
-_CPU_SIDE, _ACCELERATOR_SIDE = 2048, 8192
 
 
 def step_flops(
@@ -30,31 +26,6 @@ def step_flops(
     if hasattr(model, "head_flops"):
         forward += model.head_flops(num_predictions)
     return 3.0 * batch_size * forward
-
-
-def matrix_rate(dtype="float32", repeats: int = 3, side: int | None = None) -> float:
-    """Measures the FLOP/s of a large matrix product on this machine's device.
-
-    On a busy machine the result varies. To compare the speed of a step with it,
-    alternate the two measurements.
-
-    Args:
-        dtype: string. Defaults to `"float32"`.
-        repeats: int. Number of timed products, of which the fastest counts. Defaults to `3`.
-        side: int. Size of the square matrices. Defaults to `None`: 2,048, or 8,192 on an
-            accelerator.
-    """
-    side = side or (_ACCELERATOR_SIDE if has_accelerator() else _CPU_SIDE)
-    x = ops.ones((side, side), dtype)
-    best = float("inf")
-    for _ in range(repeats + 1):  # The first one warms up.
-        started = time.perf_counter()
-        y = ops.matmul(x, x)
-        ops.convert_to_numpy(y[:1, :1])  # Waits for the result.
-        best = min(best, time.perf_counter() - started)
-        if best > 1.0:  # For example bfloat16 on a device without instructions for it.
-            break
-    return 2.0 * side**3 / best
 
 
 def has_accelerator() -> bool:

@@ -1,4 +1,4 @@
-"""Plots of a run, or of several runs, as PNG files."""
+"""Plots of a run, as PNG files."""
 
 import math
 
@@ -70,33 +70,11 @@ def plot_span_lengths(path: str, lengths: np.ndarray, probabilities: np.ndarray)
     _save(figure, path)
 
 
-def plot_runs(path: str, labels: list[str], figures: list[dict], title: str, score: str) -> None:
-    """Plots the runs, mean and interval of each combination of flags, as PNG.
-
-    `figures` has a dict for each of `labels`, the best first. It is the result of
-    `statistics.summary` for a score in percent, with one more item, `values`, a dict from seed to
-    score.
-    """
-    figure, (axes,) = _figure(height=max(5.0, 1.0 + 0.3 * len(labels)))
-    for place, found in enumerate(figures):
-        values = list(found["values"].values())
-        axes.plot(values, [place] * len(values), "C0.", label="" if place else "a run")
-        if found["interval"]:
-            label = "" if place else "95% interval of the mean"
-            axes.plot(found["interval"], [place, place], "C1", alpha=0.6, label=label)
-        axes.plot(found["mean"], place, "C1D", label="" if place else "mean")
-    axes.set_yticks(range(len(labels)), labels)
-    axes.invert_yaxis()  # The best combination is on top.
-    axes.set(title=title, xlabel=f"held-out {score} (percent)")
-    axes.legend()
-    _save(figure, path)
-
-
-def _figure(height=5.0, panels=1):
+def _figure(panels=1):
     """Returns a figure and a list of panels, one above the other, with a shared x-axis."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, height), dpi=120, layout="constrained")
+    figure = Figure(figsize=(8, 5.0), dpi=120, layout="constrained")
     return figure, list(figure.subplots(panels, sharex=True, squeeze=False)[:, 0])
 
 

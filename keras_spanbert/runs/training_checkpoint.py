@@ -46,7 +46,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             which has no locks.
         every: int. Number of steps between checkpoints.
         keep: int. Number of newest checkpoints to keep. Defaults to `3`.
-        data: `TrainingStream` or `ArrayStream`. The source of the dataset of
+        data: `TrainingStream` or `Batches`. The source of the dataset of
             `fit`. It is set to the position of the checkpoint, so make the dataset
             after this object. Defaults to `None`: no position is kept, and the
             metrics of an epoch start anew.
@@ -92,7 +92,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             check_in(value % 1 == 0, "an integer", **{name: value})
         if data is not None and not hasattr(data, "start_at"):
             raise ValueError(
-                "`data` must be a stream, such as `TrainingStream` or `ArrayStream`, and not its "
+                "`data` must be a stream, such as `TrainingStream` or `Batches`, and not its "
                 f"dataset. Received: {type(data).__name__}"
             )
         self.folder = folder

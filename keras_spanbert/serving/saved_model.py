@@ -4,7 +4,7 @@ import tempfile
 
 import keras
 
-from keras_spanbert import files, stores
+from keras_spanbert import files
 from keras_spanbert.arguments import check_in, check_path
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.task import SpanBertTask
@@ -93,7 +93,7 @@ def export_saved_model(
     """
     require("tensorflow", "`export_saved_model`")
     path = check_path(path=path)
-    if stores.exists(path):
+    if files.exists(path):
         raise ValueError(f"`path` must be new. Received: {path}")
     if not isinstance(model, (SpanBertTask, SpanBertBackbone)):
         raise ValueError(

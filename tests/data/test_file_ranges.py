@@ -11,7 +11,6 @@ import pytest
 from data_files import write
 
 import keras_spanbert as ks
-from keras_spanbert import stores
 from keras_spanbert.data import file_ranges, text_files
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.file_ranges import WHOLE_FILE, find_ranges
@@ -137,7 +136,7 @@ def test_shards_equal_blocks_of_the_text(tmp_path, tokenizer, small_ranges, kind
 
 @pytest.mark.parametrize("kind", ["line", "jsonl"])
 def test_worker_reads_only_its_range(tmp_path, small_ranges, kind, monkeypatch):
-    monkeypatch.setattr(stores, "check_unchanged", lambda *_: None)
+    monkeypatch.setattr(Corpus, "_check_version", lambda *_: None)
     corpus = Corpus(*write_documents(tmp_path, kind))
     for job in _jobs(corpus, None, LENGTH, "", 3, 4)[:3]:
         first, *_, last = (corpus.ranges[i] for i in job["ranges"])

@@ -64,8 +64,8 @@ def test_each_epoch_is_a_seeded_permutation(folder, tokenizer):
     size = prepared.num_blocks()
 
     def orders(seed):
-        rows = TrainingStream(prepared, preprocessor, size, seed)._batches(0)
-        return [next(rows).tolist() for _ in range(2)]
+        stream = TrainingStream(prepared, preprocessor, size, seed)
+        return [stream.rows(epoch)[0].tolist() for epoch in range(2)]
 
     first, second = orders(1)
     assert sorted(first) == sorted(second) == list(range(size))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_spanbert as ks
-from keras_spanbert.data.array_stream import ArrayStream
+from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
@@ -93,7 +93,7 @@ def test_processes_give_the_rows_of_one(corpus, preprocessor, next_sentence, mon
 
 @pytest.mark.parametrize("part, num_parts", [(0, 4), (3, 3), (-1, 3)])
 def test_invalid_parts_are_refused(part, num_parts):
-    stream = ArrayStream(np.arange(9), batch_size=6, seed=1)
+    stream = Batches(np.arange(9), batch_size=6, seed=1)
     with pytest.raises(ValueError, match="`batch_size` a multiple of `num_parts`"):
         stream.dataset(part, num_parts)
 
@@ -102,7 +102,7 @@ def test_invalid_parts_are_refused(part, num_parts):
 def test_batch_larger_than_the_data_is_refused(batch_size):
     message = f"1 to the number of rows, 5. Received: batch_size={batch_size}$"
     with pytest.raises(ValueError, match=message):
-        ArrayStream(np.arange(5), batch_size=batch_size, seed=1)
+        Batches(np.arange(5), batch_size=batch_size, seed=1)
 
 
 def test_batch_returns_the_training_batch(corpus, preprocessor):
@@ -118,7 +118,7 @@ def test_whole_epochs_have_every_row_once(with_weights):
     inputs, labels = np.arange(5), {"start": np.arange(5) + 10, "end": np.arange(10).reshape(5, 2)}
     weights = {"start": np.full(5, 2.0), "end": np.full((5, 2), 3.0)}
     arrays = (inputs, labels, weights) if with_weights else (inputs, labels)
-    stream = ArrayStream(arrays, batch_size=3, seed=1, whole_epochs=True)
+    stream = Batches(arrays, batch_size=3, seed=1, whole_epochs=True)
     assert stream.num_batches == 2
     batches = list(stream.dataset().take(6).as_numpy_iterator())
     for first, second in zip(batches[::2], batches[1::2]):
@@ -132,7 +132,7 @@ def test_whole_epochs_have_every_row_once(with_weights):
         assert w["end"].tolist() == [[3.0, 3.0], [3.0, 3.0], [0.0, 0.0]]
     else:
         assert w.tolist() == [1.0, 1.0, 0.0]
-    later = ArrayStream(arrays, batch_size=3, seed=1, whole_epochs=True)
+    later = Batches(arrays, batch_size=3, seed=1, whole_epochs=True)
     later.start_at(3, stream.state())
     keras.tree.map_structure(
         np.testing.assert_array_equal, next(later.dataset().as_numpy_iterator()), batches[3]

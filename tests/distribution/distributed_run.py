@@ -24,12 +24,11 @@ import keras
 import numpy as np
 
 import keras_spanbert as ks
-from keras_spanbert.data.array_stream import LengthGroupedStream
+from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
 from keras_spanbert.models.lora import lora_layers
-from keras_spanbert.tasks.coreference.batches import DocumentStream
 
 STEPS, BATCH_SIZE = 10, 8
 # In fine-tuning, the last batch has one row, and nothing for the second device.
@@ -59,7 +58,7 @@ def write(result, distribution, output):
 
 def pretrain(mode, texts, output, dies=None):
     # Tests wait until a dead process is noticed.
-    distribution = ks.distribute(mode, **({"dead_after": 8} if dies else {}))
+    distribution = ks.distribute(mode, **({"dead_after": 20} if dies else {}))
     distribution.check_batch_size(BATCH_SIZE)
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer(), sequence_length=12, mask_rate=0.3)
     corpus = Corpus(texts).prepared(preprocessor)
@@ -145,7 +144,7 @@ def regression():
     preprocessor = ks.SpanBertTextClassifierPreprocessor(tokenizer(), 12)
     model = ks.SpanBertTextClassifier(backbone(), 1, preprocessor, dropout=0.0)
     numbers = np.linspace(-1.0, 2.0, ROWS)
-    return model, LengthGroupedStream(model.preprocess(texts(), numbers), FEW, seed=1)
+    return model, Batches(model.preprocess(texts(), numbers), FEW, seed=1, by_length=True)
 
 
 def lora():
@@ -163,7 +162,7 @@ def resolver():
         dropout_rate=0.0,
     )  # fmt: skip
     documents = [{"sentences": [text.split()], "clusters": [[(0, 0), (2, 2)]]} for text in texts()]
-    return model, DocumentStream(model.batches(documents, FEW, seed=1))
+    return model, model.batches(documents, FEW, shuffle=True, seed=1, pad=True)
 
 
 if __name__ == "__main__":

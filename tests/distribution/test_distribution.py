@@ -220,7 +220,7 @@ def test_two_processes_equal_one_and_stop_if_one_dies(mode, dies, texts, alone, 
         assert all(codes) and all(process.poll() is None for process in frozen), output
         assert time.time() - (tmp_path / "died").stat().st_mtime < 60
         if BACKEND == "torch":
-            assert "no heartbeat from process 1 for 8 s (`dead_after`)" in output
+            assert "Timed out waiting" in output and "20000ms" in output
     finally:
         for process in frozen:
             os.killpg(process.pid, signal.SIGKILL)

@@ -81,9 +81,6 @@ def test_steps_in_float32_lower_the_loss():
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.xfail(
-    BACKEND == "jax", strict=True, reason="on JAX the heads multiply with the vocabulary in float32"
-)
 def test_products_are_in_bfloat16(bfloat16):
     model, *batch = pretraining()
     model.compile()

@@ -8,6 +8,7 @@ import pytest
 from keras_spanbert import SpanBoundaryHead
 from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 
+BACKEND = keras.backend.backend()
 V, H, L, M = 23, 6, 7, 3
 POSITIONS = np.arange(M)[None]
 
@@ -94,3 +95,83 @@ def test_embeddings_with_the_same_name_are_refused(tmp_path):
     for copy in [keras.models.clone_model, lambda m: m.save(tmp_path / "model.keras")]:
         with pytest.raises(ValueError, match="several layers named 'token_embedding'"):
             copy(model)
+
+
+def loss_and_gradient(head, kernels):
+    """Returns a function from vectors and the values of the table to the loss and gradients."""
+    table = head.token_embedding.embeddings
+
+    def loss(x, value):
+        if BACKEND == "jax":
+            with keras.StatelessScope([(table, value)]):
+                logits = head(x, POSITIONS)
+        else:
+            logits = head(x, POSITIONS)
+        kernels.append(keras.backend.standardize_dtype(logits.dtype))
+        return keras.ops.mean(keras.ops.logsumexp(keras.ops.cast(logits, "float32"), axis=-1))
+
+    if BACKEND == "jax":
+        import jax
+
+        return jax.value_and_grad(loss, (0, 1))
+    import tensorflow as tf
+
+    def step(x, value):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            found = loss(x, value)
+        return found, tape.gradient(found, [x, table.value])
+
+    return step
+
+
+def operand_dtypes(step, *arguments):
+    """Returns the dtypes of the operands of all products with the vocabulary."""
+    if BACKEND == "jax":
+        import jax
+
+        found = []
+
+        def visit(jaxpr):
+            for equation in jaxpr.eqns:
+                if equation.primitive.name == "dot_general":
+                    found.append([x.aval for x in equation.invars])
+                for value in jax.tree.leaves(list(equation.params.values())):
+                    if hasattr(value, "eqns"):
+                        visit(value)
+
+        visit(jax.make_jaxpr(step)(*arguments))
+    else:
+        import tensorflow as tf
+
+        graph = tf.function(step).get_concrete_function(*arguments).graph
+        found = [op.inputs for op in graph.get_operations() if "MatMul" in op.type]
+    return [
+        keras.backend.standardize_dtype(x.dtype)
+        for operands in found
+        if any(V in operand.shape for operand in operands)
+        for x in operands
+    ]
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="see test_products_are_in_bfloat16")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_heads_multiply_with_the_vocabulary_in_sixteen_bits(dtype):
+    x = np.random.default_rng(0).normal(size=(1, L, H)).astype("float32")
+    x = keras.ops.convert_to_tensor(x)
+    results, logits = [], []
+    for policy in ["float32", f"mixed_{dtype}"]:
+        keras.utils.set_random_seed(0)
+        embedding = keras.layers.ReversibleEmbedding(V, H, dtype=policy)
+        head = MaskedLMHead(token_embedding=embedding, dtype=policy)
+        head(x, POSITIONS)
+        step = loss_and_gradient(head, logits)
+        table = embedding.embeddings.value
+        results.append(keras.tree.flatten(step(x, table)))
+        dtypes = operand_dtypes(step, x, table)
+        assert len(dtypes) == 6 and set(dtypes) == {dtype if policy != "float32" else policy}
+    assert set(logits) == {"float32"}  # They are not rounded.
+    for wide, narrow in zip(*results, strict=True):
+        assert keras.backend.standardize_dtype(narrow.dtype) == "float32"
+        wide, narrow = (keras.ops.convert_to_numpy(each) for each in (wide, narrow))
+        np.testing.assert_allclose(narrow, wide, atol=0.03 * np.abs(wide).max())

@@ -1,10 +1,12 @@
 """Batches of similar length."""
 
+import sys
+
+import keras
 import numpy as np
 import pytest
 
-from keras_spanbert.data.array_stream import LengthGroupedStream
-from keras_spanbert.models.length_batches import LengthBatches, round_up, row_lengths, trim
+from keras_spanbert.data.batches import Batches, round_up, row_lengths, trim
 
 LENGTH = 64
 
@@ -28,12 +30,11 @@ def test_sizes_are_few_and_those_of_the_longest_sequence():
     np.testing.assert_array_equal(row_lengths({"padding_mask": np.array([[1, 0, 1, 0]])}), [3])
 
 
-def test_batches_of_a_stream_have_the_reported_padding(arrays):
-    stream = LengthGroupedStream(arrays, 8, seed=3)
+def test_batches_of_similar_length_have_little_padding(arrays):
+    stream = Batches(arrays, 8, seed=3, by_length=True)
     batches = stream.dataset().take(11).as_numpy_iterator()
     masks = [x["padding_mask"][weight > 0.0] for x, _, weight in batches]
     padding = 1.0 - sum(m.sum() for m in masks) / sum(m.size for m in masks)
-    assert stream.padding() == pytest.approx(padding)
     assert padding < 0.3 < 1.0 - arrays[0]["padding_mask"].mean()
 
 
@@ -51,9 +52,12 @@ def test_only_labels_of_tokens_are_trimmed(weights, length):
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_epochs_of_fit(arrays, shuffle):
-    batches = LengthBatches((*arrays, None), 8, shuffle, seed=1)
+    batches = Batches((*arrays, None), 8, 1, shuffle=shuffle, by_length=True, pad=False)
     orders = []
-    for _ in range(2):
+    batches.on_epoch_end()  # `fit` calls it once before the first epoch.
+    for epoch in range(2):
+        assert batches.first_step == 11 * epoch
+        batches.on_epoch_begin()
         rows = [batches[i] for i in range(len(batches))]
         orders.append(np.concatenate([y for _, y in rows]).tolist())
         assert sorted(orders[-1]) == list(range(83))
@@ -72,7 +76,7 @@ def test_first_two_batches_differ_in_length(seed):
     """Most batches have the same length, the longest."""
     mask = (np.arange(LENGTH) < np.repeat([5, 60], [8, 48])[:, None]).astype("int32")
     inputs = {name: mask for name in ["token_ids", "segment_ids", "padding_mask"]}
-    batches = LengthBatches((inputs, np.arange(56), None), 8, True, seed)
+    batches = Batches((inputs, np.arange(56), None), 8, seed, by_length=True)
     lengths = [x["token_ids"].shape[1] for x, _ in batches]
     assert lengths[0] == max(lengths) and lengths[1] == min(lengths)
 
@@ -82,7 +86,7 @@ def collect_batches(dataset, count):
 
 
 def test_stream_can_start_at_any_step(arrays):
-    stream = LengthGroupedStream(arrays, 8, seed=3)
+    stream = Batches(arrays, 8, seed=3, by_length=True)
     batches = collect_batches(stream.dataset(), 30)
     for step in (1, 11, 17):
         stream.start_at(step, stream.state())
@@ -92,7 +96,7 @@ def test_stream_can_start_at_any_step(arrays):
 
 
 def test_each_epoch_of_a_stream_has_every_row_once(arrays):
-    stream = LengthGroupedStream(arrays, 8, seed=3)
+    stream = Batches(arrays, 8, seed=3, by_length=True)
     assert stream.num_batches == 11
     batches = collect_batches(stream.dataset(), 22)
     epochs = [
@@ -105,4 +109,66 @@ def test_each_epoch_of_a_stream_has_every_row_once(arrays):
     assert {w for _, weights in batches for w in weights} == {0.0, 1.0}
     assert all(len(rows) == 8 for rows, _ in batches)
     # Batches that are all full have no weights.
-    assert len(next(iter(LengthGroupedStream(arrays, 83, seed=3).dataset()))) == 2
+    assert len(next(iter(Batches(arrays, 83, seed=3, by_length=True).dataset()))) == 2
+
+
+def rows_of(batches):
+    return [row for x in batches for row in x["row"].ravel().tolist()]
+
+
+@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.every_backend
+def test_fit_sees_every_row_of_an_epoch_once(pad):
+    """Keras calls `on_epoch_end` once more than there are epochs."""
+    seen = []
+
+    class Seen(Batches):
+        def batch(self, step, *args):
+            found = super().batch(step, *args)
+            seen.append((step, found[0]))
+            return found
+
+    keras.utils.set_random_seed(1)
+    inputs = {"row": np.arange(7.0, dtype="float32")[:, None]}
+    batches = Seen((inputs, np.ones((7, 1), "float32")), 3, 5, whole_epochs=True, pad=pad)
+    x = keras.Input((1,), name="row")
+    model = keras.Model({"row": x}, keras.layers.Dense(1)(x))
+    model.compile("sgd", "mse", weighted_metrics=[])
+    model.fit(batches, epochs=2, shuffle=False, verbose=0)
+    last = dict(seen)
+    assert sorted(step for step in last if step < 6) == list(range(6))
+    for first in (0, 3):
+        rows = rows_of(last[step] for step in range(first, first + 3))[:7]
+        assert sorted(rows) == list(range(7))
+    assert batches.first_step == 6
+    # A later call continues, and so does another process.
+    again = Batches((inputs, np.ones((7, 1), "float32")), 3, 5, whole_epochs=True, pad=pad)
+    again.start_at(6, batches.state())
+    np.testing.assert_array_equal(again[1][0]["row"], batches[1][0]["row"])
+    assert rows_of([again[0][0]]) != rows_of([last[0]])
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+def test_processes_share_a_batch_and_arrays_equal_tensors(arrays, by_length):
+    batches = Batches(arrays, 8, 3, whole_epochs=True, by_length=by_length)
+    whole = list(batches.dataset().take(12).as_numpy_iterator())
+    parts = [list(batches.dataset(part, 4).take(12).as_numpy_iterator()) for part in range(4)]
+    for step, (batch, *shares) in enumerate(zip(whole, *parts)):
+        keras.tree.map_structure(np.testing.assert_array_equal, batches.batch(step), batch)
+        joined = keras.tree.map_structure(lambda *rows: np.concatenate(rows), *shares)
+        keras.tree.map_structure(np.testing.assert_array_equal, joined, batch)
+
+
+def test_lengths_are_few(arrays):
+    """XLA compiles one program for each."""
+    batches = Batches(arrays, 8, 3, by_length=True)
+    lengths = {batches.batch(step)[0]["token_ids"].shape for step in range(33)}
+    assert lengths <= {(8, length) for length in [8, 12, 16, 24, 32, 48, 64]}
+    signature = batches.dataset().element_spec[0]["token_ids"]
+    assert signature.shape.as_list() == [8, None]
+
+
+def test_batches_need_no_tensorflow(arrays, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    x, _, weights = Batches(arrays, 8, 3, whole_epochs=True)[10]
+    assert x["token_ids"].shape == (8, 64) and weights.sum() == 3.0

@@ -167,6 +167,14 @@ def test_single_row_equals_row_of_a_batch(case):
     check(preprocessor(first), {name: array[0] for name, array in expected[0].items()})
 
 
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_tuple_of_strings_is_rows(size):
+    preprocessor, _ = build("texts")
+    check(preprocessor(tuple(TEXTS[:size])), preprocessor(TEXTS[:size]))
+    # Any other tuple is a batch, as Grain passes it.
+    check(preprocessor((TEXTS[:size], [1.0] * size)), preprocessor(TEXTS[:size], [1.0] * size))
+
+
 WHEN_RUN = tf.errors.InvalidArgumentError
 ONE_OF = r"one of the model\\?'s 2: none, some"
 PAIRS = "pairs, classes by name"

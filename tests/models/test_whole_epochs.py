@@ -6,7 +6,7 @@ import tiny_answerer
 import tiny_tagger
 
 import keras_spanbert as ks
-from keras_spanbert.data.array_stream import ArrayStream, LengthGroupedStream
+from keras_spanbert.data.batches import Batches
 
 pytestmark = pytest.mark.usefixtures("untraced")
 
@@ -15,7 +15,7 @@ def answerer():
     model = tiny_answerer.build()
     questions, contexts, answers = tiny_answerer.examples(5)
     arrays = model.preprocess({"question": questions, "context": contexts}, answers)
-    return model, ArrayStream(arrays[:2], 3, seed=1, whole_epochs=True)
+    return model, Batches(arrays[:2], 3, seed=1, whole_epochs=True)
 
 
 def texts(labels, num_classes=1, **arguments):
@@ -25,12 +25,12 @@ def texts(labels, num_classes=1, **arguments):
         tagger.backbone, num_classes, preprocessor, dropout=0.0, **arguments
     )
     rows = ["ann lives", "bob", "eve met ann in rome", "oslo", "and in rome"]
-    return model, LengthGroupedStream(model.preprocess(rows, labels), 3, seed=1)
+    return model, Batches(model.preprocess(rows, labels), 3, seed=1, by_length=True)
 
 
 def tagger():
     model = tiny_tagger.build()
-    return model, LengthGroupedStream(model.preprocess(tiny_tagger.examples(5)), 3, seed=1)
+    return model, Batches(model.preprocess(tiny_tagger.examples(5)), 3, seed=1, by_length=True)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,6 @@ PAIRS = "--objectives=mlm,nsp"
             ["`--rematerialize` applies only to new models", "--preset=preset"],
         ),
         (QA, ["--predict_data=*.json,*.json"], ["=*.json,*.json, no --predictions"]),
-        (QA, ["--train_data=train.json", "--num_seeds=2"], [", no --eval_data"]),
         (QA, ["--preset=no such"], ["Received: --preset='no such', which does not exist"]),
         ("relation_extraction", ["--subject_columns=start"], ["two columns", "columns=start\n"]),
         # Flags of other tasks.

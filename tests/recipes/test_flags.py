@@ -24,6 +24,15 @@ def test_former_names_are_unknown(former, capsys):
     assert set(re.findall(r"\w+", meant)) <= {*FLAGS, "or"}
 
 
+@pytest.mark.parametrize("typed", ["--grid=epochs=1,2", "--num_seeds=3", "--num_seeds"])
+def test_error_about_a_removed_flag_says_what_to_use(typed, capsys):
+    with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
+        parse_flags(["train.py", typed])
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and error.count("\n") == 1
+    assert f"no flag {typed.split('=')[0]}. " in error and "use spanbert-compare" in error
+
+
 def test_suggested_names_are_those_of_help(capsys):
     for name, suggested in [("mask_rat", "mask_rate"), ("eval_step", "eval_steps")]:
         with flagsaver.flagsaver(), pytest.raises(SystemExit):
@@ -53,7 +62,7 @@ def test_help_lists_flags_in_order_of_definition(get_help):
     text = get_help("--help")
     names = re.findall(r"^  --(?:\[no\])?(\w+)", text, re.MULTILINE)
     assert names == [flag.name for flag in own_flags()]
-    assert names[:4] == ["task", "seed", "num_seeds", "grid"]
+    assert names[:4] == ["task", "seed", "output", "export"]
     assert "--size (one of tiny, mini, small, base, large; default: tiny)" in text
     assert "--[no]resume (default: false)" in text
     assert "--checkpoint_every (a positive integer; default: 500)" in text

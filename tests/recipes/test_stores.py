@@ -13,7 +13,7 @@ import pytest
 from forked import Forked
 from train_script import check_fails, check_flags_only, run_in_process
 
-from keras_spanbert import files, stores
+from keras_spanbert import cache, files, stores
 from keras_spanbert.stores import fsspec_calls
 
 pytest_plugins = ["s3_server"]
@@ -35,7 +35,7 @@ train()
 
 def put_files(pattern, folder):
     for path in glob.glob(pattern):
-        stores.put_file(path, stores.join(folder, os.path.basename(path)))
+        files.put_file(path, stores.join(folder, os.path.basename(path)))
     return folder
 
 
@@ -70,19 +70,19 @@ def test_run_killed_during_a_checkpoint_resumes_elsewhere(proxy, bucket, texts, 
     process.send_signal(signal.SIGKILL)
     assert process.wait(60) == -signal.SIGKILL
     proxy.fault = lambda request: None
-    there = stores.names(f"{bucket}/run/checkpoints")
+    there = files.names(f"{bucket}/run/checkpoints")
     assert "step-6/arrays.npz" in there and "step-6/SHA256SUMS" not in there
     # Like on a machine without local files of the run.
     run_in_process("--resume", f"--output={bucket}/run")
     assert f"Continuing from step 4 of {bucket}/run/checkpoints/step-4" in capsys.readouterr().out
     run_in_process(f"--train_data={text}/*.txt", f"--output={tmp_path / 'whole'}", *TINY)
-    arrays, rows = figures(stores.local_copy(f"{bucket}/run", lambda name: "/" not in name))
+    arrays, rows = figures(cache.local_copy(f"{bucket}/run", lambda name: "/" not in name))
     theirs, their_rows = figures(tmp_path / "whole")
     assert rows == their_rows and arrays.keys() == theirs.keys()
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], theirs[name])
     names = {path.name for path in (tmp_path / "whole").iterdir()} - {".lock"}
-    assert set(stores.entries(f"{bucket}/run")) == {*names, "SHA256SUMS"}
+    assert set(files.entries(f"{bucket}/run")) == {*names, "SHA256SUMS"}
     run_in_process("--resume", f"--output={bucket}/run")
     assert "Continuing from step 8" in capsys.readouterr().out
     check_fails(capsys, flags, "new or empty", f"{bucket}/run")
@@ -94,7 +94,7 @@ def test_training_on_a_corpus_prepared_in_a_store(bucket, texts, tmp_path, capsy
         "--task=prepare", f"--train_data={text}/*.txt", f"--output={bucket}/prepared",
         "--sequence_length=16", "--vocabulary_size=200", "--held_out=0.2", "--shards=2",
     )  # fmt: skip
-    assert "metrics.json" in stores.entries(f"{bucket}/prepared")
+    assert "metrics.json" in files.entries(f"{bucket}/prepared")
     run_in_process(f"--train_data={bucket}/prepared", f"--output={tmp_path / 'run'}", *SHORT)
     assert files.read_json(tmp_path / "run" / "metrics.json")["steps"] == 8
     run_in_process("--resume", f"--output={tmp_path / 'run'}")
@@ -107,10 +107,10 @@ def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
     import tensorflow as tf
 
     squad_runs.save_preset(tmp_path / "preset")
-    stores.put_folder(str(tmp_path / "preset"), f"{bucket}/preset")
+    files.put_folder(str(tmp_path / "preset"), f"{bucket}/preset")
     for name, count in [("train", 24), ("dev", 4)]:
         path = squad_runs.write_squad(tmp_path / f"{name}.json", count, seed=count)
-        stores.put_file(str(path), f"{bucket}/{name}.json")
+        files.put_file(str(path), f"{bucket}/{name}.json")
     flags = [
         "--task=question_answering", f"--preset={bucket}/preset", *squad_runs.SIZES,
         f"--train_data={bucket}/train.json", f"--eval_data={bucket}/d*.json", "--epochs=1",
@@ -119,8 +119,8 @@ def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
     run_in_process(*flags, f"--predict_data={bucket}/dev.json", f"--output={bucket}/run", *outputs)
     assert len(
         files.read_json(f"{bucket}/answers.json")
-    ) == 4 and "answers.nbest.json" in stores.entries(bucket)
-    served = tf.saved_model.load(stores.local_copy(f"{bucket}/served/1"))
+    ) == 4 and "answers.nbest.json" in files.entries(bucket)
+    served = tf.saved_model.load(cache.local_copy(f"{bucket}/served/1"))
     question, context = [tf.constant([text]) for text in ["who wrote it", "ann wrote it ."]]
     found = served.signatures["serving_default"](question=question, context=context)
     assert found["answer"].shape == [1]
@@ -135,11 +135,9 @@ def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
 
 def test_paths_are_checked_before_reading(proxy, bucket, tmp_path, texts):
     text = put_files(texts, f"{bucket}/texts")
-    stores.put_file(glob.glob(texts)[0], f"{bucket}/old/file")
+    files.put_file(glob.glob(texts)[0], f"{bucket}/old/file")
     proxy.requests.clear()
-    task = ["--task=classification", f"--preset={texts[:-6]}", f"--eval_data={texts}"]
     for flags, values in [
-        ([f"--output={bucket}/x", "--num_seeds=2", *task], ["on a local disk", f"{bucket}/x"]),
         ([f"--output={bucket}/old"], ["new or empty", f"{bucket}/old"]),
         (["--output=s3://no-such-bucket/run"], ["must be writable", "s3://no-such-bucket/run"]),
         ([f"--output={bucket}/texts/run", f"--train_data={text}/**"], ["must not match the files"]),

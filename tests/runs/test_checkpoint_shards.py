@@ -11,7 +11,7 @@ import pytest
 from data_files import flip
 
 import keras_spanbert as ks
-from keras_spanbert import stores
+from keras_spanbert import files
 from keras_spanbert.runs import checkpoint_folder, checkpoint_shards
 from keras_spanbert.runs.checkpoint_folder import CheckpointFolder
 
@@ -28,7 +28,7 @@ def run(folder, epochs):
     layers = [keras.layers.Dense(5, "tanh"), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
     model = keras.Sequential([keras.Input((3,)), *layers])
     model.compile("adam", "mse", jit_compile=keras.backend.backend() == "jax")
-    stream = ks.ArrayStream((X, Y), batch_size=2, seed=1)
+    stream = ks.Batches((X, Y), batch_size=2, seed=1)
     checkpoint = ks.TrainingCheckpoint(str(folder), 3, data=stream)
     arguments = {"steps_per_epoch": 7, "shuffle": False, "verbose": 0}
     history = model.fit(stream.dataset(), epochs=epochs, callbacks=[checkpoint], **arguments)
@@ -119,7 +119,7 @@ def test_run_resumes_from_shards_in_a_store(halted, tmp_path, bucket):
     late[0].write_shard(7, {})
     write_together(f"{bucket}/run", 7, arrays, state)
     late[1].write_shard(7, {})
-    there = {name for name in stores.names(f"{bucket}/run/step-7") if str(START) in name}
+    there = {name for name in files.names(f"{bucket}/run/step-7") if str(START) in name}
     assert sorted({"SHA256SUMS", "arrays.npz", "state.json"} | there) == NAMES
     assert_same_arrays(f"{bucket}/run", arrays)
     variables, epochs = run(f"{bucket}/run", 2)
@@ -133,7 +133,7 @@ def test_late_shard_does_not_disturb_a_later_checkpoint(halted, bucket):
     CheckpointFolder(f"{bucket}/run", 3, 1, START).write_shard(7, {})
     state = json.dumps({**state, "version": 2, "num_parts": 0})
     CheckpointFolder(f"{bucket}/run", 3).write(7, arrays, state)
-    assert not any(str(START) in name for name in stores.names(f"{bucket}/run/step-7"))
+    assert not any(str(START) in name for name in files.names(f"{bucket}/run/step-7"))
     assert_same_arrays(f"{bucket}/run", arrays)
 
 
@@ -144,11 +144,11 @@ def test_incomplete_shards_in_a_store_are_ignored(halted, bucket, proxy):
     with pytest.raises(OSError, match="failed 6 times.*no checkpoint yet"):
         write_together(folder, 7, *whole_arrays(halted))
     proxy.fault = lambda request: None
-    assert SHARD_FILES[-1] in stores.names(f"{folder}/step-7")
+    assert SHARD_FILES[-1] in files.names(f"{folder}/step-7")
     checkpoints = CheckpointFolder(folder, 3)
     assert checkpoints.read_newest() is None
     checkpoints.lock()()
-    assert not stores.names(folder)
+    assert not files.names(folder)
 
 
 def remove_checksum(path):

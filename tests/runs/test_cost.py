@@ -71,15 +71,6 @@ def test_step_figures():
     assert figures["peak_gb"] > 0.01 and "waiting_ms" not in figures
 
 
-def test_matrix_rate_counts_flops_of_the_fastest_product(monkeypatch):
-    products, times = [], iter([0.0, 9.0, 10.0, 14.0, 20.0, 22.0, 30.0, 33.0])
-    matmul = keras.ops.matmul
-    monkeypatch.setattr(cost.ops, "matmul", lambda x, y: products.append(x.shape) or matmul(x, y))
-    monkeypatch.setattr(cost.time, "perf_counter", lambda: next(times) / 10)
-    assert cost.matrix_rate(side=64) == pytest.approx(2.0 * 64**3 / 0.2)
-    assert products == [(64, 64)] * 4  # The first one warms up.
-
-
 @pytest.mark.once
 def test_figures_have_four_digits_for_any_size():
     class Moment(cost.StepCost):

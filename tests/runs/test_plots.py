@@ -1,4 +1,4 @@
-"""Plots of one or several runs."""
+"""Plots of a run."""
 
 import struct
 

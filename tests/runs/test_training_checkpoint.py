@@ -13,7 +13,7 @@ import pytest
 from data_files import flip
 
 import keras_spanbert as ks
-from keras_spanbert.data.array_stream import ArrayStream
+from keras_spanbert.data.batches import Batches
 from keras_spanbert.files import lock, write_csv
 from keras_spanbert.runs.checkpoint_folder import CheckpointFolder
 from keras_spanbert.runs.interruption import Interruption
@@ -79,7 +79,7 @@ def run(folder, dies_after=None, every=3, model=None, x=X, first=(), last=(), **
 
     Returns the model, history and checkpoint.
     """
-    stream = ArrayStream((x, Y[: len(x)]), BATCH_SIZE, seed=1)
+    stream = Batches((x, Y[: len(x)]), BATCH_SIZE, seed=1)
     history = History()
     kwargs = {"parts": {"history": history}, "data": stream, **kwargs}
     checkpoint = ks.TrainingCheckpoint(str(folder), every, **kwargs)
@@ -254,7 +254,7 @@ def test_invalid_arguments_and_folders_are_refused(tmp_path):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_non_finite_loss_stops_training(tmp_path, value):
     x = X.copy()
-    stream = ArrayStream((X, Y), BATCH_SIZE, seed=1)
+    stream = Batches((X, Y), BATCH_SIZE, seed=1)
     row = stream._order(0)[4 * BATCH_SIZE]  # The first row of step 5.
     x[row] = value
     with pytest.raises(FloatingPointError) as error:
@@ -274,7 +274,7 @@ def test_non_finite_loss_stops_training(tmp_path, value):
     ],
 )
 def test_batch_with_a_non_finite_loss_is_saved(tmp_path, data, names):
-    stream = ArrayStream(data, BATCH_SIZE, seed=1)
+    stream = Batches(data, BATCH_SIZE, seed=1)
     checkpoint = ks.TrainingCheckpoint(str(tmp_path), 3, data=stream)
     checkpoint.set_model(build())
     with pytest.raises(FloatingPointError, match="its batch is in"):

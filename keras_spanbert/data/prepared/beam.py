@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from keras_spanbert import files, stores
+from keras_spanbert import files
 from keras_spanbert.data.prepared.shards import write_shard
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
@@ -72,7 +72,7 @@ class _WriteShard(apache_beam.DoFn):
         self.tokenizer = _tokenizer(*self.settings)
 
     def process(self, job):
-        if stores.is_file(_result_path(job["path"])):
+        if files.is_file(_result_path(job["path"])):
             return  # Already written by a worker that was lost before it reported.
         split, shard, counts = write_shard(self.corpus, job, self.tokenizer)
         found = {"found": [split, shard, counts.tolist()]}
@@ -81,7 +81,7 @@ class _WriteShard(apache_beam.DoFn):
 
 def _pop_result(path):
     found = files.read_json(_result_path(path))["found"]
-    stores.remove(_result_path(path))
+    files.remove(_result_path(path))
     return found
 
 

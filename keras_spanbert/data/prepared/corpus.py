@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from array_record.python import array_record_module
 
-from keras_spanbert import stores
+from keras_spanbert import cache, files, stores
 from keras_spanbert.arguments import check_in
 from keras_spanbert.data.annotated_text import SPAN_KINDS
 from keras_spanbert.data.blocks import remove_span_marks
@@ -37,7 +37,7 @@ class PreparedCorpus(BlockDatasets):
 
     Args:
         path: string. The folder. A folder in a store (`s3://...`) is copied:
-            see `keras_spanbert.stores.local_copy`.
+            see `keras_spanbert.cache.local_copy`.
         damaged_shards: string. What to do if shards are missing or damaged:
             `"refuse"` raises an error, and `"skip"` continues without them and logs
             a warning that names them. Defaults to `"refuse"`.
@@ -108,7 +108,7 @@ class PreparedCorpus(BlockDatasets):
     def _local(self):
         """The local folder of the shards, a copy if the corpus is in a store."""
         # Only shards are copied. If other files change, such as `run.json`, the copy stays valid.
-        return stores.local_copy(self.path, lambda name: name.endswith(SUFFIX))
+        return cache.local_copy(self.path, lambda name: name.endswith(SUFFIX))
 
     def tokenizer(self) -> SpanBertTokenizer:
         """Returns the tokenizer that the corpus was prepared with."""
@@ -239,7 +239,7 @@ class PreparedCorpus(BlockDatasets):
 
 def is_prepared(path: str) -> bool:
     """Returns whether a path is a prepared corpus."""
-    return stores.is_file(stores.join(path, MANIFEST))
+    return files.is_file(stores.join(path, MANIFEST))
 
 
 def _read_manifest(path):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from array_record.python import array_record_module
 
-from keras_spanbert import files, stores
+from keras_spanbert import files
 from keras_spanbert.data.blocks import remove_span_marks
 
 SPLITS = ("train", "held_out")
@@ -43,7 +43,7 @@ def write_shard(
     except RuntimeError as error:  # Raised by ArrayRecord.
         raise OSError(f"{job['path']} cannot be written: {error}") from None
     if not shard["num_blocks"]:
-        stores.remove(job["path"])
+        files.remove(job["path"])
     return job["split"], shard, counts
 
 

@@ -104,20 +104,23 @@ def prepare(
     return prepared.PreparedCorpus.just_written(path)
 
 
-@stores.on_disk(files.new_folder)
 @contextlib.contextmanager
 def _new_folder(path):
     """Does what `files.new_folder` does. In a store, writes to the folder directly."""
+    if stores.is_local(path):
+        with files.new_folder(path) as folder:
+            yield folder
+        return
     try:
         yield path
     except BaseException:
-        stores.remove_folder(path)
+        files.remove_folder(path)
         raise
 
 
 def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
     """Returns the jobs of `write_shard`, one per shard."""
-    file_sizes = [stores.size(name) for name in corpus.files]
+    file_sizes = [files.size(name) for name in corpus.files]
     sizes = np.array(
         [(within.stop or file_sizes[i]) - within.start for i, *_, within in corpus.ranges], np.int64
     )

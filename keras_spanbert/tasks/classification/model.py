@@ -6,13 +6,13 @@ import numpy as np
 from keras_spanbert.arguments import accepts_datasets, check_counts, check_flags
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
-from keras_spanbert.models.batches import check_examples
 from keras_spanbert.models.classifier import (
     ClassifierTask,
     classifier,
     dropout_layer,
     probabilities,
 )
+from keras_spanbert.models.examples import check_examples
 from keras_spanbert.models.labels import check_names
 from keras_spanbert.models.pooler import pooler
 from keras_spanbert.tasks.classification.multi_label import binary_accuracy, is_assigned

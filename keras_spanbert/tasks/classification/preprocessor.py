@@ -3,7 +3,7 @@
 import keras
 
 from keras_spanbert.arguments import accepts_datasets, check_flags, check_length, check_same_length
-from keras_spanbert.models.batches import column, is_examples
+from keras_spanbert.models.examples import column, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.models.strings import as_strings

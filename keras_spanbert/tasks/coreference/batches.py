@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import keras
 import numpy as np
 
-from keras_spanbert.data.array_stream import BatchShard, RowStream, epoch_order
+from keras_spanbert.data.batches import round_up
 from keras_spanbert.layers.array_functions import (
     append_end,
     cumsum,
@@ -18,8 +18,6 @@ from keras_spanbert.layers.array_functions import (
     take,
     true_indices,
 )
-from keras_spanbert.models.length_batches import round_up
-from keras_spanbert.optional import require
 from keras_spanbert.tasks.coreference.scoring import GIVEN
 from keras_spanbert.tasks.coreference.segments import truncate
 from keras_spanbert.tasks.coreference.spans import candidate_spans, num_top_spans
@@ -154,8 +152,8 @@ def pad(inputs: dict, sizes: dict, xp=np) -> dict:
     return padded
 
 
-class DocumentBatches(keras.utils.PyDataset):
-    """Batches of documents for `fit` and `evaluate`, all of the same shape.
+class Documents:
+    """The arrays of documents, all padded to the same shape, for `Batches`.
 
     A document with more than `max_segments` is cut to a run of that many. The seed,
     the epoch and the document determine the run.
@@ -163,35 +161,20 @@ class DocumentBatches(keras.utils.PyDataset):
     Args:
         model: `SpanBertCoreferenceResolver`.
         documents: list of dicts, see the preprocessor's `segment`.
-        batch_size: int. Number of documents per batch. Defaults to `1`.
-        max_segments: int. Maximum number of segments of a document. Defaults to
-            `None`: whole documents.
-        shuffle: bool. Whether to draw a new order of the documents in each
-            epoch. Defaults to `False`.
-        seed: int. Defaults to `0`.
+        max_segments: int. Maximum number of segments of a document, or `None` for
+            whole documents.
+        seed: int.
     """
 
-    def __init__(
-        self,
-        model,
-        documents: list[dict],
-        batch_size: int = 1,
-        max_segments: int | None = None,
-        shuffle: bool = False,
-        seed: int = 0,
-    ):
-        super().__init__()
+    def __init__(self, model, documents: list[dict], max_segments: int | None, seed: int):
         model.check_preprocessor()
         if not documents:
             raise ValueError("There must be at least one document. Received: none")
         self.model = model
         self.tensors = [model.preprocessor.tensors(document) for document in documents]
         self.has_labels = all("clusters" in document for document in documents)
-        self.batch_size = batch_size
         self.max_segments = max_segments
-        self.shuffle = shuffle
         self.seed = seed
-        self.epoch = 0
         # Large enough for any run of segments.
         self.sizes = largest(
             padded_sizes(self._inputs(self._run(document, first)), model)
@@ -200,21 +183,11 @@ class DocumentBatches(keras.utils.PyDataset):
         )
 
     def __len__(self):
-        return -(-len(self.tensors) // self.batch_size)
-
-    def __getitem__(self, index):
-        numbers = np.arange(len(self.tensors))
-        if self.shuffle:
-            numbers = epoch_order(len(self.tensors), self.seed, self.epoch)
-        chosen = numbers[index * self.batch_size : (index + 1) * self.batch_size]
-        return self.batch(chosen.tolist(), self.epoch)
-
-    def on_epoch_end(self):
-        self.epoch += 1
+        return len(self.tensors)
 
     def batch(self, numbers: Iterable[int], epoch: int) -> tuple:
         """Returns inputs, and labels if known, of documents in an epoch."""
-        rows = [self.document(number, epoch) for number in numbers]
+        rows = [self.document(int(number), epoch) for number in numbers]
         batch = keras.tree.map_structure(lambda *arrays: np.concatenate(arrays), *rows)
         return batch if self.has_labels else batch[:1]
 
@@ -241,35 +214,3 @@ class DocumentBatches(keras.utils.PyDataset):
         if self._num_runs(tensors) == 1:
             return tensors
         return truncate(tensors, first, self.max_segments)
-
-
-class DocumentStream(RowStream):
-    """Endless shuffled batches of documents, which can start at any step.
-
-    Epochs are whole: see `RowStream`. The batch size and seed are those of `documents`.
-    """
-
-    def __init__(self, documents: DocumentBatches):
-        size, seed = documents.batch_size, documents.seed
-        super().__init__(len(documents.tensors), size, seed, whole_epochs=True)
-        self.documents = documents
-
-    def dataset(self, part: int = 0, num_parts: int = 1):
-        """See `ArrayStream.dataset`."""
-        tf = require("tensorflow", "A stream")
-
-        batch_shard = BatchShard(self.batch_size, part, num_parts)
-
-        def batch(rows, weights, epoch):
-            x, y = self.documents.batch(rows[batch_shard.rows].tolist(), epoch)
-            return (x, y, weights[batch_shard.rows]) if self.has_weights else (x, y)
-
-        def batches():
-            for step, rows in enumerate(self._rows(self.first_step), self.first_step):
-                yield batch(*rows, step // self.num_batches)
-
-        example = batch(*next(self._rows(0)), 0)
-        signature = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), example)
-        return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(
-            tf.data.AUTOTUNE
-        )

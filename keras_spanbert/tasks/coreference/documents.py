@@ -6,9 +6,10 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert.arguments import accepts_datasets, check_flags
+from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.coreference_documents import check_has_clusters
 from keras_spanbert.metrics.coreference import MEASURES, coreference
-from keras_spanbert.tasks.coreference.batches import DocumentBatches, document_inputs, gold_clusters
+from keras_spanbert.tasks.coreference.batches import Documents, document_inputs, gold_clusters
 from keras_spanbert.tasks.coreference.decoding import cluster_mentions, extract_spans
 from keras_spanbert.tasks.coreference.inference import run
 from keras_spanbert.tasks.coreference.mentions import cluster_score
@@ -43,9 +44,18 @@ class DocumentInputs:
         )
         return found, None, None
 
-    def batches(self, documents: list[dict], *args, **kwargs) -> DocumentBatches:
-        """Converts documents to batches of arrays. The arguments are those of `DocumentBatches`."""
-        return DocumentBatches(self, documents, *args, **kwargs)
+    def batches(
+        self,
+        documents: list[dict],
+        batch_size: int = 1,
+        max_segments: int | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        pad: bool = False,
+    ) -> Batches:
+        """Converts documents to batches of arrays: see `Documents` and `Batches`."""
+        rows = Documents(self, documents, max_segments, seed)
+        return Batches(rows, batch_size, seed, whole_epochs=True, shuffle=shuffle, pad=pad)
 
     def predict_clusters(
         self,

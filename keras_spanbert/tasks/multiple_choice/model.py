@@ -7,11 +7,11 @@ import numpy as np
 from scipy.special import softmax
 
 from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import namespace
-from keras_spanbert.models.batches import check_examples
 from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
 from keras_spanbert.models.classifier import ClassifierTask, classifier, dropout_layer
-from keras_spanbert.models.length_batches import SEQUENCES
+from keras_spanbert.models.examples import check_examples
 from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.tasks.multiple_choice.layers import NO_CHOICE, ChoiceLogits, ChoicesAsRows
 from keras_spanbert.tasks.multiple_choice.preprocessor import SpanBertMultipleChoicePreprocessor

@@ -5,7 +5,7 @@ import numpy as np
 
 from keras_spanbert.arguments import accepts_datasets, check_length
 from keras_spanbert.layers.array_functions import int32, namespace, take
-from keras_spanbert.models.batches import columns_of, is_examples
+from keras_spanbert.models.examples import columns_of, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.models.strings import check_in_graph

@@ -7,14 +7,40 @@ import numpy as np
 
 from keras_spanbert import distribution
 from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.training_stream import EVALUATION_SEED, mask_batches
 from keras_spanbert.distribution import check_rows
-from keras_spanbert.models import batches
+from keras_spanbert.models.fit_strings import unpack
 from keras_spanbert.models.strings import as_strings, replace_surrogates
 
 
+class CountSteps(keras.callbacks.Callback):
+    """Counts the steps of all calls of `fit`.
+
+    On JAX, the optimizer's `iterations` have no value within an epoch.
+    """
+
+    def set_model(self, model):
+        super().set_model(model)
+        # `self.model` would update JAX's state, which is slow at each step.
+        self._trained = model
+
+    def on_epoch_begin(self, epoch, logs=None):
+        # A recompiled model has a new optimizer. A restored optimizer is ahead.
+        iterations = int(distribution.to_numpy(self.model.optimizer.iterations))
+        self._trained._steps_so_far = max(self._trained._steps_so_far, iterations)
+        self._batches = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        # With `steps_per_execution`, Keras calls this once for several batches.
+        self._trained._steps_so_far += batch + 1 - self._batches
+        self._batches = batch + 1
+
+
 class MaskedStringInputs:
-    """Converts strings to the pretrainer's inputs: see `models.string_inputs.StringInputs`."""
+    """Converts strings to the pretrainer's inputs: see `models.fit_strings.StringInputs`."""
+
+    string_callbacks = (CountSteps,)
 
     @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None, seed=(EVALUATION_SEED, 0)) -> tuple:
@@ -47,21 +73,22 @@ class MaskedStringInputs:
                 f"{len(texts)} texts, which leaves one alone"
             )
         check_rows(len(texts), batch_size)
-        shuffle = is_training if shuffle is None else shuffle
+        shuffle = is_training and shuffle
         try:
             import tensorflow as tf
         except ImportError:
-            dataset = batches.Rows(texts, batch_size, shuffle)
-        else:
-            dataset = tf.data.Dataset.from_tensor_slices(texts)
-            dataset = dataset.shuffle(len(texts)) if shuffle else dataset
-            dataset = dataset.batch(batch_size)
-        return self._preprocess_inputs(dataset, is_training=is_training)
+            # Keras's `set_random_seed` determines the order.
+            seed, texts = int(np.random.randint(2**31)), np.array(texts, object)
+            rows = Batches(texts, batch_size, seed, whole_epochs=True, shuffle=shuffle, pad=False)
+            return self.preprocess_stream("py_dataset", rows, is_training), None, None
+        dataset = tf.data.Dataset.from_tensor_slices(texts)
+        dataset = dataset.shuffle(len(texts)) if shuffle else dataset
+        return self.preprocess_dataset(dataset.batch(batch_size), is_training), None, None
 
     def preprocess_dataset(self, dataset, is_training: bool):
         import tensorflow as tf
 
-        text, *others = batches.unpack(dataset.element_spec)
+        text, *others = unpack(dataset.element_spec)
         is_text = getattr(text, "dtype", None) == tf.string and text.shape.rank == 1
         if not is_text or others != [None, None]:
             raise ValueError(
@@ -90,29 +117,3 @@ class MaskedStringInputs:
         )
         steps = steps.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
         return steps.prefetch(tf.data.AUTOTUNE)
-
-    def string_callbacks(self) -> list[keras.callbacks.Callback]:
-        return [CountSteps()]
-
-
-class CountSteps(keras.callbacks.Callback):
-    """Counts the steps of all calls of `fit`.
-
-    On JAX, the optimizer's `iterations` have no value within an epoch.
-    """
-
-    def set_model(self, model):
-        super().set_model(model)
-        # `self.model` would update JAX's state, which is slow at each step.
-        self._trained = model
-
-    def on_epoch_begin(self, epoch, logs=None):
-        # A recompiled model has a new optimizer. A restored optimizer is ahead.
-        iterations = int(distribution.to_numpy(self.model.optimizer.iterations))
-        self._trained._steps_so_far = max(self._trained._steps_so_far, iterations)
-        self._batches = 0
-
-    def on_train_batch_end(self, batch, logs=None):
-        # With `steps_per_execution`, Keras calls this once for several batches.
-        self._trained._steps_so_far += batch + 1 - self._batches
-        self._batches = batch + 1

@@ -6,12 +6,12 @@ import keras
 import numpy as np
 
 from keras_spanbert.arguments import accepts_datasets, check_counts, check_number_or_none
+from keras_spanbert.data.batches import SEQUENCES, predict_by_length
 from keras_spanbert.data.questions import Examples
 from keras_spanbert.data.squad import to_dataset as squad_dataset
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
 from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
-from keras_spanbert.models.length_batches import SEQUENCES, predict_by_length
 from keras_spanbert.models.strings import as_strings
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.signature import strings

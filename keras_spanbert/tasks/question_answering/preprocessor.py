@@ -4,10 +4,10 @@ import keras
 import numpy as np
 
 from keras_spanbert.arguments import accepts_datasets, check_counts, check_same_length
+from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models import windows as text_windows
-from keras_spanbert.models.batches import column, columns_of, is_examples
-from keras_spanbert.models.length_batches import SEQUENCES
+from keras_spanbert.models.examples import column, columns_of, is_examples
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
 from keras_spanbert.models.strings import as_strings, code_points
 from keras_spanbert.models.tokens import Part, in_chunks, token_rows, tokenize_texts, unique_texts

@@ -6,13 +6,13 @@ import numpy as np
 from keras_spanbert.arguments import accepts_datasets
 from keras_spanbert.data.semeval2010 import RELATIONS
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
-from keras_spanbert.models.batches import check_examples, is_examples
 from keras_spanbert.models.classifier import (
     ClassifierTask,
     classifier,
     dropout_layer,
     probabilities,
 )
+from keras_spanbert.models.examples import check_examples, is_examples
 from keras_spanbert.models.labels import check_names
 from keras_spanbert.models.pooler import pooler
 from keras_spanbert.tasks.relation_extraction.preprocessor import (

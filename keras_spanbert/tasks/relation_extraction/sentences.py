@@ -4,7 +4,7 @@ import collections
 
 from keras_spanbert.arguments import check_same_length, is_integer, to_python
 from keras_spanbert.data.tacred import example_of_text, relation_example
-from keras_spanbert.models.batches import columns_of, is_examples
+from keras_spanbert.models.examples import columns_of, is_examples
 from keras_spanbert.models.strings import as_strings
 
 # Brackets in the Penn Treebank.

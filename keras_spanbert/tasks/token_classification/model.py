@@ -4,12 +4,12 @@ import keras
 import numpy as np
 
 from keras_spanbert.arguments import accepts_datasets, check_counts
+from keras_spanbert.data.batches import SEQUENCES, predict_by_length
 from keras_spanbert.data.conll import to_iob2
 from keras_spanbert.metrics.entities import entities as entity_scores
-from keras_spanbert.models.batches import is_examples
 from keras_spanbert.models.classifier import CLASSIFIER, ClassifierTask, classifier, dropout_layer
+from keras_spanbert.models.examples import is_examples
 from keras_spanbert.models.labels import check_names
-from keras_spanbert.models.length_batches import SEQUENCES, predict_by_length
 from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.token_classification.decoding import (
     best_labels,

@@ -4,11 +4,11 @@ import keras
 import numpy as np
 
 from keras_spanbert.arguments import accepts_datasets, check_counts, check_length, to_python
+from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import append_end, is_symbolic, namespace, take
 from keras_spanbert.models import windows as text_windows
-from keras_spanbert.models.batches import is_examples
+from keras_spanbert.models.examples import is_examples
 from keras_spanbert.models.labels import as_labels
-from keras_spanbert.models.length_batches import SEQUENCES
 from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights
 from keras_spanbert.models.strings import as_strings, check_in_graph
 from keras_spanbert.models.tokens import Part, in_chunks, token_rows

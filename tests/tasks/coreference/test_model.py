@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import keras_spanbert as ks
-from keras_spanbert.tasks.coreference.batches import DocumentStream, document_inputs, padded_sizes
+from keras_spanbert.tasks.coreference.batches import document_inputs, padded_sizes
 from keras_spanbert.tasks.coreference.inference import score_in_chunks
 
 pytestmark = pytest.mark.usefixtures("untraced")
@@ -57,7 +57,7 @@ def test_evaluate_gives_the_mean_loss_of_documents(build, document):
 def test_padded_batch_has_the_loss_of_its_documents(build, document):
     model = build()
     short = first_sentences(document, 2)
-    stream = DocumentStream(model.batches([document, short, document], 2, seed=1))
+    stream = model.batches([document, short, document], 2, shuffle=True, seed=1, pad=True)
     epochs = []
     for _, _, weights in stream.dataset().take(4).as_numpy_iterator():
         epochs.append(weights.tolist())
@@ -140,7 +140,7 @@ def test_models_without_features_score_documents(build, document):
 @pytest.mark.once
 def test_each_epoch_uses_other_segments(build, document):
     model = build(max_training_sentences=2)
-    batches = model.batches([document], max_segments=2, seed=7)
+    batches = model.batches([document], max_segments=2, seed=7).arrays
     begins = []
     for epoch in range(12):
         x, y = batches.document(0, epoch)
@@ -151,7 +151,7 @@ def test_each_epoch_uses_other_segments(build, document):
     assert len(set(begins)) > 1
     num_segments = len(model.preprocessor.tensors(document)["input_ids"])
     assert num_segments > 2
-    whole, _ = model.batches([document]).document(0, 0)
+    whole, _ = model.batches([document]).arrays.document(0, 0)
     assert whole["token_ids"].shape[1] >= num_segments
 
 

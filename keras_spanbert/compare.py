@@ -1,33 +1,38 @@
-"""Which pretraining makes the better model? Rows of an ablation, each with several seeds.
+"""`spanbert-compare PLAN FOLDER`: trains each row of a plan with several seeds, and compares them.
 
-    python benchmarks/ablation.py benchmarks/plans/continued.json FOLDER --num_seeds=3 --minutes=10
+A plan is a JSON file. `train` lists the flags of spanbert-train that all runs share, and `rows` the
+flags that each row adds:
 
-A plan contains flags of train.py. `pretrain` lists the flags of every pretraining run. `rows` lists
-the flags that each row adds, or null to use the model `start` without further pretraining.
-`fine_tunings` lists the flags to `train` with. It can also list flags to `test` with; otherwise the
-score of the best epoch is reported. Environment variables are expanded. Each row is pretrained and
-fine-tuned with each seed:
+    {"train": ["--task=classification", "--preset=encoder", "--train_data=train.csv",
+               "--eval_data=dev.csv"],
+     "rows": {"2e-5": ["--learning_rate=2e-5"], "1e-4": ["--learning_rate=1e-4"]}}
 
-    {"start": "saved_models/mine",
-     "pretrain": ["--preset=saved_models/mine", "--train_data=novels/*.txt", "--steps=1000"],
+Without `rows`, the seeds are the only difference. `test` can list the flags of a test of each
+trained model. Its score is then reported instead of the score of the best epoch.
+
+The rows of a plan with `pretrain` are pretrained, and each model is fine-tuned in one or more ways.
+A row that is null uses the model `start` without further pretraining:
+
+    {"start": "encoder",
+     "pretrain": ["--preset=encoder", "--train_data=novels/*.txt", "--steps=1000"],
      "rows": {"no pretraining": null, "MLM + SBO": [], "MLM": ["--objectives=mlm"]},
      "fine_tunings": {"entities": {"train": ["--task=token_classification", ...], "test": [...]}}}
 
-Each run of train.py has its own folder and checkpoints. The script can stop at any moment (after
---minutes, on Ctrl-C or when power is lost), and the same command resumes it. Several processes on
-several GPUs or hosts can share FOLDER: each run is protected by a file lock, which the operating
-system releases when its process ends.
+Environment variables in flags are expanded. Each run has its own folder and checkpoints. The
+command can stop at any moment (after --minutes, on Ctrl-C or when power is lost), and the same
+command resumes it. Several processes on several GPUs or hosts can share FOLDER: each run is
+protected by a file lock, which the operating system releases when its process ends.
 
-Writes ablation.csv, ablation.md and ablation.png into FOLDER. They show the mean over seeds for
-each row and score, the mean difference from the first row, paired by seed, and the 95% confidence
-intervals of both by Student's t. Held-out losses are measured with the masks of each row.
+Writes comparison.csv, comparison.md and comparison.png into FOLDER. They show the mean over seeds
+for each row and score, the mean difference from the first row, paired by seed, and the 95%
+confidence intervals of both by Student's t. Held-out losses are measured with the masks of each
+row.
 """
 
 import argparse
 import collections
 import dataclasses
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -39,8 +44,11 @@ import numpy as np
 from scipy import stats
 
 from keras_spanbert import files
+from keras_spanbert.optional import missing
+from keras_spanbert.recipes.run import check_arguments
 
-TRAIN = pathlib.Path(__file__).parent.parent / "train.py"
+PROGRAM = "spanbert-compare"
+KEYS = ["about", "train", "test", "start", "pretrain", "rows", "fine_tunings"]
 SCORES_OF_PRETRAINING = {
     "mlm_cross_entropy": "held-out MLM",
     "sbo_cross_entropy": "held-out SBO",
@@ -51,18 +59,21 @@ SCORES_OF_PRETRAINING = {
 SCORES_OF_TESTS = ["average_f1", "macro_f1", "f1", "accuracy"]
 # Interval for checking whether another process has finished its run.
 WAIT_SECONDS = 5
+# Environment variables of launchers that start a run in several processes.
+PROCESS_COUNTS = ["WORLD_SIZE", "KERAS_DISTRIBUTION_NUM_PROCESSES"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A run of train.py.
+    """A run of spanbert-train.
 
     Attributes:
         row: string.
         seed: int.
-        name: string, "pretrain", the name of a fine-tuning, or that name and " test".
+        name: string. "pretrain", or the name of a fine-tuning, which is "train" in a plan without
+            pretraining. For a test, the same name and " test".
         flags: tuple of strings.
-        needs: `Stage` that must finish first, or None.
+        needs: `Stage` that must finish first, or `None`.
     """
 
     row: str
@@ -75,22 +86,78 @@ class Stage:
     def path(self) -> str:
         return os.path.join(self.row.replace(os.sep, "-"), f"seed-{self.seed}", self.name)
 
+    @property
+    def is_test(self) -> bool:
+        return self.name.endswith(" test")
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("plan", help="JSON file, see benchmarks/plans.")
-    parser.add_argument("folder", help="Output folder: new, empty, or with runs of this plan.")
-    parser.add_argument("--num_seeds", type=int, default=3, help="Number of seeds (default: 3).")
-    parser.add_argument("--minutes", type=float, default=None, help="Stop after this time.")
-    parser.add_argument("--rows", nargs="+", help="Names of the rows to run (default: all).")
-    parser.add_argument("--fine_tunings", nargs="*", help="Names of those to run (default: all).")
-    parser.add_argument("--show", action="store_true", help="Only write tables of finished runs.")
-    args = parser.parse_args()
-    plan = files.read_json(args.plan)
-    check(plan)
-    whole_plan = dict(plan)
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the program to stop. Its argument is the number of the signal."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise ValueError(message)
+
+
+def main(arguments=None) -> int:
+    """Runs the command and returns its exit code."""
+
+    def interrupt(number, frame):
+        raise Interrupted(number)
+
+    numbers = [signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)]
+    # `nohup` makes processes ignore SIGHUP.
+    handlers = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
+    try:
+        for number in handlers:
+            signal.signal(number, interrupt)
+        return compare(arguments)
+    except (ValueError, OSError) as error:
+        print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except Interrupted as error:
+        print("Interrupted; run the same command to resume", file=sys.stderr)
+        return 128 + error.args[0]
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def compare(arguments=None) -> int:
+    """Runs what is left of a plan and writes the tables. Returns 1 if a run failed, else 0.
+
+    Raises:
+        ValueError: if an argument, the plan or a flag in it is wrong.
+    """
+    parser = _Parser(
+        prog=PROGRAM,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("plan", metavar="PLAN", help="JSON file with flags")
+    parser.add_argument("folder", metavar="FOLDER", help="new, empty, or with runs of this plan")
+    parser.add_argument("--num_seeds", type=int, default=3, help="number of seeds (default: 3)")
+    parser.add_argument("--minutes", type=float, default=None, help="stop after this time")
+    parser.add_argument("--rows", nargs="+", help="names of the rows to run (default: all)")
+    parser.add_argument("--fine_tunings", nargs="*", help="names of those to run (default: all)")
+    parser.add_argument("--show", action="store_true", help="only write tables of finished runs")
+    args = parser.parse_args(arguments)
+    if args.num_seeds < 1:
+        raise ValueError(f"--num_seeds must be at least 1. Received: {args.num_seeds}")
+    if "://" in args.folder:
+        raise ValueError(f"FOLDER must be on a local disk. Received: {args.folder}")
+    for name in PROCESS_COUNTS:
+        if int(os.environ.get(name) or 1) > 1:
+            raise ValueError(
+                f"{PROGRAM} must be a single process, which starts the runs. Received: "
+                f"{name}={os.environ[name]}"
+            )
+    whole_plan = files.read_json(args.plan)
+    check(whole_plan)
+    plan = standard_form(whole_plan)
     for part in ["rows", "fine_tunings"]:
-        chosen, known = getattr(args, part), plan.get(part, {})
+        chosen, known = getattr(args, part), plan[part]
         for name in set(chosen or []) - set(known):
             names = ", ".join(map(repr, sorted(known))) or "(the plan has none)"
             raise ValueError(f"--{part} must be one or more of {names}. Received: {name}")
@@ -98,7 +165,7 @@ def main():
             plan[part] = {name: value for name, value in known.items() if name in chosen}
     stages = list(plan_stages(plan, args.num_seeds, args.folder))
     if not args.show:
-        check_variables(stages)
+        check_flags([s for s in stages if not read_metrics(args.folder, s)], args.folder)
     elif not os.path.isdir(os.path.join(args.folder, ".claims")):
         raise ValueError(f"--show needs a folder with runs. Received: {args.folder}")
     claim_folder(args.folder, whole_plan)
@@ -106,20 +173,19 @@ def main():
     report(stages, args.folder)
     left = sum(not read_metrics(args.folder, stage) for stage in stages)
     if failed:
-        sys.exit(f"ablation.py: {left} of {len(stages)} runs are left, {len(failed)} failed")
-    if left and not args.show:
+        text = f"{left} of {len(stages)} runs are left, {len(failed)} failed"
+        print(f"{PROGRAM}: {text}; run the same command to try again", file=sys.stderr)
+    elif left and not args.show:
         print(f"{left} of {len(stages)} runs are left; run the same command to resume")
+    return 1 if failed else 0
 
 
 def check(plan: dict) -> None:
     """Raises a `ValueError` if the plan is invalid."""
-    known = {"about", "start", "pretrain", "rows", "fine_tunings"}
-    if set(plan) - known:
-        raise ValueError(f"Keys of a plan must be in {known}. Received: {set(plan) - known}")
-    if not plan.get("rows"):
-        raise ValueError("A plan must have `rows`.")
-    fine_tunings = plan.get("fine_tunings", {})
-    for part, named in [("rows", plan["rows"]), ("fine_tunings", fine_tunings)]:
+    if unknown := set(plan) - set(KEYS):
+        raise ValueError(f"Keys of a plan must be in {KEYS}. Received: {sorted(unknown)}")
+    rows, fine_tunings = plan.get("rows", {}), plan.get("fine_tunings", {})
+    for part, named in [("rows", rows), ("fine_tunings", fine_tunings)]:
         if not isinstance(named, dict):
             raise ValueError(f"`{part}` of a plan must be a dict. Received: {named!r}")
     for named in fine_tunings.values():
@@ -127,15 +193,28 @@ def check(plan: dict) -> None:
             raise ValueError(f"A fine-tuning must have flags to `train` with. Received: {named!r}")
     if not isinstance(plan.get("start", ""), str):
         raise ValueError(f"`start` must be a preset. Received: {plan['start']!r}")
-    lists = [plan.get("pretrain", []), *(row for row in plan["rows"].values() if row is not None)]
+    lists = [plan.get(name, []) for name in ("train", "test", "pretrain")]
+    lists += [row for row in rows.values() if row is not None]
     lists += [flags for named in fine_tunings.values() for flags in named.values()]
     for flags in lists:
         if not (isinstance(flags, list) and all(isinstance(flag, str) for flag in flags)):
             raise ValueError(f"Flags must be a list of strings. Received: {flags!r}")
-    if "pretrain" not in plan and any(row is not None for row in plan["rows"].values()):
-        raise ValueError("A plan with rows to pretrain must have `pretrain`.")
-    if None in plan["rows"].values() and not plan.get("start"):
-        raise ValueError("A plan with a null row must have `start`, a preset.")
+    if "train" in plan:
+        others = [name for name in ("start", "pretrain", "fine_tunings") if name in plan]
+        if others or None in rows.values():
+            raise ValueError(
+                "A plan with `train` must have no pretraining and no null row. Received: "
+                f"{', '.join(['train', *others]) if others else 'a null row'}"
+            )
+        return
+    if not rows:
+        raise ValueError("A plan must have `train` or `rows`. Received: neither of them")
+    if "test" in plan:
+        raise ValueError("`test` of a plan needs `train`. Received: no `train`")
+    if "pretrain" not in plan and any(row is not None for row in rows.values()):
+        raise ValueError("A plan with rows of flags must have `train` or `pretrain`")
+    if None in rows.values() and not plan.get("start"):
+        raise ValueError("A plan with a null row must have `start`, a preset")
     for name, flags in fine_tunings.items():
         if not set(flags) <= {"train", "test"} or "train" not in flags:
             raise ValueError(
@@ -144,11 +223,29 @@ def check(plan: dict) -> None:
             )
 
 
-def check_variables(stages) -> None:
-    """Raises a `ValueError` if a flag has an environment variable that is not set."""
+def standard_form(plan: dict) -> dict:
+    """Returns the same plan with all keys. A plan with `train` has one fine-tuning of this name."""
+    plan = {"start": "", "rows": {"all": []}, "fine_tunings": {}, **plan}
+    if "train" in plan:
+        runs = {name: plan[name] for name in ("train", "test") if name in plan}
+        plan["fine_tunings"] = {"train": runs}
+    return plan
+
+
+def check_flags(stages, folder) -> None:
+    """Raises a `ValueError` if a flag of a run is wrong or has a variable that is not set."""
     for flag in {flag for stage in stages for flag in stage.flags}:
         if found := re.search(r"\$(\w+|{\w+})", os.path.expandvars(flag)):
             raise ValueError(f"Variables of a plan must be set. Received: {found[0]} in {flag}")
+    # Seeds do not change the checks. The preset of a run that has not begun is any folder.
+    for stage in [stage for stage in stages if stage.seed == 0]:
+        flags = [os.path.expandvars(flag) for flag in stage.flags]
+        if stage.needs:
+            flags[0] = "--preset=."
+        try:
+            check_arguments([*flags, f"--output={os.path.join(folder, '.claims', 'unused')}"])
+        except ValueError as error:
+            raise ValueError(f"{stage.path}: {error}") from None
 
 
 def claim_folder(folder: str, plan: dict) -> None:
@@ -170,13 +267,16 @@ def plan_stages(plan: dict, seeds: int, folder: str):
     """Yields the runs of a plan, seed by seed, so that each finished seed completes its pairs."""
     for seed in range(seeds):
         for row, flags in plan["rows"].items():
-            needs, preset = None, os.path.expandvars(plan.get("start", ""))
-            if flags is not None:
+            needs, start, own = None, os.path.expandvars(plan["start"]), []
+            if "train" in plan:
+                own = flags
+            elif flags is not None:
                 needs = Stage(row, seed, "pretrain", ("--task=pretrain", *plan["pretrain"], *flags))
-                preset = os.path.join(folder, needs.path)
+                start = os.path.join(folder, needs.path)
                 yield needs
-            for name, runs in plan.get("fine_tunings", {}).items():
-                train = Stage(row, seed, name, (f"--preset={preset}", *runs["train"]), needs)
+            preset = [f"--preset={start}"] if start else []
+            for name, runs in plan["fine_tunings"].items():
+                train = Stage(row, seed, name, (*preset, *runs["train"], *own), needs)
                 yield train
                 if "test" in runs:
                     trained = os.path.join(folder, train.path)
@@ -242,21 +342,31 @@ def run(folder, stage, ends) -> bool:
     output = os.path.join(folder, stage.path)
     flags = [os.path.expandvars(flag) for flag in stage.flags]
     flags.append(f"--output={output}")
-    if not stage.name.endswith(" test"):  # Evaluation draws nothing at random.
+    if not stage.is_test:  # Evaluation draws nothing at random.
         flags.append(f"--seed={stage.seed}")
     if os.path.isdir(output) and os.listdir(output):
         flags.append("--resume")
     log = os.path.join(folder, ".claims", stage.path, "log.txt")
     print(f"{time.strftime('%H:%M')} {stage.path} (log: {log})", flush=True)
+    # The run must find the same packages as this process.
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    command = [sys.executable, "-P", "-m", "keras_spanbert_commands", *flags]
     with open(log, "a", encoding="utf-8") as file:
-        command = [sys.executable, str(TRAIN), *flags]
-        with subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT) as process:
+        # In its own session, a run gets Ctrl-C once: from this process, not the terminal.
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        with process:
             try:
                 process.wait(None if ends == float("inf") else max(0.0, ends - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGTERM)  # It saves a checkpoint.
-            except KeyboardInterrupt:
-                process.wait()  # It received Ctrl-C too.
+            except Interrupted:
+                process.send_signal(signal.SIGTERM)
                 raise
             code = process.wait()
     if code not in (0, 128 + signal.SIGTERM):
@@ -269,20 +379,20 @@ def run(folder, stage, ends) -> bool:
 # === Tables ===
 def collect_scores(stages, folder) -> dict:
     """Returns the scores of finished runs as `{score: {row: {seed: value}}}`."""
-    tested = {stage.needs for stage in stages if stage.name.endswith(" test")}
+    tested = {stage.needs for stage in stages if stage.is_test}
     found = {}
     for stage in stages:
         metrics = read_metrics(folder, stage)
         if metrics is None or stage in tested:
             continue
-        if stage.name == "pretrain":
-            names = {n: label for n, label in SCORES_OF_PRETRAINING.items() if metrics.get(n)}
-        else:
-            trained = read_metrics(folder, stage.needs) if stage.name.endswith(" test") else metrics
+        names = {n: label for n, label in SCORES_OF_PRETRAINING.items() if metrics.get(n)}
+        if not names:
+            trained = read_metrics(folder, stage.needs) if stage.is_test else metrics
             known = [trained["best_score"]] if "best_score" in trained else SCORES_OF_TESTS
             score = next((name for name in known if name in metrics), None)
             names = {score: f"{stage.name.removesuffix(' test')} {score}"} if score else {}
         for name, label in names.items():
+            label = label.removeprefix("train ")  # The only fine-tuning has no name of its own.
             found.setdefault(label, {}).setdefault(stage.row, {})[stage.seed] = metrics[name]
     return found
 
@@ -297,7 +407,7 @@ def interval(values) -> tuple[float, float | None]:
 
 
 def report(stages, folder) -> None:
-    """Writes the tables and the plot, and prints the table."""
+    """Writes the tables and the plot, and prints the table and the best run of each score."""
     found = collect_scores(stages, folder)
     rows = list(dict.fromkeys(stage.row for stage in stages))
     table = []
@@ -314,16 +424,29 @@ def report(stages, folder) -> None:
                 line["difference"], line["difference_width"] = interval(pairs)
             table.append(line)
     if not table:
-        print("No run is finished yet")
+        is_finished = any(read_metrics(folder, stage) for stage in stages)
+        no_score = "The finished runs have no score: give them --eval_data"
+        print(no_score if is_finished else "No run is finished yet")
         return
     names = ["score", "row", "seeds", "mean", "width", "difference", "difference_width"]
     table = [{name: line.get(name) for name in names} for line in table]
-    files.write_csv(os.path.join(folder, "ablation.csv"), table)
+    files.write_csv(os.path.join(folder, "comparison.csv"), table)
     text = to_markdown(table, rows[0])
-    with files.atomic_write(os.path.join(folder, "ablation.md")) as file:
+    with files.atomic_write(os.path.join(folder, "comparison.md")) as file:
         file.write(text)
-    plot(os.path.join(folder, "ablation.png"), table, found)
-    print(text + f"Wrote ablation.csv, ablation.md and ablation.png to {folder}")
+    written = "comparison.csv and comparison.md"
+    if message := missing("matplotlib", "drawing them"):
+        print(f"No plots: {message}")
+    else:
+        plot(os.path.join(folder, "comparison.png"), table, found)
+        written = "comparison.csv, comparison.md and comparison.png"
+    print(text, end="")
+    for score, by_row in found.items():
+        if score not in SCORES_OF_PRETRAINING.values():  # Lower losses are better.
+            row = max(by_row, key=lambda row: np.mean(list(by_row[row].values())))
+            seed = max(by_row[row], key=by_row[row].get)
+            print(f"Best mean {score}: {row}. Its best run: seed {seed}, {by_row[row][seed]:.2f}")
+    print(f"Wrote {written} to {folder}")
 
 
 def to_markdown(table, base) -> str:
@@ -347,15 +470,13 @@ def format_mean(mean, width, sign="") -> str:
 
 def plot(path, table, found) -> None:
     """Plots the means with their intervals and the value of each seed, one panel per score."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     scores = list(found)
-    figure, panels = pyplot.subplots(
-        len(scores), 1, figsize=(8, 1 + 1.6 * len(scores)), squeeze=False, layout="constrained"
-    )
+    num_rows = max(len(by_row) for by_row in found.values())
+    height = 1 + len(scores) * max(1.6, 0.4 + 0.3 * num_rows)
+    figure = Figure(figsize=(8, height), dpi=120, layout="constrained")
+    panels = figure.subplots(len(scores), 1, squeeze=False)
     for axes, score in zip(panels[:, 0], scores):
         lines = [line for line in table if line["score"] == score]
         for place, line in enumerate(lines):
@@ -368,16 +489,5 @@ def plot(path, table, found) -> None:
     has_seeds = any(line["width"] is not None for line in table)
     title = "Mean over seeds with 95% interval" if has_seeds else "One seed"
     figure.suptitle(title, fontsize=10)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except (ValueError, OSError) as error:
-        print(f"ablation.py: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("Interrupted; run the same command to resume", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+    with files.atomic_write(path, "wb") as file:
+        figure.savefig(file, format="png")

@@ -1,0 +1,352 @@
+"""Batches of rows, each computed from a seed and a step: see `Batches`.
+
+Legend: N = rows, B = rows of a batch, L = tokens per row.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+
+from keras_spanbert.arguments import check_counts, check_flags, check_id, is_integer
+from keras_spanbert.optional import require
+
+# Inputs whose last axis is L.
+SEQUENCES = ("token_ids", "segment_ids", "padding_mask")
+# Rows are sorted by length only within this many batches, so that batches remain random.
+_BATCHES_AT_ONCE = 50
+_MIN_LENGTH = 8
+
+
+def round_up(size: int, per_octave: int = 4) -> int:
+    """Rounds a size up, so that only a few different sizes occur.
+
+    Args:
+        size: int.
+        per_octave: int, a power of 2. Number of sizes between consecutive powers
+            of 2. With 4, the sizes are 1 to 8, 10, 12, 14, 16, 20, ... Defaults
+            to `4`.
+    """
+    if size <= 2 * per_octave:
+        return max(size, 1)
+    step = (1 << ((size - 1).bit_length() - 1)) // per_octave
+    return -(-size // step) * step
+
+
+def row_lengths(inputs: dict) -> np.ndarray:
+    """Returns the number of tokens in the longest sequence of each row, int `[N]`."""
+    mask = np.asarray(inputs["padding_mask"])
+    last = mask.shape[-1] - np.argmax(mask[..., ::-1] > 0, axis=-1)
+    sizes = np.where(mask.any(axis=-1), last, 0)
+    return sizes.max(axis=tuple(range(1, sizes.ndim)), initial=0)
+
+
+def trim_length(size: int, length: int, per_octave: int = 2) -> int:
+    """Returns the length to which rows are cut if the longest of them has `size` tokens."""
+    return min(max(round_up(int(size), per_octave), _MIN_LENGTH), length)
+
+
+def trim(batch: tuple, length: int) -> tuple:
+    """Returns `(x, y, sample_weight)` with the first `length` tokens of each row.
+
+    Labels and weights `[N, L]` are cut too. Other labels do not change.
+    """
+    x, *rest = batch
+    x = {name: array[..., :length] if name in SEQUENCES else array for name, array in x.items()}
+    is_of_tokens = len(rest) == 2 and rest[1] is not None and len(rest[1].shape) > 1
+    return x, *(y[:, :length] if is_of_tokens else y for y in rest)
+
+
+class Batches(keras.utils.PyDataset):
+    """Endless batches of rows, each computed from the seed and the step.
+
+    `dataset` returns the batches as a `tf.data.Dataset` that starts at any step, to resume a
+    run or to share batches between processes. `fit`, `evaluate` and `predict` take the object
+    itself too, without TensorFlow.
+
+    Args:
+        arrays: nested tuples and dicts of arrays with N rows. With `whole_epochs`,
+            `(x, y)` or `(x, y, sample_weight)`. Or an object with a length and a
+            method `batch(rows, epoch)`, which returns the arrays of some rows.
+        batch_size: int, at most the number of rows.
+        seed: int. The order of an epoch's rows depends on `seed` and the epoch.
+        whole_epochs: bool. Whether each epoch contains every row exactly once, so
+            that its last batch may not be full. If it is `True`, the loss and
+            metrics must be weighted means, as with Keras's
+            `"mean_with_sample_weight"` and `weighted_metrics`, or `pad` `False`.
+            Defaults to `False`: a batch can contain rows of two epochs.
+        shuffle: bool. Whether each epoch has a new random order. Defaults to
+            `True`.
+        by_length: bool. Whether to batch rows of similar length, each batch cut to one
+            of a few lengths to reduce padding. `x` is then a dict of a model's
+            arrays, `[N, L]` or with more axes between N and L. Labels are `[N]` or
+            `[N, C]` with weights `[N]`, or both are `[N, L]`. Epochs are whole.
+            Defaults to `False`.
+        pad: bool. Whether to fill the last batch of a whole epoch with rows of weight
+            0. Otherwise it has fewer rows, and `batch_size` may be larger than the
+            number of rows. Defaults to `True`.
+
+    Raises:
+        ValueError: if there are no rows, or fewer than `batch_size`.
+
+    Example:
+    ```python
+    batches = Batches((inputs, labels), batch_size=32, seed=1)
+    model.fit(batches.dataset(), steps_per_epoch=1000)
+    batches.start_at(1000)  # Here or in another process.
+    model.fit(batches.dataset(), steps_per_epoch=1000)
+    ```
+    """
+
+    def __init__(
+        self,
+        arrays,
+        batch_size: int,
+        seed,
+        whole_epochs: bool = False,
+        shuffle: bool = True,
+        by_length: bool = False,
+        pad: bool = True,
+    ):
+        super().__init__()
+        check_id(seed=seed)
+        check_flags(whole_epochs=whole_epochs, shuffle=shuffle, by_length=by_length, pad=pad)
+        whole_epochs = whole_epochs or by_length
+        if whole_epochs and isinstance(arrays, tuple):
+            arrays = tuple(array for array in arrays if array is not None)
+        self.arrays = keras.tree.map_structure(
+            lambda array: np.asarray(array) if hasattr(array, "__array__") else array, arrays
+        )
+        self.num_rows = len(keras.tree.flatten(self.arrays)[0])
+        if not self.num_rows:
+            raise ValueError("Batches must have at least one row. Received: num_rows=0")
+        if not pad:
+            check_counts(batch_size=batch_size)
+            batch_size = min(batch_size, self.num_rows)
+        if not is_integer(batch_size) or not 1 <= batch_size <= self.num_rows:
+            raise ValueError(
+                "`batch_size` (--batch_size) must be from 1 to the number of rows, "
+                f"{self.num_rows:,}. Received: batch_size={batch_size!r}"
+            )
+        self.batch_size = batch_size
+        self.seed = seed
+        self.whole_epochs = whole_epochs
+        self.shuffle = shuffle
+        self.pad = pad
+        self.sizes = row_lengths(self.arrays[0]) if by_length else None
+        self.first_step = 0
+        self._epoch_began = False
+        self._order = None, None  # The epoch that was used last, and its rows.
+
+    # === Rows of a step ===
+    @property
+    def num_batches(self) -> int:
+        """Number of batches per epoch, including a last one that is not full."""
+        return -(-self.num_rows // self.batch_size)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether batches have weights, because the last one of each epoch is filled."""
+        return self.whole_epochs and self.pad and self.num_rows % self.batch_size > 0
+
+    def rows(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the numbers and the weights of a batch's rows, `[B]` each."""
+        size = self.batch_size
+        if self.whole_epochs:
+            epoch, number = divmod(step, self.num_batches)
+            rows = self._epoch_rows(epoch)[number]
+        else:
+            epoch, first = divmod(step * size, self.num_rows)
+            rows = self._epoch_rows(epoch)[first : first + size]
+            if len(rows) < size:
+                following = self._epoch_rows(epoch + 1)[: size - len(rows)]
+                rows = np.concatenate([rows, following])
+        weights = np.ones(len(rows), "float32")
+        if self.pad:
+            weights = np.pad(weights, (0, size - len(rows)))
+            rows = np.resize(rows, size)
+        return rows, weights
+
+    def _epoch_rows(self, epoch):
+        """Returns the rows of an epoch in their order. If epochs are whole, a list of batches."""
+        known, order = self._order
+        if known != epoch:
+            order = self._draw(epoch)
+            self._order = epoch, order  # One assignment, because Keras's threads read it.
+        return order
+
+    def _draw(self, epoch):
+        size = self.batch_size
+        order = np.arange(self.num_rows)
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, epoch]).permutation(self.num_rows)
+        if not self.whole_epochs:
+            return order
+        if self.sizes is None:
+            return _split(order, size)
+        if self.shuffle:
+            num_parts = -(-self.num_batches // _BATCHES_AT_ONCE)
+            parts = _split(order, -(-self.num_batches // num_parts) * size)
+        else:
+            parts = [order]
+        batches = []
+        for number, rows in enumerate(parts):
+            part = _split(rows[np.argsort(self.sizes[rows], kind="stable")], size)
+            if self.shuffle:
+                generator = np.random.default_rng([self.seed, epoch, number])
+                part = [part[i] for i in generator.permutation(len(part))]
+            batches += part
+        # The longest batch comes first: if it does not fit into memory, training fails at once.
+        # A batch of another length comes next. If the first two had the same length, Keras on
+        # TensorFlow would assume that all batches have this length.
+        lengths = [self._length(rows) for rows in batches]
+        longest = int(np.argmax(lengths))
+        front = [longest, *[i for i, n in enumerate(lengths) if n != lengths[longest]][:1]]
+        others = [i for i in range(len(batches)) if i not in front]
+        return [batches[i] for i in front + others]
+
+    def _length(self, rows):
+        """Returns the length to which a batch of these rows is cut."""
+        return trim_length(self.sizes[rows].max(), self.arrays[0]["token_ids"].shape[-1])
+
+    # === Arrays of a step ===
+    def batch(self, step: int, part: int = 0, num_parts: int = 1):
+        """Returns the batch of a step as NumPy arrays, or one process's rows of it.
+
+        Args:
+            step: int.
+            part, num_parts: ints. The index of the process's part, from 0, and the
+                number of equal parts of consecutive rows. Default to `0`, `1`: all
+                rows.
+
+        Raises:
+            ValueError: if the rows cannot be split evenly.
+        """
+        own = self.part_of(part, num_parts)
+        rows, weights = self.rows(step)
+        if hasattr(self.arrays, "batch"):
+            batch = self.arrays.batch(rows[own], step // self.num_batches)
+        else:
+            batch = keras.tree.map_structure(lambda array: array[rows[own]], self.arrays)
+        if self.sizes is not None:
+            batch = trim(batch, self._length(rows))  # The same length in all processes.
+        return _apply_weights(batch, weights[own]) if self.has_weights else batch
+
+    def part_of(self, part: int, num_parts: int) -> slice:
+        """Returns the slice of a batch with one process's rows: see `batch`."""
+        check_counts(num_parts=num_parts)
+        check_id(part=part)
+        if not 0 <= part < num_parts or self.batch_size % num_parts:
+            raise ValueError(
+                "`part` must be in [0, num_parts), and `batch_size` a multiple of `num_parts`. "
+                f"Received: batch_size={self.batch_size}, part={part}, num_parts={num_parts}"
+            )
+        size = self.batch_size // num_parts
+        return slice(part * size, (part + 1) * size)
+
+    def dataset(self, part: int = 0, num_parts: int = 1):
+        """Returns an endless `tf.data.Dataset` of batches, or of one process's rows of each batch.
+
+        Args:
+            part, num_parts: see `batch`. Default to `0`, `1`: all rows.
+        """
+        tf = require("tensorflow", "A stream")
+
+        def batches():
+            for step in itertools.count(self.first_step):
+                yield self.batch(step, part, num_parts)
+
+        batch = self.batch(0, part, num_parts)
+        # Axes that are cut have no fixed size.
+        cut = batch if self.sizes is None else trim(batch, 1)
+        signature = keras.tree.map_structure(
+            lambda a, b: tf.TensorSpec(
+                [n if n == m else None for n, m in zip(a.shape, b.shape)], a.dtype
+            ),
+            *(batch, cut),
+        )
+        return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(
+            tf.data.AUTOTUNE
+        )
+
+    # === Keras ===
+    def __len__(self):
+        return self.num_batches
+
+    def __getitem__(self, index):
+        return self.batch(self.first_step + index)
+
+    def on_epoch_begin(self):
+        self._epoch_began = True
+
+    def on_epoch_end(self):
+        # `fit` also calls this once before the first epoch.
+        if self._epoch_began:
+            self.first_step += self.num_batches
+        self._epoch_began = False
+
+    # === Resuming ===
+    def start_at(self, step: int, state: dict | None = None) -> None:
+        """Makes new datasets, and `fit`, start at batch `step`.
+
+        Args:
+            step: int.
+            state: dict, an earlier result of `state`, to check that the data is the
+                same. Defaults to `None`: the data is not checked.
+        """
+        if state not in (None, self.state()):
+            before = state.get("num_rows")
+            received = f"{before:,} rows at the start and {self.num_rows:,} now"
+            if before == self.num_rows:
+                received = f"{before:,} rows that have changed"
+            raise ValueError(
+                "The data must be the same until the run ends. To train the model on other data, "
+                f"start a new run (--preset). Received: {received}"
+            )
+        self.first_step = step
+
+    def state(self) -> dict:
+        """Returns a description of the data that `start_at` compares: the number of rows."""
+        return {"num_rows": self.num_rows}
+
+
+def _split(rows, size):
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+def _apply_weights(batch, weights):
+    """Multiplies a batch's sample weights by `weights` `[B]`. Returns `(x, y, sample_weight)`."""
+    x, y, *given = batch
+
+    def times(array):
+        return array * weights.reshape(-1, *[1] * (array.ndim - 1)).astype(array.dtype)
+
+    return x, y, keras.tree.map_structure(times, given[0]) if given else weights
+
+
+def predict_by_length(model, inputs: dict, batch_size: int) -> Iterator[tuple]:
+    """Yields the model's outputs for batches of rows of similar length.
+
+    Args:
+        model: a task.
+        inputs: dict of the model's arrays, with N rows.
+        batch_size: int. Number of rows per batch.
+
+    Yields:
+        The indices of the rows, int `[n]`, and the model's outputs for them.
+        Outputs per token have the length that the batch was cut to.
+    """
+    sizes = row_lengths(inputs)
+    longest = inputs["token_ids"].shape[-1]
+    order = np.argsort(sizes, kind="stable")
+    for rows in _split(order, batch_size):
+        length = trim_length(sizes[rows[-1]], longest, per_octave=4)
+        missing = batch_size - len(rows)
+        chosen = rows
+        if missing and len(order) > batch_size:  # Fills the last batch, to avoid a new shape.
+            chosen = np.concatenate([rows, np.repeat(rows[-1:], missing)])
+        (batch,) = trim(({name: array[chosen] for name, array in inputs.items()},), length)
+        outputs = model.predict_on_batch(batch)
+        first = slice(0, len(rows))
+        yield rows, keras.tree.map_structure(lambda x, part=first: np.asarray(x)[part], outputs)

@@ -1,0 +1,39 @@
+"""Lists of examples, one dict per row, as readers return them."""
+
+from collections.abc import Sequence
+
+
+def is_examples(x) -> bool:
+    """Returns whether `x` is a list of examples, one dict per row, as readers return them."""
+    return isinstance(x, (list, tuple)) and bool(x) and all(isinstance(row, dict) for row in x)
+
+
+def check_examples(examples, reader: str) -> None:
+    """Raises a `ValueError` if examples to score are not a list of examples of a reader."""
+    if not is_examples(examples):
+        raise ValueError(
+            f"`examples` must come from `keras_spanbert.data.{reader}.read`. Received: "
+            f"{examples!r:.80}"
+        )
+
+
+def column(examples, name: str) -> list:
+    """Returns the values of one key of all examples.
+
+    Raises:
+        ValueError: if an example lacks the key.
+    """
+    for i, example in enumerate(examples):
+        if name not in example:
+            raise ValueError(f"An example must have a `{name}`. Received: x[{i}]={example!r:.80}")
+    return [example[name] for example in examples]
+
+
+def columns_of(examples, required: Sequence[str], optional: Sequence[str] = ()) -> dict:
+    """Returns columns of examples by name. An optional one may be missing in the first example.
+
+    Raises:
+        ValueError: see `column`.
+    """
+    names = [*required, *(name for name in optional if name in examples[0])]
+    return {name: column(examples, name) for name in names}

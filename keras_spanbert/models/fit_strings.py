@@ -1,0 +1,562 @@
+"""`fit`, `evaluate` and `predict` on strings and arrays, for every task.
+
+A batch is `x`, `(x, y)` or `(x, y, sample_weight)`, as in Keras. A model takes a
+dict with `token_ids`. The preprocessor converts every other `x` to such a dict.
+"""
+
+import collections.abc
+import numbers
+import sys
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from keras_spanbert import distribution
+from keras_spanbert.arguments import (
+    accepts_datasets,
+    check_counts,
+    check_number_or_none,
+    to_lists,
+)
+from keras_spanbert.data.batches import Batches
+from keras_spanbert.keras_private import build_training
+from keras_spanbert.models.examples import is_examples
+from keras_spanbert.models.labels import check_label_arrays
+from keras_spanbert.models.lora import forget_functions
+from keras_spanbert.models.one_thread import one_thread, one_thread_on_all_backends
+
+_RULE = (
+    "`x` must be at least one row of strings (lists or arrays of strings, see the class), a dict "
+    "of the model's arrays, or batches of either: a `tf.data.Dataset`, a "
+    "`keras.utils.PyDataset`, a `torch.utils.data.DataLoader` or a generator"
+)
+
+
+def kind_of(x) -> str:
+    """Returns what `x` is, asked once for the data of a call and once for each of its batches.
+
+    Returns:
+        `"arrays"`: a dict of the model's arrays, or a tuple that begins with one.
+        `"dataset"`: a `tf.data.Dataset`, or a distributed one.
+        `"py_dataset"`, `"data_loader"`, `"iterator"`, `"grain"`: other streams of batches.
+        `"rows"`: everything else, which the preprocessor converts.
+    """
+    first = x[0] if isinstance(x, tuple) and x else x
+    if isinstance(first, dict) and "token_ids" in first:
+        return "arrays"
+    if hasattr(x, "element_spec"):
+        return "dataset"
+    if isinstance(x, keras.utils.PyDataset):
+        return "py_dataset"
+    torch = sys.modules.get("torch")  # A `DataLoader` exists only after PyTorch's import.
+    if torch is not None and isinstance(x, torch.utils.data.DataLoader):
+        return "data_loader"
+    if isinstance(x, collections.abc.Iterator):
+        return "iterator"
+    return "grain" if type(x).__module__.partition(".")[0] == "grain" else "rows"
+
+
+def unpack(batch) -> tuple:
+    """Returns `(x, y, sample_weight)` of a batch.
+
+    A list of examples, or a list or tuple of strings, is an `x` without labels. Any
+    other tuple is `(x, y)`, even a tuple of two examples.
+
+    Raises:
+        ValueError: if it is a list of dicts that are not examples.
+    """
+    if not isinstance(batch, (list, tuple)) or all(isinstance(row, str) for row in batch):
+        return batch, None, None
+    if isinstance(batch, list) and is_examples(batch):
+        if _are_rows(batch):
+            return batch, None, None
+        if len(batch) > 1:
+            raise ValueError(
+                "`(x, y)` must be a tuple. A list of dicts is a list of examples, which have keys "
+                f"in common. Received: {batch!r:.200}"
+            )
+    return keras.utils.unpack_x_y_sample_weight(batch)
+
+
+def _are_rows(dicts):
+    return kind_of(dicts[0]) != "arrays" and bool(set.intersection(*map(set, dicts)))
+
+
+class StringInputs:
+    """Mixin of tasks that converts all data that `fit` accepts to the model's arrays.
+
+    A task can override how strings are converted: all rows at once (`preprocess`),
+    or batch by batch (the methods after it).
+    """
+
+    # Classes of the callbacks that `fit` adds if it is called on strings.
+    string_callbacks: tuple = ()
+
+    @accepts_datasets
+    def preprocess(self, x, y=None, sample_weight=None) -> tuple:
+        """Converts strings to arrays with the preprocessor.
+
+        Args:
+            x: input of the preprocessor: all rows, or a batch of them.
+            y: labels of the rows, or `None`.
+            sample_weight: weights of the rows, or `None`.
+
+        Returns:
+            `(x, y, sample_weight)`. Items that are not given are `None`.
+        """
+        self.check_preprocessor()
+        return keras.utils.unpack_x_y_sample_weight(self.preprocessor.call(x, y, sample_weight))
+
+    def start_preprocessing(self, is_training: bool) -> Callable:
+        """Returns the function that converts the batches of one pass over the data.
+
+        Returns:
+            Function of the batch's number, x, y and sample weight. It returns arrays
+            as `preprocess` does.
+        """
+        return lambda number, x, y, sample_weight: self.preprocess(x, y, sample_weight)
+
+    def preprocess_dataset(self, dataset, is_training: bool):
+        """Returns a `tf.data.Dataset` that converts batches of strings to arrays."""
+        import tensorflow as tf
+
+        @tf.autograph.experimental.do_not_convert  # AutoGraph would change error messages.
+        def preprocess(*batch):
+            arrays = self.preprocess(*keras.utils.unpack_x_y_sample_weight(batch))
+            return keras.utils.pack_x_y_sample_weight(*arrays)
+
+        mapped = dataset.map(preprocess, num_parallel_calls=tf.data.AUTOTUNE)
+        return mapped.prefetch(tf.data.AUTOTUNE)
+
+    def preprocess_rows(
+        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
+    ) -> tuple:
+        """Converts rows of strings to arrays `(x, y, sample_weight)`, or to batches of them as `x`.
+
+        Without `needs_labels`, as in `predict`, the rows keep their order.
+        """
+        return self.preprocess(x, y, sample_weight)
+
+    def number_class_weight(self, class_weight: dict) -> dict:
+        """Returns `class_weight` with the numbers of classes instead of their names.
+
+        Raises:
+            ValueError: if a key is neither a class name nor an integer, or the model
+                does not support `class_weight`.
+        """
+        names = list(getattr(self.preprocessor, "label_names", None) or [])
+        for key in class_weight:
+            if key not in names and not isinstance(key, numbers.Integral):
+                raise ValueError(
+                    "The keys of `class_weight` must be class names or numbers. Received: "
+                    f"{key!r}, with the class names {names}"
+                )
+        return {names.index(k) if k in names else k: w for k, w in class_weight.items()}
+
+    def _prepare(
+        self,
+        kind,
+        x,
+        y=None,
+        sample_weight=None,
+        batch_size=None,
+        shuffle=None,
+        is_training=False,
+        needs_labels=True,
+    ):
+        """Returns x, y and sample weight for Keras, and whether `x` has all rows as arrays.
+
+        `kind` is that of `x`: see `kind_of`.
+        """
+        self._forget_old_functions()
+        if batch_size is not None:
+            check_counts(batch_size=batch_size)
+        if kind == "arrays":
+            if isinstance(x, tuple) and y is None:  # Preprocessors return tuples.
+                x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
+            if needs_labels:
+                check_label_arrays(self, x, y, sample_weight)
+            return x, y, sample_weight, True
+        if kind == "rows":
+            if isinstance(x, (str, bytes)) or not _num_rows(x):
+                raise ValueError(f"{_RULE}. Received: x={x!r:.80}, of type {type(x).__name__}")
+            x, y, sample_weight = self.preprocess_rows(
+                x, y, sample_weight, batch_size, shuffle, is_training, needs_labels
+            )
+            has_all = isinstance(x, dict)
+            if has_all:  # If a task returns batches, they include the labels.
+                _check_labels(y, needs_labels)
+            return x, y, sample_weight, has_all
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                "`y` and `sample_weight` must be None, because batches include them. Received: "
+                f"x of type {type(x).__name__}, y of type "
+                f"{type(y).__name__}, sample_weight of type {type(sample_weight).__name__}"
+            )
+        return self.preprocess_stream(kind, x, is_training, needs_labels), None, None, False
+
+    def preprocess_stream(self, kind: str, stream, is_training=False, needs_labels=True):
+        """Converts the batches of a stream to arrays. Batches of arrays do not change.
+
+        Args:
+            kind: the result of `kind_of`.
+            stream: the stream.
+            is_training: bool. Defaults to `False`.
+            needs_labels: bool. Whether a batch must have labels. Defaults to `True`.
+
+        Returns:
+            A stream of the same kind.
+        """
+        if kind == "dataset":
+            is_distributed = not hasattr(stream, "map")
+            if kind_of(stream.element_spec) == "arrays":
+                is_checked = needs_labels and not is_distributed
+                return _check_dataset(self, stream) if is_checked else stream
+            if is_distributed:
+                raise ValueError(
+                    "A dataset must be preprocessed before it is distributed. Received: "
+                    f"{stream.element_spec}"
+                )
+            mapped = self.preprocess_dataset(stream, is_training)
+            _check_labels(unpack(mapped.element_spec)[1], needs_labels)
+            return mapped
+
+        def start():
+            preprocess = self.start_preprocessing(is_training)
+
+            def convert(number, batch):
+                x, y, sample_weight = map(to_lists, unpack(batch))
+                if kind_of(x) == "arrays":
+                    if needs_labels:
+                        check_label_arrays(self, x, y, sample_weight)
+                else:
+                    arrays = preprocess(number, x, y, sample_weight)
+                    _check_labels(arrays[1], needs_labels)
+                    x, y, sample_weight = keras.tree.map_structure(
+                        lambda array: None if array is None else keras.ops.convert_to_numpy(array),
+                        arrays,
+                    )
+                given = [value for value in (x, y, sample_weight) if value is not None]
+                return tuple(given) if sample_weight is None else (x, y, sample_weight)
+
+            return convert
+
+        if isinstance(stream, _PyDataset):
+            return stream  # Keras's `fit` evaluates the validation data that it was given.
+        if kind == "py_dataset":
+            if kind_of(stream[0]) != "arrays":
+                return _PyDataset(stream, start)
+            if stream.use_multiprocessing:  # Its processes cannot check labels.
+                return stream
+            settings = {name: getattr(stream, name) for name in ["workers", "max_queue_size"]}
+            return _PyDataset(stream, start, **settings)
+        if kind == "data_loader":
+            return _data_loader(stream, start)
+        return _generate(stream, start) if kind == "iterator" else stream
+
+    @one_thread_on_all_backends
+    @accepts_datasets
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose="auto",
+        callbacks=None,
+        validation_split: float = 0.0,
+        validation_data=None,
+        shuffle: bool | None = None,
+        class_weight=None,
+        sample_weight=None,
+        validation_batch_size: int | None = None,
+        **kwargs,
+    ) -> keras.callbacks.History:
+        """Trains the model on strings or arrays.
+
+        Args:
+            x: strings, in the form that the class describes; the model's arrays; the
+                output of its preprocessor; or batches of any of these, `x`,
+                `(x, y)` or `(x, y, sample_weight)`, from a `tf.data.Dataset`, a
+                `keras.utils.PyDataset`, a `torch.utils.data.DataLoader` or a
+                generator. A column of Hugging Face `datasets` is like a list, and a
+                whole `Dataset` like a list of dicts.
+            y: labels, unless `x` includes them.
+            class_weight: dict of class names or numbers to the weights of their rows.
+                Defaults to `None`: all weights are 1.
+            validation_split: float. Fraction of the rows to validate on, taken from
+                the end. Defaults to `0.0`.
+            validation_data: `(x, y)` or `(x, y, sample_weight)`, or batches. Accepts
+                the same kinds of data as `x`. Defaults to `None`.
+            shuffle: bool. Whether to shuffle the rows. Defaults to `None`: arrays
+                and strings are shuffled, and so are the batches of a
+                `keras.utils.PyDataset`.
+            **kwargs: other arguments of `keras.Model.fit`. Arguments that are not
+                listed here have the same meaning there.
+
+        Raises:
+            ValueError: if `x` is of another kind or has no rows, `x` has strings but
+                the model has no preprocessor, a label is not one of the model's, or
+                `class_weight` is given but the model does not support it.
+        """
+        check_counts(0, epochs=epochs)
+        check_number_or_none(validation_split=validation_split)
+        if validation_batch_size is not None:
+            check_counts(validation_batch_size=validation_batch_size)
+        if class_weight is not None:
+            class_weight = self.number_class_weight(class_weight)
+        kind = kind_of(x)
+        if kind != "arrays":
+            callbacks = [*(callbacks or []), *(cls() for cls in self.string_callbacks)]
+            if validation_split and validation_data is None:
+                x, y, sample_weight, validation_data = _split(
+                    kind, x, y, sample_weight, validation_split
+                )
+                validation_split = 0.0
+        if shuffle is None:
+            shuffle = not isinstance(x, Batches)  # They have an order of their own.
+        x, y, sample_weight, has_all = self._prepare(
+            kind, x, y, sample_weight, batch_size, shuffle, is_training=True
+        )
+        if not has_all:
+            # Keras can shuffle only the batches of a `PyDataset`, and warns about other streams.
+            shuffle = shuffle and kind == "py_dataset"
+        elif not validation_split and kwargs.get("steps_per_epoch") is None:
+            distribution.check_rows(_num_rows(x), batch_size)
+        if validation_data is not None:
+            held_out = unpack(validation_data)
+            size = validation_batch_size or batch_size
+            *validation_data, is_whole = self._prepare(kind_of(held_out[0]), *held_out, size)
+            validation_data = tuple(validation_data)
+            if is_whole:
+                distribution.check_rows(_num_rows(validation_data[0]), size)
+        # keras-hub's `fit` is not used: its preprocessing has no seeds, and it requires tf.data or
+        # grain even without a preprocessor.
+        with distribution.even_batches(self):
+            self._build_training(x, y, sample_weight)
+            return keras.Model.fit(
+                self,
+                x,
+                y,
+                batch_size=batch_size,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_split=validation_split,
+                validation_data=validation_data,
+                shuffle=shuffle,
+                class_weight=class_weight,
+                sample_weight=sample_weight,
+                validation_batch_size=validation_batch_size,
+                **kwargs,
+            )
+
+    def _build_training(self, x, y, sample_weight):
+        # TensorFlow traces the step only once if the model is built first. On several devices
+        # Keras does this itself.
+        if keras.backend.backend() != "tensorflow" or self.run_eagerly or not self.compiled:
+            return
+        if type(self).train_step is not keras.Model.train_step:
+            return  # A custom train step may expect other batches.
+        batch = x, y, sample_weight
+        kind = kind_of(x)
+        if kind in ("dataset", "py_dataset"):
+            batch = unpack(x.element_spec if kind == "dataset" else x[0])
+        # A batch of a generator or a `DataLoader` could not be put back. They are no arrays.
+        are_arrays = all(leaf is None or _is_array(leaf) for leaf in keras.tree.flatten(batch))
+        if are_arrays and self.distribute_strategy.num_replicas_in_sync == 1:
+            with self.distribute_strategy.scope():
+                build_training(self, batch)
+
+    @one_thread_on_all_backends
+    @accepts_datasets
+    def evaluate(
+        self,
+        x=None,
+        y=None,
+        batch_size: int | None = None,
+        verbose="auto",
+        sample_weight=None,
+        **kwargs,
+    ):
+        """Computes loss and metrics of data as in `fit`. See `keras.Model.evaluate`."""
+        x, y, sample_weight, has_all = self._prepare(kind_of(x), x, y, sample_weight, batch_size)
+        if has_all and kwargs.get("steps") is None:
+            distribution.check_rows(_num_rows(x), batch_size)
+        with distribution.even_batches(self):
+            return keras.Model.evaluate(
+                self, x, y, batch_size, verbose=verbose, sample_weight=sample_weight, **kwargs
+            )
+
+    @one_thread
+    @accepts_datasets
+    def predict(self, x, batch_size: int | None = None, verbose="auto", **kwargs):
+        """Returns the outputs for each row of data as in `fit`. See `keras.Model.predict`."""
+        x, _, _, has_all = self._prepare(kind_of(x), x, batch_size=batch_size, needs_labels=False)
+        num_rows = None
+        if has_all:
+            num_rows = _num_rows(x)
+            x = distribution.pad_to_batch_shards(x, num_rows)
+            distribution.check_rows(_num_rows(x), batch_size)
+        with distribution.even_batches(self):
+            found = keras.Model.predict(self, x, batch_size=batch_size, verbose=verbose, **kwargs)
+        return keras.tree.map_structure(lambda array: array[:num_rows], found)
+
+    def _forget_old_functions(self):
+        # `enable_lora` and `merge_lora` of the backbone do not know the tasks that use it.
+        weights = [id(weight) for weight in self.weights]
+        if self.__dict__.get("_function_weights", weights) != weights:
+            forget_functions(self)
+        object.__setattr__(self, "_function_weights", weights)
+
+    # Keras's methods, for arrays that are already preprocessed. keras-hub's would preprocess them.
+    def _check_batch(self, x, *labels):
+        self._forget_old_functions()
+        if kind_of((x,)) != "arrays":
+            raise ValueError(
+                "`x` must be a dict of the model's arrays, which is the first result of "
+                "`model.preprocess`. `fit`, `evaluate` and `predict` take strings. Received: "
+                f"x={x!r:.80}, of type {type(x).__name__}"
+            )
+        if labels:
+            check_label_arrays(self, x, *labels)
+
+    @one_thread_on_all_backends
+    def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
+        """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
+        self._check_batch(x, y, sample_weight)
+        if self.compiled and not self.optimizer.built:
+            self._build_training(x, y, sample_weight)
+        return keras.Model.train_on_batch(self, x, y, sample_weight, *args, **kwargs)
+
+    @one_thread_on_all_backends
+    def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
+        """Evaluates a batch of arrays: see `keras.Model.test_on_batch`."""
+        self._check_batch(x, y, sample_weight)
+        return keras.Model.test_on_batch(self, x, y, sample_weight, *args, **kwargs)
+
+    @one_thread
+    def predict_on_batch(self, x):
+        """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
+        self._check_batch(x)
+        num_rows = _num_rows(x)
+        found = keras.Model.predict_on_batch(self, distribution.pad_to_batch_shards(x, num_rows))
+        return keras.tree.map_structure(lambda array: array[:num_rows], found)
+
+
+def _check_labels(y, needs_labels):
+    if needs_labels and y is None:
+        raise ValueError("Training and evaluation on strings need labels. Received: y=None")
+
+
+def _check_dataset(task, dataset):
+    """Returns a dataset of arrays that fails where a label is not one of the task's."""
+    import tensorflow as tf
+
+    if not isinstance(dataset.element_spec, tuple) or len(dataset.element_spec) < 2:
+        return dataset  # Without labels.
+
+    @tf.autograph.experimental.do_not_convert
+    def check(x, y, *sample_weight):
+        return x, check_label_arrays(task, x, y, *(sample_weight or [None])), *sample_weight
+
+    return dataset.map(check)
+
+
+def _split(kind, x, y, sample_weight, share):
+    """Splits off the last rows as validation data."""
+    count = _num_rows(x) if kind == "rows" else 0
+    first = int(count * (1.0 - share)) if 0.0 < share < 1.0 else 0
+    if not 0 < first < count:
+        raise ValueError(
+            "`validation_split` must be in (0, 1) and leave rows to train and to validate on. "
+            f"Received: validation_split={share} of {count} rows, x of type {type(x).__name__}"
+        )
+    given = [x, y, sample_weight]
+    rest = tuple(_rows(value, slice(first, None)) for value in given)
+    return *(_rows(value, slice(0, first)) for value in given), rest
+
+
+def _rows(value, part: slice):
+    """Returns a slice of the rows of x, y or sample weight. In a dict, slices each column."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return {name: column[part] for name, column in value.items()}
+    if hasattr(value, "_fields"):  # A named tuple of examples, as a reader returns it.
+        return type(value)(*(column[part] for column in value))
+    return value[part]
+
+
+def _num_rows(x) -> int:
+    """Returns the number of rows of an `x` that is not a stream."""
+    column = next(iter(x.values()), ()) if isinstance(x, dict) else x
+    column = x[0] if hasattr(x, "_fields") else column
+    if hasattr(column, "nrows"):  # A ragged tensor.
+        return int(column.nrows())
+    try:
+        return len(column)
+    except TypeError:  # A number, or an array with no axes.
+        return 0
+
+
+def _is_array(leaf):
+    # Keras converts pandas objects to arrays. TensorFlow's placeholder for `None` has no dtype.
+    of_tensorflow = type(leaf).__module__.startswith("tensorflow.")
+    return isinstance(leaf, np.ndarray) or (of_tensorflow and hasattr(leaf, "dtype"))
+
+
+def _generate(batches, start):
+    preprocess = start()
+    for number, batch in enumerate(batches):
+        yield preprocess(number, batch)
+
+
+class _PyDataset(keras.utils.PyDataset):
+    """The batches of another `PyDataset`, preprocessed in the thread of the training loop.
+
+    Keras's threads would fetch batches before `on_epoch_begin` and skip the batch
+    that Keras used to build the model. Its processes do not work with libraries
+    that have their own threads.
+    """
+
+    def __init__(self, source, start, **kwargs):
+        super().__init__(**kwargs)
+        self._source = source
+        self._start = start
+        self._preprocess = start()
+
+    @property
+    def num_batches(self):
+        return self._source.num_batches
+
+    def __getitem__(self, index):
+        return self._preprocess(index, self._source[index])
+
+    def on_epoch_begin(self):
+        self._source.on_epoch_begin()
+        self._preprocess = self._start()
+
+    def on_epoch_end(self):
+        self._source.on_epoch_end()
+
+
+def _data_loader(loader, start):
+    from torch.utils import data
+
+    def as_tuple(batch):
+        # PyTorch's own collation returns tuples as lists.
+        is_tuple = loader.collate_fn is data.default_collate
+        if loader.collate_fn is data.default_convert:  # It returns lists of examples too.
+            is_tuple = not (is_examples(batch) and _are_rows(batch))
+        return tuple(batch) if is_tuple and isinstance(batch, list) else batch
+
+    class _Arrays(data.IterableDataset):
+        def __iter__(self):
+            return _generate(map(as_tuple, loader), start)
+
+    if hasattr(loader.dataset, "__len__"):
+        _Arrays.__len__ = lambda self: len(loader)
+    # The loader's own workers load the data. This process preprocesses it.
+    return data.DataLoader(_Arrays(), batch_size=None)

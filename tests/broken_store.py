@@ -1,0 +1,89 @@
+"""A store in a local folder, `broken://`, which fails as a test chooses."""
+
+import io
+import os
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+
+class BrokenStore(LocalFileSystem):
+    """Calls `fault` with each operation, like "put /folder/file".
+
+    `fault` may raise an error, or return the number of bytes that are read or written.
+    """
+
+    protocol = "broken"
+    operations = []
+    fault = None
+
+    def __init__(self, **kwargs):
+        super().__init__(auto_mkdir=True, **kwargs)
+
+    def _begin(self, operation, path):
+        request = f"{operation} {self._strip_protocol(path)}"
+        self.operations.append(request)
+        return BrokenStore.fault and BrokenStore.fault(request)
+
+    @classmethod
+    def fail(cls, fault, of, times=1000):
+        """Returns or raises `fault` in the first operations that start with `of`."""
+        left = [fault] * times
+
+        def chosen(request):
+            found = left.pop() if left and request.startswith(of) else None
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        cls.fault = staticmethod(chosen)
+
+    def _open(self, path, mode="rb", **kwargs):
+        size = self._begin("open" if "r" in mode else "put", path)
+        file = super()._open(path, mode, **kwargs)
+        if "w" in mode or size is None:
+            return file
+        with file:
+            return io.BytesIO(file.read(size))
+
+    def get_file(self, path1, path2, **kwargs):
+        size = self._begin("get", path1)
+        self.cp_file(path1, path2)
+        if size is not None:
+            os.truncate(path2, size)
+
+    def put_file(self, path1, path2, **kwargs):
+        size = self._begin("put", path2)
+        self.cp_file(path1, path2)
+        if size is not None:
+            os.truncate(self._strip_protocol(path2), size)
+
+    def info(self, path, **kwargs):
+        if not isinstance(path, os.DirEntry):
+            self._begin("info", path)
+        return super().info(path, **kwargs)
+
+    def rm_file(self, path):
+        self._begin("remove", path)
+        super().rm_file(path)
+
+    def rm(self, path, recursive=False, maxdepth=None):
+        self._begin("remove", path)
+        super().rm(path, recursive, maxdepth)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """The class `BrokenStore`."""
+    fsspec.register_implementation("broken", BrokenStore, clobber=True)
+    monkeypatch.setenv("KERAS_SPANBERT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(BrokenStore, "operations", [])
+    monkeypatch.setattr(BrokenStore, "fault", None)
+    return BrokenStore
+
+
+@pytest.fixture
+def broken(store, tmp_path):
+    """The URL of a folder in a `BrokenStore`."""
+    return f"broken://{tmp_path}/store"
