@@ -338,6 +338,10 @@ class GroupedOptimizer(keras.optimizers.MultiOptimizer):
     set_weights = keras.optimizers.Optimizer.set_weights
     variables = keras.optimizers.Optimizer.variables
 
+    @property
+    def iterations(self):
+        return self.optimizers[0].iterations if self.optimizers else self._iterations
+
     def group_of(self, variable) -> keras.optimizers.Adam:
         """Returns the optimizer of a variable."""
         raise NotImplementedError

@@ -122,4 +122,5 @@ def test_private_names_of_keras_are_used_in_one_module():
     names += ["_check_variables_are_known", "_embeddings", "_filter_empty_gradients"]
     names += ["_foreach_mul_", "_foreach_norm", "_fused_adamw_", "_kernel"]
     names += ["_track_variable", "_trainable_variables", "_use_weight_decay"]
+    names += ["_iterations", "_momentums", "_velocities"]
     assert found == {f"keras_spanbert.keras_private: {name}" for name in names}

@@ -112,7 +112,7 @@ class TransformerLayer(keras.layers.Layer):
             self._feedforward_output_dense,
         ]
         # Keras would track the list a second time, and PyTorch's modules find layers slowly.
-        object.__setattr__(self, "_dense_layers", dense_layers)
+        object.__setattr__(self, "dense_layers", dense_layers)
         self.built = True
 
     def call(self, inputs, padding_mask=None, training=None):
@@ -137,7 +137,7 @@ class TransformerLayer(keras.layers.Layer):
     def _is_plain(self):
         from keras_spanbert.layers.torch_layers import are_plain
 
-        return are_plain(self._dense_layers)
+        return are_plain(self.dense_layers)
 
     def _compute_in_torch(self, x, padding_mask, training):
         from keras_spanbert.layers import torch_attention, torch_layers
@@ -145,8 +145,8 @@ class TransformerLayer(keras.layers.Layer):
         attention = self._self_attention_layer
         weights = torch_layers.values(
             [
-                *(*self._dense_layers[:4], self._self_attention_layer_norm),
-                *(*self._dense_layers[4:], self._feedforward_layer_norm),
+                *(*self.dense_layers[:4], self._self_attention_layer_norm),
+                *(*self.dense_layers[4:], self._feedforward_layer_norm),
             ],
             x.dtype,
         )

@@ -106,8 +106,6 @@ class TwoRateAdam(GroupedOptimizer):
         )
         self._head = _GroupAdam(self._head_rate, 0.0, epsilon=head_epsilon, **kwargs)
 
-    iterations = property(lambda self: self._encoder.iterations)
-
     def group_of(self, variable):
         is_head = not self.heads.isdisjoint(variable.path.split("/"))
         return self._head if is_head else self._encoder
