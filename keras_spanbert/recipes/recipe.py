@@ -51,11 +51,10 @@ class Recipe:
     """A value of `--task`. It fine-tunes with the functions below, or has `run`.
 
     Attributes:
-        define_flags: function that defines the recipe's flags, in a group named after the task,
-            and those of `groups`.
         check: function that checks flags before a backend is loaded. It raises `ValueError` if
             one is wrong.
         defaults: dict. The recipe's default values of shared flags.
+        define_flags: function that defines the recipe's own flags, in a group named after the task.
         groups: names of groups of flags that it shares with other recipes.
         unused: function that returns names of flags of its groups that it does not use.
         conditions: function that returns the `checks.Condition`s of flags that have no effect in
@@ -83,9 +82,9 @@ class Recipe:
         export_flags: names of flags that are arguments of the model's `serving_function`.
     """
 
-    define_flags: Callable
     check: Callable
     defaults: dict
+    define_flags: Callable = lambda: None
     groups: tuple[str, ...] = ()
     unused: Callable[[], Iterable[str]] = tuple
     conditions: Callable[[], list] = list
