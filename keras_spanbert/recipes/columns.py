@@ -19,7 +19,6 @@ def define_flags() -> None:
     )
     g.string(
         "dataset",
-        None,
         "Name of the public data set that the files come from. They are read in its format and "
         "scored with its official metric, and predictions are written in its submission format, "
         "if it has one. Not for token classification. Default: none; the files are your own "
@@ -27,13 +26,12 @@ def define_flags() -> None:
     )
     g.string(
         "text_column",
-        "text",
         "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
         "classification expects words (--words_column) unless this flag is given.",
+        default="text",
     )
     g.string(
         "label_column",
-        None,
         "Column of the label. Default: label. For relation extraction: relation. For token "
         "classification: tags, or entities with --text_column. In files with one word per line, "
         "give the number of the column, counted from 0, or from the end with negative numbers. "
@@ -41,16 +39,15 @@ def define_flags() -> None:
     )
     g.string(
         "id_column",
-        None,
         "Column of an ID that is copied to --predictions. Default: none; the number of the row is "
         "the ID.",
     )
     g.boolean(
         "quoted_tsv",
-        False,
         'Whether cells in .tsv files may be in ", as pandas, R and spreadsheets write them: with '
         'tabs, line ends and doubled " inside them. By default, " is an ordinary character. In '
         ".csv files, cells may always be quoted.",
+        default=False,
         rare=True,
     )
 
