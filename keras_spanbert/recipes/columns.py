@@ -1,13 +1,21 @@
 """Code shared by the recipes of labelled data: benchmarks, columns and predictions."""
 
+import functools
+
+from keras_spanbert import files
 from keras_spanbert.files import ending
 from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files, only_with
 from keras_spanbert.recipes.flags import FLAGS, Group, own_flags
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
-# Endings of --predictions without --dataset.
-EXTENSIONS = (".csv", ".tsv", ".jsonl")
+# Writers of --predictions without --dataset, by their endings.
+_WRITERS = {
+    ".csv": files.write_csv,
+    ".tsv": functools.partial(files.write_csv, delimiter="\t"),
+    ".jsonl": files.write_json_lines,
+}
+EXTENSIONS = tuple(_WRITERS)
 _MAX_LABELS = 20  # The largest number of labels in the log.
 
 
@@ -108,10 +116,4 @@ def check_labels(names: list[str], what: str, plural: str | None = None, least: 
 
 def write_rows(rows: list[dict]) -> None:
     """Writes predictions, one per row, in the format given by the ending of --predictions."""
-    from keras_spanbert import files
-
-    kind = ending(FLAGS.predictions)
-    if kind == ".jsonl":
-        files.write_json_lines(FLAGS.predictions, rows)
-    else:
-        files.write_csv(FLAGS.predictions, rows, {".csv": ",", ".tsv": "\t"}[kind])
+    _WRITERS[ending(FLAGS.predictions)](FLAGS.predictions, rows)

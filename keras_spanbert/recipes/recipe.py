@@ -1,4 +1,4 @@
-"""What train.py needs to know about a value of `--task`."""
+"""`Recipe`, which describes a value of `--task`, and `Format`, which describes its files."""
 
 import dataclasses
 import importlib
@@ -30,7 +30,7 @@ class Format:
 
 
 def formats_of(formats: dict[str, Format], paths: list[str]) -> dict[str, str]:
-    """Returns the names of the formats of files, each with the last file that has it.
+    """Returns the names of the formats of files, each with its last file.
 
     Raises:
         ValueError: if the ending of a file is unknown.
