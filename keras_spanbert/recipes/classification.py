@@ -27,29 +27,29 @@ def define_flags() -> None:
     """Defines the flags of this file."""
     g = Group("Classification", "only for --task=classification, without --dataset.")
     columns.explain_datasets("classification", DATASETS)
-    g.string("text_pair_column", None, "Column of a second text. Default: no second text.")
-    g.boolean("regression", False, "Predict a number for each text. The labels must be numbers.")
+    g.string("text_pair_column", "Column of a second text. Default: no second text.")
+    g.boolean(
+        "regression", "Predict a number for each text. The labels must be numbers.", default=False
+    )
     g.boolean(
         "multi_label",
-        False,
         "Predict any number of labels per text. In .jsonl files the label column holds a list; in "
         "other files the labels of a text are separated by --label_separator. Needed only for "
         "training: a preset keeps its own setting.",
+        default=False,
     )
     g.string(
         "label_separator",
-        "|",
         "Separator between the labels of a text in .csv and .tsv files, with --multi_label.",
+        default="|",
     )
     g.string(
         "skip_label",
-        None,
         "Label of rows without a gold label. They are left out of --train_data and --eval_data. "
         "In SNLI and MultiNLI this is -. Default: none.",
     )
     g.choice(
         "selection_metric",
-        None,
         ["accuracy", "macro_f1"],
         "The score on --eval_data that selects the best checkpoint, and by which spanbert-compare "
         "compares runs. Not for --dataset and --regression, which have scores of their own. "

@@ -1,13 +1,21 @@
 """Code shared by the recipes of labelled data: benchmarks, columns and predictions."""
 
+import functools
+
+from keras_spanbert import files
 from keras_spanbert.files import ending
 from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files, only_with
 from keras_spanbert.recipes.flags import FLAGS, Group, own_flags
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
-# Endings of --predictions without --dataset.
-EXTENSIONS = (".csv", ".tsv", ".jsonl")
+# Writers of --predictions without --dataset, by their endings.
+_WRITERS = {
+    ".csv": files.write_csv,
+    ".tsv": functools.partial(files.write_csv, delimiter="\t"),
+    ".jsonl": files.write_json_lines,
+}
+EXTENSIONS = tuple(_WRITERS)
 _MAX_LABELS = 20  # The largest number of labels in the log.
 
 
@@ -19,7 +27,6 @@ def define_flags() -> None:
     )
     g.string(
         "dataset",
-        None,
         "Name of the public data set that the files come from. They are read in its format and "
         "scored with its official metric, and predictions are written in its submission format, "
         "if it has one. Not for token classification. Default: none; the files are your own "
@@ -27,13 +34,12 @@ def define_flags() -> None:
     )
     g.string(
         "text_column",
-        "text",
         "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
         "classification expects words (--words_column) unless this flag is given.",
+        default="text",
     )
     g.string(
         "label_column",
-        None,
         "Column of the label. Default: label. For relation extraction: relation. For token "
         "classification: tags, or entities with --text_column. In files with one word per line, "
         "give the number of the column, counted from 0, or from the end with negative numbers. "
@@ -41,16 +47,15 @@ def define_flags() -> None:
     )
     g.string(
         "id_column",
-        None,
         "Column of an ID that is copied to --predictions. Default: none; the number of the row is "
         "the ID.",
     )
     g.boolean(
         "quoted_tsv",
-        False,
         'Whether cells in .tsv files may be in ", as pandas, R and spreadsheets write them: with '
         'tabs, line ends and doubled " inside them. By default, " is an ordinary character. In '
         ".csv files, cells may always be quoted.",
+        default=False,
         rare=True,
     )
 
@@ -111,10 +116,4 @@ def check_labels(names: list[str], what: str, plural: str | None = None, least: 
 
 def write_rows(rows: list[dict]) -> None:
     """Writes predictions, one per row, in the format given by the ending of --predictions."""
-    from keras_spanbert import files
-
-    kind = ending(FLAGS.predictions)
-    if kind == ".jsonl":
-        files.write_json_lines(FLAGS.predictions, rows)
-    else:
-        files.write_csv(FLAGS.predictions, rows, {".csv": ",", ".tsv": "\t"}[kind])
+    _WRITERS[ending(FLAGS.predictions)](FLAGS.predictions, rows)

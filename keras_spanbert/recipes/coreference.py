@@ -22,7 +22,6 @@ def define_flags() -> None:
     )
     g.choice(
         "coref_model_type",
-        None,
         ["independent", "overlap"],
         "How a long document is cut into segments. independent: segments follow one another. "
         "overlap: each segment overlaps the next by half, so that each token has context on both "
@@ -30,75 +29,66 @@ def define_flags() -> None:
     )
     g.integer(
         "max_training_segments",
-        None,
         "Largest number of segments (not sentences) per training document. In each epoch, a longer "
         "document is cropped to this many at a random position. Default: 3.",
     )
-    g.integer("max_span_width", None, "Largest number of tokens per mention. Default: 30.")
+    g.integer("max_span_width", "Largest number of tokens per mention. Default: 30.")
     g.integer(
         "max_top_antecedents",
-        None,
         "Number of candidate antecedents per mention. Default: 50.",
         rare=True,
     )
     g.integer(
         "ffnn_size",
-        None,
         "Number of units in each hidden layer of the scoring networks. Default: 3000.",
         rare=True,
     )
     g.integer(
         "coref_depth",
-        None,
         "Number of rounds in which pairs of mentions are scored. Between rounds, each mention is "
         "updated from its likely antecedents. Default: 2.",
         rare=True,
     )
     g.number(
         "top_span_ratio",
-        None,
         "Number of candidate mentions to keep per token of the document. Default: 0.4.",
         upper_bound=1.0,
     )
     g.strings(
         "genres",
-        None,
         "Genres that the model distinguishes, two letters each. The genre of a document is given "
         "by the first two letters of its key (doc_key). Default: the genres of OntoNotes.",
     )
     g.string(
         "document_genre",
-        None,
         "Genre of plain text and of GAP's examples, which have no genre. It must be one of the "
         "model's genres (--genres). Default: the first of them.",
         rare=True,
     )
     g.boolean(
-        "singletons", None, "Also learn and predict clusters with a single mention. Default: false."
+        "singletons", "Also learn and predict clusters with a single mention. Default: false."
     )
     g.number(
         "head_learning_rate",
-        1e-4,
         "Initial learning rate of all layers above the encoder. It falls linearly to 0, without "
         "warm-up.",
+        default=1e-4,
     )
     g.integer(
         "max_spans_in_memory",
-        2000,
         "Largest number of candidate mentions in memory at once, in evaluation and prediction. "
         "Texts with more are resolved in chunks.",
+        default=2000,
         rare=True,
     )
     g.number(
         "min_link_score",
-        None,
         "Smallest probability with which a mention is linked to an earlier one, in evaluation and "
         "prediction. A higher value gives fewer and more certain links. Default: no minimum.",
         upper_bound=1.0,
     )
     g.string(
         "html",
-        None,
         "New file for a web page that shows the clusters of a text, in paler colors where the "
         "model is less sure. --predict_data must name one text file (.txt). Default: no page.",
     )

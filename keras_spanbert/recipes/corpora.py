@@ -30,11 +30,11 @@ def define_flags() -> None:
     g = Group("Data")
     g.choice(
         "encoding_errors",
-        "strict",
         ["strict", "replace"],
         "What to do with text that is not UTF-8. strict: stop. replace: replace the invalid bytes "
         "and continue. For the text of pretraining, and for plain text (.txt) in question "
         "answering and coreference.",
+        default="strict",
     )
 
     g = Group(
@@ -43,45 +43,46 @@ def define_flags() -> None:
     )
     g.number(
         "held_out",
-        0.05,
         "Fraction of the documents of --train_data that is used for evaluation instead of "
         "training. At least one document and at most half of them are held out. Not used with "
         "--eval_data.",
+        default=0.05,
         lower_bound=None,
     )
     g.choice(
         "document_boundary",
-        "file",
         ["file", "blank_line", "line"],
         "Where a document ends in a plain text file. file: at the end of the file. blank_line: at "
         "one or more blank lines. line: at each line end.",
+        default="file",
     )
     g.boolean(
         "cross_documents",
-        False,
         "Let a block continue from one document of a file to the next, with [SEP] between them. "
         "By default, a block contains text of one document.",
+        default=False,
     )
     g.integer(
         "min_block_tokens",
-        8,
         "Smallest number of tokens in the last block of a document, without [CLS] and [SEP]. A "
         "shorter last block is dropped.",
+        default=8,
     )
     g.string(
         "vocabulary",
-        None,
         "WordPiece vocabulary file with one token per line. Default: the vocabulary of --preset "
         "or of the prepared corpus, else a new one that is trained on --train_data.",
     )
     g.integer(
         "vocabulary_size",
-        3000,
         "Number of tokens in a newly trained vocabulary. Only for new models.",
+        default=3000,
         lower_bound=None,
     )
     g.boolean(
-        "lowercase", False, "Convert text to lower case and remove accents. Only for new models."
+        "lowercase",
+        "Convert text to lower case and remove accents. Only for new models.",
+        default=False,
     )
 
 

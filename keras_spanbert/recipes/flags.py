@@ -38,22 +38,22 @@ class Group:
         self.name = name
         _GROUPS.setdefault(name, about)
 
-    def string(self, name: str, default: str | None, text: str, **kwargs) -> None:
+    def string(self, name: str, text: str, default: str | None = None, **kwargs) -> None:
         self._define(flags.DEFINE_string, name, default, text, **kwargs)
 
-    def strings(self, name: str, default: list | None, text: str, **kwargs) -> None:
+    def strings(self, name: str, text: str, default: list | None = None, **kwargs) -> None:
         self._define(flags.DEFINE_list, name, default, text, **kwargs)
 
-    def boolean(self, name: str, default: bool | None, text: str, **kwargs) -> None:
+    def boolean(self, name: str, text: str, default: bool | None = None, **kwargs) -> None:
         self._define(flags.DEFINE_bool, name, default, text, **kwargs)
 
-    def choice(self, name: str, default: str | None, values: list, text: str, **kwargs) -> None:
+    def choice(self, name: str, values: list, text: str, default=None, **kwargs) -> None:
         self._define(flags.DEFINE_enum, name, default, values, text, **kwargs)
 
-    def integer(self, name: str, default: int | None, text: str, lower_bound=1, **kwargs) -> None:
+    def integer(self, name: str, text: str, default=None, lower_bound=1, **kwargs) -> None:
         self._define(flags.DEFINE_integer, name, default, text, lower_bound=lower_bound, **kwargs)
 
-    def number(self, name: str, default: float | None, text: str, lower_bound=0.0, **kwargs):
+    def number(self, name: str, text: str, default=None, lower_bound=0.0, **kwargs) -> None:
         self._define(flags.DEFINE_float, name, default, text, lower_bound=lower_bound, **kwargs)
 
     def _define(self, define, name, *arguments, rare=False, **bounds):

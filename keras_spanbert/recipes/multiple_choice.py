@@ -22,19 +22,17 @@ def define_flags() -> None:
     columns.explain_datasets("multiple_choice", DATASETS)
     g.string(
         "question_column",
-        "question",
         "Column of the question, or of the text that each choice continues.",
+        default="question",
     )
     g.string(
-        "context_column",
-        None,
-        "Column of the text that the question is about. Default: no such text.",
+        "context_column", "Column of the text that the question is about. Default: no such text."
     )
     g.strings(
         "choice_columns",
-        ["choice0", "choice1", "choice2", "choice3"],
         "Columns of the choices, one column per choice. In .jsonl files, it can also be a single "
         "column that holds a list of choices.",
+        default=["choice0", "choice1", "choice2", "choice3"],
     )
 
 

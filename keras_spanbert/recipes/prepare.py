@@ -25,26 +25,23 @@ def define_flags() -> None:
     )
     g.integer(
         "shards",
-        None,
         "Number of files to write for the training text, and as many for the held-out text; at "
         "most one per text file, or per part of a text file above 64 MB. Default: 16.",
     )
     g.string(
         "beam_runner",
-        None,
         "Apache Beam runner that prepares the text, for example DirectRunner. Default: no Beam; "
         "threads of this process prepare the text.",
         rare=True,
     )
     g.strings(
         "beam_options",
-        [],
         "Options of the Beam pipeline, for example --flink_master=host:8081. Default: no options.",
+        default=[],
         rare=True,
     )
     g.string(
         "span_annotator",
-        None,
         "Model that annotates plain text with spans for --masking_scheme=entity and noun_phrase: "
         "the name or folder of a spaCy pipeline, or the folder of a token classification preset, "
         "which finds entities only. Default: only spans that are already annotated in the text "

@@ -18,20 +18,20 @@ _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 def define_flags() -> None:
     """Defines the flags of this file."""
     g = Group("Pretrain", "only for --task=pretrain.")
-    g.integer("eval_steps", 100, "Largest number of batches per evaluation.")
+    g.integer("eval_steps", "Largest number of batches per evaluation.", default=100)
     g.choice(
         "damaged_shards",
-        "refuse",
         ["refuse", "skip"],
         "What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: "
         "train on the other shards.",
+        default="refuse",
         rare=True,
     )
     g.boolean(
         "unigram_bias",
-        True,
         "Initialize the output biases with the log-probabilities of the tokens in the training "
         "text. Only for new models.",
+        default=True,
         rare=True,
     )
 

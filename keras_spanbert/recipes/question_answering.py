@@ -18,38 +18,35 @@ def define_flags() -> None:
     g = Group("Question answering", "only for --task=question_answering.")
     g.integer(
         "doc_stride",
-        None,
         "Long contexts are cut into overlapping windows. This is the number of tokens from the "
         "start of a window to the start of the next one. Default: 128, or a little less than half "
         "of --sequence_length if that is smaller; without training, the value of the preset.",
     )
     g.integer(
         "max_question_length",
-        None,
         "Largest number of tokens per question. Longer questions are truncated. Default: 64, or "
         "three eighths of --sequence_length if that is smaller; without training, the value of "
         "the preset.",
     )
     g.string(
         "question",
-        None,
         "A question to answer from each text in --predict_data, which must name text files "
         "(.txt). The three best answers are printed. Default: the questions in the files of "
         "--predict_data.",
     )
-    g.integer("max_answer_length", 30, "Largest number of tokens in a predicted answer.")
+    g.integer("max_answer_length", "Largest number of tokens in a predicted answer.", default=30)
     g.boolean(
         "strict_answers",
-        False,
         "Stop if the answer to a question in --train_data is not at its given position in the "
         "context. By default, training leaves such questions out.",
+        default=False,
         rare=True,
     )
     g.boolean(
         "scores_by_character",
-        False,
         "Score answers by characters in Chinese, Japanese and Thai, which have no blanks between "
         "words, as MLQA does for Chinese. Words of other scripts remain whole.",
+        default=False,
         rare=True,
     )
 

@@ -1,4 +1,4 @@
-"""What train.py needs to know about a value of `--task`."""
+"""`Recipe`, which describes a value of `--task`, and `Format`, which describes its files."""
 
 import dataclasses
 import importlib
@@ -30,7 +30,7 @@ class Format:
 
 
 def formats_of(formats: dict[str, Format], paths: list[str]) -> dict[str, str]:
-    """Returns the names of the formats of files, each with the last file that has it.
+    """Returns the names of the formats of files, each with its last file.
 
     Raises:
         ValueError: if the ending of a file is unknown.
@@ -51,11 +51,10 @@ class Recipe:
     """A value of `--task`. It fine-tunes with the functions below, or has `run`.
 
     Attributes:
-        define_flags: function that defines the recipe's flags, in a group named after the task,
-            and those of `groups`.
         check: function that checks flags before a backend is loaded. It raises `ValueError` if
             one is wrong.
         defaults: dict. The recipe's default values of shared flags.
+        define_flags: function that defines the recipe's own flags, in a group named after the task.
         groups: names of groups of flags that it shares with other recipes.
         unused: function that returns names of flags of its groups that it does not use.
         conditions: function that returns the `checks.Condition`s of flags that have no effect in
@@ -83,9 +82,9 @@ class Recipe:
         export_flags: names of flags that are arguments of the model's `serving_function`.
     """
 
-    define_flags: Callable
     check: Callable
     defaults: dict
+    define_flags: Callable = lambda: None
     groups: tuple[str, ...] = ()
     unused: Callable[[], Iterable[str]] = tuple
     conditions: Callable[[], list] = list

@@ -23,7 +23,6 @@ def define_flags() -> None:
     columns.explain_datasets("relation_extraction", DATASETS)
     g.choice(
         "feature_mode",
-        None,
         ["ner", "text", "text_ner", "ner_text"],
         "How the input shows the subject and the object. ner: their types replace their words. "
         "text: special tokens mark their words. text_ner: like text, with the types appended. "
@@ -33,15 +32,14 @@ def define_flags() -> None:
     for role in ["subject", "object"]:
         g.strings(
             f"{role}_columns",
-            [f"{role}_start", f"{role}_end"],
             f"Two columns: the start and the end of the {role}, as positions of characters in the "
             "text. The start counts from 0, and the end is the position after the last character.",
+            default=[f"{role}_start", f"{role}_end"],
         )
     for role in ["subject", "object"]:
-        g.string(f"{role}_type_column", None, f"Column of the {role}'s type. Default: no types.")
+        g.string(f"{role}_type_column", f"Column of the {role}'s type. Default: no types.")
     g.string(
         "negative_label",
-        None,
         "The label of examples in which no relation holds. Precision, recall and F1 do not count "
         "it as a relation. Default: no_relation, or Other for SemEval-2010 Task 8.",
     )

@@ -117,7 +117,8 @@ def _help_text(kind, arguments):
     """Returns the help for the task that the arguments name. Raises `ValueError` for others."""
     text = " ".join(arguments)
     task = ["pretrain", *re.findall(r"(?:^| )--?task[= ](\S+)", text)][-1]
-    task = FLAGS["task"].parser.parse(task)
+    if task not in NAMES:
+        raise ValueError(f"`--task` must be one of {', '.join(NAMES)}. Received: --task={task}")
     tasks = textwrap.fill(", ".join(NAMES), 88)
     head = _HELP.format(program=PROGRAM.name, task=task, tasks=tasks)
     if kind == "helpfull":

@@ -22,18 +22,18 @@ def define_flags() -> None:
     g = Group("Token classification", "only for --task=token_classification.")
     g.string(
         "words_column",
-        "words",
         "Column of the words of a sentence in .csv, .tsv and .jsonl files: a list in .jsonl "
         "files, else words separated by blanks. In files with one word per line, give the number "
         "of the column, counted from 0, or from the end with negative numbers. Default there: 0, "
         "the first column.",
+        default="words",
     )
     g.boolean(
         "labels_are_entities",
-        True,
         "Whether the labels mark entities: O for words outside of them, or a type with the prefix "
         "B-, I-, E- or S- (L- or U- in BILOU). With --nolabels_are_entities, each word has a "
         "label of any kind, such as its part of speech.",
+        default=True,
     )
 
 

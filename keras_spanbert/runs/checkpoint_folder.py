@@ -4,13 +4,11 @@ In a store, a checkpoint is complete once its SHA256SUMS file, which is written 
 Without it the checkpoint is ignored.
 """
 
-import contextlib
 import errno
 import json
 import logging
 import os
 import re
-import shutil
 from collections.abc import Callable
 
 import numpy as np
@@ -69,8 +67,12 @@ class CheckpointFolder:
         try:
             if step not in self.steps():
                 files.remove_folder(path)  # In a store, it may be incomplete.
-            with self._complete_folder(path) as folder:
+            with files.local_folder(path) as folder:
                 write_files(folder, arrays, state)
+                for name in [*os.listdir(folder), ""]:
+                    files.sync_to_disk(os.path.join(folder, name))
+            if not self._is_store:
+                files.sync_to_disk(self.folder)
         except OSError as error:
             # The error may name no file: for example, a full disk while writing.
             code = error.errno or errno.EIO
@@ -129,25 +131,6 @@ class CheckpointFolder:
         if not steps:
             return "no checkpoint yet"
         return f"the last good checkpoint is {self._path(steps[0])}"
-
-    @contextlib.contextmanager
-    def _complete_folder(self, path):
-        """Yields a local folder that becomes a checkpoint."""
-        if self._is_store:
-            with files.local_folder(path) as local:
-                yield local
-            return
-        folder = f"{path}{files.PARTIAL}"
-        try:
-            os.makedirs(folder, exist_ok=True)
-            yield folder
-            for name in [*os.listdir(folder), ""]:
-                files.sync_to_disk(os.path.join(folder, name))
-            os.rename(folder, path)
-            files.sync_to_disk(self.folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
 
     def _path(self, step):
         return stores.join(self.folder, f"step-{step}")

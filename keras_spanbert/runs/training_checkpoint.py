@@ -13,7 +13,6 @@ import numpy as np
 from keras_spanbert import distribution, files, stores
 from keras_spanbert.checks import check_in, check_path, is_number
 from keras_spanbert.keras_private import set_initial_epoch
-from keras_spanbert.runs import torch_generators
 from keras_spanbert.runs.checkpoint_folder import VERSION, CheckpointFolder
 
 # A true value of `stop_training` that no other callback sets.
@@ -200,7 +199,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if self._restored is not None:
             # Done here because PyTorch draws a seed when an iterator is made.
-            torch_generators.restore(self._restored[0])
+            _restore_generators(self._restored[0])
             self._restored = None
 
     # === Saving ===
@@ -253,7 +252,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._written = self.step
         if not self._is_main:
             return
-        arrays.update(torch_generators.states())
+        arrays.update(_generator_states())
         state = {
             "version": VERSION,
             "step": self.step,
@@ -378,3 +377,27 @@ def _spec(described):
 def _assign(variables, arrays, group):
     for i, variable in enumerate(variables):
         distribution.assign(variable, arrays[f"{group}/{i}"])
+
+
+def _generator_states() -> dict[str, np.ndarray]:
+    """Returns the states of PyTorch's generators, which dropout uses on that backend."""
+    if keras.backend.backend() != "torch":
+        return {}
+    import torch
+
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()  # The generator of this process's device.
+    return {f"generator/{device}": state.numpy().copy() for device, state in states.items()}
+
+
+def _restore_generators(arrays: dict[str, np.ndarray]) -> None:
+    """Restores the states of a checkpoint, if PyTorch is the backend."""
+    if keras.backend.backend() != "torch":
+        return
+    import torch
+
+    if "generator/cuda" in arrays and torch.cuda.is_available():
+        torch.cuda.set_rng_state(torch.from_numpy(arrays["generator/cuda"]))
+    if "generator/cpu" in arrays:  # Absent if the run started on another backend.
+        torch.set_rng_state(torch.from_numpy(arrays["generator/cpu"]))
