@@ -11,11 +11,9 @@ import pytest
 from absl.testing import flagsaver
 
 import keras_spanbert as ks
-from keras_spanbert.recipes.names import NAMES, recipe
-from keras_spanbert.recipes.run import parse_flags
+from keras_spanbert.recipes.run import define_flags, parse_flags
 
-for name in NAMES:
-    recipe(name)  # Defines its flags now, as flagsaver would remove them later.
+define_flags()  # Otherwise flagsaver would remove them at the end of a test.
 
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "docs"))

@@ -9,31 +9,11 @@ import numpy as np
 
 def to_numpy(variable: keras.Variable) -> np.ndarray:
     """Returns the whole value of a variable. All processes must call it: each may have a part."""
-    if _is_sharded(variable):
+    if is_sharded(variable):
         from jax.experimental import multihost_utils
 
         return np.asarray(multihost_utils.process_allgather(variable.value, tiled=True))
     return keras.ops.convert_to_numpy(variable)
-
-
-def own_slices(variable: keras.Variable) -> list[tuple[list[list[int]], np.ndarray]] | None:
-    """Returns the slices of a variable's value that this process must write.
-
-    Returns:
-        List of `(bounds, array)`, where `bounds` has one `[start, stop]` per
-        dimension. The slices of all processes cover the value exactly once. `None`
-        if every process has the whole value.
-    """
-    if not _is_sharded(variable):
-        return None
-    return [
-        (
-            [list(i.indices(size)[:2]) for i, size in zip(shard.index, variable.shape)],
-            np.asarray(shard.data),
-        )
-        for shard in variable.value.addressable_shards
-        if shard.replica_id == 0
-    ]
 
 
 def assign(variable: keras.Variable, array) -> None:
@@ -45,7 +25,7 @@ def assign(variable: keras.Variable, array) -> None:
             processes. If the variable is split over processes, only slices of
             this process's parts are read.
     """
-    if not _is_sharded(variable):
+    if not is_sharded(variable):
         variable.assign(np.asarray(array))
         return
     import jax
@@ -58,7 +38,7 @@ def assign(variable: keras.Variable, array) -> None:
     )
 
 
-def _is_sharded(variable):
+def is_sharded(variable: keras.Variable) -> bool:
     """Returns whether this process may have only parts of a variable, which happens on JAX only."""
     if keras.backend.backend() != "jax":
         return False

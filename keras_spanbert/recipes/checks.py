@@ -11,8 +11,8 @@ from typing import NamedTuple
 from keras_spanbert import files, stores
 from keras_spanbert.optional import check_backend, check_installed
 from keras_spanbert.recipes.flags import FLAGS, own_flags, set_flags
-from keras_spanbert.recipes.names import NAMES, recipe
-from keras_spanbert.recipes.resume import recorded_run
+from keras_spanbert.recipes.recipe import NAMES, SHARED_GROUPS, find_recipe, groups
+from keras_spanbert.recipes.run_folder import recorded_run
 from keras_spanbert.recipes.shared_flags import NEW_MODEL_FLAGS
 
 # Flags that name files to read.
@@ -50,7 +50,7 @@ def check() -> None:
                 )
     _check_training()
     _check_model()
-    recipe(FLAGS.task).check()
+    find_recipe(FLAGS.task).check()
     _check_effects()
     if FLAGS.preset:  # It keeps its own settings.
         set_flags(**dict.fromkeys(NEW_MODEL_FLAGS))
@@ -81,11 +81,6 @@ def only_with(names: Iterable[str], *needed: str) -> Condition:
     return Condition(is_given, f"`--{{}}` applies only with {either}", names, needed)
 
 
-def never(*names: str) -> Condition:
-    """Returns the condition of flags that no group excludes and the task does not use."""
-    return Condition(False, f"--task={FLAGS.task} does not use --{{}}", names)
-
-
 def unused_flags() -> Iterator[tuple[str, Condition]]:
     """Yields the flags that are given and have no effect, with the condition of each."""
     for condition in _conditions():
@@ -101,7 +96,7 @@ def _conditions():
     """Yields the conditions of all flags, the more general ones first."""
     tasks = collections.defaultdict(list)
     for task in NAMES:
-        for group in [task.replace("_", " ").capitalize(), *getattr(recipe(task), "GROUPS", ())]:
+        for group in set(groups(task)).difference(SHARED_GROUPS):
             tasks[group].append(task)
     for group, of_tasks in tasks.items():
         names = [flag.name for flag in own_flags(group)]
@@ -109,14 +104,14 @@ def _conditions():
         yield Condition(FLAGS.task in of_tasks, rule, names, ["task"])
     rule = "`--{}` applies only to new models"
     yield Condition(not FLAGS.preset, rule, NEW_MODEL_FLAGS, ["preset"])
-    chosen = recipe(FLAGS.task)
-    if not hasattr(chosen, "run"):  # Otherwise the recipe does not fine-tune.
+    chosen = find_recipe(FLAGS.task)
+    if not chosen.run:  # Otherwise the recipe does not fine-tune.
         training = [flag.name for flag in own_flags("Training")]
         training.remove("batch_size")  # Also that of evaluation and prediction.
         yield only_with(["seed", "dropout", "attention_dropout", *training], "train_data")
         yield only_with(["batch_size"], *INPUTS)
-    if hasattr(chosen, "conditions"):
-        yield from chosen.conditions()
+    yield from chosen.conditions()
+    yield Condition(False, f"--task={FLAGS.task} does not use --{{}}", chosen.unused())
 
 
 def _check_effects():

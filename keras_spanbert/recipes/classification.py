@@ -14,78 +14,76 @@ from keras_spanbert.recipes.checks import (
     only_with,
     refuse,
 )
-from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.flags import FLAGS, Group
+from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DEFAULTS = {"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6}
-GROUPS = ("Labelled data",)
-BENCHMARKS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
-_BY_BENCHMARK = "left out with --benchmark, which sets it"
-EPOCHS = 3
-LEARNING_RATE = 2e-5
+DATASETS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
+_BY_DATASET = "left out with --dataset, which sets it"
 
-string, integer, number, boolean, strings, choice = group(
-    "Classification", "only for --task=classification, without --benchmark."
-)
-columns.explain_benchmarks("classification", BENCHMARKS)
-string("text_pair_column", None, "Column of a second text. Default: no second text.")
-boolean("regression", False, "Predict a number for each text. The labels must be numbers.")
-boolean(
-    "multi_label",
-    False,
-    "Predict any number of labels per text. In .jsonl files the label column holds a list; in "
-    "other files the labels of a text are separated by --label_separator. Needed only for "
-    "training: a preset keeps its own setting.",
-)
-string(
-    "label_separator",
-    "|",
-    "Separator between the labels of a text in .csv and .tsv files, with --multi_label.",
-)
-string(
-    "skip_label",
-    None,
-    "Label of rows without a gold label. They are left out of --train_data and --eval_data. In "
-    "SNLI and MultiNLI this is -. Default: none.",
-)
-choice(
-    "selection_metric",
-    None,
-    ["accuracy", "macro_f1"],
-    "The score on --eval_data that selects the best checkpoint, and by which spanbert-compare "
-    "compares runs. Not for --benchmark and --regression, which have scores of their own. Default: "
-    "accuracy, or micro F1 with --multi_label.",
-)
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group("Classification", "only for --task=classification, without --dataset.")
+    columns.explain_datasets("classification", DATASETS)
+    g.string("text_pair_column", "Column of a second text. Default: no second text.")
+    g.boolean(
+        "regression", "Predict a number for each text. The labels must be numbers.", default=False
+    )
+    g.boolean(
+        "multi_label",
+        "Predict any number of labels per text. In .jsonl files the label column holds a list; in "
+        "other files the labels of a text are separated by --label_separator. Needed only for "
+        "training: a preset keeps its own setting.",
+        default=False,
+    )
+    g.string(
+        "label_separator",
+        "Separator between the labels of a text in .csv and .tsv files, with --multi_label.",
+        default="|",
+    )
+    g.string(
+        "skip_label",
+        "Label of rows without a gold label. They are left out of --train_data and --eval_data. "
+        "In SNLI and MultiNLI this is -. Default: none.",
+    )
+    g.choice(
+        "selection_metric",
+        ["accuracy", "macro_f1"],
+        "The score on --eval_data that selects the best checkpoint, and by which spanbert-compare "
+        "compares runs. Not for --dataset and --regression, which have scores of their own. "
+        "Default: accuracy, or micro F1 with --multi_label.",
+    )
 
 
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check(BENCHMARKS)
-    if FLAGS.benchmark == "ax":
+    columns.check(DATASETS)
+    if FLAGS.dataset == "ax":
         check_value(
-            "benchmark",
+            "dataset",
             not FLAGS.train_data and not FLAGS.eval_data,
             "given with only --predict_data if it is ax, which has no labels",
         )
-    if FLAGS.benchmark:
-        check_value("regression", not FLAGS.regression, _BY_BENCHMARK)
-        check_value("multi_label", not FLAGS.multi_label, _BY_BENCHMARK)
-        check_value("skip_label", FLAGS.skip_label is None, "left out with --benchmark")
+    if FLAGS.dataset:
+        check_value("regression", not FLAGS.regression, _BY_DATASET)
+        check_value("multi_label", not FLAGS.multi_label, _BY_DATASET)
+        check_value("skip_label", FLAGS.skip_label is None, "left out with --dataset")
     if FLAGS.multi_label and FLAGS.regression:
         mistake = "`--multi_label` and `--regression` cannot both be given"
         refuse(mistake, "multi_label", "regression")
     check_value("label_separator", FLAGS.label_separator, "a non-empty string")
-    if FLAGS.benchmark or FLAGS.regression:
+    if FLAGS.dataset or FLAGS.regression:
         check_value(
             "selection_metric",
             not FLAGS.selection_metric,
-            "left out with --benchmark and --regression",
+            "left out with --dataset and --regression",
         )
     if FLAGS.selection_metric:
         check_value("selection_metric", FLAGS.eval_data, "given together with --eval_data")
-    if FLAGS.train_data or FLAGS.benchmark or FLAGS.regression:  # Otherwise the preset decides.
+    if FLAGS.train_data or FLAGS.dataset or FLAGS.regression:  # Otherwise the preset decides.
         _check_separator(FLAGS.multi_label)
 
 
@@ -105,16 +103,16 @@ def _check_separator(is_used):
     check_value("label_separator", is_right, "given together with --multi_label")
 
 
-def prediction_extensions() -> tuple[str, ...]:
-    return (".tsv",) if FLAGS.benchmark else columns.EXTENSIONS
+def endings() -> tuple[str, ...]:
+    return (".tsv",) if FLAGS.dataset else columns.EXTENSIONS
 
 
 def model_arguments(examples):
     """Returns the classes of the training examples, as arguments of the model."""
     from keras_spanbert.metrics.glue import CLASSES
 
-    if FLAGS.benchmark:
-        names = CLASSES[FLAGS.benchmark]
+    if FLAGS.dataset:
+        names = CLASSES[FLAGS.dataset]
     elif FLAGS.regression:
         names = None
     else:
@@ -162,10 +160,10 @@ def read(paths, flag, model):
     from keras_spanbert.data import glue
     from keras_spanbert.data.columns import read_texts
 
-    if FLAGS.benchmark:
+    if FLAGS.dataset:
         if model is not None:
-            model.check_task(FLAGS.benchmark)
-        return glue.read(paths, FLAGS.benchmark, _glue_split(paths[0], flag))
+            model.check_task(FLAGS.dataset)
+        return glue.read(paths, FLAGS.dataset, _glue_split(paths[0], flag))
     is_regression = FLAGS.regression if model is None else model.is_regression
     multi_label = FLAGS.multi_label if model is None else model.multi_label
     return read_texts(
@@ -188,7 +186,7 @@ def _glue_split(path, flag):
     from keras_spanbert.data.glue import splits_of
 
     name = os.path.basename(path).partition(".")[0]
-    splits = splits_of(FLAGS.benchmark)
+    splits = splits_of(FLAGS.dataset)
     if name in splits:
         return name
     wanted = {"train_data": "train", "eval_data": "dev", "predict_data": "test"}[flag]
@@ -196,7 +194,7 @@ def _glue_split(path, flag):
 
 
 def evaluate(model, examples):
-    return model.evaluate_texts(examples, FLAGS.benchmark, FLAGS.batch_size, FLAGS.selection_metric)
+    return model.evaluate_texts(examples, FLAGS.dataset, FLAGS.batch_size, FLAGS.selection_metric)
 
 
 def predict(model, examples):
@@ -204,10 +202,10 @@ def predict(model, examples):
 
     found = model.classify(examples, batch_size=FLAGS.batch_size)
     with exit_on_user_error():
-        if FLAGS.benchmark:
+        if FLAGS.dataset:
             name = "score" if model.is_regression else "label"
             predictions = [answer[name] for answer in found]
-            glue.write_predictions(FLAGS.predictions, FLAGS.benchmark, examples, predictions)
+            glue.write_predictions(FLAGS.predictions, FLAGS.dataset, examples, predictions)
         else:
             rows = map(_labels_and_scores if model.multi_label else _label_and_score, found)
             columns.write_rows([{"id": e["id"], **row} for e, row in zip(examples, rows)])
@@ -225,3 +223,19 @@ def _labels_and_scores(answer):
     if ending(FLAGS.predictions) == ".jsonl":
         return row
     return {name: FLAGS.label_separator.join(map(str, values)) for name, values in row.items()}
+
+
+RECIPE = Recipe(
+    define_flags=define_flags,
+    check=check,
+    defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6},
+    groups=("Labelled data",),
+    unused=lambda: ["encoding_errors"],
+    conditions=conditions,
+    endings=endings,
+    model_arguments=model_arguments,
+    build=build,
+    read=read,
+    evaluate=evaluate,
+    predict=predict,
+)

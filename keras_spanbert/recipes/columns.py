@@ -1,71 +1,80 @@
 """Code shared by the recipes of labelled data: benchmarks, columns and predictions."""
 
+import functools
+
+from keras_spanbert import files
 from keras_spanbert.files import ending
 from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files, only_with
-from keras_spanbert.recipes.flags import FLAGS, group, own_flags
+from keras_spanbert.recipes.flags import FLAGS, Group, own_flags
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
-# Endings of --predictions without --benchmark.
-EXTENSIONS = (".csv", ".tsv", ".jsonl")
+# Writers of --predictions without --dataset, by their endings.
+_WRITERS = {
+    ".csv": files.write_csv,
+    ".tsv": functools.partial(files.write_csv, delimiter="\t"),
+    ".jsonl": files.write_json_lines,
+}
+EXTENSIONS = tuple(_WRITERS)
 _MAX_LABELS = 20  # The largest number of labels in the log.
 
-string, integer, number, boolean, strings, choice = group(
-    "Labelled data",
-    "not for pretraining, question answering and coreference.",
-)
-string(
-    "benchmark",
-    None,
-    "Name of the public data set that the files come from. They are read in its format and scored "
-    "with its official metric, and predictions are written in its submission format, if it has "
-    "one. Not for token classification. Default: none; the files are your own tables, with the "
-    "columns that the flags below name.",
-)
-string(
-    "text_column",
-    "text",
-    "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
-    "classification expects words (--words_column) unless this flag is given.",
-)
-string(
-    "label_column",
-    None,
-    "Column of the label. Default: label. For relation extraction: relation. For token "
-    "classification: tags, or entities with --text_column. In files with one word per line, give "
-    "the number of the column, counted from 0, or from the end with negative numbers. Default "
-    "there: -1, the last column.",
-)
-string(
-    "id_column",
-    None,
-    "Column of an ID that is copied to --predictions. Default: none; the number of the row is the "
-    "ID.",
-)
-boolean(
-    "quoted_tsv",
-    False,
-    'Whether cells in .tsv files may be in ", as pandas, R and spreadsheets write them: with tabs, '
-    'line ends and doubled " inside them. By default, " is an ordinary character. In .csv files, '
-    "cells may always be quoted.",
-)
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group(
+        "Labelled data",
+        "not for pretraining, question answering and coreference.",
+    )
+    g.string(
+        "dataset",
+        "Name of the public data set that the files come from. They are read in its format and "
+        "scored with its official metric, and predictions are written in its submission format, "
+        "if it has one. Not for token classification. Default: none; the files are your own "
+        "tables, with the columns that the flags below name.",
+    )
+    g.string(
+        "text_column",
+        "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
+        "classification expects words (--words_column) unless this flag is given.",
+        default="text",
+    )
+    g.string(
+        "label_column",
+        "Column of the label. Default: label. For relation extraction: relation. For token "
+        "classification: tags, or entities with --text_column. In files with one word per line, "
+        "give the number of the column, counted from 0, or from the end with negative numbers. "
+        "Default there: -1, the last column.",
+    )
+    g.string(
+        "id_column",
+        "Column of an ID that is copied to --predictions. Default: none; the number of the row is "
+        "the ID.",
+    )
+    g.boolean(
+        "quoted_tsv",
+        'Whether cells in .tsv files may be in ", as pandas, R and spreadsheets write them: with '
+        'tabs, line ends and doubled " inside them. By default, " is an ordinary character. In '
+        ".csv files, cells may always be quoted.",
+        default=False,
+        rare=True,
+    )
 
 
-def explain_benchmarks(task: str, names: tuple[str, ...]) -> None:
-    """Adds the values of `--benchmark` for a task to the help."""
-    FLAGS["benchmark"].help += f" For --task={task}: {', '.join(names)}."
+def explain_datasets(task: str, names: tuple[str, ...]) -> None:
+    """Adds the values of `--dataset` for a task to the help."""
+    FLAGS["dataset"].help += f" For --task={task}: {', '.join(names)}."
 
 
 def check(known: tuple[str, ...]) -> None:
-    """Raises a `ValueError` if `--benchmark` is not one of `known`, the task's values."""
-    if FLAGS.benchmark is not None:
+    """Raises a `ValueError` if `--dataset` is not one of `known`, the task's values."""
+    if FLAGS.dataset is not None:
         of_task = f"one of {', '.join(known)} with --task={FLAGS.task}"
         rule = of_task if known else f"left out with --task={FLAGS.task}"
-        check_value("benchmark", FLAGS.benchmark in known, rule)
+        check_value("dataset", FLAGS.dataset in known, rule)
     if FLAGS.quoted_tsv:
         has_tsv = any(ending(path) == ".tsv" for name in INPUTS for path in matching_files(name))
-        rule = "left out unless there are .tsv files, and with --benchmark"
-        check_value("quoted_tsv", has_tsv and not FLAGS.benchmark, rule)
+        rule = "left out unless there are .tsv files, and with --dataset"
+        check_value("quoted_tsv", has_tsv and not FLAGS.dataset, rule)
 
 
 def quoted() -> bool | None:
@@ -78,14 +87,14 @@ def conditions(*names: str, reads_tables: bool = True) -> list[Condition]:
 
     `reads_tables` says whether the run reads tables.
     """
-    shared = [flag.name for flag in own_flags("Labelled data") if flag.name != "benchmark"]
+    shared = [flag.name for flag in own_flags("Labelled data") if flag.name != "dataset"]
     names = [*shared, *names]
-    by_benchmark = "`--{}` must be left out with --benchmark, which sets it"
+    by_dataset = "`--{}` must be left out with --dataset, which sets it"
     in_tables = "`--{}` applies only to your own tables (.csv, .tsv, .jsonl)"
     given = [name for name in INPUTS if FLAGS[name].value]
     return [
-        only_with(["benchmark", *names], *INPUTS),
-        Condition(not FLAGS.benchmark, by_benchmark, names, ["benchmark"]),
+        only_with(["dataset", *names], *INPUTS),
+        Condition(not FLAGS.dataset, by_dataset, names, ["dataset"]),
         Condition(reads_tables, in_tables, names, given),
         Condition(False, "`--{}` applies only to plain text", ["encoding_errors"], ["task"]),
     ]
@@ -107,10 +116,4 @@ def check_labels(names: list[str], what: str, plural: str | None = None, least: 
 
 def write_rows(rows: list[dict]) -> None:
     """Writes predictions, one per row, in the format given by the ending of --predictions."""
-    from keras_spanbert import files
-
-    kind = ending(FLAGS.predictions)
-    if kind == ".jsonl":
-        files.write_json_lines(FLAGS.predictions, rows)
-    else:
-        files.write_csv(FLAGS.predictions, rows, {".csv": ",", ".tsv": "\t"}[kind])
+    _WRITERS[ending(FLAGS.predictions)](FLAGS.predictions, rows)

@@ -1,130 +1,197 @@
 """`--task=coreference`: trains a resolver on documents with clusters, and finds clusters."""
 
-from keras_spanbert.recipes import coreference_files, fine_tuning
-from keras_spanbert.recipes.checks import Condition, matching_files, only_with
-from keras_spanbert.recipes.coreference_files import evaluate, predict, read  # noqa: F401
-from keras_spanbert.recipes.flags import FLAGS, group, set_flags
-from keras_spanbert.recipes.resume import preset_warnings
-from keras_spanbert.recipes.terminal import log
+import os
+
+from keras_spanbert.files import ending
+from keras_spanbert.recipes import fine_tuning, output_paths
+from keras_spanbert.recipes.checks import Condition, matching_files, only_with, refuse
+from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
+from keras_spanbert.recipes.recipe import Format, Recipe, formats_of
+from keras_spanbert.recipes.run_folder import preset_warnings
+from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DEFAULTS = {"batch_size": 1, "beta_2": 0.999, "epsilon": 1e-6}
-EPOCHS = 20
-LEARNING_RATE = 2e-5
+_MAX_LINES = 20  # The largest number of lines to log per text.
 
-string, integer, number, boolean, strings, choice = group(
-    "Coreference", "only for --task=coreference. A trained preset keeps the settings of its model."
-)
-choice(
-    "coref_model_type",
-    None,
-    ["independent", "overlap"],
-    "How a long document is cut into segments. independent: segments follow one another. overlap: "
-    "each segment overlaps the next by half, so that each token has context on both sides. "
-    "Default: independent.",
-)
-for name, text in [
-    (
-        "max_training_sentences",
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group(
+        "Coreference",
+        "only for --task=coreference. A trained preset keeps the settings of its model.",
+    )
+    g.choice(
+        "coref_model_type",
+        ["independent", "overlap"],
+        "How a long document is cut into segments. independent: segments follow one another. "
+        "overlap: each segment overlaps the next by half, so that each token has context on both "
+        "sides. Default: independent.",
+    )
+    g.integer(
+        "max_training_segments",
         "Largest number of segments (not sentences) per training document. In each epoch, a longer "
         "document is cropped to this many at a random position. Default: 3.",
-    ),
-    ("max_span_width", "Largest number of tokens per mention. Default: 30."),
-    ("max_top_antecedents", "Number of candidate antecedents per mention. Default: 50."),
-    ("ffnn_size", "Number of units in each hidden layer of the scoring networks. Default: 3000."),
-    (
+    )
+    g.integer("max_span_width", "Largest number of tokens per mention. Default: 30.")
+    g.integer(
+        "max_top_antecedents",
+        "Number of candidate antecedents per mention. Default: 50.",
+        rare=True,
+    )
+    g.integer(
+        "ffnn_size",
+        "Number of units in each hidden layer of the scoring networks. Default: 3000.",
+        rare=True,
+    )
+    g.integer(
         "coref_depth",
         "Number of rounds in which pairs of mentions are scored. Between rounds, each mention is "
         "updated from its likely antecedents. Default: 2.",
-    ),
-]:
-    integer(name, None, text)
-number(
-    "top_span_ratio",
-    None,
-    "Number of candidate mentions to keep per token of the document. Default: 0.4.",
-    upper_bound=1.0,
-)
-strings(
-    "genres",
-    None,
-    "Genres that the model distinguishes, two letters each. The genre of a document is given by "
-    "the first two letters of its key (doc_key). Default: the genres of OntoNotes.",
-)
-string(
-    "document_genre",
-    None,
-    "Genre of plain text and of GAP's examples, which have no genre. It must be one of the "
-    "model's genres (--genres). Default: the first of them.",
-)
-boolean(
-    "singletons", None, "Also learn and predict clusters with a single mention. Default: false."
-)
-number(
-    "head_learning_rate",
-    1e-4,
-    "Initial learning rate of all layers above the encoder. It falls linearly to 0, without "
-    "warm-up.",
-)
-integer(
-    "max_spans_in_memory",
-    2000,
-    "Largest number of candidate mentions in memory at once, in evaluation and prediction. Texts "
-    "with more are resolved in chunks.",
-)
-number(
-    "min_link_score",
-    None,
-    "Smallest probability with which a mention is linked to an earlier one, in evaluation and "
-    "prediction. A higher value gives fewer and more certain links. Default: no minimum.",
-    upper_bound=1.0,
-)
-string(
-    "html",
-    None,
-    "New file for a web page that shows the clusters of a text, in paler colors where the model is "
-    "less sure. --predict_data must name one text file (.txt). Default: no page.",
-)
+        rare=True,
+    )
+    g.number(
+        "top_span_ratio",
+        "Number of candidate mentions to keep per token of the document. Default: 0.4.",
+        upper_bound=1.0,
+    )
+    g.strings(
+        "genres",
+        "Genres that the model distinguishes, two letters each. The genre of a document is given "
+        "by the first two letters of its key (doc_key). Default: the genres of OntoNotes.",
+    )
+    g.string(
+        "document_genre",
+        "Genre of plain text and of GAP's examples, which have no genre. It must be one of the "
+        "model's genres (--genres). Default: the first of them.",
+        rare=True,
+    )
+    g.boolean(
+        "singletons", "Also learn and predict clusters with a single mention. Default: false."
+    )
+    g.number(
+        "head_learning_rate",
+        "Initial learning rate of all layers above the encoder. It falls linearly to 0, without "
+        "warm-up.",
+        default=1e-4,
+    )
+    g.integer(
+        "max_spans_in_memory",
+        "Largest number of candidate mentions in memory at once, in evaluation and prediction. "
+        "Texts with more are resolved in chunks.",
+        default=2000,
+        rare=True,
+    )
+    g.number(
+        "min_link_score",
+        "Smallest probability with which a mention is linked to an earlier one, in evaluation and "
+        "prediction. A higher value gives fewer and more certain links. Default: no minimum.",
+        upper_bound=1.0,
+    )
+    g.string(
+        "html",
+        "New file for a web page that shows the clusters of a text, in paler colors where the "
+        "model is less sure. --predict_data must name one text file (.txt). Default: no page.",
+    )
+
+
 # Maps flags to arguments of the resolver. If a flag is not given, the preset's value is used.
 _ARGUMENTS = {
     "sequence_length": "max_segment_len",
     "coref_model_type": "model_type",
+    "max_training_segments": "max_training_sentences",
     **{
         name: name
         for name in [
-            "max_training_sentences", "max_span_width", "top_span_ratio", "max_top_antecedents",
+            "max_span_width", "top_span_ratio", "max_top_antecedents",
             "ffnn_size", "coref_depth", "genres", "singletons",
         ]
     },
 }  # fmt: skip
 
 
+# === Files ===
+def find_format(paths: list[str]) -> Format | None:
+    """Returns the format of files, `None` without files.
+
+    Raises:
+        ValueError: if the ending of a file is unknown, or the files differ in format.
+    """
+    found = formats_of(FORMATS, paths)
+    if len(found) > 1:
+        raise ValueError(
+            "All files must be of one kind: documents (.conll, .jsonlines), GAP (.tsv) or texts "
+            f"(.txt). Received: {' '.join(found.values())}"
+        )
+    return FORMATS[next(iter(found))] if found else None
+
+
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
-    coreference_files.check()
+    documents, texts, gap = FORMATS.values()
+    allowed = [None, documents] if FLAGS.train_data else [None, documents, gap]
+    for name in ["train_data", "eval_data"]:
+        if find_format(matching_files(name)) not in allowed:
+            raise ValueError(
+                f"`--{name}` must have documents with clusters (.conll, .jsonlines)"
+                + ("" if FLAGS.train_data else ", or GAP examples (.tsv)")
+                + f". Received: {' '.join(FLAGS[name].value)}"
+            )
+    predicted = matching_files("predict_data")
+    if FLAGS.html:
+        if find_format(predicted) != texts:
+            refuse("`--html` needs a text (.txt) in --predict_data", "html")
+        if len(predicted) > 1:
+            raise ValueError(f"`--html` needs exactly one text. Received: {len(predicted)} files")
+        output_paths.check_file("html")
     # The clusters of texts are also printed, so that --predictions is optional.
-    kind = coreference_files.file_kind(matching_files("predict_data"))
-    fine_tuning.check(needs_predictions=kind != "text")
+    fine_tuning.check(needs_predictions=find_format(predicted) != texts)
 
 
 def conditions() -> list[Condition]:
-    kinds = {
-        coreference_files.file_kind(matching_files(name)) for name in ["eval_data", "predict_data"]
-    }
     inputs = ["eval_data", "predict_data"]
+    _, texts, gap = FORMATS.values()
+    found = [find_format(matching_files(name)) for name in inputs]
     without_genre = "`--{}` applies only to plain text and GAP's examples"
     plain = "`--{}` applies only to plain text"
     return [
-        only_with(["batch_size", "max_training_sentences", "head_learning_rate"], "train_data"),
+        only_with(["batch_size", "max_training_segments", "head_learning_rate"], "train_data"),
         only_with(["max_spans_in_memory", "min_link_score"], *inputs),
         only_with(["html"], "predict_data"),
-        Condition(bool(kinds & {"text", "gap"}), without_genre, ["document_genre"], inputs),
-        Condition("text" in kinds, plain, ["encoding_errors"], inputs),
+        Condition(gap in found or texts in found, without_genre, ["document_genre"], inputs),
+        Condition(texts in found, plain, ["encoding_errors"], inputs),
     ]
 
 
-def prediction_extensions() -> tuple[str, ...]:
-    return coreference_files.EXTENSIONS[coreference_files.file_kind(matching_files("predict_data"))]
+def read(paths: list[str], flag: str, resolver=None) -> list:
+    return find_format(paths).read(paths, flag)
+
+
+def _read_documents(paths, flag):
+    from keras_spanbert.data import coreference
+    from keras_spanbert.data.coreference_documents import check_has_clusters, has_subtokens
+
+    documents = coreference.read(paths)
+    if flag != "predict_data":
+        check_has_clusters(documents)
+    elif ending(FLAGS.predictions) == ".conll" and any(map(has_subtokens, documents)):
+        refuse(
+            "`--predictions` must end in .jsonlines for documents of subtokens, because their "
+            "words are not known",
+            "predictions",
+        )
+    return documents
+
+
+def _read_gap(paths, flag):
+    from keras_spanbert.data import gap
+
+    return gap.read(paths)
+
+
+def _read_texts(paths, flag):
+    from keras_spanbert.data.text_files import read_text
+
+    return [(path, read_text(path, FLAGS.encoding_errors)) for path in paths]
 
 
 def build():
@@ -175,3 +242,126 @@ def optimizer(resolver, steps):
         clip_norm=FLAGS.clip_norm or None,
         gradient_accumulation_steps=accumulated_steps(),
     )
+
+
+# === Evaluation and prediction ===
+def evaluate(resolver, data: list) -> dict:
+    """Returns the scores of documents or of GAP examples."""
+    if find_format(matching_files("eval_data")) == FORMATS["documents"]:
+        return resolver.evaluate_clusters(data, **_limits())
+    from keras_spanbert import metrics
+
+    scores = metrics.gap(data, _gap_predictions(resolver, data))
+    log(
+        ", ".join(f"{name} F1 {scores[name]['f1']:.2f}" for name in scores if name != "bias")
+        + (f", bias {scores['bias']:.3f}" if scores["bias"] else "")
+        + f", on {format_count(len(data), 'pronoun')}"
+    )
+    return scores
+
+
+def predict(resolver, data: list) -> None:
+    """Predicts, logs and writes clusters, or the answers to GAP examples."""
+    find_format(matching_files("predict_data")).write(resolver, data)
+
+
+def _predict_documents(resolver, documents):
+    from keras_spanbert.data import coreference
+
+    clusters = resolver.predict_clusters(documents, **_limits())
+    write = coreference.write_jsonlines
+    if ending(FLAGS.predictions) == ".conll":
+        write = coreference.write_conll
+        num_found = _num_mentions(clusters)
+        clusters = [coreference.nested_clusters(found) for found in clusters]
+        if num_left_out := num_found - _num_mentions(clusters):
+            left_out = format_count(num_left_out, "mention")
+            log(f"Left out {left_out}, which only .jsonlines can store")
+    with exit_on_user_error():
+        write(FLAGS.predictions, documents, clusters)
+    log(f"Wrote the clusters of {format_count(len(documents), 'document')} to {FLAGS.predictions}")
+
+
+def _num_mentions(clusters):
+    return sum(len(cluster) for found in clusters for cluster in found)
+
+
+def _predict_gap(resolver, examples):
+    from keras_spanbert.data import gap
+
+    predictions = _gap_predictions(resolver, examples)
+    with exit_on_user_error():
+        gap.write_predictions(FLAGS.predictions, predictions)
+    log(f"Wrote the choices for {format_count(len(examples), 'pronoun')} to {FLAGS.predictions}")
+
+
+def _gap_predictions(resolver, examples):
+    from keras_spanbert.data import gap
+
+    found = _resolve(resolver, [example["text"] for example in examples])
+    return {
+        example["id"]: gap.refers_to(example, result["clusters"])
+        for example, result in zip(examples, found)
+    }
+
+
+def _limits():
+    return {
+        "max_spans_in_memory": FLAGS.max_spans_in_memory,
+        "min_link_score": FLAGS.min_link_score,
+    }
+
+
+def _resolve(resolver, texts, **kwargs):
+    with exit_on_user_error():  # The resolver may not know the genre.
+        return resolver.resolve(texts, genre=FLAGS.document_genre, **_limits(), **kwargs)
+
+
+def _predict_texts(resolver, data):
+    from keras_spanbert import files
+    from keras_spanbert.tasks.coreference.page import cluster_lines, cluster_page
+
+    found = _resolve(resolver, [text for _, text in data], scores=True)
+    for (path, text), result in zip(data, found):
+        lines = cluster_lines(text, result["clusters"]).splitlines()
+        log(f"{path}:")
+        log("\n".join(lines[:_MAX_LINES]))
+        if len(lines) > _MAX_LINES:
+            log(f"... and {len(lines) - _MAX_LINES:,} more lines")
+    with exit_on_user_error():
+        if FLAGS.predictions:
+            rows = [{"path": path, **result} for (path, _), result in zip(data, found)]
+            files.write_json_lines(FLAGS.predictions, rows)
+            log(f"Wrote the clusters of {format_count(len(data), 'text')} to {FLAGS.predictions}")
+        if FLAGS.html:
+            ((path, text),), (result,) = data, found
+            with files.atomic_write(FLAGS.html) as file:
+                file.write(cluster_page(text, result["clusters"], os.path.basename(path)))
+            log(f"Wrote the page {FLAGS.html}")
+
+
+FORMATS = {
+    "documents": Format(
+        (".conll", "_conll", ".conllu", ".jsonlines", ".jsonl"),
+        _read_documents,
+        _predict_documents,
+        (".jsonlines", ".jsonl", ".conll"),
+    ),
+    "texts": Format((".txt", ".txt.gz"), _read_texts, _predict_texts, (".jsonlines", ".jsonl")),
+    "gap": Format((".tsv",), _read_gap, _predict_gap, (".tsv",)),
+}
+RECIPE = Recipe(
+    define_flags=define_flags,
+    check=check,
+    defaults={"batch_size": 1, "beta_2": 0.999, "epsilon": 1e-6},
+    conditions=conditions,
+    endings=lambda: find_format(matching_files("predict_data")).written,
+    epochs=20,
+    build=build,
+    stream=stream,
+    sequences=sequences,
+    optimizer=optimizer,
+    read=read,
+    evaluate=evaluate,
+    predict=predict,
+)

@@ -8,8 +8,8 @@ from keras_spanbert import files, stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.checks import Condition
-from keras_spanbert.recipes.flags import FLAGS, group, set_flags
-from keras_spanbert.recipes.resume import has_checkpoint, preset_warnings
+from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
+from keras_spanbert.recipes.run_folder import has_checkpoint, preset_warnings
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
@@ -24,59 +24,66 @@ _SETTINGS = {
     "lowercase": "lowercase",
 }
 
-string, integer, number, boolean, strings, choice = group("Data")
-choice(
-    "encoding_errors",
-    "strict",
-    ["strict", "replace"],
-    "What to do with text that is not UTF-8. strict: stop. replace: replace the invalid bytes and "
-    "continue. For the text of pretraining, and for plain text (.txt) in question answering and "
-    "coreference.",
-)
 
-string, integer, number, boolean, strings, choice = group(
-    "Pretraining data",
-    "only for --task=pretrain and --task=prepare. How text becomes blocks of tokens.",
-)
-number(
-    "held_out",
-    0.05,
-    "Fraction of the documents of --train_data that is used for evaluation instead of training. At "
-    "least one document and at most half of them are held out. Not used with --eval_data.",
-    lower_bound=None,
-)
-choice(
-    "document_boundary",
-    "file",
-    ["file", "blank_line", "line"],
-    "Where a document ends in a plain text file. file: at the end of the file. blank_line: at one "
-    "or more blank lines. line: at each line end.",
-)
-boolean(
-    "cross_documents",
-    False,
-    "Let a block continue from one document of a file to the next, with [SEP] between them. By "
-    "default, a block contains text of one document.",
-)
-integer(
-    "min_block_tokens",
-    8,
-    "Smallest number of tokens in the last block of a document, without [CLS] and [SEP]. A shorter "
-    "last block is dropped.",
-)
-string(
-    "vocabulary",
-    None,
-    "WordPiece vocabulary file with one token per line. Default: the vocabulary of --preset or of "
-    "the prepared corpus, else a new one that is trained on --train_data.",
-)
-integer(
-    "vocabulary_size",
-    3000,
-    "Number of tokens in a newly trained vocabulary. Only for new models.",
-    lower_bound=None,
-)
-boolean("lowercase", False, "Convert text to lower case and remove accents. Only for new models.")
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group("Data")
+    g.choice(
+        "encoding_errors",
+        ["strict", "replace"],
+        "What to do with text that is not UTF-8. strict: stop. replace: replace the invalid bytes "
+        "and continue. For the text of pretraining, and for plain text (.txt) in question "
+        "answering and coreference.",
+        default="strict",
+    )
+
+    g = Group(
+        "Pretraining data",
+        "only for --task=pretrain and --task=prepare. How text becomes blocks of tokens.",
+    )
+    g.number(
+        "held_out",
+        "Fraction of the documents of --train_data that is used for evaluation instead of "
+        "training. At least one document and at most half of them are held out. Not used with "
+        "--eval_data.",
+        default=0.05,
+        lower_bound=None,
+    )
+    g.choice(
+        "document_boundary",
+        ["file", "blank_line", "line"],
+        "Where a document ends in a plain text file. file: at the end of the file. blank_line: at "
+        "one or more blank lines. line: at each line end.",
+        default="file",
+    )
+    g.boolean(
+        "cross_documents",
+        "Let a block continue from one document of a file to the next, with [SEP] between them. "
+        "By default, a block contains text of one document.",
+        default=False,
+    )
+    g.integer(
+        "min_block_tokens",
+        "Smallest number of tokens in the last block of a document, without [CLS] and [SEP]. A "
+        "shorter last block is dropped.",
+        default=8,
+    )
+    g.string(
+        "vocabulary",
+        "WordPiece vocabulary file with one token per line. Default: the vocabulary of --preset "
+        "or of the prepared corpus, else a new one that is trained on --train_data.",
+    )
+    g.integer(
+        "vocabulary_size",
+        "Number of tokens in a newly trained vocabulary. Only for new models.",
+        default=3000,
+        lower_bound=None,
+    )
+    g.boolean(
+        "lowercase",
+        "Convert text to lower case and remove accents. Only for new models.",
+        default=False,
+    )
 
 
 def check() -> None:
@@ -196,27 +203,27 @@ def _tokenizer(vocabulary, lowercase):
 def load_preset(**arguments):
     """Returns the pretrainer of --preset without a preprocessor, its tokenizer and its source."""
     import keras_spanbert as ks
-    from keras_spanbert import formats
     from keras_spanbert.checkpoints.convert import suppress_warnings
+    from keras_spanbert.models.source import Preset, open_source
 
-    source = formats.open_source(FLAGS.preset)
-    if isinstance(source, formats.Checkpoint):
+    source = open_source(FLAGS.preset)
+    if not isinstance(source, Preset):
         if FLAGS.vocabulary:
-            source = formats.open_source(FLAGS.preset, vocabulary=FLAGS.vocabulary)
+            source = open_source(FLAGS.preset, vocabulary=FLAGS.vocabulary)
         with suppress_warnings():  # Logged below.
-            tokenizer = ks.SpanBertTokenizer.from_checkpoint(source)
-            model = ks.SpanBertPretrainer.from_checkpoint(
+            tokenizer = ks.SpanBertTokenizer.from_source(source)
+            model = ks.SpanBertPretrainer.from_source(
                 source, dtype=FLAGS.dtype, preprocessor=None, **arguments
             )
         if not has_checkpoint():
             log(f"{FLAGS.preset}: {source.summary()}")
     else:
-        tokenizer = ks.SpanBertTokenizer.from_preset(source)
+        tokenizer = ks.SpanBertTokenizer.from_source(source)
         if FLAGS.vocabulary:
             tokenizer = _tokenizer(FLAGS.vocabulary, tokenizer.lowercase)
         with preset_warnings():
             model = ks.SpanBertPretrainer.from_preset(
-                source, dtype=FLAGS.dtype, preprocessor=None, **arguments
+                source.name, dtype=FLAGS.dtype, preprocessor=None, **arguments
             )
     backbone = model.backbone
     if tokenizer.vocabulary_size() != backbone.vocabulary_size:

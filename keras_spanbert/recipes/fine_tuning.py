@@ -1,13 +1,10 @@
 """The steps that all fine-tuning recipes share: read, build, train, evaluate, predict, export."""
 
-from types import ModuleType
-
 from keras_spanbert.recipes import output_paths
 from keras_spanbert.recipes.checks import INPUTS, check_value, refuse
 from keras_spanbert.recipes.flags import FLAGS, set_flags
-from keras_spanbert.recipes.names import recipe as find_recipe
-from keras_spanbert.recipes.resume import preset_warnings
-from keras_spanbert.recipes.run_folder import Run
+from keras_spanbert.recipes.recipe import Recipe, find_recipe
+from keras_spanbert.recipes.run_folder import Run, preset_warnings
 from keras_spanbert.recipes.terminal import exit_on_user_error, exit_process, log, stop_on_signals
 from keras_spanbert.tasks import model_class
 from keras_spanbert.wording import format_count
@@ -29,12 +26,11 @@ def check(needs_predictions: bool = True) -> None:
         refuse(mistake, "predict_data", "predictions")
 
 
-def fine_tune(run: Run, recipe: ModuleType) -> None:
-    """Trains, evaluates, predicts and exports, with the functions of a recipe: see `names`."""
+def fine_tune(run: Run, recipe: Recipe) -> None:
+    """Trains, evaluates, predicts and exports, with the functions of a recipe."""
     from keras_spanbert import files
     from keras_spanbert.data.text_files import find_files
-    from keras_spanbert.recipes.fit import export, fit
-    from keras_spanbert.recipes.training_settings import TrainingSettings
+    from keras_spanbert.recipes.fit import TrainingSettings, export, fit
     from keras_spanbert.runs import plots
 
     distribution = run.distribution
@@ -47,11 +43,9 @@ def fine_tune(run: Run, recipe: ModuleType) -> None:
         data = {name: FLAGS[name].value and find_files(FLAGS[name].value) for name in INPUTS}
         # Read before the model is built, so that mistakes in the data are reported first.
         train = data["train_data"] and recipe.read(data["train_data"], "train_data", None)
-        arguments = {}
-        if train and hasattr(recipe, "model_arguments"):
-            arguments = recipe.model_arguments(train)
+        arguments = recipe.model_arguments(train) if train else {}
         with distribution.scope():
-            model = getattr(recipe, "build", build_model)(**arguments)
+            model = (recipe.build or build_model)(**arguments)
             model = model.with_dropout(FLAGS.dropout, FLAGS.attention_dropout)
             if FLAGS.lora_rank:
                 model.backbone.enable_lora(FLAGS.lora_rank)
@@ -62,7 +56,7 @@ def fine_tune(run: Run, recipe: ModuleType) -> None:
         )
     if train:
         with exit_on_user_error():
-            rows = getattr(recipe, "stream", length_grouped_stream)(model, train)
+            rows = (recipe.stream or length_grouped_stream)(model, train)
 
         def plot(report):
             if report.rows:
@@ -75,15 +69,15 @@ def fine_tune(run: Run, recipe: ModuleType) -> None:
             stream=rows,
             num_examples=rows.num_rows,
             steps_per_epoch=rows.num_batches,
-            learning_rate=recipe.LEARNING_RATE,
-            steps=recipe.EPOCHS * rows.num_batches,
+            learning_rate=recipe.learning_rate,
+            steps=recipe.epochs * rows.num_batches,
             eval_every=rows.num_batches,
             evaluate=(lambda model: recipe.evaluate(model, evaluation)) if evaluation else None,
             # The score that selected the checkpoint is also the one that `spanbert-compare` shows.
             metrics=lambda report: report.best and {**report.best, "best_score": model.best_score},
             plot=plot,
-            sequences=recipe.sequences(model, rows) if hasattr(recipe, "sequences") else 1,
-            optimizer=getattr(recipe, "optimizer", None),
+            sequences=recipe.sequences(model, rows),
+            optimizer=recipe.optimizer,
         )
         model, _, scores = fit(run, settings)
     else:
@@ -100,7 +94,7 @@ def fine_tune(run: Run, recipe: ModuleType) -> None:
         stop_on_signals(f"while predicting{saved}")
     if prediction:
         recipe.predict(model, prediction)
-    export(model, **{name: FLAGS[name].value for name in getattr(recipe, "EXPORT_FLAGS", ())})
+    export(model, **{name: FLAGS[name].value for name in recipe.export_flags})
     labelled = [
         f"{label} {scores[name]:.2f}" for name, label in model.scores.items() if name in scores
     ]
@@ -128,7 +122,7 @@ def build_model(**arguments):
     from keras_spanbert.models.classifier import NoLabelsError
 
     cls = model_class(FLAGS.task)
-    preprocessor_flags = getattr(find_recipe(FLAGS.task), "PREPROCESSOR_FLAGS", ["sequence_length"])
+    preprocessor_flags = find_recipe(FLAGS.task).preprocessor_flags
     try:
         with preset_warnings():
             model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype, **arguments)

@@ -1,34 +1,69 @@
 """The training loop of all recipes: optimizer, checkpoint, report, `fit`, saving, export."""
 
+import builtins
+import contextlib
+import dataclasses
 import hashlib
 import logging
 import math
+import re
 import shlex
 import sys
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 import keras
+import tensorflow as tf
 
 from keras_spanbert import files, stores
 from keras_spanbert.optional import missing
 from keras_spanbert.recipes.checks import check_steps, num_steps
-from keras_spanbert.recipes.errors import exit_on_training_error
 from keras_spanbert.recipes.flags import FLAGS, set_flags
-from keras_spanbert.recipes.resume import identity
-from keras_spanbert.recipes.run_folder import Run
+from keras_spanbert.recipes.run_folder import Run, identity
 from keras_spanbert.recipes.terminal import (
     exit_on_user_error,
     exit_process,
+    exit_with_error,
     log,
     stop_on_signals,
 )
-from keras_spanbert.recipes.training_settings import TrainingSettings
 from keras_spanbert.runs import cost
+from keras_spanbert.runs.interruption import Interruption
 from keras_spanbert.runs.profile import FIRST_STEP, Profile
 from keras_spanbert.runs.reports import TrainingReport
-from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint
+from keras_spanbert.runs.training_checkpoint import CheckpointError, TrainingCheckpoint
 from keras_spanbert.serving import export_saved_model
 from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
 from keras_spanbert.wording import format_count
+
+# The last line of a Python traceback.
+_LAST_LINE = re.compile(r"^(?:[\w.]+\.)?(\w+): (.*)$", re.MULTILINE)
+
+
+@dataclasses.dataclass
+class TrainingSettings:
+    """Settings that a recipe passes to `fit`."""
+
+    model: keras.Model  # A task model with a preprocessor, not compiled.
+    stream: object  # `Batches` or `TrainingStream`.
+    num_examples: int  # Rows per epoch.
+    steps_per_epoch: int | Fraction  # A fraction if batches span epochs.
+    learning_rate: float  # The default of --learning_rate.
+    steps: int  # The default of --steps if --epochs is not given either.
+    # Returns the contents of `metrics.json`, except steps and seconds.
+    metrics: Callable[[TrainingReport], dict]
+    plot: Callable[[TrainingReport], None]  # Draws the PNG files.
+    eval_every: int | None = None  # The default of --eval_every. `None`: a tenth of all steps.
+    # `tf.data.Dataset` to evaluate losses on, this process's part. `None`: no validation.
+    validation: object = None
+    evaluate_first: bool = False  # Whether to evaluate before the first step too.
+    # Returns scores of the model. If it is given, the best model is kept instead of the last.
+    evaluate: Callable[[keras.Model], dict] | None = None
+    num_predictions: int = 0  # Masked positions per row.
+    sequences: int = 1  # Sequences of --sequence_length per row.
+    # Returns the optimizer for a model and a number of steps. `None`: AdamW with the flags' values.
+    optimizer: Callable[[keras.Model, int], keras.optimizers.Optimizer] | None = None
+    files: dict = dataclasses.field(default_factory=dict)  # JSON values to write at the start.
 
 
 def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingReport, dict]:
@@ -257,3 +292,26 @@ def _checkpoint(run, settings, report):
     if checkpoint.step:
         log(f"Continuing from step {checkpoint.step:,} of {checkpoint.newest}")
     return checkpoint
+
+
+@contextlib.contextmanager
+def exit_on_training_error(distribution, checkpoint, report) -> Iterator[Interruption]:
+    """Context manager for training. Handles signals and reports expected errors in one line."""
+    try:
+        with Interruption(distribution) as interruption, contextlib.closing(report):
+            yield interruption
+    except (CheckpointError, FloatingPointError, OSError) as error:
+        _exit(error, checkpoint)
+    except tf.errors.OpError as error:
+        # An error of our Python code inside `tf.data`: its text ends with a Python traceback.
+        name, text = [("", ""), *_LAST_LINE.findall(str(error))][-1]
+        kind = getattr(builtins, name, getattr(stores, name, None))
+        if not (isinstance(kind, type) and issubclass(kind, OSError)):
+            raise
+        _exit(text, checkpoint)
+
+
+def _exit(error, checkpoint):
+    if checkpoint.newest and checkpoint.newest not in str(error):
+        error = f"{error}; the last good checkpoint is {checkpoint.newest}"
+    exit_with_error(error)

@@ -2,15 +2,12 @@
 
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import Condition, check_value
-from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.flags import FLAGS, Group
+from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DEFAULTS = {"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6}
-GROUPS = ("Labelled data",)
-BENCHMARKS = ("swag", "codah", "cosmos_qa", "commonsense_qa", "race")
-EPOCHS = 3
-LEARNING_RATE = 2e-5
+DATASETS = ("swag", "codah", "cosmos_qa", "commonsense_qa", "race")
 # Endings of predictions in the submission format of a benchmark.
 _SUBMISSIONS = {
     "swag": (".csv",),
@@ -18,30 +15,31 @@ _SUBMISSIONS = {
     "commonsense_qa": (".csv",),
 }
 
-string, integer, number, boolean, strings, choice = group(
-    "Multiple choice", "only for --task=multiple_choice, without --benchmark."
-)
-columns.explain_benchmarks("multiple_choice", BENCHMARKS)
-string(
-    "question_column",
-    "question",
-    "Column of the question, or of the text that each choice continues.",
-)
-string(
-    "context_column", None, "Column of the text that the question is about. Default: no such text."
-)
-strings(
-    "choice_columns",
-    ["choice0", "choice1", "choice2", "choice3"],
-    "Columns of the choices, one column per choice. In .jsonl files, it can also be a single "
-    "column that holds a list of choices.",
-)
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group("Multiple choice", "only for --task=multiple_choice, without --dataset.")
+    columns.explain_datasets("multiple_choice", DATASETS)
+    g.string(
+        "question_column",
+        "Column of the question, or of the text that each choice continues.",
+        default="question",
+    )
+    g.string(
+        "context_column", "Column of the text that the question is about. Default: no such text."
+    )
+    g.strings(
+        "choice_columns",
+        "Columns of the choices, one column per choice. In .jsonl files, it can also be a single "
+        "column that holds a list of choices.",
+        default=["choice0", "choice1", "choice2", "choice3"],
+    )
 
 
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check(BENCHMARKS)
+    columns.check(DATASETS)
     check_value("text_column", not FLAGS["text_column"].present, "left out; use --question_column")
     check_value(
         "sequence_length", FLAGS.sequence_length >= 5, "at least 5, for three special tokens"
@@ -53,23 +51,23 @@ def conditions() -> list[Condition]:
     return columns.conditions("question_column", "context_column", "choice_columns")
 
 
-def prediction_extensions() -> tuple[str, ...]:
-    return _SUBMISSIONS.get(FLAGS.benchmark, columns.EXTENSIONS)
+def endings() -> tuple[str, ...]:
+    return _SUBMISSIONS.get(FLAGS.dataset, columns.EXTENSIONS)
 
 
-def _benchmark():
-    """Returns the reader and writer of the files of --benchmark."""
+def _dataset():
+    """Returns the reader and writer of the files of --dataset."""
     from keras_spanbert import data
 
-    return getattr(data, FLAGS.benchmark)
+    return getattr(data, FLAGS.dataset)
 
 
 def read(paths, flag, model):
     from keras_spanbert.data.columns import read_choices
 
     needs_labels = flag != "predict_data"
-    if FLAGS.benchmark:
-        return _benchmark().read(paths, needs_labels)
+    if FLAGS.dataset:
+        return _dataset().read(paths, needs_labels)
     names = FLAGS.choice_columns
     return read_choices(
         paths,
@@ -96,8 +94,8 @@ def predict(model, examples):
     found = model.choose(examples, batch_size=FLAGS.batch_size)
     numbers = [answer["choice"] for answer in found]
     with exit_on_user_error():
-        if FLAGS.benchmark in _SUBMISSIONS:
-            _benchmark().write_predictions(FLAGS.predictions, examples, numbers)
+        if FLAGS.dataset in _SUBMISSIONS:
+            _dataset().write_predictions(FLAGS.predictions, examples, numbers)
         else:
             columns.write_rows(
                 [
@@ -106,3 +104,18 @@ def predict(model, examples):
                 ]
             )
     log(f"Wrote the choices for {format_count(len(found), 'question')} to {FLAGS.predictions}")
+
+
+RECIPE = Recipe(
+    define_flags=define_flags,
+    check=check,
+    defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6},
+    groups=("Labelled data",),
+    unused=lambda: ["text_column", "encoding_errors"],
+    conditions=conditions,
+    endings=endings,
+    sequences=sequences,
+    read=read,
+    evaluate=evaluate,
+    predict=predict,
+)

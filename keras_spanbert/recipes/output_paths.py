@@ -8,7 +8,7 @@ import pathlib
 from keras_spanbert import files, stores
 from keras_spanbert.recipes.checks import INPUTS, check_value, format_flags, refuse
 from keras_spanbert.recipes.flags import FLAGS
-from keras_spanbert.recipes.names import recipe
+from keras_spanbert.recipes.recipe import find_recipe
 from keras_spanbert.recipes.run_folder import remove_at_exit_if_empty
 
 
@@ -39,9 +39,7 @@ def reserve_output_folder() -> str:
 
 def writes_reports() -> bool:
     """Returns whether the run writes reports: it trains, evaluates, or has --output."""
-    if not hasattr(recipe(FLAGS.task), "prediction_extensions"):  # Pretraining always trains.
-        return True
-    return bool(FLAGS.train_data or FLAGS.eval_data or FLAGS.output)
+    return bool(find_recipe(FLAGS.task).run or FLAGS.train_data or FLAGS.eval_data or FLAGS.output)
 
 
 def check() -> None:
@@ -58,7 +56,7 @@ def check() -> None:
             refuse("`--export` must not be the folder of a preset", "export")
     if FLAGS.predictions:
         check_file("predictions")
-        extensions = recipe(FLAGS.task).prediction_extensions()
+        extensions = find_recipe(FLAGS.task).endings()
         rule = f"a file that ends in {', '.join(extensions)}"
         check_value("predictions", FLAGS.predictions.lower().endswith(extensions), rule)
 

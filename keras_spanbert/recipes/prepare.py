@@ -10,41 +10,43 @@ import time
 from keras_spanbert import files, stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks, corpora
-from keras_spanbert.recipes.flags import FLAGS, group, own_flags
+from keras_spanbert.recipes.flags import FLAGS, Group, own_flags
+from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 from keras_spanbert.wording import format_count
 
-DEFAULTS = {"sequence_length": 32, "batch_size": 64}
-GROUPS = ("Pretraining data", "Preparing text")
 
-string, integer, number, boolean, strings, choice = group(
-    "Preparing text", "only for --task=prepare, which also uses the flags under Pretraining data."
-)
-integer(
-    "shards",
-    None,
-    "Number of files to write for the training text, and as many for the held-out text; at most "
-    "one per text file, or per part of a text file above 64 MB. Default: 16.",
-)
-string(
-    "beam_runner",
-    None,
-    "Apache Beam runner that prepares the text, for example DirectRunner. Default: no Beam; "
-    "threads of this process prepare the text.",
-)
-strings(
-    "beam_options",
-    [],
-    "Options of the Beam pipeline, for example --flink_master=host:8081. Default: no options.",
-)
-string(
-    "span_annotator",
-    None,
-    "Model that annotates plain text with spans for --masking_scheme=entity and noun_phrase: the "
-    "name or folder of a spaCy pipeline, or the folder of a token classification preset, which "
-    "finds entities only. Default: only spans that are already annotated in the text are kept.",
-)
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group(
+        "Prepare",
+        "only for --task=prepare, which also uses the flags under Pretraining data.",
+    )
+    g.integer(
+        "shards",
+        "Number of files to write for the training text, and as many for the held-out text; at "
+        "most one per text file, or per part of a text file above 64 MB. Default: 16.",
+    )
+    g.string(
+        "beam_runner",
+        "Apache Beam runner that prepares the text, for example DirectRunner. Default: no Beam; "
+        "threads of this process prepare the text.",
+        rare=True,
+    )
+    g.strings(
+        "beam_options",
+        "Options of the Beam pipeline, for example --flink_master=host:8081. Default: no options.",
+        default=[],
+        rare=True,
+    )
+    g.string(
+        "span_annotator",
+        "Model that annotates plain text with spans for --masking_scheme=entity and noun_phrase: "
+        "the name or folder of a spaCy pipeline, or the folder of a token classification preset, "
+        "which finds entities only. Default: only spans that are already annotated in the text "
+        "are kept.",
+    )
 
 
 def check() -> None:
@@ -61,13 +63,16 @@ def check() -> None:
         check_installed("spacy", f"--span_annotator={FLAGS.span_annotator}, which is not a preset,")
 
 
+def unused() -> list[str]:
+    return [
+        *["eval_data", "predict_data", "predictions", "resume", "export", "seed", "size"],
+        *["dropout", "attention_dropout", "initializer_range", "rematerialize", "dtype"],
+        *(flag.name for flag in own_flags("Training")),
+    ]
+
+
 def conditions() -> list[checks.Condition]:
     return [
-        checks.never(
-            *["eval_data", "predict_data", "predictions", "resume", "export"],
-            *["seed", "size", "dropout", "attention_dropout", "initializer_range"],
-            *["rematerialize", "dtype", *(flag.name for flag in own_flags("Training"))],
-        ),
         checks.only_with(["beam_options"], "beam_runner"),
         *corpora.conditions(),
     ]
@@ -176,3 +181,14 @@ def run(run: Run) -> None:
         f"train on and {figures['held_out_blocks']:,} held out in {figures['seconds']} s to "
         f"{run.output}; train on them with --train_data={shlex.quote(run.output)}"
     )
+
+
+RECIPE = Recipe(
+    define_flags=define_flags,
+    check=check,
+    defaults={"sequence_length": 32, "batch_size": 64},
+    groups=("Pretraining data",),
+    unused=unused,
+    conditions=conditions,
+    run=run,
+)

@@ -5,38 +5,41 @@ import os
 from fractions import Fraction
 
 from keras_spanbert import files
-from keras_spanbert.recipes import checks, corpora, masking, objectives
-from keras_spanbert.recipes.checks import Condition, never
-from keras_spanbert.recipes.flags import FLAGS, group, set_flags
-from keras_spanbert.recipes.resume import has_checkpoint, new_run_hint
-from keras_spanbert.recipes.run_folder import Run
+from keras_spanbert.recipes import checks, corpora, masking
+from keras_spanbert.recipes.checks import Condition
+from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
+from keras_spanbert.recipes.recipe import Recipe
+from keras_spanbert.recipes.run_folder import Run, has_checkpoint, new_run_hint
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 
-DEFAULTS = {"sequence_length": 32, "batch_size": 64, "beta_2": 0.98, "epsilon": 1e-8, "steps": 1600}
-GROUPS = ("Pretraining data", "Masking")
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
-string, integer, number, boolean, strings, choice = group("Pretrain", "only for --task=pretrain.")
-integer("eval_steps", 100, "Largest number of batches per evaluation.")
-choice(
-    "damaged_shards",
-    "refuse",
-    ["refuse", "skip"],
-    "What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: train "
-    "on the other shards.",
-)
-boolean(
-    "unigram_bias",
-    True,
-    "Initialize the output biases with the log-probabilities of the tokens in the training text. "
-    "Only for new models.",
-)
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group("Pretrain", "only for --task=pretrain.")
+    g.integer("eval_steps", "Largest number of batches per evaluation.", default=100)
+    g.choice(
+        "damaged_shards",
+        ["refuse", "skip"],
+        "What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: "
+        "train on the other shards.",
+        default="refuse",
+        rare=True,
+    )
+    g.boolean(
+        "unigram_bias",
+        "Initialize the output biases with the log-probabilities of the tokens in the training "
+        "text. Only for new models.",
+        default=True,
+        rare=True,
+    )
 
 
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     corpora.check()
-    objectives.check()
+    masking.check()
     checks.check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
     if not FLAGS.eval_data:
         checks.check_value("held_out", FLAGS.held_out > 0.0, "above 0 without --eval_data")
@@ -46,7 +49,6 @@ def conditions() -> list[Condition]:
     is_prepared = any(map(corpora.is_prepared, ["train_data", "eval_data"]))
     rule = "`--{}` applies only to a prepared corpus"
     return [
-        never("predict_data", "predictions", "lora_rank"),
         Condition(is_prepared, rule, ["damaged_shards"], ["train_data"]),
         *corpora.conditions(),
     ]
@@ -57,8 +59,7 @@ def run(run: Run) -> None:
     import tensorflow as tf
 
     from keras_spanbert.data.training_stream import TrainingStream
-    from keras_spanbert.recipes.fit import export, fit
-    from keras_spanbert.recipes.training_settings import TrainingSettings
+    from keras_spanbert.recipes.fit import TrainingSettings, export, fit
     from keras_spanbert.runs import cloze_report
     from keras_spanbert.tasks.pretrain.unigram import unigram_entropies, unigram_log_probabilities
 
@@ -101,7 +102,7 @@ def run(run: Run) -> None:
     validation = distribution.split(validation).apply(
         tf.data.experimental.assert_cardinality(num_batches)
     )
-    objectives.log_baselines(counts.sum(), num_blocks, unigram)
+    masking.log_baselines(counts.sum(), num_blocks, unigram)
 
     blanks = cloze_report.choose_blanks(preprocessor, texts)
     with distribution.local(model, keep=False) as local:
@@ -137,7 +138,7 @@ def run(run: Run) -> None:
     for line in cloze_report.render(blanks, before, after, guesses, counts, known["vocabulary"]):
         log(line)
     log()
-    objectives.log_results(unigram, metrics)
+    masking.log_results(unigram, metrics)
     export(model)
     log(f"Wrote the preset and {run.report_names()} to {run.output}")
 
@@ -147,7 +148,7 @@ def _build_model(corpus, vocabulary):
     import keras_spanbert as ks
 
     if FLAGS.preset:
-        model, tokenizer, source = corpora.load_preset(**objectives.arguments())
+        model, tokenizer, source = corpora.load_preset(**masking.arguments())
         model = model.with_dropout(FLAGS.dropout, FLAGS.attention_dropout)
         if not has_checkpoint():
             _warn_about_short_blocks(source, model.backbone.max_sequence_length)
@@ -167,8 +168,8 @@ def _build_model(corpus, vocabulary):
             max_sequence_length=FLAGS.sequence_length,
             **size,
         )
-        model = ks.SpanBertPretrainer(backbone, **objectives.arguments())
-    chosen = objectives.preprocessor_arguments(model)
+        model = ks.SpanBertPretrainer(backbone, **masking.arguments())
+    chosen = masking.preprocessor_arguments(model)
     model.preprocessor = masking.new_preprocessor(tokenizer, model.max_span_tokens, **chosen)
     return model
 
@@ -198,10 +199,10 @@ def _warn_about_short_blocks(source, longest):
     The preset of a pretrainer records their length. For other presets, their limit is used, because
     the length of a task's inputs says nothing about pretraining.
     """
-    from keras_spanbert.formats import Checkpoint, keras_hub
+    import keras_spanbert as ks
 
-    known = None if isinstance(source, Checkpoint) else keras_hub.block_length(source)
-    trained = min(longest, known or longest)
+    saved = source.saved(ks.SpanBertPretrainerPreprocessor) or {}
+    trained = min(longest, saved.get("sequence_length", longest))
     if 2 * FLAGS.sequence_length < trained:
         log(
             f"Warning: --sequence_length={FLAGS.sequence_length} is less than half of the preset's "
@@ -236,3 +237,20 @@ def _plot(run, report, unigram, masking):
         for step in range(max(1, min(report.step, 100)))
     ]
     plots.plot_span_lengths(run.path("span_lengths.png"), lengths, masking.length_probabilities)
+
+
+RECIPE = Recipe(
+    define_flags=define_flags,
+    check=check,
+    defaults={
+        "sequence_length": 32,
+        "batch_size": 64,
+        "beta_2": 0.98,
+        "epsilon": 1e-8,
+        "steps": 1600,
+    },
+    groups=("Pretraining data", "Masking"),
+    unused=lambda: ["predict_data", "predictions", "lora_rank"],
+    conditions=conditions,
+    run=run,
+)

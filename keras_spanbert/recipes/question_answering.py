@@ -4,53 +4,51 @@ import os
 
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import checks, fine_tuning, output_paths
-from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.flags import FLAGS, Group
+from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DEFAULTS = {"sequence_length": 384, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8}
-EPOCHS = 2
-LEARNING_RATE = 2e-5
-PREPROCESSOR_FLAGS = ("sequence_length", "doc_stride", "max_question_length")
-EXPORT_FLAGS = ("max_answer_length",)
 _N_BEST = 20
 _NUM_PRINTED = 3  # Number of answers to log for --question.
 
-string, integer, number, boolean, strings, choice = group(
-    "Question answering", "only for --task=question_answering."
-)
-integer(
-    "doc_stride",
-    None,
-    "Long contexts are cut into overlapping windows. This is the number of tokens from the start "
-    "of a window to the start of the next one. Default: 128, or a little less than half of "
-    "--sequence_length if that is smaller; without training, the value of the preset.",
-)
-integer(
-    "max_question_length",
-    None,
-    "Largest number of tokens per question. Longer questions are truncated. Default: 64, or three "
-    "eighths of --sequence_length if that is smaller; without training, the value of the preset.",
-)
-string(
-    "question",
-    None,
-    "A question to answer from each text in --predict_data, which must name text files (.txt). "
-    "The three best answers are printed. Default: the questions in the files of --predict_data.",
-)
-integer("max_answer_length", 30, "Largest number of tokens in a predicted answer.")
-boolean(
-    "strict_answers",
-    False,
-    "Stop if the answer to a question in --train_data is not at its given position in the "
-    "context. By default, training leaves such questions out.",
-)
-boolean(
-    "scores_by_character",
-    False,
-    "Score answers by characters in Chinese, Japanese and Thai, which have no blanks between "
-    "words, as MLQA does for Chinese. Words of other scripts remain whole.",
-)
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group("Question answering", "only for --task=question_answering.")
+    g.integer(
+        "doc_stride",
+        "Long contexts are cut into overlapping windows. This is the number of tokens from the "
+        "start of a window to the start of the next one. Default: 128, or a little less than half "
+        "of --sequence_length if that is smaller; without training, the value of the preset.",
+    )
+    g.integer(
+        "max_question_length",
+        "Largest number of tokens per question. Longer questions are truncated. Default: 64, or "
+        "three eighths of --sequence_length if that is smaller; without training, the value of "
+        "the preset.",
+    )
+    g.string(
+        "question",
+        "A question to answer from each text in --predict_data, which must name text files "
+        "(.txt). The three best answers are printed. Default: the questions in the files of "
+        "--predict_data.",
+    )
+    g.integer("max_answer_length", "Largest number of tokens in a predicted answer.", default=30)
+    g.boolean(
+        "strict_answers",
+        "Stop if the answer to a question in --train_data is not at its given position in the "
+        "context. By default, training leaves such questions out.",
+        default=False,
+        rare=True,
+    )
+    g.boolean(
+        "scores_by_character",
+        "Score answers by characters in Chinese, Japanese and Thai, which have no blanks between "
+        "words, as MLQA does for Chinese. Words of other scripts remain whole.",
+        default=False,
+        rare=True,
+    )
 
 
 def n_best_path(predictions: str) -> str:
@@ -95,7 +93,7 @@ def conditions() -> list[checks.Condition]:
     ]
 
 
-def prediction_extensions() -> tuple[str, ...]:
+def endings() -> tuple[str, ...]:
     return (".json",)
 
 
@@ -171,3 +169,19 @@ def predict(answerer, prediction):
         files.write_json(n_best, dict(zip(prediction.ids, answers)))
     written = format_count(len(answers), "answer")
     log(f"Wrote {written} to {FLAGS.predictions}, the {_N_BEST} best per question to {n_best}")
+
+
+RECIPE = Recipe(
+    define_flags=define_flags,
+    check=check,
+    defaults={"sequence_length": 384, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8},
+    conditions=conditions,
+    endings=endings,
+    epochs=2,
+    preprocessor_flags=("sequence_length", "doc_stride", "max_question_length"),
+    stream=stream,
+    export_flags=("max_answer_length",),
+    read=read,
+    evaluate=evaluate,
+    predict=predict,
+)

@@ -1,6 +1,5 @@
 """`--task=relation_extraction`: predicts the relation of a subject and an object in a text."""
 
-from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import (
     INPUTS,
@@ -9,53 +8,47 @@ from keras_spanbert.recipes.checks import (
     matching_files,
     only_with,
 )
-from keras_spanbert.recipes.flags import FLAGS, group, set_flags
+from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
+from keras_spanbert.recipes.recipe import Format, Recipe, formats_of
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DEFAULTS = {"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6}
-GROUPS = ("Labelled data",)
-BENCHMARKS = ("tacred", "semeval2010")
-EPOCHS = 10
-LEARNING_RATE = 2e-5
-# Formats by file extension, without --benchmark. Other files have named columns.
-_LAYOUTS = {".json": "tacred", ".txt": "semeval2010"}
+DATASETS = ("tacred", "semeval2010")
 _COLUMNS = ["columns", "type_column"]  # The ends of the flags of the subject and the object.
 
-string, integer, number, boolean, strings, choice = group(
-    "Relation extraction", "only for --task=relation_extraction."
-)
-columns.explain_benchmarks("relation_extraction", BENCHMARKS)
-choice(
-    "feature_mode",
-    None,
-    ["ner", "text", "text_ner", "ner_text"],
-    "How the input shows the subject and the object. ner: their types replace their words. text: "
-    "special tokens mark their words. text_ner: like text, with the types appended. ner_text: "
-    "like ner, with the words appended. Default: the mode of the preset, else ner, or text for "
-    "data without types.",
-)
-for role in ["subject", "object"]:
-    strings(
-        f"{role}_columns",
-        [f"{role}_start", f"{role}_end"],
-        f"Two columns: the start and the end of the {role}, as positions of characters in the "
-        "text. The start counts from 0, and the end is the position after the last character.",
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group("Relation extraction", "only for --task=relation_extraction.")
+    columns.explain_datasets("relation_extraction", DATASETS)
+    g.choice(
+        "feature_mode",
+        ["ner", "text", "text_ner", "ner_text"],
+        "How the input shows the subject and the object. ner: their types replace their words. "
+        "text: special tokens mark their words. text_ner: like text, with the types appended. "
+        "ner_text: like ner, with the words appended. Default: the mode of the preset, else ner, "
+        "or text for data without types.",
     )
-for role in ["subject", "object"]:
-    string(f"{role}_type_column", None, f"Column of the {role}'s type. Default: no types.")
-string(
-    "no_relation",
-    None,
-    "The label of examples in which no relation holds. Precision, recall and F1 do not count it "
-    "as a relation. Default: no_relation, or Other for SemEval-2010 Task 8.",
-)
+    for role in ["subject", "object"]:
+        g.strings(
+            f"{role}_columns",
+            f"Two columns: the start and the end of the {role}, as positions of characters in the "
+            "text. The start counts from 0, and the end is the position after the last character.",
+            default=[f"{role}_start", f"{role}_end"],
+        )
+    for role in ["subject", "object"]:
+        g.string(f"{role}_type_column", f"Column of the {role}'s type. Default: no types.")
+    g.string(
+        "negative_label",
+        "The label of examples in which no relation holds. Precision, recall and F1 do not count "
+        "it as a relation. Default: no_relation, or Other for SemEval-2010 Task 8.",
+    )
 
 
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check(BENCHMARKS)
+    columns.check(DATASETS)
     for name in ["subject_columns", "object_columns"]:
         check_value(name, len(FLAGS[name].value) == 2, "two columns, for the start and the end")
     if FLAGS.feature_mode not in (None, "text"):
@@ -65,33 +58,29 @@ def check() -> None:
 def conditions() -> list[Condition]:
     names = [f"{role}_{column}" for role in ["subject", "object"] for column in _COLUMNS]
     return [
-        *columns.conditions(*names, reads_tables=None in _layouts()),
-        only_with(["no_relation"], "train_data"),
+        *columns.conditions(*names, reads_tables="columns" in _input_formats()),
+        only_with(["negative_label"], "train_data"),
     ]
 
 
 def _check_types():
     """Raises `ValueError` if --feature_mode needs types that the files lack."""
-    layouts = _layouts()
+    found = _input_formats()
     are_named = FLAGS.subject_type_column and FLAGS.object_type_column
     rule = "text without --subject_type_column and --object_type_column"
-    check_value("feature_mode", None not in layouts or are_named, rule)
-    is_semeval = "semeval2010" in layouts
-    check_value("feature_mode", not is_semeval, "text with SemEval-2010 Task 8, which has no types")
+    check_value("feature_mode", "columns" not in found or are_named, rule)
+    rule = "text with SemEval-2010 Task 8, which has no types"
+    check_value("feature_mode", "semeval2010" not in found, rule)
 
 
-def prediction_extensions() -> tuple[str, ...]:
-    return (".txt", ".tsv") if FLAGS.benchmark else columns.EXTENSIONS
+def _input_formats():
+    """Returns the formats of the files that the flags name."""
+    return _formats([path for name in INPUTS for path in matching_files(name)])
 
 
-def _layouts():
-    """Returns the layouts of the files that the flags name."""
-    return {_layout(path) for name in INPUTS for path in matching_files(name)}
-
-
-def _layout(path):
-    """Returns the benchmark whose format a file has, `None` if it has named columns."""
-    return FLAGS.benchmark or _LAYOUTS.get(ending(path))
+def _formats(paths):
+    """Returns the names of the formats of files. --dataset overrides their endings."""
+    return {FLAGS.dataset} if FLAGS.dataset and paths else set(formats_of(FORMATS, paths))
 
 
 def model_arguments(examples):
@@ -99,12 +88,12 @@ def model_arguments(examples):
     from keras_spanbert.data.semeval2010 import RELATIONS
     from keras_spanbert.data.tacred import relation_names
 
-    no_relation = FLAGS.no_relation or "no_relation"
+    no_relation = FLAGS.negative_label or "no_relation"
     names = {example["relation"] for example in examples}
-    if FLAGS.no_relation is not None:
+    if FLAGS.negative_label is not None:
         rule = f"a relation of --train_data: {', '.join(sorted(names))}"
-        check_value("no_relation", no_relation in names, rule)
-    if FLAGS.no_relation is None and RELATIONS[0] in names <= set(RELATIONS):
+        check_value("negative_label", no_relation in names, rule)
+    if FLAGS.negative_label is None and RELATIONS[0] in names <= set(RELATIONS):
         relations = list(RELATIONS)
     else:
         relations = relation_names(examples, no_relation)
@@ -134,44 +123,54 @@ def build(has_types=True, **arguments):
 
 
 def read(paths, flag, model):
-    from keras_spanbert.data import semeval2010, tacred
-    from keras_spanbert.data.columns import read_relations
-
-    layouts = {_layout(path) for path in paths}
-    if len(layouts) > 1:
+    found = _formats(paths)
+    if len(found) > 1:
         raise ValueError(
             "Files must be all TACRED (.json), all SemEval (.txt), or all with named columns "
-            f"(.csv, .tsv, .jsonl); or give --benchmark. Received: {' '.join(paths)}"
+            f"(.csv, .tsv, .jsonl); or give --dataset. Received: {' '.join(paths)}"
         )
-    needs_labels = flag != "predict_data"
     relations = None if model is None else list(model.relations)
-    if layouts == {"tacred"}:
-        examples = tacred.read(paths, needs_labels, relations)
-    elif layouts == {"semeval2010"}:
-        examples = semeval2010.read(paths, needs_labels)
-        for example in examples if relations else []:
-            if example["relation"] not in [None, *relations]:
-                raise ValueError(
-                    f"{' '.join(paths)}, id {example['id']}: the relation must be one of the "
-                    f"model's, {', '.join(relations)}. Received: {example['relation']!r}"
-                )
-    else:
-        examples = read_relations(
-            paths,
-            text=FLAGS.text_column,
-            subject=tuple(FLAGS.subject_columns),
-            object=tuple(FLAGS.object_columns),
-            subject_type=FLAGS.subject_type_column,
-            object_type=FLAGS.object_type_column,
-            relation=FLAGS.label_column or "relation",
-            id=FLAGS.id_column,
-            needs_labels=needs_labels,
-            relations=relations,
-            quoted=columns.quoted(),
-        )
+    examples = FORMATS[found.pop()].read(paths, flag != "predict_data", relations)
     if model is not None and model.preprocessor.uses_types:
         _take_types(model.preprocessor, examples, paths)
     return examples
+
+
+def _read_tacred(paths, needs_labels, relations):
+    from keras_spanbert.data import tacred
+
+    return tacred.read(paths, needs_labels, relations)
+
+
+def _read_semeval(paths, needs_labels, relations):
+    from keras_spanbert.data import semeval2010
+
+    examples = semeval2010.read(paths, needs_labels)
+    for example in examples if relations else []:
+        if example["relation"] not in [None, *relations]:
+            raise ValueError(
+                f"{' '.join(paths)}, id {example['id']}: the relation must be one of the "
+                f"model's, {', '.join(relations)}. Received: {example['relation']!r}"
+            )
+    return examples
+
+
+def _read_columns(paths, needs_labels, relations):
+    from keras_spanbert.data.columns import read_relations
+
+    return read_relations(
+        paths,
+        text=FLAGS.text_column,
+        subject=tuple(FLAGS.subject_columns),
+        object=tuple(FLAGS.object_columns),
+        subject_type=FLAGS.subject_type_column,
+        object_type=FLAGS.object_type_column,
+        relation=FLAGS.label_column or "relation",
+        id=FLAGS.id_column,
+        needs_labels=needs_labels,
+        relations=relations,
+        quoted=columns.quoted(),
+    )
 
 
 def _take_types(preprocessor, examples, paths):
@@ -208,14 +207,43 @@ def evaluate(model, examples):
 
 
 def predict(model, examples):
-    from keras_spanbert.data import semeval2010, tacred
-
     found = model.extract(examples, batch_size=FLAGS.batch_size)
     with exit_on_user_error():
-        if FLAGS.benchmark:
-            writer = {"tacred": tacred, "semeval2010": semeval2010}[FLAGS.benchmark]
-            relations = [answer["relation"] for answer in found]
-            writer.write_predictions(FLAGS.predictions, examples, relations)
-        else:
-            columns.write_rows([{"id": e["id"], **a} for e, a in zip(examples, found)])
+        FORMATS[FLAGS.dataset or "columns"].write(examples, found)
     log(f"Wrote the relations of {format_count(len(found), 'sentence')} to {FLAGS.predictions}")
+
+
+def _write_dataset(examples, found):
+    from keras_spanbert.data import semeval2010, tacred
+
+    write = {"tacred": tacred, "semeval2010": semeval2010}[FLAGS.dataset].write_predictions
+    write(FLAGS.predictions, examples, [answer["relation"] for answer in found])
+
+
+def _write_columns(examples, found):
+    columns.write_rows([{"id": e["id"], **answer} for e, answer in zip(examples, found)])
+
+
+# The values of --dataset, and the user's own tables.
+FORMATS = {
+    "tacred": Format((".json", ".json.gz"), _read_tacred, _write_dataset, (".txt", ".tsv")),
+    "semeval2010": Format((".txt", ".txt.gz"), _read_semeval, _write_dataset, (".txt", ".tsv")),
+    "columns": Format((), _read_columns, _write_columns, columns.EXTENSIONS),
+}
+
+RECIPE = Recipe(
+    define_flags=define_flags,
+    check=check,
+    defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6},
+    groups=("Labelled data",),
+    unused=lambda: ["encoding_errors"],
+    conditions=conditions,
+    endings=lambda: FORMATS[FLAGS.dataset or "columns"].written,
+    epochs=10,
+    model_arguments=model_arguments,
+    build=build,
+    stream=stream,
+    read=read,
+    evaluate=evaluate,
+    predict=predict,
+)

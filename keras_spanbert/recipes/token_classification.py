@@ -3,14 +3,11 @@
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files
-from keras_spanbert.recipes.flags import FLAGS, group
+from keras_spanbert.recipes.flags import FLAGS, Group
+from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DEFAULTS = {"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6}
-GROUPS = ("Labelled data",)
-EPOCHS = 3
-LEARNING_RATE = 5e-5
 # Endings of files with named columns. Other files have one word per line.
 _TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines")
 _TEXTS = (
@@ -19,24 +16,25 @@ _TEXTS = (
     "--predictions in .jsonl"
 )
 
-string, integer, number, boolean, strings, choice = group(
-    "Token classification", "only for --task=token_classification."
-)
-string(
-    "words_column",
-    "words",
-    "Column of the words of a sentence in .csv, .tsv and .jsonl files: a list in .jsonl files, "
-    "else words separated by blanks. In files with one word per line, give the number of the "
-    "column, counted from 0, or from the end with negative numbers. Default there: 0, the first "
-    "column.",
-)
-boolean(
-    "labels_are_entities",
-    True,
-    "Whether the labels mark entities: O for words outside of them, or a type with the prefix B-, "
-    "I-, E- or S- (L- or U- in BILOU). With --nolabels_are_entities, each word has a label of any "
-    "kind, such as its part of speech.",
-)
+
+def define_flags() -> None:
+    """Defines the flags of this file."""
+    g = Group("Token classification", "only for --task=token_classification.")
+    g.string(
+        "words_column",
+        "Column of the words of a sentence in .csv, .tsv and .jsonl files: a list in .jsonl "
+        "files, else words separated by blanks. In files with one word per line, give the number "
+        "of the column, counted from 0, or from the end with negative numbers. Default there: 0, "
+        "the first column.",
+        default="words",
+    )
+    g.boolean(
+        "labels_are_entities",
+        "Whether the labels mark entities: O for words outside of them, or a type with the prefix "
+        "B-, I-, E- or S- (L- or U- in BILOU). With --nolabels_are_entities, each word has a "
+        "label of any kind, such as its part of speech.",
+        default=True,
+    )
 
 
 def check() -> None:
@@ -88,7 +86,7 @@ def conditions() -> list[Condition]:
     ]
 
 
-def prediction_extensions() -> tuple[str, ...]:
+def endings() -> tuple[str, ...]:
     are_texts = _are_texts(matching_files("predict_data"))
     return (".jsonl",) if are_texts else (".conll", ".txt", *columns.EXTENSIONS)
 
@@ -235,3 +233,19 @@ def predict(model, examples):
                 FLAGS.predictions, examples, tags, entities=model.is_of_entities
             )
     log(f"Wrote the tags of {format_count(len(tags), 'sentence')} to {FLAGS.predictions}")
+
+
+RECIPE = Recipe(
+    define_flags=define_flags,
+    check=check,
+    defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6},
+    groups=("Labelled data",),
+    unused=lambda: ["dataset", "encoding_errors"],
+    conditions=conditions,
+    endings=endings,
+    learning_rate=5e-5,
+    model_arguments=model_arguments,
+    read=read,
+    evaluate=evaluate,
+    predict=predict,
+)

@@ -1,8 +1,10 @@
 """The reports of a run: progress, history, and a record of its settings."""
 
 import math
+import platform
 import time
 from collections.abc import Callable
+from importlib import metadata
 
 import keras
 
@@ -10,9 +12,20 @@ from keras_spanbert.files import write_csv
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.runs.cost import StepCost
 from keras_spanbert.runs.progress import ProgressLine
-from keras_spanbert.runs.versions import versions
 
 FILES = ["metrics.json", "history.csv", "run.json", "loss.png", "span_lengths.png"]
+
+_PACKAGES = [
+    "keras-spanbert",
+    "keras",
+    "keras-hub",
+    "tensorflow",
+    "tensorflow-text",
+    "jax",
+    "torch",
+    "tokenizers",
+    "numpy",
+]
 
 
 class TrainingReport(keras.callbacks.Callback):
@@ -222,3 +235,14 @@ def _cost_figures(row):
 def run_record(flags: dict) -> dict:
     """Returns what is needed to repeat a run: flags and versions."""
     return {"backend": keras.backend.backend(), "flags": flags, "versions": versions()}
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of Python and of the installed packages, by name."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            pass
+    return found

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import math
-import secrets
 import threading
 import weakref
 
@@ -12,10 +11,9 @@ import keras
 import numpy as np
 
 from keras_spanbert import distribution, files, stores
-from keras_spanbert.arguments import check_in, check_path, is_number
+from keras_spanbert.checks import check_in, check_path, is_number
 from keras_spanbert.keras_private import set_initial_epoch
-from keras_spanbert.runs import checkpoint_shards, torch_generators
-from keras_spanbert.runs.checkpoint_folder import SHARDS_VERSION, VERSION, CheckpointFolder
+from keras_spanbert.runs.checkpoint_folder import VERSION, CheckpointFolder
 
 # A true value of `stop_training` that no other callback sets.
 _CUT = 2
@@ -38,7 +36,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     The callback also stops a run whose loss is not finite, before it writes weights
     that are not finite. If several processes train together, each needs this callback, and the
     first one writes. Their number may change when the run is resumed. If JAX splits
-    the model over processes, each writes its shard and reads what it needs.
+    the model over processes, the first one gathers and writes the whole model.
 
     Args:
         folder: string. The folder of the checkpoints. It is locked against other
@@ -86,10 +84,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         identity: dict | None = None,
     ):
         super().__init__()
-        check_path(folder=folder)
+        check_path("folder", folder)
         for name, value in [("every", every), ("keep", keep)]:
-            check_in(is_number(value) and value >= 1, "at least 1", **{name: value})
-            check_in(value % 1 == 0, "an integer", **{name: value})
+            check_in(name, value, is_number(value) and value >= 1, "at least 1")
+            check_in(name, value, value % 1 == 0, "an integer")
         if data is not None and not hasattr(data, "start_at"):
             raise ValueError(
                 "`data` must be a stream, such as `TrainingStream` or `Batches`, and not its "
@@ -103,7 +101,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.identity = identity or {}
         self.step = 0
         self._is_main = distribution.process_index() == 0
-        self._checkpoints = CheckpointFolder(folder, keep, distribution.process_index())
+        self._checkpoints = CheckpointFolder(folder, keep)
         self._lock = contextlib.ExitStack()
         if self._is_main:
             self._lock.callback(self._checkpoints.lock())
@@ -130,8 +128,6 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 f"finds a checkpoint of step {self.step:,} and another one does not"
             )
         self._written = self.step
-        starts = distribution.all_gather(secrets.randbelow(2**31))
-        self._num_processes, self._checkpoints.start = len(starts), starts[0]
 
     def set_model(self, model):
         super().set_model(model)
@@ -203,7 +199,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if self._restored is not None:
             # Done here because PyTorch draws a seed when an iterator is made.
-            torch_generators.restore(self._restored[0])
+            _restore_generators(self._restored[0])
             self._restored = None
 
     # === Saving ===
@@ -245,8 +241,18 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             return
         variables = self._variables()
         with distribution.sync_metrics(self._trained.metrics):
-            arrays, slices = checkpoint_shards.values(variables, self._is_main)
-        arrays.update(torch_generators.states())
+            arrays = {}
+            for group, members in variables.items():
+                for i, variable in enumerate(members):
+                    # All processes gather a variable that is split over them.
+                    if self._is_main or distribution.is_sharded(variable):
+                        value = distribution.to_numpy(variable)
+                        if self._is_main:
+                            arrays[f"{group}/{i}"] = _copy(value)
+        self._written = self.step
+        if not self._is_main:
+            return
+        arrays.update(_generator_states())
         state = {
             "version": VERSION,
             "step": self.step,
@@ -258,14 +264,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             "data": self.data.state() if self.data else {},
             "parts": {name: part.get_state() for name, part in self.parts.items()},
         }
-        if slices is not None:
-            shards = {"num_parts": self._num_processes, "start": self._checkpoints.start}
-            state.update(version=SHARDS_VERSION, **shards)
-        self._written = self.step
-        if not self._is_main and slices is None:
-            return
         # Copy the states of the parts: they may be lists that grow while this is written.
-        arguments = (self.step, arrays, slices, json.dumps(state))
+        arguments = (self.step, arrays, json.dumps(state))
         self._writer = threading.Thread(target=self._write, args=arguments)
         self._writer.start()
 
@@ -289,19 +289,15 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             "metrics": [v for metric in model.metrics for v in metric.variables],
         }
 
-    def _write(self, step, arrays, slices, state):
+    def _write(self, step, arrays, state):
         try:
-            for array in [*arrays.values(), *(array for _, array in (slices or {}).values())]:
+            for array in arrays.values():
                 if array.dtype.kind == "f" and not np.isfinite(array).all():
                     raise FloatingPointError(
                         f"Weights must be finite. Received: other values after step {step:,}; "
                         f"{self._checkpoints.last_good()}"
                     )
-            if slices is not None:
-                self._checkpoints.write_shard(step, slices)
-            if self._is_main:
-                num_shards = 0 if slices is None else self._num_processes
-                self.newest = self._checkpoints.write(step, arrays, state, num_shards)
+            self.newest = self._checkpoints.write(step, arrays, state)
         except Exception as error:  # `fit` must stop if no checkpoint can be written.
             self._error = error
 
@@ -363,6 +359,11 @@ class CheckpointError(ValueError):
     """A checkpoint does not belong to the model, or cannot be used by `fit`."""
 
 
+def _copy(array):
+    # NumPy files cannot store bfloat16.
+    return np.array(array, "float32" if array.dtype.kind == "V" else None)
+
+
 def _describe(variables):
     return [[v.path, list(v.shape), v.dtype] for v in variables]
 
@@ -376,3 +377,27 @@ def _spec(described):
 def _assign(variables, arrays, group):
     for i, variable in enumerate(variables):
         distribution.assign(variable, arrays[f"{group}/{i}"])
+
+
+def _generator_states() -> dict[str, np.ndarray]:
+    """Returns the states of PyTorch's generators, which dropout uses on that backend."""
+    if keras.backend.backend() != "torch":
+        return {}
+    import torch
+
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()  # The generator of this process's device.
+    return {f"generator/{device}": state.numpy().copy() for device, state in states.items()}
+
+
+def _restore_generators(arrays: dict[str, np.ndarray]) -> None:
+    """Restores the states of a checkpoint, if PyTorch is the backend."""
+    if keras.backend.backend() != "torch":
+        return
+    import torch
+
+    if "generator/cuda" in arrays and torch.cuda.is_available():
+        torch.cuda.set_rng_state(torch.from_numpy(arrays["generator/cuda"]))
+    if "generator/cpu" in arrays:  # Absent if the run started on another backend.
+        torch.set_rng_state(torch.from_numpy(arrays["generator/cpu"]))

@@ -253,7 +253,7 @@ def test_two_processes_equal_one_and_stop_if_one_dies(mode, dies, texts, alone, 
         shapes = exchanged_shapes(dumps)
         assert (8, 12, 8) in shapes  # Hidden states.
         assert not [s for s in shapes if s[-1] in (18, 35, 36) and np.prod(s) >= 8 * 4 * 18]
-        check_shards(tmp_path / "checkpoints" / "step-5", texts, alone)
+        check_split_model(tmp_path / "checkpoints" / "step-5", texts, alone)
 
 
 def resume(checkpoint, output, texts, mode):
@@ -272,18 +272,12 @@ def assert_equal_after_resuming(found, alone):
     assert_equal(found, {**alone, "history": last})
 
 
-def check_shards(checkpoint, texts, alone):
-    """Checks that each process wrote its half of the shards, and resumes with one and two."""
-    parts = []
-    for process in range(2):
-        (path,) = checkpoint.glob(f"part-{process}-*.npz")
-        with np.load(path) as part:
-            parts.append(sum(array.size for array in part.values()))
+def check_split_model(checkpoint, texts, alone):
+    """Checks that a checkpoint of a split model is one file, and resumes with one and two."""
+    assert sorted(os.listdir(checkpoint)) == ["SHA256SUMS", "arrays.npz", "state.json"]
     with np.load(checkpoint / "arrays.npz") as arrays:
-        whole = sum(array.size for name, array in arrays.items() if name.startswith("model"))
-    # The two moments of each sharded weight are sharded too.
-    spread = sum(len(weight) for weight in alone["weights"]) - whole
-    assert parts[0] == parts[1] == 3 * spread / 2 and spread > 2 * whole
+        model = sum(array.size for name, array in arrays.items() if name.startswith("model"))
+    assert model >= sum(len(weight) for weight in alone["weights"])
     for mode in ["none", "model"]:
         for found in resume(checkpoint, checkpoint.parent.parent / mode, texts, mode):
             assert_equal_after_resuming(found, alone)

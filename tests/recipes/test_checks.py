@@ -12,8 +12,8 @@ from train_script import check_flags_only
 import keras_spanbert as ks
 from keras_spanbert.recipes import checks, run
 from keras_spanbert.recipes.flags import FLAGS, own_flags
-from keras_spanbert.recipes.resume import restore_flags
 from keras_spanbert.recipes.run import parse_flags
+from keras_spanbert.recipes.run_folder import restore_flags
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ PAIRS = "--objectives=mlm,nsp"
         ("relation_extraction", ["--subject_columns=start"], ["two columns", "columns=start\n"]),
         # Flags of other tasks.
         (QA, ["--html=page.html"], ["`--html` belongs to --task=coreference"]),
-        ("pretrain", ["--benchmark=rte"], ["belongs to --task=token_classification or"]),
+        ("pretrain", ["--dataset=rte"], ["belongs to --task=token_classification or"]),
         ("prepare", ["--mask_rate=0.2"], ["`--mask_rate` belongs to --task=pretrain. Received"]),
         (QA, ["--eval_steps=5"], ["`--eval_steps` belongs to --task=pretrain", "=5, --task=ques"]),
         # Flags without effect in this run.

@@ -86,7 +86,7 @@ def test_benchmark_layout_scores_and_submission(preset, tmp_path):
     write_sst(tmp_path / "dev.tsv", 16, seed=2)
     write_sst(tmp_path / "test.tsv", 5, seed=3, has_labels=False)
     run_in_process(
-        TASK, "--benchmark=sst-2", f"--preset={preset}", f"--output={tmp_path / 'run'}",
+        TASK, "--dataset=sst-2", f"--preset={preset}", f"--output={tmp_path / 'run'}",
         f"--train_data={tmp_path / 'train.tsv'}", f"--eval_data={tmp_path / 'dev.tsv'}",
         f"--predict_data={tmp_path / 'test.tsv'}", f"--predictions={tmp_path / 'SST-2.tsv'}",
         "--steps=4", "--batch_size=16", "--sequence_length=16",
@@ -162,11 +162,11 @@ def test_multi_label_preset_is_recognized(tagged_words, tmp_path):
 @pytest.mark.parametrize(
     "flags, values",
     [
-        (["--benchmark=swag"], ["--benchmark=swag", "sst-2"]),
-        (["--benchmark=ax"], ["--benchmark=ax", "with only --predict_data"]),
-        (["--benchmark=rte", "--regression"], ["`--regression` must be left out"]),
-        (["--benchmark=rte", "--multi_label"], ["`--multi_label` must be left out"]),
-        (["--benchmark=rte", "--skip_label=-"], ["`--skip_label` must be left out"]),
+        (["--dataset=swag"], ["--dataset=swag", "sst-2"]),
+        (["--dataset=ax"], ["--dataset=ax", "with only --predict_data"]),
+        (["--dataset=rte", "--regression"], ["`--regression` must be left out"]),
+        (["--dataset=rte", "--multi_label"], ["`--multi_label` must be left out"]),
+        (["--dataset=rte", "--skip_label=-"], ["`--skip_label` must be left out"]),
         (["--regression", "--multi_label"], ["cannot both be given"]),
         (["--multi_label", "--label_separator="], ["`--label_separator`", "non-empty"]),
         (["--label_separator=;"], ["given together with --multi_label", "--label_separator=;"]),
@@ -193,7 +193,7 @@ def test_invalid_flags_are_reported_before_reading(preset, tmp_path, capsys, fla
         ("single", ["--eval_data=one.csv", "--multi_label"], ["needs a multi-label preset"]),
         (
             "single",
-            ["--benchmark=sst-2", "--eval_data=sst.tsv"],
+            ["--dataset=sst-2", "--eval_data=sst.tsv"],
             ["classes of sst-2, 0, 1", "awful, fine"],
         ),
         ("multi", ["--eval_data=one.csv"], ["one.csv, line 2", "dull, fine"]),

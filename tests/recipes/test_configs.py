@@ -90,5 +90,6 @@ def test_ablations_differ_only_in_the_compared_flags():
     assert len(names) == 8
     for name in names:
         differing = {line.split("=")[0] for line in read_flags(name) ^ base}
-        assert differing <= {"--steps", "--masking_scheme", "--objectives", "--replacement"}, name
+        compared = {"--steps", "--masking_scheme", "--objectives", "--mask_replacement"}
+        assert differing <= compared, name
         assert ("--objectives=mlm,nsp" in read_flags(name)) == ("single" not in name)

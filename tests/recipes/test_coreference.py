@@ -20,7 +20,7 @@ from train_script import (
 import keras_spanbert as ks
 from keras_spanbert import files, metrics
 from keras_spanbert.data import coreference
-from keras_spanbert.recipes import coreference_files
+from keras_spanbert.recipes import coreference as recipe
 
 # The run of `trained`, which all tests of the module share, is traced.
 pytestmark = pytest.mark.usefixtures("untraced")
@@ -31,7 +31,7 @@ VERBS = ["wrote", "read", "sold", "saw"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NAMES, *VERBS, "she", "he", "it", "."]
 SIZES = [
     "--sequence_length=16", "--max_span_width=2", "--max_top_antecedents=6", "--ffnn_size=32",
-    "--max_training_sentences=2", "--coref_depth=1", "--batch_size=4", "--genres=st",
+    "--max_training_segments=2", "--coref_depth=1", "--batch_size=4", "--genres=st",
 ]  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def test_mentions_in_the_same_word_are_skipped_only_in_conll(ending, tmp_path, c
     path = tmp_path / f"found.{ending}"
     with flagsaver.flagsaver():
         parse_flags(["train.py", f"--predict_data={tmp_path / 'a.conll'}", f"--predictions={path}"])
-        coreference_files.predict(resolver, [document])
+        recipe.predict(resolver, [document])
     is_conll = ending == "conll"
     assert ("Left out 1 mention" in capsys.readouterr().out) == is_conll
     (found,) = coreference.read(path)
@@ -223,7 +223,7 @@ def test_mentions_in_the_same_word_are_skipped_only_in_conll(ending, tmp_path, c
 
 
 def test_brackets_in_file_names_are_not_globs():
-    assert coreference_files.file_kind(["a[1].txt"]) == "text"
+    assert recipe.find_format(["a[1].txt"]) == recipe.FORMATS["texts"]
 
 
 # tests/data/test_coreference.py tests more errors in files.

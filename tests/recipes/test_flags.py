@@ -7,7 +7,10 @@ import train_script  # noqa: F401  (Defines the flags.)
 from absl.testing import flagsaver
 
 from keras_spanbert.recipes.flags import FLAGS, own_flags
+from keras_spanbert.recipes.recipe import NAMES, own_group
 from keras_spanbert.recipes.run import parse_flags
+
+LABELLED = "classification relation_extraction multiple_choice token_classification".split()
 
 
 @pytest.mark.parametrize(
@@ -24,13 +27,24 @@ def test_former_names_are_unknown(former, capsys):
     assert set(re.findall(r"\w+", meant)) <= {*FLAGS, "or"}
 
 
-@pytest.mark.parametrize("typed", ["--grid=epochs=1,2", "--num_seeds=3", "--num_seeds"])
-def test_error_about_a_removed_flag_says_what_to_use(typed, capsys):
+@pytest.mark.parametrize(
+    "typed, advice",
+    [
+        ("--grid=epochs=1,2", "For several seeds or values of flags, use spanbert-compare"),
+        ("--num_seeds=3", "use spanbert-compare"),
+        ("--num_seeds", "use spanbert-compare"),
+        ("--no_relation=Other", "Use --negative_label"),
+        ("--max_training_sentences=2", "Use --max_training_segments"),
+        ("--benchmark=rte", "Use --dataset"),
+        ("--replacement=token", "Use --mask_replacement"),
+    ],
+)
+def test_error_about_a_removed_flag_says_what_to_use(typed, advice, capsys):
     with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
         parse_flags(["train.py", typed])
     error = capsys.readouterr().err
     assert end.value.code == 2 and error.count("\n") == 1
-    assert f"no flag {typed.split('=')[0]}. " in error and "use spanbert-compare" in error
+    assert f"no flag {typed.split('=')[0]}. " in error and advice in error
 
 
 def test_suggested_names_are_those_of_help(capsys):
@@ -58,22 +72,50 @@ def get_help(capsys):
     return shown
 
 
-def test_help_lists_flags_in_order_of_definition(get_help):
-    text = get_help("--help")
-    names = re.findall(r"^  --(?:\[no\])?(\w+)", text, re.MULTILINE)
-    assert names == [flag.name for flag in own_flags()]
+def names_in(text):
+    return re.findall(r"^  --(?:\[no\])?(\w+)", text, re.MULTILINE)
+
+
+def test_full_help_lists_all_flags_in_order_of_definition(get_help):
+    text = get_help("--helpfull")
+    names = [flag.name for flag in own_flags()]
+    assert names_in(text)[: len(names)] == names
     assert names[:4] == ["task", "seed", "output", "export"]
     assert "--size (one of tiny, mini, small, base, large; default: tiny)" in text
     assert "--[no]resume (default: false)" in text
     assert "--checkpoint_every (a positive integer; default: 500)" in text
     assert "Coreference: only for --task=coreference" in text
-    assert "semeval2010." in text  # A value of `--benchmark`, defined by a recipe.
-    assert get_help("-h") == text
+    assert "semeval2010." in text  # A value of `--dataset`, defined by a recipe.
+    assert "Fraction of the tokens to mask." in text and "--verbosity" in text
+
+
+@pytest.mark.parametrize("task", NAMES)
+def test_help_shows_the_flags_of_a_task_common_ones_first(task, get_help):
+    text = get_help("--help", f"--task={task}")
+    names = names_in(text)
+    assert get_help("-h", f"--task={task}") == text and len(set(names)) == len(names)
     assert max(map(len, text.splitlines())) <= 100
-    short, full = get_help("--helpshort", program="bin/spanbert-train"), get_help("--helpfull")
+    assert names[0] == "task" and "train_data" in names[:3] and f"flags of --task={task}." in text
+    assert ("mask_rate" in names) == (task == "pretrain")
+    assert ("predict_data" in names) == (task not in ("pretrain", "prepare"))
+    assert ("label_column" in names) == (task in LABELLED)
+    assert ("size" in names) == (task == "pretrain")
+    assert "beta_2" not in names  # Rarely needed.
+    others = own_group("coreference" if task != "coreference" else "question_answering")
+    assert not {flag.name for flag in own_flags(others)} & set(names)
+    short = get_help("--helpshort", f"--task={task}", program="bin/spanbert-train")
     assert short.startswith("Trains SpanBERT: spanbert-train --task=TASK")
-    assert "--mask_rate" in short and "Fraction of the tokens" not in short
-    assert "Fraction of the tokens to mask." in full and "--verbosity" in full
+    assert all(f"{name} " in f"{short} ".replace("\n", " ") for name in names)
+    assert ("--beta_2" in short) == (task != "prepare") and "Fraction of" not in short
+
+
+def test_help_without_a_task_and_with_a_wrong_one(capsys):
+    with flagsaver.flagsaver(), pytest.raises(SystemExit):
+        parse_flags(["train.py", "--help"])
+    assert "flags of --task=pretrain." in capsys.readouterr().out
+    with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
+        parse_flags(["train.py", "--task", "guess", "--help"])
+    assert end.value.code == 2 and "Received: --task=guess" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flag, value", [("--predictions", "-h"), ("-predictions", "--help")])

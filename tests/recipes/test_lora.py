@@ -37,7 +37,7 @@ def classification(folder):
 def relation_extraction(folder):
     path = folder / "rows.json"
     path.write_text(json.dumps(tiny_extractor.examples(12)))
-    return path, tiny_extractor, ["--benchmark=tacred", "--sequence_length=16"]
+    return path, tiny_extractor, ["--dataset=tacred", "--sequence_length=16"]
 
 
 def multiple_choice(folder):

@@ -94,7 +94,7 @@ def test_released_format_and_its_predictions(trained, tmp_path):
         cells = [[r["id"], "it", r["prompt"], *r["choices"], r["label"]] for r in rows]
         csv.writer(file).writerows([names, *cells])
     run_in_process(
-        TASK, f"--preset={trained / 'run'}", f"--output={tmp_path / 'run'}", "--benchmark=swag",
+        TASK, f"--preset={trained / 'run'}", f"--output={tmp_path / 'run'}", "--dataset=swag",
         f"--eval_data={path}", f"--predict_data={path}", f"--predictions={answers}",
     )  # fmt: skip
     model = ks.SpanBertMultipleChoice.from_preset(str(trained / "run"))
@@ -109,7 +109,7 @@ def test_released_format_and_its_predictions(trained, tmp_path):
 def test_predictions_of_codah_are_a_table(trained, tmp_path):
     path, answers = write_codah(tmp_path / "data.tsv", examples(6, seed=3, choices=4)), "a.csv"
     run_in_process(
-        TASK, f"--preset={trained / 'run'}", "--benchmark=codah", f"--predict_data={path}",
+        TASK, f"--preset={trained / 'run'}", "--dataset=codah", f"--predict_data={path}",
         f"--predictions={tmp_path / answers}",
     )  # fmt: skip
     read, rows = data.codah.read(path), files.read_csv(tmp_path / answers)
@@ -121,7 +121,7 @@ def test_predictions_of_codah_are_a_table(trained, tmp_path):
 # test_question_answering.py and test_coreference.py resume runs on every backend.
 def test_run_on_codah_resumes(preset, tmp_path, capsys, caplog):
     train = write_codah(tmp_path / "train.tsv", examples(40, choices=4))
-    flags = [TASK, f"--preset={preset}", "--benchmark=codah", f"--train_data={train}"]
+    flags = [TASK, f"--preset={preset}", "--dataset=codah", f"--train_data={train}"]
     flags += [f"--eval_data={train}", "--batch_size=8", "--steps=6", "--eval_every=3"]
     flags += ["--checkpoint_every=3"]
     chooser = ks.SpanBertMultipleChoice
@@ -138,7 +138,7 @@ def test_run_on_codah_resumes(preset, tmp_path, capsys, caplog):
         (["--train_data=dev.csv", COLORS, "--label_column=right"], ["dev.csv", "right"]),
         (["--train_data=none.csv", COLORS], ["none.csv, line 2", "must have a label"]),
         (["--train_data=dev.txt", COLORS], ["dev.txt", ".csv"]),
-        (["--train_data=dev.csv", "--benchmark=codah"], ["dev.csv, line 1", "the 7 columns"]),
+        (["--train_data=dev.csv", "--dataset=codah"], ["dev.csv, line 1", "the 7 columns"]),
     ],
 )
 def test_invalid_inputs_are_named(preset, tmp_path, capsys, caplog, monkeypatch, flags, values):
@@ -154,8 +154,8 @@ def test_invalid_inputs_are_named(preset, tmp_path, capsys, caplog, monkeypatch,
 @pytest.mark.parametrize(
     "flags, rule",
     [
-        (["--benchmark=rte"], "`--benchmark` must be one of swag, codah"),
-        (["--benchmark=codah", "--question_column=q"], "`--question_column` must be left out"),
+        (["--dataset=rte"], "`--dataset` must be one of swag, codah"),
+        (["--dataset=codah", "--question_column=q"], "`--question_column` must be left out"),
         (["--text_column=q"], "`--text_column` must be left out; use --question_column"),
         (["--choice_columns="], "`--choice_columns` must be one or more columns"),
         (["--sequence_length=4"], "`--sequence_length` must be at least 5"),

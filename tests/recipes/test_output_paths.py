@@ -100,8 +100,8 @@ def test_free_paths_are_accepted(folder, flags):
     [
         ("question_answering", "a.json", [], [".json"]),
         ("classification", "a.csv", [], [".csv", ".tsv", ".jsonl"]),
-        ("relation_extraction", "a.json", ["--benchmark=tacred"], [".txt", ".tsv"]),
-        ("multiple_choice", "a.csv", ["--benchmark=cosmos_qa"], [".lst", ".txt", ".csv"]),
+        ("relation_extraction", "a.json", ["--dataset=tacred"], [".txt", ".tsv"]),
+        ("multiple_choice", "a.csv", ["--dataset=cosmos_qa"], [".lst", ".txt", ".csv"]),
         ("token_classification", "a.conll", [], [".conll", ".txt", ".csv", ".tsv", ".jsonl"]),
         ("token_classification", "a.csv", ["--text_column=text"], [".jsonl"]),
         ("coreference", "a.conll", [], [".jsonlines", ".jsonl", ".conll"]),

@@ -61,7 +61,7 @@ def trained(preset, tmp_path_factory):
     for name, count in [("train", 160), ("dev", 40)]:
         write_tacred(folder / f"{name}.json", count, seed=count)
     out, _ = run_and_capture(
-        TASK, "--benchmark=tacred", f"--preset={preset}",
+        TASK, "--dataset=tacred", f"--preset={preset}",
         f"--train_data={folder / 'train.json'}", f"--eval_data={folder / 'dev.json'}",
         f"--predict_data={folder / 'dev.json'}", f"--predictions={folder / 'predictions.txt'}",
         f"--output={folder / 'run'}", "--epochs=12", "--learning_rate=5e-3", *SIZES,
@@ -107,7 +107,7 @@ def test_user_columns(preset, tmp_path, capsys):
 def test_semeval_score_and_format(preset, tmp_path, capsys):
     train = write_semeval(tmp_path / "TRAIN_FILE.TXT", 32, seed=1)
     run_in_process(
-        TASK, "--benchmark=semeval2010", f"--preset={preset}",
+        TASK, "--dataset=semeval2010", f"--preset={preset}",
         f"--train_data={train}", f"--eval_data={train}", f"--predict_data={train}",
         f"--predictions={tmp_path / 'answers.txt'}", f"--output={tmp_path / 'run'}",
         "--steps=2", *SIZES,
@@ -129,14 +129,14 @@ def test_semeval_score_and_format(preset, tmp_path, capsys):
     "flags, values",
     [
         (["--train_data=train.csv", "--text_column=body"], ["train.csv, line 1", "no body"]),
-        (["--train_data=train.json,train.csv"], ["or give --benchmark", "train.csv"]),
+        (["--train_data=train.json,train.csv"], ["or give --dataset", "train.csv"]),
         (["--train_data=train.c*", "--feature_mode=ner"], ["text without --subject_type_column"]),
         (["--train_data=train.txt", "--feature_mode=text_ner"], ["text with SemEval-2010 Task 8"]),
         (["--train_data=part.json"], ["id 5-0: --feature_mode=ner needs", "=text needs no types"]),
         (["--train_data=train.json", "--eval_data=odd.json"], ["odd.json, example 0", "'boss'"]),
         (
-            ["--train_data=train.csv", *COLUMNS, "--no_relation=nothing"],
-            ["a relation of --train_data: former_head, head, no_relation. Received: --no_relation"],
+            ["--train_data=train.csv", *COLUMNS, "--negative_label=nothing"],
+            ["a relation of --train_data: former_head, head, no_relation. Received: --negat"],
         ),
         (["--preset={trained}", "--eval_data=dog.json"], ["dog.json, id 5-0", "`obj_type` 'DOG'"]),
         (["--preset={trained}", "--eval_data=train.txt"], ["train.txt, id 1: the relation must"]),

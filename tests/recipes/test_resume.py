@@ -153,6 +153,9 @@ def test_resume_needs_the_output_of_a_run(capsys, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"versions": {"keras-spanbert": "0.0.9"}}))
     flags = [f"--output={tmp_path}", "--resume"]
     check_fails(capsys, flags, "of this version", "of version 0.0.9")
+    former = {"flags": {"grid": None, "replacement": "span"}, "given": {}}
+    (tmp_path / "run.json").write_text(json.dumps(former))
+    check_fails(capsys, flags, "of this version", "with former flags grid, replacement")
 
 
 def test_flags_of_a_run_cannot_change_except_those_of_the_machine(finished, capsys):

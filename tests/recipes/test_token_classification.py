@@ -178,7 +178,7 @@ def test_bad_files_are_named(trained, tmp_path, capsys, monkeypatch, text, flags
 @pytest.mark.parametrize(
     "flags, values",
     [
-        (["--train_data=a.conll", "--benchmark=swag"], ["`--benchmark` must be left out with"]),
+        (["--train_data=a.conll", "--dataset=swag"], ["`--dataset` must be left out with"]),
         (["--train_data=a.conll", "--label_column=tag"], ["a column number", "tag"]),
         (["--train_data=a.conll", "--words_column=word"], ["a column number", "word"]),
         (["--train_data=a.conll", "--quoted_tsv"], ["`--quoted_tsv` must be left out unless"]),

@@ -12,7 +12,7 @@ from train_script import check_flags_only, run_in_process
 
 from keras_spanbert.recipes import checks, fit, run
 from keras_spanbert.recipes.flags import own_flags
-from keras_spanbert.recipes.names import NAMES
+from keras_spanbert.recipes.recipe import NAMES
 
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
@@ -48,7 +48,7 @@ RUNS = {
     ],
     "classification": [
         ("mine", ["--train_data=reviews.csv", *SHORT, *CELLS, "--seed=1"]),
-        ("mine", ["--train_data=RTE/train.tsv", "--benchmark=rte", *SHORT, "--eval_every=1"]),
+        ("mine", ["--train_data=RTE/train.tsv", "--dataset=rte", *SHORT, "--eval_every=1"]),
         ("mine", ["--train_data=tags.csv", "--multi_label", "--label_separator=|", *SHORT]),
         ("mine", ["--train_data=tags_dev.jsonl", "--multi_label", *SHORT]),
         ("classifier", ["--eval_data=reviews_dev.csv", "--selection_metric=macro_f1"]),
@@ -57,15 +57,15 @@ RUNS = {
     ],
     "relation_extraction": [
         ("mine", ["--train_data=train.json", "--eval_data=dev.json", *SHORT]),
-        ("mine", ["--train_data=train.json", "--benchmark=tacred", "--feature_mode=text", *SHORT]),
-        ("mine", ["--train_data=people.csv", "--no_relation=none", *PEOPLE, *SHORT]),
-        ("relations", ["--eval_data=dev.json", "--benchmark=tacred"]),
+        ("mine", ["--train_data=train.json", "--dataset=tacred", "--feature_mode=text", *SHORT]),
+        ("mine", ["--train_data=people.csv", "--negative_label=none", *PEOPLE, *SHORT]),
+        ("relations", ["--eval_data=dev.json", "--dataset=tacred"]),
         ("relations", ["--predict_data=dev.json", "--predictions=a.csv"]),
         ("relations", ["--export=served"]),
     ],
     "multiple_choice": [
         ("mine", ["--train_data=quiz_train.csv", "--id_column=question", *SHORT]),
-        ("mine", ["--train_data=codah/train.tsv", "--benchmark=codah", *SHORT]),
+        ("mine", ["--train_data=codah/train.tsv", "--dataset=codah", *SHORT]),
         ("choices", ["--eval_data=quiz_dev.csv", "--choice_columns=choice0,choice1,choice2"]),
         ("choices", ["--predict_data=quiz_dev.csv", "--predictions=a.csv"]),
         ("choices", ["--export=served"]),

@@ -19,6 +19,7 @@ from keras_spanbert.runs.checkpoint_folder import CheckpointFolder
 from keras_spanbert.runs.interruption import Interruption
 
 ROWS, BATCH_SIZE, EPOCHS, STEPS = 23, 4, 4, 7
+pytest_plugins = ["s3_server"]
 X = np.random.default_rng(0).normal(size=(ROWS, 3)).astype("float32")
 Y = X @ np.array([[1.0], [-2.0], [0.5]], "float32")
 
@@ -205,6 +206,28 @@ def test_empty_unfinished_and_deleted_checkpoints_are_ignored(tmp_path):
         checkpoints.write(step, {"weights": np.ones(3)}, "{}")
         assert checkpoints.steps() == [step]
         shutil.rmtree(checkpoints.folder)
+
+
+@pytest.mark.once
+def test_checkpoint_of_another_version_is_refused(tmp_path):
+    """Former versions wrote the weights of a split model into several files, as version 3."""
+    checkpoints = CheckpointFolder(str(tmp_path), keep=2)
+    path = checkpoints.write(7, {"weights": np.ones(3)}, '{"version": 3}')
+    with pytest.raises(ValueError, match=f"must have version 2.* Received: {path}, with version 3"):
+        checkpoints.read_newest()
+
+
+@pytest.mark.once
+def test_incomplete_checkpoint_in_a_store_is_ignored_and_replaced(bucket, proxy):
+    checkpoints = CheckpointFolder(f"{bucket}/run", keep=2)
+    proxy.fault = lambda request: "error" if "step-7/SHA256SUMS" in request else None
+    with pytest.raises(OSError, match="no checkpoint yet"):
+        checkpoints.write(7, {"weights": np.ones(3)}, '{"version": 2}')
+    proxy.fault = lambda request: None
+    assert checkpoints.read_newest() is None and not checkpoints.steps()
+    checkpoints.write(7, {"weights": np.zeros(3)}, '{"version": 2}')
+    path, arrays, _ = checkpoints.read_newest()
+    assert path == f"{bucket}/run/step-7" and not arrays["weights"].any()
 
 
 def test_all_damaged_checkpoints_are_an_error(tmp_path):
