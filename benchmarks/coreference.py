@@ -29,7 +29,6 @@ from measuring import preset  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.models.checkpoint_entries import checkpoint_tensors  # noqa: E402
-from keras_spanbert.tasks.coreference.preprocessor import SETTINGS  # noqa: E402
 
 FOLDER = os.environ.get("KERAS_SPANBERT_DATA", "")
 TARGETS = {"train": 1.3, "predict": 2.0}
@@ -87,7 +86,7 @@ def truncate(document, max_words):
 
 def released_tensors(resolver):
     """Returns the weights of the resolver by their names in the released checkpoints."""
-    settings = {**resolver.backbone.checkpoint_settings(), SETTINGS: resolver.get_config()}
+    settings = {**resolver.get_config(), **resolver.backbone.checkpoint_settings()}
     groups = [resolver.backbone.tensor_group, *resolver.tensor_groups]
     return checkpoint_tensors(resolver, settings, groups)
 

@@ -18,7 +18,7 @@ import warnings
 import keras
 
 from keras_spanbert import api  # noqa: F401, registers the classes.
-from keras_spanbert.formats import keras_hub as presets
+from keras_spanbert.models.source import open_source
 
 INT4 = keras.quantizers.Int4QuantizationConfig(block_size=32)
 INT8 = keras.quantizers.Int8QuantizationConfig()
@@ -33,7 +33,7 @@ def main():
     if os.path.exists(os.path.join(args.target, "config.json")):
         sys.exit(f"The target must not contain a preset. Received: {args.target}")
     # Loaded as float32: a preset trained in bfloat16 has float32 weights.
-    model = presets.registered_task(args.source).from_preset(args.source, dtype="float32")
+    model = open_source(args.source).task.from_preset(args.source, dtype="float32")
     warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
     embedding = model.backbone.token_embedding
     if args.mode == "mixed":

@@ -1,8 +1,8 @@
 """How fast are reading and writing through stores, locally and with an S3 server?
 
 Reads the same text with Python's `open` and with the library, in turns, and from moto's S3 server
-on this machine, whose process uses most of the time. Also measures when the library stops retrying
-a server that refuses connections.
+on this machine, whose process uses most of the time. Also measures when s3fs gives up on a server
+that refuses connections.
 
     python benchmarks/stores.py [--megabytes 256]
 """

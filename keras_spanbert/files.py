@@ -100,9 +100,10 @@ def read_csv(path: str) -> list[dict[str, str]]:
 @contextlib.contextmanager
 def _partial(path, inside=False):
     """Yields a temporary path, next to `path` or in it if this is on disk. Errors name `path`."""
-    beside = path if inside else os.path.dirname(path)
-    folder = beside if stores.is_local(path) else tempfile.gettempdir()
-    name = os.path.basename(path)
+    folder = tempfile.gettempdir()
+    if stores.is_local(path):
+        folder = path if inside else os.path.dirname(path)
+    name = os.path.basename(path)[:50]
     place = os.path.join(folder, f".{name}-{uuid.uuid4().hex[:8]}{PARTIAL}")
     partial, path = os.path.join(place, "new"), os.fspath(path)
 
@@ -361,7 +362,7 @@ class _ObjectReader(io.RawIOBase):
 
 
 def _check_complete(num_bytes, expected, path):
-    if num_bytes != expected:
+    if expected not in (None, num_bytes):  # Some web pages have no size.
         raise OSError(errno.EIO, f"{num_bytes} bytes instead of {expected} were copied", path)
 
 
@@ -559,7 +560,7 @@ def write_checksums(folder: str, names: Iterable[str], others: Iterable[str] = (
 
 
 def read_checksums(folder: str) -> dict[str, str]:
-    """Returns the checksums in `SHA256SUMS`, by name. Raises `ValueError` if a line has none."""
+    """Returns the checksums in `SHA256SUMS`, by name. Raises `ValueError` for other lines."""
     with open(os.path.join(folder, CHECKSUMS), encoding="utf-8") as file:
         # `sha256sum --binary` writes a star.
         matches = [re.fullmatch("([0-9a-f]{64}) [ *](.+)\n?", line) for line in file]

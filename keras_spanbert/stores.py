@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from keras_spanbert.arguments import check_path
+from keras_spanbert.checks import check_path
 from keras_spanbert.optional import missing
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
@@ -44,7 +44,7 @@ def is_store(path: str | os.PathLike) -> bool:
 
 def is_local(path: str | os.PathLike) -> bool:
     """Returns whether a path is on the disk. Raises a `ValueError` if it is no path."""
-    return not is_store(check_path(path=path))
+    return not is_store(check_path("path", path))
 
 
 def join(folder: str, *names: str) -> str:

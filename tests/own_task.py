@@ -29,7 +29,7 @@ class SimilarityPreprocessor(SpanBertPreprocessor):
             if y is None and "similarity" in x[0]:
                 y = [example["similarity"] for example in x]
             x = {name: [example[name] for example in x] for name in ["left", "right"]}
-        texts = [as_strings(**{name: x[name]}) for name in ["left", "right"]]
+        texts = [as_strings(name, x[name]) for name in ["left", "right"]]
         inputs = encode_pairs(self, *texts)
         labels = None if y is None else as_labels(y, None)
         return keras.utils.pack_x_y_sample_weight(inputs, labels, sample_weight)

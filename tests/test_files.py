@@ -39,6 +39,19 @@ def test_failed_writing_keeps_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_file_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
+    calls = []
+    for name in ["fsync", "replace"]:
+        function = getattr(os, name)
+        monkeypatch.setattr(
+            os, name, lambda *args, name=name, call=function: calls.append(name) or call(*args)
+        )
+    files.write_json(tmp_path / "a.json", {})
+    assert calls == ["fsync", "replace"] and os.listdir(tmp_path) == ["a.json"]
+    with pytest.raises(ValueError, match="a path"):
+        files.write_json(None, {})
+
+
 @pytest.mark.parametrize(
     "error, message",
     [

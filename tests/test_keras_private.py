@@ -142,15 +142,13 @@ def test_variables_are_updated_together():
     assert updates == [([3.0, 4.0], variables, 0.5)]
 
 
-def test_presets_load_with_a_backbone_of_any_class(tmp_path):
-    class Loader(keras_hub.models.Preprocessor):
-        backbone_cls = keras_hub.models.BertBackbone
-
-    backbone = keras_hub.models.RobertaBackbone(7, 1, 1, 2, 3, max_sequence_length=5)
-    backbone.save_to_preset(str(tmp_path))
-    with pytest.raises(ValueError, match="compatible"):  # Otherwise the workaround is not needed.
-        Loader.from_preset(str(tmp_path))
-    assert type(keras_private.load_preset(Loader, str(tmp_path))) is Loader
+def test_files_of_a_preset_are_found(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    preset = str(tmp_path)
+    assert keras_private.preset_file(preset, "config.json") == str(tmp_path / "config.json")
+    assert keras_private.preset_file(preset, "task.json") is None
+    with pytest.raises(ValueError, match="Unknown preset identifier"):
+        keras_private.preset_file("gone", "config.json")
 
 
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="used on PyTorch only")
@@ -196,6 +194,16 @@ def test_loss_and_metrics_are_those_of_keras():
     keras_private.forget_metrics(model)
     model.compile("sgd", "mse")
     assert set(model.train_on_batch(x, y, return_dict=True)) == {"loss"}
+
+
+def test_plain_kernel_is_the_public_one():
+    for layer in [keras.layers.Dense(3), keras.layers.EinsumDense("ab,bc->ac", 3)]:
+        layer.build((2, 5))
+        assert keras_private.plain_kernel(layer) is layer.kernel
+
+
+def test_optimizers_of_a_backend_have_a_class_of_their_own():
+    assert keras_private.backend_adamw() is type(keras.optimizers.AdamW())
 
 
 @pytest.mark.parametrize("kind", ["kernel", "embeddings"])

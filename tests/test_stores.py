@@ -221,29 +221,38 @@ def test_models_are_loaded_from_a_store(bucket):
 
 
 def test_stopped_writer_leaves_a_complete_model_or_none(broken, store):
-    old, new = tiny_classifier(), tiny_classifier()
     num_whole = 0
+
+    def write_model(text):
+        with files.replace_in_folder(f"{broken}/model") as folder:
+            for name in ["config.json", "a.h5", "task.json", "b/c.txt"]:
+                pathlib.Path(folder, name).parent.mkdir(exist_ok=True)
+                pathlib.Path(folder, name).write_text(text)
+
     for number in itertools.count():
         store.fault = None
         files.remove_folder(f"{broken}/model")
-        old.save_to_preset(f"{broken}/model")
+        write_model("old")
         left = [None] * number
 
-        def fault(operation, left=left):
-            if operation.startswith(("put", "remove")):
+        def fault(request, left=left):
+            if request.startswith(("put", "remove")):
                 left.pop()
 
         store.fault = staticmethod(fault)
+        is_done = False
         with contextlib.suppress(OSError):
-            new.save_to_preset(f"{broken}/model")
-            assert is_equal(ks.SpanBertTextClassifier.from_preset(f"{broken}/model"), new)
-            break
+            write_model("new")
+            is_done = True
         store.fault = None
-        with contextlib.suppress(OSError, ValueError):
-            assert is_equal(ks.SpanBertTextClassifier.from_preset(f"{broken}/model"), old)
+        folder = pathlib.Path(cache.local_copy(f"{broken}/model"))
+        if (folder / "config.json").exists():
+            texts = {path.read_text() for path in folder.rglob("*") if path.is_file()}
+            assert texts == {"new" if is_done else "old"}
             num_whole += 1
-    # Before the first object is removed.
-    assert number > 6 and num_whole >= 1
+        if is_done:
+            break
+    assert number == 6 and num_whole == 2  # Two are removed, and four are written.
 
 
 def test_sums_of_other_objects_are_removed(broken, tmp_path):

@@ -5,11 +5,11 @@ import logging
 import os
 from collections.abc import Iterator
 
-from keras_spanbert import files, formats
+from keras_spanbert import files
 from keras_spanbert.formats import huggingface
-from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.models.backbone import SpanBertBackbone
-from keras_spanbert.models.checkpoint_entries import checkpoint_tensors
+from keras_spanbert.models.checkpoint_entries import Checkpoint, checkpoint_tensors, tensor_groups
+from keras_spanbert.models.source import Preset, open_checkpoint, open_source
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.tasks import TASKS, model_class
@@ -38,7 +38,7 @@ def from_huggingface(path: str) -> SpanBertBackbone:
     backbone = keras_spanbert.checkpoints.from_huggingface("spanbert_hf_base.tar.gz")
     ```
     """
-    return SpanBertBackbone.from_checkpoint(formats.open_checkpoint(path))
+    return SpanBertBackbone.from_source(open_checkpoint(path))
 
 
 def from_google(path: str, **arguments) -> SpanBertPretrainer:
@@ -62,7 +62,7 @@ def from_google(path: str, **arguments) -> SpanBertPretrainer:
     pretrainer = keras_spanbert.checkpoints.from_google("cased_L-12_H-768_A-12")
     ```
     """
-    return SpanBertPretrainer.from_checkpoint(formats.open_checkpoint(path), **arguments)
+    return SpanBertPretrainer.from_source(open_checkpoint(path), **arguments)
 
 
 def from_coreference(
@@ -95,13 +95,13 @@ def from_coreference(
     )
     ```
     """
-    checkpoint = formats.open_checkpoint(path, vocabulary=vocabulary)
+    checkpoint = open_checkpoint(path, vocabulary=vocabulary)
     if not SpanBertCoreferenceResolver.is_in(checkpoint):
         raise ValueError(
             "`path` must have the weights of a coreference model. Received: "
             f"{path}, which has only other weights"
         )
-    return SpanBertCoreferenceResolver.from_checkpoint(checkpoint, **arguments)
+    return SpanBertCoreferenceResolver.from_source(checkpoint, **arguments)
 
 
 def from_fairseq(
@@ -131,10 +131,8 @@ def from_fairseq(
     pretrainer = keras_spanbert.checkpoints.from_fairseq("checkpoint_best.pt")
     ```
     """
-    checkpoint = formats.open_checkpoint(
-        path, num_heads=num_heads, vocabulary=vocabulary, is_fairseq=True
-    )
-    return SpanBertPretrainer.from_checkpoint(checkpoint)
+    checkpoint = open_checkpoint(path, num_heads=num_heads, vocabulary=vocabulary, is_fairseq=True)
+    return SpanBertPretrainer.from_source(checkpoint)
 
 
 def to_huggingface(
@@ -184,8 +182,7 @@ def to_huggingface(
         "pad_token_id": 0 if tokenizer is None else tokenizer.pad_token_id,
         **model.checkpoint_settings(),
     }
-    groups = model.tensor_groups_for(model.get_config())
-    groups = groups if is_encoder else [backbone.tensor_group, *groups]
+    groups = tensor_groups(type(model), model.get_config())
     tensors = checkpoint_tensors(model, model.checkpoint_settings(), groups)
     with files.new_folder(path) as folder:
         huggingface.write_huggingface(folder, config, tensors, is_encoder)
@@ -228,19 +225,19 @@ def convert(
         ValueError: see `from_huggingface` and `to_huggingface`.
     """
     files.check_new(destination)
-    opened = formats.open_source(source, num_heads, vocabulary)
-    if isinstance(opened, str):
+    opened = open_source(source, num_heads, vocabulary)
+    if isinstance(opened, Preset):
         if next_sentence:
             raise ValueError(
                 "`next_sentence` applies only to checkpoints of other libraries. Received: the "
                 f"preset {source}"
             )
-        if not os.path.isdir(opened):
+        if not os.path.isdir(opened.name):
             raise ValueError(f"`source` must exist. Received: {source}")
         model = _load_preset(opened)
         tokenizer = None
-        if isinstance(model, SpanBertBackbone) and presets.has_tokenizer(opened):
-            tokenizer = SpanBertTokenizer.from_preset(opened)
+        if isinstance(model, SpanBertBackbone) and opened.has_vocabulary:
+            tokenizer = SpanBertTokenizer.from_source(opened)
         to_huggingface(model, destination, tokenizer)
         rows = [f"{'written':<15}{w.path:<70}{tuple(w.shape)}" for w in model.weights]
         return "\n".join([*rows, f"{len(rows)} written, for {model.huggingface_class}"])
@@ -249,7 +246,7 @@ def convert(
         raise ValueError(
             f"`next_sentence` applies only to pretrainers. Received: {source}, a {cls.__name__}"
         )
-    model = cls.from_checkpoint(opened, **({"next_sentence": True} if next_sentence else {}))
+    model = cls.from_source(opened, **({"next_sentence": True} if next_sentence else {}))
     with files.new_folder(destination) as folder:
         model.save_to_preset(folder)
     return opened.report()
@@ -274,20 +271,22 @@ def _classes():
     return {cls.__name__: cls for cls in classes}
 
 
-def infer_task_class(checkpoint):
+def infer_task_class(checkpoint: Checkpoint) -> type:
     """Returns the class of the task whose head a checkpoint has, else the pretrainer."""
     classes = [model_class(task) for task in reversed(TASKS)]
-    architectures = checkpoint.config.get("architectures") or []
+    architectures = checkpoint.settings.get("architectures") or []
     # The heads of several tasks have the same tensors.
     named = [cls for cls in classes if cls.huggingface_class in architectures]
     return next((cls for cls in [*named, *classes] if cls.is_in(checkpoint)), SpanBertPretrainer)
 
 
-def _load_preset(folder):
+def _load_preset(preset):
     """Loads a keras-hub preset as a model of the class that it was saved as."""
-    saved_as = presets.task_class(folder) or presets.backbone_class(folder)
-    if saved_as not in _classes():
+    classes = _classes()
+    names = (preset.config(cls).get("class_name") for cls in [SpanBertTask, SpanBertBackbone])
+    saved_as = next(filter(None, names), None)
+    if saved_as not in classes:
         raise ValueError(
-            f"{folder} must be a preset of one of {', '.join(_classes())}. Received: {saved_as}"
+            f"{preset.name} must be a preset of one of {', '.join(classes)}. Received: {saved_as}"
         )
-    return _classes()[saved_as].from_preset(folder)
+    return classes[saved_as].from_source(preset)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_counts, check_flags, check_id, is_integer
+from keras_spanbert.checks import check_counts, check_flags, check_id, is_integer
 from keras_spanbert.optional import require
 
 # Inputs whose last axis is L.
@@ -110,7 +110,7 @@ class Batches(keras.utils.PyDataset):
         pad: bool = True,
     ):
         super().__init__()
-        check_id(seed=seed)
+        check_id("seed", seed)
         check_flags(whole_epochs=whole_epochs, shuffle=shuffle, by_length=by_length, pad=pad)
         whole_epochs = whole_epochs or by_length
         if whole_epochs and isinstance(arrays, tuple):
@@ -134,21 +134,19 @@ class Batches(keras.utils.PyDataset):
         self.whole_epochs = whole_epochs
         self.shuffle = shuffle
         self.pad = pad
+        # Whether batches have weights, because the last one of each epoch is filled.
+        self.has_weights = whole_epochs and pad and self.num_rows % batch_size > 0
         self.sizes = row_lengths(self.arrays[0]) if by_length else None
         self.first_step = 0
-        self._epoch_began = False
-        self._order = None, None  # The epoch that was used last, and its rows.
+        self._has_begun = False
+        self._asked_for = set()  # Batches of the epoch that Keras has asked for.
+        self._last_epoch = None, None  # The epoch that was used last, and its rows.
 
     # === Rows of a step ===
     @property
     def num_batches(self) -> int:
         """Number of batches per epoch, including a last one that is not full."""
         return -(-self.num_rows // self.batch_size)
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether batches have weights, because the last one of each epoch is filled."""
-        return self.whole_epochs and self.pad and self.num_rows % self.batch_size > 0
 
     def rows(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the numbers and the weights of a batch's rows, `[B]` each."""
@@ -170,41 +168,34 @@ class Batches(keras.utils.PyDataset):
 
     def _epoch_rows(self, epoch):
         """Returns the rows of an epoch in their order. If epochs are whole, a list of batches."""
-        known, order = self._order
-        if known != epoch:
-            order = self._draw(epoch)
-            self._order = epoch, order  # One assignment, because Keras's threads read it.
-        return order
-
-    def _draw(self, epoch):
+        known, batches = self._last_epoch
+        if known == epoch:
+            return batches
         size = self.batch_size
-        order = np.arange(self.num_rows)
+        order = batches = np.arange(self.num_rows)
         if self.shuffle:
-            order = np.random.default_rng([self.seed, epoch]).permutation(self.num_rows)
-        if not self.whole_epochs:
-            return order
-        if self.sizes is None:
-            return _split(order, size)
-        if self.shuffle:
-            num_parts = -(-self.num_batches // _BATCHES_AT_ONCE)
-            parts = _split(order, -(-self.num_batches // num_parts) * size)
-        else:
-            parts = [order]
-        batches = []
-        for number, rows in enumerate(parts):
-            part = _split(rows[np.argsort(self.sizes[rows], kind="stable")], size)
-            if self.shuffle:
-                generator = np.random.default_rng([self.seed, epoch, number])
-                part = [part[i] for i in generator.permutation(len(part))]
-            batches += part
-        # The longest batch comes first: if it does not fit into memory, training fails at once.
-        # A batch of another length comes next. If the first two had the same length, Keras on
-        # TensorFlow would assume that all batches have this length.
-        lengths = [self._length(rows) for rows in batches]
-        longest = int(np.argmax(lengths))
-        front = [longest, *[i for i, n in enumerate(lengths) if n != lengths[longest]][:1]]
-        others = [i for i in range(len(batches)) if i not in front]
-        return [batches[i] for i in front + others]
+            order = batches = np.random.default_rng([self.seed, epoch]).permutation(self.num_rows)
+        if self.sizes is not None:
+            num_parts = -(-self.num_batches // _BATCHES_AT_ONCE) if self.shuffle else 1
+            batches = []
+            for number, rows in enumerate(_split(order, -(-self.num_batches // num_parts) * size)):
+                part = _split(rows[np.argsort(self.sizes[rows], kind="stable")], size)
+                if self.shuffle:
+                    generator = np.random.default_rng([self.seed, epoch, number])
+                    part = [part[i] for i in generator.permutation(len(part))]
+                batches += part
+            # The longest batch comes first: if it does not fit into memory, training fails at
+            # once. A batch of another length comes next. If the first two had the same length,
+            # Keras on TensorFlow would assume that all batches have this length.
+            lengths = [self._length(rows) for rows in batches]
+            longest = int(np.argmax(lengths))
+            front = [longest, *[i for i, n in enumerate(lengths) if n != lengths[longest]][:1]]
+            others = [i for i in range(len(batches)) if i not in front]
+            batches = [batches[i] for i in front + others]
+        elif self.whole_epochs:
+            batches = _split(order, size)
+        self._last_epoch = epoch, batches  # One assignment, because Keras's threads read it.
+        return batches
 
     def _length(self, rows):
         """Returns the length to which a batch of these rows is cut."""
@@ -236,7 +227,7 @@ class Batches(keras.utils.PyDataset):
     def part_of(self, part: int, num_parts: int) -> slice:
         """Returns the slice of a batch with one process's rows: see `batch`."""
         check_counts(num_parts=num_parts)
-        check_id(part=part)
+        check_id("part", part)
         if not 0 <= part < num_parts or self.batch_size % num_parts:
             raise ValueError(
                 "`part` must be in [0, num_parts), and `batch_size` a multiple of `num_parts`. "
@@ -275,16 +266,19 @@ class Batches(keras.utils.PyDataset):
         return self.num_batches
 
     def __getitem__(self, index):
+        self._asked_for.add(index)
         return self.batch(self.first_step + index)
 
     def on_epoch_begin(self):
-        self._epoch_began = True
+        self._has_begun = True
 
     def on_epoch_end(self):
-        # `fit` also calls this once before the first epoch.
-        if self._epoch_began:
+        # Keras calls this once more than there are epochs, before or after it asks for a batch to
+        # build the model. With `steps_per_epoch`, an epoch of `fit` may not have all batches.
+        if self._has_begun and len(self._asked_for) == self.num_batches:
             self.first_step += self.num_batches
-        self._epoch_began = False
+            self._asked_for = set()
+        self._has_begun = False
 
     # === Resuming ===
     def start_at(self, step: int, state: dict | None = None) -> None:

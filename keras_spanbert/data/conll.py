@@ -5,7 +5,7 @@ import logging
 import os
 import re
 
-from keras_spanbert.arguments import is_integer
+from keras_spanbert.checks import check_id
 from keras_spanbert.data.examples import (
     as_list,
     check,
@@ -78,10 +78,7 @@ def read(
         [Tjong Kim Sang and De Meulder 2003](https://aclanthology.org/W03-0419/);
         [Derczynski et al. 2017](https://aclanthology.org/W17-4418/).
     """
-    if not is_integer(words_column):
-        raise ValueError(
-            f"`words_column` must be an integer. Received: words_column={words_column!r}"
-        )
+    check_id("words_column", words_column)
     examples = []
     for path in as_list(paths):
         first = len(examples)
@@ -306,7 +303,6 @@ def check_tag(tag: str, types, place: str, entities: bool = True) -> None:
         check(tag.strip(), place, "a tag must not be empty", tag)
     if not entities:
         check_known(place, "a tag", tag, types)
-    elif types is not None and tag != "O" and tag[2:] not in types:
-        raise ValueError(
-            f"{place}: the type of an entity must be one of {', '.join(types)}. Received: {tag!r}"
-        )
+    elif types is not None and tag != "O":
+        rule = f"the type of an entity must be one of {', '.join(types)}"
+        check(tag[2:] in types, place, rule, tag)

@@ -6,6 +6,7 @@ import re
 
 from keras_spanbert import files
 from keras_spanbert.data.coreference_documents import check_document, pair_with_clusters
+from keras_spanbert.data.examples import check
 from keras_spanbert.data.text_files import read_lines
 
 # Columns: document, part, word number, word, five with syntax and senses, speaker, named entity,
@@ -39,10 +40,8 @@ def read_conll(path: str | os.PathLike) -> list[dict]:
         elif line.startswith("#"):
             _refuse_mark(place, line)
         elif line.strip(" \t"):
-            raise ValueError(
-                f"{place}: words must be between `#begin document (id); part 000` and "
-                f"`#end document`. Received: {line!r:.80}"
-            )
+            rule = "words must be between `#begin document (id); part 000` and `#end document`"
+            check(False, place, rule, line)
     documents = _cut_documents(documents)
     word, speaker = _find_columns(documents)
     return [_document(rows, word, speaker) for rows in documents]
@@ -156,10 +155,7 @@ def _document(rows, word_column, speaker_column):
         names = ["-" if speaker_column is None else row.cells[speaker_column] for row in sentence]
         speakers.append(["-" if name in _NONE else name for name in names])
         for row in sentence:
-            if not row.cells[word_column]:
-                raise ValueError(
-                    f"{row.place}: a word must not be empty. Received: {row.line!r:.80}"
-                )
+            check(row.cells[word_column], row.place, "a word must not be empty", row.line)
             if row.cells[-1] not in _NONE:
                 _add_mentions(row.cells[-1], size, row.place, clusters, is_open)
             size += 1
@@ -185,11 +181,8 @@ def _document(rows, word_column, speaker_column):
 
 def _add_mentions(cell, word, place, clusters, is_open):
     """Adds the mentions that end at a word to their clusters, and opens those that start there."""
-    if not _BRACKETS.fullmatch(cell):
-        raise ValueError(
-            f"{place}: the last column must be `-`, or brackets such as `(1`, `1)` or `(1)`, "
-            f"separated by |. Received: {cell!r:.80}"
-        )
+    rule = "the last column must be `-`, or brackets such as `(1`, `1)` or `(1)`, separated by |"
+    check(_BRACKETS.fullmatch(cell), place, rule, cell)
     # The official scorer reads first `(1)`, then `(1`, then `1)`.
     for bracket in sorted(cell.split("|"), key=lambda b: (b[0] + b[-1] != "()", b[0] != "(")):
         cluster = bracket.strip("()")
@@ -263,11 +256,11 @@ def _document_text(document, place):
         )
     name, part = _name_and_part(document)
     _check_cell(name, place)
-    if name.startswith("#"):
-        raise ValueError(
-            f"{place}: a document's name must not start with `#`, because every line starts with "
-            f"the name, and lines with `#` begin or end a document. Received: {name!r:.80}"
-        )
+    rule = (
+        "a document's name must not start with `#`, because every line starts with the name, and "
+        "lines with `#` begin or end a document"
+    )
+    check(not name.startswith("#"), place, rule, name)
     column = _coreference_column(document["clusters"], size, f"{place}, {document['doc_key']!r}")
     lines = [f"#begin document ({name});" + (f" part {part}" if part else "")]
     at = 0
@@ -284,11 +277,10 @@ def _document_text(document, place):
 
 
 def _check_cell(cell, place):
-    if not _CELL.fullmatch(cell):
-        raise ValueError(
-            f"{place}: words and names must not be empty, have blanks at their ends, or contain "
-            f"tabs or line ends. Received: {cell!r:.80}"
-        )
+    rule = (
+        "words and names must not be empty, have blanks at their ends, or contain tabs or line ends"
+    )
+    check(_CELL.fullmatch(cell), place, rule, cell)
 
 
 def _name_and_part(document):

@@ -2,8 +2,8 @@
 
 import itertools
 
-from keras_spanbert.arguments import is_integer
-from keras_spanbert.data.examples import check_text, field
+from keras_spanbert.checks import is_integer
+from keras_spanbert.data.examples import check, check_text, field
 
 # Optional keys with clusters.
 _CLUSTERS = ("clusters", "predicted_clusters")
@@ -120,27 +120,22 @@ def _lengths(document, name, place):
     """Returns the lengths of a document's lists of strings, after checking them."""
     lists = field(document, name, place, list)
     for i, strings in enumerate(lists):
-        if not isinstance(strings, list) or not all(isinstance(item, str) for item in strings):
-            raise ValueError(
-                f"{place}: `{name}` must be lists of strings. Received: {name}[{i}]={strings!r:.80}"
-            )
+        is_list = isinstance(strings, list) and all(isinstance(item, str) for item in strings)
+        check(is_list, place, f"`{name}` must be lists of strings", strings, f"{name}[{i}]=")
         check_text(place, **{name: strings})
     return [*map(len, lists)]
 
 
 def _check_clusters(clusters, name, size, place):
+    rule = (
+        "a mention must be two integers, not end before it starts, and be within the "
+        f"{size} tokens of the text"
+    )
     for c, cluster in enumerate(clusters):
-        if not isinstance(cluster, (list, tuple)):
-            raise ValueError(
-                f"{place}: a cluster must be a list of mentions. Received: "
-                f"{name}[{c}]={cluster!r:.80}"
-            )
+        is_list = isinstance(cluster, (list, tuple))
+        check(is_list, place, "a cluster must be a list of mentions", cluster, f"{name}[{c}]=")
         for m, mention in enumerate(cluster):
             is_pair = isinstance(mention, (list, tuple)) and len(mention) == 2
             is_pair = is_pair and all(map(is_integer, mention))
-            if not is_pair or not 0 <= mention[0] <= mention[1] < size:
-                raise ValueError(
-                    f"{place}: a mention must be two integers, not end before it starts, and be "
-                    f"within the {size} tokens of the text. Received: {name}[{c}][{m}]="
-                    f"{mention!r:.80}"
-                )
+            is_inside = is_pair and 0 <= mention[0] <= mention[1] < size
+            check(is_inside, place, rule, mention, f"{name}[{c}][{m}]=")

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from keras_spanbert.arguments import is_integer
+from keras_spanbert.checks import is_integer
 from keras_spanbert.data.examples import check, field
 
 

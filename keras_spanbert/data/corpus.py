@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from keras_spanbert import cache, files
-from keras_spanbert.arguments import (
+from keras_spanbert.checks import (
     check_counts,
     check_flags,
     check_in,
@@ -99,7 +99,7 @@ class Corpus(BlockDatasets):
             ("document_boundary", document_boundary, DOCUMENT_BOUNDARIES),
             ("encoding_errors", encoding_errors, ("strict", "replace")),
         ]:
-            check_in(value in choices, f"one of {choices}", **{name: value})
+            check_in(name, value, value in choices, f"one of {choices}")
         check_range("[0, 1)", held_out=held_out)
         check_flags(cross_documents=cross_documents, count_words=count_words)
         self.document_boundary = document_boundary
@@ -165,7 +165,7 @@ class Corpus(BlockDatasets):
 
         Blocks may continue from a document to the next of the same range.
         """
-        check_in(split in SPLITS, f"one of {', '.join(SPLITS)}", split=split)
+        check_in("split", split, split in SPLITS, f"one of {', '.join(SPLITS)}")
         for i in range(len(self.ranges)) if order is None else order:
             file, document, within = self.ranges[i]
             for text, ends_document in self._read(self.files[file], within):

@@ -5,22 +5,23 @@ import os
 from collections.abc import Iterable
 
 from keras_spanbert import files
-from keras_spanbert.arguments import check_path, check_paths
+from keras_spanbert.checks import check_path, check_paths
 from keras_spanbert.models.strings import replace_surrogates
 
 
-def check(is_right, place: str, rule: str, value) -> None:
-    """Raises a `ValueError` with the place, the rule and the value, unless `is_right`."""
+def check(is_right, place: str, rule: str, value, name: str = "") -> None:
+    """Raises a `ValueError` with the place, the rule and the value, unless `is_right`.
+
+    `name` is the name of the value, such as `"words[3]="`. Defaults to `""`: none.
+    """
     if not is_right:
-        raise ValueError(f"{place}: {rule}. Received: {value!r:.80}")
+        raise ValueError(f"{place}: {rule}. Received: {name}{value!r:.80}")
 
 
 def check_known(place: str, what: str, value, known) -> None:
     """Raises a `ValueError` if a value is not one of the strings `known`. `None` allows all."""
-    if known is not None and value not in known:
-        raise ValueError(
-            f"{place}: {what} must be one of {', '.join(known)}. Received: {value!r:.80}"
-        )
+    if known is not None:
+        check(value in known, place, f"{what} must be one of {', '.join(known)}", value)
 
 
 def check_label(place: str, label, needs_label: bool, name: str = "a label") -> None:
@@ -82,12 +83,12 @@ def write_lines(path: str | os.PathLike, examples, predictions, line, header=())
             f"{len(examples)} examples"
         )
     lines = [*header, *(line(*pair) for pair in zip(examples, predictions))]
-    with files.atomic_write(check_path(path=path)) as file:
+    with files.atomic_write(check_path("path", path)) as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
 def as_list(paths) -> list:
-    return check_paths(paths=paths)
+    return check_paths("paths", paths)
 
 
 def field(value, key, place: str, kind):

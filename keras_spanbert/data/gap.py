@@ -130,9 +130,6 @@ def _example(row, place):
         example[f"{name}_offset"] = start
     for name in ["a_coref", "b_coref"]:
         label = _LABELS.get(example[name].lower())
-        if label is None:
-            raise ValueError(
-                f"{place}: `{name}` must be TRUE or FALSE. Received: {example[name]!r:.80}"
-            )
+        check(label is not None, place, f"`{name}` must be TRUE or FALSE", example[name])
         example[name] = label
     return example

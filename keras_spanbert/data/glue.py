@@ -7,7 +7,7 @@ import numbers
 import os
 
 from keras_spanbert import files, stores
-from keras_spanbert.arguments import check_in
+from keras_spanbert.checks import check_in
 from keras_spanbert.data.examples import (
     as_list,
     check,
@@ -176,7 +176,7 @@ def splits_of(task: str) -> tuple[str, ...]:
 def _check_split(task, split):
     """Returns whether a split of a task has labels. Raises an error if it is unknown."""
     splits = splits_of(task)
-    check_in(split in splits, f"one of {', '.join(splits)} for {task}", split=split)
+    check_in("split", split, split in splits, f"one of {', '.join(splits)} for {task}")
     return split.startswith(("train", "dev"))
 
 

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from keras_spanbert import files
-from keras_spanbert.arguments import check_counts, check_path
+from keras_spanbert.checks import check_counts, check_path
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.text_files import is_document_lines
 
@@ -62,7 +62,7 @@ def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None
     if isinstance(documents, Corpus):
         documents = documents.documents("all")
     pieces = ((item, True) if isinstance(item, str) else item for item in documents)
-    path = check_path(path=path)
+    path = check_path("path", path)
     check_counts(batch_size=batch_size)
     if not is_document_lines(path):
         raise ValueError(f"`path` must end in .jsonl or .jsonl.gz. Received: path={path}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import keras
 
-from keras_spanbert.arguments import check_in, is_number
+from keras_spanbert.checks import check_in, is_number
 from keras_spanbert.data.examples import (
     as_list,
     check,
@@ -83,7 +83,7 @@ def download(name: str, files: dict, folder: str) -> str:
     Returns:
         Path of the file.
     """
-    check_in(name in files, f"one of {', '.join(files)}", name=name)
+    check_in("name", name, name in files, f"one of {', '.join(files)}")
     url, checksum = files[name]
     return keras.utils.get_file(
         fname=name.replace("/", "-"),

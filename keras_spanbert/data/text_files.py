@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from keras_spanbert import files, stores
-from keras_spanbert.arguments import check_paths
+from keras_spanbert.checks import check_paths
 from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, filter_spans
 from keras_spanbert.data.examples import check, check_text
 from keras_spanbert.data.file_ranges import GZIP, READ_BYTES, WHOLE_FILE, ByteRange
@@ -30,7 +30,7 @@ _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
     """Returns the sorted files that globs match. A file with several names is listed once."""
     by_place = {}
-    for pattern in map(os.fspath, check_paths(files=patterns)):
+    for pattern in map(os.fspath, check_paths("files", patterns)):
         found = list(files.find(pattern))
         if not found:
             raise ValueError(f"Files must exist. Received: {pattern}, which matches no file")

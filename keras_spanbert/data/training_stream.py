@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 
-from keras_spanbert.arguments import check_counts, check_in
+from keras_spanbert.checks import check_counts, check_in
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.blocks import extract_span_marks, remove_span_marks
 from keras_spanbert.layers.masking_schemes import LINGUISTIC_SCHEMES
@@ -27,7 +27,7 @@ def check_corpus(corpus, preprocessor) -> None:
     Linguistic masking schemes need spans. Sentence pairs need blocks of one document each.
     """
     is_right = hasattr(preprocessor, "masking") and hasattr(preprocessor, "next_sentence")
-    check_in(is_right, "a `SpanBertPretrainerPreprocessor`", preprocessor=preprocessor)
+    check_in("preprocessor", preprocessor, is_right, "a `SpanBertPretrainerPreprocessor`")
     if preprocessor.next_sentence and corpus.cross_documents:
         raise ValueError(
             "`next_sentence` (--objectives with nsp) needs blocks of one document each, because "
@@ -250,7 +250,7 @@ class BlockDatasets:
         check_counts(batch_size=batch_size)
         if steps is not None:
             check_counts(steps=steps)
-        check_in(split in SPLITS, f"one of {', '.join(SPLITS)}", split=split)
+        check_in("split", split, split in SPLITS, f"one of {', '.join(SPLITS)}")
         corpus = self.prepared(preprocessor, min_tokens)
         length, pad_id = preprocessor.sequence_length, preprocessor.tokenizer.pad_token_id
 

@@ -4,7 +4,7 @@ import collections
 
 import tokenizers
 
-from keras_spanbert.arguments import check_flags, check_in, is_integer
+from keras_spanbert.checks import check_flags, check_in, is_integer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -18,7 +18,7 @@ def train_vocabulary(
     """See `Corpus.train_vocabulary`."""
     rule = "at least 100, for the special tokens and the letters"
     is_right = is_integer(vocabulary_size) and vocabulary_size >= 100
-    check_in(is_right, rule, vocabulary_size=vocabulary_size)
+    check_in("vocabulary_size", vocabulary_size, is_right, rule)
     check_flags(lowercase=lowercase)
     # Each letter needs two tokens, such as `a` and `##a`. A third of the vocabulary is left for
     # longer tokens.

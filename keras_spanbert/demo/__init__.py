@@ -107,18 +107,19 @@ def load(preset: str):
     """
     import keras
 
-    from keras_spanbert import api, formats  # noqa: F401, `api` registers the classes.
+    from keras_spanbert import api  # noqa: F401, registers the classes.
     from keras_spanbert.checkpoints.convert import infer_task_class
-    from keras_spanbert.formats import keras_hub as presets
+    from keras_spanbert.models.source import Preset, open_source
+    from keras_spanbert.models.task import SpanBertTask
 
     if "://" not in preset and not os.path.exists(preset):
         raise ValueError(f"PRESET must be a preset or a checkpoint. Received: {preset}")
-    source = formats.open_source(preset)
-    if isinstance(source, formats.Checkpoint):
-        cls = infer_task_class(source)
+    source = open_source(preset)
+    if isinstance(source, Preset):
+        cls, name = source.task, source.config(SpanBertTask).get("class_name")
     else:
-        cls = presets.registered_task(source)
-    name = presets.task_class(source) if cls is None else cls.__name__
+        cls = infer_task_class(source)
+        name = cls.__name__
     if getattr(cls, "demo_page", None) is None:
         raise _not_ready(preset, name)
     # Quantized presets become float models, which are faster on most CPUs.

@@ -7,7 +7,7 @@ import os
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_in, is_number
+from keras_spanbert.checks import check_in, is_number
 from keras_spanbert.distribution.distribution import Distribution
 from keras_spanbert.distribution.layout import new_layout
 
@@ -70,7 +70,7 @@ def distribute(mode: str = "auto", dead_after: int | None = None) -> Distributio
     if dead_after is None:
         dead_after = _DEAD_AFTER.get(backend, 1)
     is_right = is_number(dead_after) and dead_after >= 1
-    check_in(is_right, "at least 1", dead_after=dead_after)
+    check_in("dead_after", dead_after, is_right, "at least 1")
     if backend != "tensorflow":
         _hide_gpus_from_tensorflow()
     if mode == "model" and backend != "jax":

@@ -14,20 +14,10 @@ def read_added_tokens(
 ) -> tuple[dict[str, bool], list[str]]:
     """Reads the added tokens of a folder or a `tokenizer.json`.
 
-    Args:
-        path: string.
-        tokens: list of strings. The vocabulary, with or without the added tokens.
-        num_embeddings: int. Tokens without an embedding are left out. Defaults to `None`:
-            all tokens have one.
-
-    Returns:
-        `(added, notes)`: a dict from the tokens, in the order of their ids, to whether a
-        text must contain them exactly, before it is normalized; and a list of sentences
-        for the user.
-
-    Raises:
-        ValueError: if a file is damaged, or an id is neither that of the token in
-            the vocabulary nor the next one after the vocabulary.
+    `tokens` is the vocabulary, with or without them. Tokens without an embedding are left out.
+    Returns a dict from the tokens, in the order of their ids, to whether a text must contain them
+    exactly, before it is normalized; and sentences for the user. Raises `ValueError` if a file is
+    damaged, or an id is neither the token's in the vocabulary nor the next one after it.
     """
     path = cache.local_copy(path)
     ids = {token: i for i, token in enumerate(tokens)}

@@ -9,16 +9,11 @@ _HEAD_DIM = 64  # The same in every released BERT.
 def read_fairseq(
     path: str, source: str, num_heads: int | None = None
 ) -> tuple[dict, dict[str, Tensor], list[str]]:
-    """Returns settings, tensors and notes for a `Checkpoint`. Sizes are derived from the tensors.
+    """Returns settings, tensors and notes for a `Checkpoint`. Messages call the file `source`.
 
-    Args:
-        path, source: strings. The file, and its name in messages.
-        num_heads: int. Number of attention heads, which the tensors do not
-            show. Defaults to `None`: one per 64 units of the hidden size.
-
-    Raises:
-        ValueError: if the file is not a fairseq checkpoint, a tensor is missing
-            or does not fit, or the number of heads cannot be derived.
+    Sizes are derived from the tensors, which do not show the number of attention heads. By default
+    there is one head per 64 units of the hidden size. Raises `ValueError` if the file is not a
+    fairseq checkpoint, a tensor is missing, or the number of heads cannot be derived.
     """
     found = without_wrappers(open_torch(path, is_fairseq=True), source)
     tensors = {

@@ -13,6 +13,18 @@ _SBO_PREFIX = "cls.pair_target_predictions."
 # The name of `config.json` in the predecessors of `transformers`.
 OLD_CONFIG = "bert_config.json"
 
+# Maps values of `hidden_act` to Keras activations.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
 # Maps names of Keras activations to `hidden_act`.
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -36,11 +48,7 @@ def read_huggingface(folder: str) -> tuple[dict, dict[str, Tensor]]:
 
 
 def hidden_act(activation: str) -> str:
-    """Returns the setting `hidden_act` for the name of a Keras activation.
-
-    Raises:
-        ValueError: if `transformers` does not have the activation.
-    """
+    """Returns `hidden_act` for a Keras activation. Raises `ValueError` if there is none."""
     if activation not in _ACTIVATIONS:
         raise ValueError(
             f"The activation must be one of {', '.join(_ACTIVATIONS)} for Hugging Face. "

@@ -120,16 +120,11 @@ def _open_safetensors(path):
 
 
 def open_torch(path: str, is_fairseq: bool = False) -> dict[str, Tensor]:
-    """Opens a file that `torch.save` wrote.
+    """Opens a file that `torch.save` wrote. Returns a dict of name to `Tensor`.
 
-    If `is_fairseq`, the file may also contain fairseq's settings and meters, which are
-    plain values, not code.
-
-    Returns:
-        Dict of name to `Tensor`, for the entries under `model` or `state_dict` if one exists.
-
-    Raises:
-        ValueError: if the file is damaged or contains more than data.
+    These are the entries under `model` or `state_dict` if one exists. If `is_fairseq`, the file may
+    also contain fairseq's settings and meters, which are plain values, not code. Raises
+    `ValueError` if the file is damaged or contains more than data.
     """
     content, num_bytes = _load_torch(path, is_fairseq), 0
     import torch
@@ -200,9 +195,8 @@ def open_tensorflow(prefix) -> dict[str, Tensor]:
 def extract(path: str, folder: str) -> None:
     """Extracts an archive's model files into a folder.
 
-    Raises:
-        ValueError: if the path of a member leads outside the folder, a member is a
-            link or a device, or the archive is damaged or too large.
+    Raises `ValueError` if the path of a member leads outside the folder, a member is a link or a
+    device, or the archive is damaged or too large.
     """
     size = 0
     try:

@@ -12,10 +12,8 @@ _SPECIAL = re.compile(r"\[.*\]")
 def read_vocabulary(path: str) -> list[str] | None:
     """Returns the tokens of a `vocab.txt` or a `tokenizer.json`, in the order of their IDs.
 
-    `path` is a file, or a folder that may hold one. If it has neither, returns `None`.
-
-    Raises:
-        ValueError: if the file is not UTF-8 or not a WordPiece vocabulary.
+    `path` is a file, or a folder that may hold one. If it has neither, returns `None`. Raises
+    `ValueError` if the file is not UTF-8 or not a WordPiece vocabulary.
     """
     path = cache.local_copy(path)
     if os.path.isdir(path):
@@ -44,11 +42,7 @@ def _tokens_by_id(path, settings):
 
 
 def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
-    """Decides whether text must be converted to lower case for the tokens of a folder.
-
-    Returns:
-        `(lowercase, notes)`: a bool, and a list of sentences for the user that give the reason.
-    """
+    """Returns whether text must be converted to lower case, and sentences that give the reason."""
     upper = next((t for t in tokens if t != t.lower() and not _SPECIAL.fullmatch(t)), None)
     settings, name = {}, "tokenizer_config.json"
     if os.path.isfile(os.path.join(folder, name)):

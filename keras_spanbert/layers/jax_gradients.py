@@ -25,14 +25,20 @@ def project(layer, x):
     If the layer has no bias, or computes in another dtype than that of `x`, it is called as
     usual.
     """
+    x, bias = _without_bias(layer, x)
+    return x if bias is None else add_bias(x, bias)
+
+
+def _without_bias(layer, x):
+    """Returns what a layer computes before it adds its bias, and the bias if it is not added."""
     bias = layer.bias
     if bias is None or layer.compute_dtype != x.dtype:
-        return layer(x)
+        return layer(x), None
     mapping = [(variable, variable.value) for variable in layer.variables if variable is not bias]
     # XLA removes the addition of zeros.
     with keras.StatelessScope(state_mapping=[*mapping, (bias, jnp.zeros_like(bias.value))]):
         x = layer(x)
-    return add_bias(x, bias.value.astype(x.dtype))
+    return x, bias.value.astype(x.dtype)
 
 
 @jax.custom_vjp
@@ -70,29 +76,55 @@ def sum_by_product(x, axes):
     return sums[0].astype(x.dtype)
 
 
-def recompute(activation, x):
-    """Calls one of Keras's activations, and computes it again in the backward pass.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def repeat(x, rows):
+    """Repeats `x` along a new first axis. On GPUs, its gradient is a matrix product.
 
-    `keras.remat` would also add a barrier after the upstream gradient. The compiler
-    could then not fuse the derivative with the matrix product before it.
+    XLA would store the operand `[B, L, H]` of a sum over rows as `[L, H, B]`, and with it the
+    hidden states and dropout masks of all layers, and transpose them for each product.
+    """
+    return jnp.broadcast_to(x, (rows, *x.shape))
+
+
+def _repeat_backward(rows, _, upstream):
+    gradient = jax.lax.platform_dependent(
+        upstream,
+        cuda=functools.partial(sum_by_product, axes=(0,)),
+        default=functools.partial(jnp.sum, axis=0),
+    )
+    return (gradient,)
+
+
+repeat.defvjp(lambda x, rows: (repeat(x, rows), None), _repeat_backward)
+
+
+def activate(activation, layer, x):
+    """Calls a `Dense` layer and one of Keras's activations, which is computed again backward.
+
+    For the backward pass it keeps the product before the bias is added. The sum would be another
+    array to write. `keras.remat` would also add a barrier after the upstream gradient. The
+    compiler could then not fuse the derivative with the matrix product before it.
     """
     if activation not in vars(keras.activations).values():
-        return activation(x)  # It may read variables, which would have no gradients here.
-    return _recompute(activation, x)
+        return activation(layer(x))  # It may read variables, which would have no gradients here.
+    x, bias = _without_bias(layer, x)
+    if bias is None:
+        return _recompute(activation, x)
+    return _recompute(lambda x, bias: activation(x + bias), x, bias)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recompute(function, x):
-    return function(x)
+def _recompute(function, *arrays):
+    return function(*arrays)
 
 
-def _recompute_backward(function, x, upstream):
+def _recompute_backward(function, arrays, upstream):
     # Without the barrier, XLA would keep values of the forward pass.
-    _, backward = jax.vjp(function, jax.lax.optimization_barrier(x))
+    _, backward = jax.vjp(function, *jax.lax.optimization_barrier(arrays))
     return backward(upstream)
 
 
-_recompute.defvjp(lambda function, x: (function(x), x), _recompute_backward)
+_recompute.defvjp(lambda function, *arrays: (function(*arrays), arrays), _recompute_backward)
 
 
 def normalize(layer, x):

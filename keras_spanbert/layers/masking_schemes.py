@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_in, to_lists
+from keras_spanbert.checks import check_in, to_lists
 from keras_spanbert.layers import span_masks
 from keras_spanbert.layers.array_functions import int32
 
@@ -41,13 +41,12 @@ def is_integer(x) -> bool:
     return np.issubdtype(dtype, np.integer)
 
 
-def as_array(xp, **argument):
+def as_array(xp, name: str, value):
     """Returns an argument as an array of `xp`.
 
     Raises:
         ValueError: if it has rows of different lengths.
     """
-    ((name, value),) = argument.items()
     if xp is not np:
         import tensorflow as tf
 
@@ -67,14 +66,14 @@ def as_array(xp, **argument):
                 f"The rows of `{name}` must have the same length: pad them. Received: rows of "
                 f"lengths {', '.join(map(str, lengths)):.80}"
             ) from None
-        return check_in(False, "an array of numbers", **argument)
+        return check_in(name, value, False, "an array of numbers")
 
 
 def as_marks(xp, span_marks, token_ids):
     """Returns int32 marks for `token_ids`, or `None`. Checks values if they are known."""
     if span_marks is None:
         return None
-    span_marks = as_array(xp, span_marks=span_marks)
+    span_marks = as_array(xp, "span_marks", span_marks)
     is_right = is_integer(span_marks) and span_marks.shape[1:] == token_ids.shape[1:]
     if is_right and xp is np:
         is_right = span_marks.shape == token_ids.shape and np.isin(span_marks, (0, 1, 2)).all()
@@ -101,8 +100,8 @@ def continuations(tokenizer) -> list[int]:
 
 def unigram_stops(counts, maskable: np.ndarray) -> np.ndarray:
     """Returns the cumulative distribution of maskable tokens, float64 `[V]`, ending at 1."""
-    counts = as_array(np, unigram_counts=counts)
-    check_in(counts.dtype.kind in "biuf", "an array of numbers", unigram_counts=counts)
+    counts = as_array(np, "unigram_counts", counts)
+    check_in("unigram_counts", counts, counts.dtype.kind in "biuf", "an array of numbers")
     counts = counts.astype(np.float64)
     is_right = counts.shape == maskable.shape and np.all(counts >= 0)
     stops = np.cumsum(np.where(maskable, counts, 0.0)) if is_right else np.zeros(1)

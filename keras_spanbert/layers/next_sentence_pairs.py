@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_id, check_ids, check_positive, check_range
+from keras_spanbert.checks import check_id, check_ids, check_positive, check_range
 from keras_spanbert.layers.array_functions import cumsum, draw_below, int32, take, true_indices
 from keras_spanbert.layers.masking_schemes import as_array
 from keras_spanbert.layers.span_masking import SpanMasking
@@ -258,14 +258,14 @@ class NextSentencePairs(TokenLayer):
         seed=None,
         **kwargs,
     ):
-        super().__init__(check_positive(vocabulary_size=vocabulary_size), seed, **kwargs)
+        super().__init__(check_positive("vocabulary_size", vocabulary_size), seed, **kwargs)
         check_range("[0, 1]", short_rate=short_rate)
         self.short_rate = short_rate
-        self.sep_token_id = check_id(sep_token_id=sep_token_id)
-        self.pad_token_id = check_id(pad_token_id=pad_token_id)
-        self.sentence_end_token_ids = check_ids(sentence_end_token_ids=sentence_end_token_ids)
-        self.closing_token_ids = check_ids(closing_token_ids=closing_token_ids)
-        self.continuation_token_ids = check_ids(continuation_token_ids=continuation_token_ids)
+        self.sep_token_id = check_id("sep_token_id", sep_token_id)
+        self.pad_token_id = check_id("pad_token_id", pad_token_id)
+        self.sentence_end_token_ids = check_ids("sentence_end_token_ids", sentence_end_token_ids)
+        self.closing_token_ids = check_ids("closing_token_ids", closing_token_ids)
+        self.continuation_token_ids = check_ids("continuation_token_ids", continuation_token_ids)
         self.set_kinds(
             continuation_token_ids=_CONTINUATION,
             closing_token_ids=_CLOSING,
@@ -326,7 +326,7 @@ class NextSentencePairs(TokenLayer):
             with tf.control_dependencies([several]):
                 token_ids = tf.identity(token_ids)
         if span_marks is not None:
-            span_marks = int32(xp, as_array(xp, span_marks=span_marks))
+            span_marks = int32(xp, as_array(xp, "span_marks", span_marks))
         return next_sentence_pairs(
             xp,
             token_ids,

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_spanbert.arguments import check_counts, check_in
+from keras_spanbert.checks import check_counts, check_in
 from keras_spanbert.layers.sublayers import config_of, dense, layer_norm
 from keras_spanbert.layers.tied_head import TiedHead, take_positions
 
@@ -85,7 +85,7 @@ class SpanBoundaryHead(TiedHead):
             kernel_initializer,
             **kwargs,
         )
-        check_in(fusion in FUSIONS, f"one of {FUSIONS}", fusion=fusion)
+        check_in("fusion", fusion, fusion in FUSIONS, f"one of {FUSIONS}")
         check_counts(max_span_tokens=max_span_tokens, position_dim=position_dim)
         self.max_span_tokens = max_span_tokens
         self.position_dim = position_dim

@@ -5,7 +5,7 @@ import math
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import (
+from keras_spanbert.checks import (
     check_counts,
     check_id,
     check_ids,
@@ -171,18 +171,18 @@ class SpanMasking(TokenLayer):
         num_mask_copies: int | None = None,
         **kwargs,
     ):
-        super().__init__(check_positive(vocabulary_size=vocabulary_size), seed, **kwargs)
-        self.mask_token_id = check_id(mask_token_id=mask_token_id)
-        self.continuation_token_ids = check_ids(continuation_token_ids=continuation_token_ids)
-        self.special_token_ids = check_ids(special_token_ids=special_token_ids)
+        super().__init__(check_positive("vocabulary_size", vocabulary_size), seed, **kwargs)
+        self.mask_token_id = check_id("mask_token_id", mask_token_id)
+        self.continuation_token_ids = check_ids("continuation_token_ids", continuation_token_ids)
+        self.special_token_ids = check_ids("special_token_ids", special_token_ids)
         check_range("(0, 1]", mask_rate=mask_rate, geometric_p=geometric_p)
         self.mask_rate = mask_rate
         self.geometric_p = geometric_p
         self.max_predictions = max_predictions
         if max_predictions is not None:
-            self.max_predictions = check_positive(max_predictions=max_predictions)
-        self.max_span_words = check_positive(max_span_words=max_span_words)
-        self.max_span_tokens = check_positive(max_span_tokens=max_span_tokens)
+            self.max_predictions = check_positive("max_predictions", max_predictions)
+        self.max_span_words = check_positive("max_span_words", max_span_words)
+        self.max_span_tokens = check_positive("max_span_tokens", max_span_tokens)
         rates = {"mask_token_rate": mask_token_rate, "random_token_rate": random_token_rate}
         check_range("[0, 1]", **rates)
         if mask_token_rate + random_token_rate > 1.0 + 1e-9:
@@ -194,13 +194,13 @@ class SpanMasking(TokenLayer):
         self.mask_token_rate = mask_token_rate
         self.random_token_rate = random_token_rate
         self.replacement = check_in(
-            replacement in REPLACEMENTS, f"one of {REPLACEMENTS}", replacement=replacement
+            "replacement", replacement, replacement in REPLACEMENTS, f"one of {REPLACEMENTS}"
         )
-        self.scheme = check_in(scheme in SCHEMES, f"one of {SCHEMES}", scheme=scheme)
-        self.pad_predictions_to = check_positive(pad_predictions_to=pad_predictions_to)
+        self.scheme = check_in("scheme", scheme, scheme in SCHEMES, f"one of {SCHEMES}")
+        self.pad_predictions_to = check_positive("pad_predictions_to", pad_predictions_to)
         self.num_mask_copies = num_mask_copies
         if num_mask_copies is not None:
-            self.num_mask_copies = check_positive(num_mask_copies=num_mask_copies)
+            self.num_mask_copies = check_positive("num_mask_copies", num_mask_copies)
         self.set_kinds(
             mask_token_id=_WORD_START,
             # With "subword" each token counts as a word.

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_in
+from keras_spanbert.checks import check_in
 from keras_spanbert.layers.array_functions import is_symbolic
 
 # Number of float64 draws per value of Philox's counter: 4 x 64 bits in NumPy, 4 x 32 in TensorFlow.
@@ -27,7 +27,7 @@ def check_first_row(first_row) -> None:
     """Raises `ValueError` unless the number of a first row is an integer, or a tensor of one."""
     if not is_symbolic(first_row):
         is_integer = hasattr(first_row, "__index__") and not isinstance(first_row, bool)
-        check_in(is_integer and np.ndim(first_row) == 0, "an integer", first_row=first_row)
+        check_in("first_row", first_row, is_integer and np.ndim(first_row) == 0, "an integer")
 
 
 def uniform(seed, num_rows, num_columns, stream: int = 0, first_row=0):

@@ -5,7 +5,7 @@ import warnings
 import keras
 from keras import ops
 
-from keras_spanbert.arguments import check_counts, check_range
+from keras_spanbert.checks import check_counts, check_range
 from keras_spanbert.distribution import relayout
 from keras_spanbert.keras_private import operations_before
 from keras_spanbert.layers.sublayers import (

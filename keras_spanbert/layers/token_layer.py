@@ -5,7 +5,7 @@ import random
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import check_in, is_number
+from keras_spanbert.checks import check_in, is_number
 from keras_spanbert.keras_private import accept_tensorflow_tensors, in_grain
 from keras_spanbert.layers.array_functions import in_graph, int32
 from keras_spanbert.layers.masking_schemes import as_array, is_integer
@@ -32,7 +32,7 @@ class TokenLayer(keras.layers.Layer):
         accept_tensorflow_tensors(self)
         self.built = True
         if seed is not None:
-            check_in(is_number(seed) and seed % 1 == 0, "an integer", seed=seed)
+            check_in("seed", seed, is_number(seed) and seed % 1 == 0, "an integer")
         self.vocabulary_size = int(vocabulary_size)
         self.seed = seed
         # Drawn as in Keras, so that `keras.utils.set_random_seed` sets it.
@@ -84,7 +84,7 @@ class TokenLayer(keras.layers.Layer):
             import tensorflow.experimental.numpy as xp
 
             function = tf.autograph.experimental.do_not_convert(function)
-        token_ids = as_array(xp, token_ids=token_ids)
+        token_ids = as_array(xp, "token_ids", token_ids)
         if not is_integer(token_ids) or not self.fits(token_ids.shape):
             raise ValueError(
                 f"`token_ids` must be integers {self.shape_rule}. Received: "

@@ -5,13 +5,15 @@ smaller kernels than PyTorch's own. With a model of 12 layers, a GPU would wait 
 `torch.compile` can compile these functions, but takes minutes for Keras's layers.
 """
 
+import functools
 import logging
+import types
 
 import keras
 import torch
 from torch.nn import functional
 
-from keras_spanbert.keras_private import current_values
+from keras_spanbert.keras_private import current_values, plain_kernel
 
 _LOG = logging.getLogger("keras_spanbert")
 
@@ -41,8 +43,8 @@ def values(layers, dtype) -> list[torch.Tensor]:
         if isinstance(layer, keras.layers.LayerNormalization):
             variables += layer.gamma, layer.beta
         else:
-            variables += layer.kernel, layer.bias
-    return [value.to(dtype) for value in current_values(variables)]
+            variables += plain_kernel(layer), layer.bias
+    return [x if x.dtype is dtype else x.to(dtype) for x in current_values(variables)]
 
 
 def linear(x, kernel, bias):
@@ -84,27 +86,39 @@ def transformer_layer(
     return functional.layer_norm(fed_forward + x, shape, gamma_2, beta_2, epsilon)
 
 
-# Compiled once for all layers with weights and inputs of equal shapes.
-_compiled_layer = torch.compile(transformer_layer, fullgraph=True)
-_failures = []
+_failures = set()
 
 
-def compiled_layer(x, *args):
+@functools.cache
+def _compiled(*kind):
+    """Returns `transformer_layer`, compiled for one kind of layer."""
+    # PyTorch limits how often it compiles the same code, and decides by the code which sizes may
+    # vary. Each kind has its own code, so that only numbers of rows and lengths vary.
+    name = f"transformer_layer_{_compiled.cache_info().currsize}"
+    code = transformer_layer.__code__.replace(co_name=name)
+    function = types.FunctionType(code, globals(), name)
+    return torch.compile(function, fullgraph=True)
+
+
+def compiled_layer(x, padding_mask, weights, *args):
     """Calls `transformer_layer` compiled, or uncompiled if PyTorch's compiler fails."""
-    if not _failures:
+    sizes = [x.shape[-1], weights[10].shape[-1]]
+    kind = (x.dtype, x.device.type, *sizes, padding_mask is None, *args)
+    if kind not in _failures:
         try:
-            return _compiled_layer(x, *args)
+            return _compiled(*kind)(x, padding_mask, weights, *args)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             # For example without a C++ compiler, or without Triton on a GPU.
-            _failures.append(error)
-            _LOG.warning(
-                "PyTorch cannot compile the layers here, so steps are slower: %s: %s",
-                type(error).__name__,
-                str(error).strip().split("\n")[0],
-            )
-    return transformer_layer(x, *args)
+            if not _failures:
+                _LOG.warning(
+                    "PyTorch cannot compile the layers here, so steps are slower: %s: %s",
+                    type(error).__name__,
+                    str(error).strip().split("\n")[0],
+                )
+            _failures.add(kind)
+    return transformer_layer(x, padding_mask, weights, *args)
 
 
 def hidden_layer(x, dense, norm):

@@ -105,6 +105,14 @@ class TransformerLayer(keras.layers.Layer):
             self, hidden_dim, self.intermediate_dim, "feedforward_output_dense"
         )
         self._feedforward_dropout = self._dropout("feedforward_dropout", inputs_shape)
+        attention = self._self_attention_layer
+        dense_layers = [
+            *(attention.query_dense, attention.key_dense, attention.value_dense),
+            *(attention.output_dense, self._feedforward_intermediate_dense),
+            self._feedforward_output_dense,
+        ]
+        # Keras would track the list a second time, and PyTorch's modules find layers slowly.
+        object.__setattr__(self, "dense_layers", dense_layers)
         self.built = True
 
     def call(self, inputs, padding_mask=None, training=None):
@@ -115,14 +123,13 @@ class TransformerLayer(keras.layers.Layer):
     def _compute(self, x, padding_mask, training):
         if keras.backend.backend() == "torch" and self._is_plain():
             return self._compute_in_torch(x, padding_mask, training)
-        normalize = activate = _call
+        normalize, activate = _call, _activate
         if training and self._uses_jax_gradients():
-            from keras_spanbert.layers.jax_gradients import normalize
-            from keras_spanbert.layers.jax_gradients import recompute as activate
+            from keras_spanbert.layers.jax_gradients import activate, normalize
         attended = self._self_attention_layer(x, padding_mask=padding_mask, training=training)
         attended = self._self_attention_dropout(attended, training=training)
         x = normalize(self._self_attention_layer_norm, attended + x)
-        fed_forward = activate(self.activation, self._feedforward_intermediate_dense(x))
+        fed_forward = activate(self.activation, self._feedforward_intermediate_dense, x)
         fed_forward = self._feedforward_output_dense(fed_forward)
         fed_forward = self._feedforward_dropout(fed_forward, training=training)
         return normalize(self._feedforward_layer_norm, fed_forward + x)
@@ -130,14 +137,7 @@ class TransformerLayer(keras.layers.Layer):
     def _is_plain(self):
         from keras_spanbert.layers.torch_layers import are_plain
 
-        attention = self._self_attention_layer
-        return are_plain(
-            [
-                *(attention.query_dense, attention.key_dense, attention.value_dense),
-                *(attention.output_dense, self._feedforward_intermediate_dense),
-                self._feedforward_output_dense,
-            ]
-        )
+        return are_plain(self.dense_layers)
 
     def _compute_in_torch(self, x, padding_mask, training):
         from keras_spanbert.layers import torch_attention, torch_layers
@@ -145,10 +145,8 @@ class TransformerLayer(keras.layers.Layer):
         attention = self._self_attention_layer
         weights = torch_layers.values(
             [
-                *(attention.query_dense, attention.key_dense, attention.value_dense),
-                *(attention.output_dense, self._self_attention_layer_norm),
-                *(self._feedforward_intermediate_dense, self._feedforward_output_dense),
-                self._feedforward_layer_norm,
+                *(*self.dense_layers[:4], self._self_attention_layer_norm),
+                *(*self.dense_layers[4:], self._feedforward_layer_norm),
             ],
             x.dtype,
         )
@@ -209,3 +207,7 @@ class TransformerLayer(keras.layers.Layer):
 
 def _call(function, x):
     return function(x)
+
+
+def _activate(activation, layer, x):
+    return activation(layer(x))

@@ -5,7 +5,7 @@ import operator
 
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.checks import accepts_datasets
 
 
 @accepts_datasets

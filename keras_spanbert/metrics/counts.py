@@ -1,11 +1,11 @@
 """Code shared by metrics that count right answers."""
 
-from keras_spanbert.arguments import check_rows
+from keras_spanbert.checks import check_rows
 
 
 def check_same_examples(labels, predictions) -> tuple[list, list]:
     """Returns labels and predictions as lists. Checks that they are not empty and equally long."""
-    labels, predictions = check_rows(labels=labels), check_rows(predictions=predictions)
+    labels, predictions = check_rows("labels", labels), check_rows("predictions", predictions)
     if not len(labels) or len(labels) != len(predictions):
         raise ValueError(
             "`labels` and `predictions` must be of the same examples, one or more. Received: "

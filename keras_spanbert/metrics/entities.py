@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_flags
+from keras_spanbert.checks import accepts_datasets, check_flags
 from keras_spanbert.metrics.counts import precision_recall_f1
 
 # Prefixes of tags and their meaning: BILOU writes L- and U- where IOBES writes E- and S-.
@@ -53,7 +53,7 @@ def entities(gold, predicted, strict: bool = False) -> dict:
         [seqeval](https://github.com/chakki-works/seqeval).
     """
     check_flags(strict=strict)
-    gold, predicted = _sentences(gold=gold), _sentences(predicted=predicted)
+    gold, predicted = _sentences("gold", gold), _sentences("predicted", predicted)
     if not gold or len(gold) != len(predicted):
         raise ValueError(
             "`gold` and `predicted` must be of the same sentences, one or more. Received: "
@@ -83,8 +83,7 @@ def entities(gold, predicted, strict: bool = False) -> dict:
     return {**precision_recall_f1(right.total(), found.total(), wanted.total()), "by_type": by_type}
 
 
-def _sentences(**argument):
-    ((name, sentences),) = argument.items()
+def _sentences(name, sentences):
     kinds = (list, tuple, np.ndarray)
     if not isinstance(sentences, kinds) or not all(isinstance(tags, kinds) for tags in sentences):
         raise ValueError(f"`{name}` must be a list of lists of tags. Received: {sentences!r:.80}")

@@ -1,6 +1,6 @@
 """The official score of GAP, a data set of ambiguous pronouns balanced by gender."""
 
-from keras_spanbert.arguments import accepts_datasets, check_in, check_rows
+from keras_spanbert.checks import accepts_datasets, check_in, check_rows
 from keras_spanbert.metrics.counts import precision_recall_f1
 
 _GENDERS = {
@@ -41,13 +41,13 @@ def gap(examples, predictions) -> dict:
     Reference:
         [Webster et al. 2018](https://aclanthology.org/Q18-1042/).
     """
-    examples = check_rows(examples=examples)
-    check_in(isinstance(predictions, dict), "a dict of pairs by id", predictions=predictions)
+    examples = check_rows("examples", examples)
+    check_in("predictions", predictions, isinstance(predictions, dict), "a dict of pairs by id")
     if not examples:
         raise ValueError("`examples` must contain examples. Received: none")
     groups = {"overall": [], "masculine": [], "feminine": []}
     for i, example in enumerate(examples):
-        check_in(isinstance(example, dict), "a list of dicts", **{f"examples[{i}]": example})
+        check_in(f"examples[{i}]", example, isinstance(example, dict), "a list of dicts")
         gender = _GENDERS.get(example["pronoun"].lower())
         if gender is None:
             raise ValueError(

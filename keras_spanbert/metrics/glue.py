@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.checks import accepts_datasets, check_in
 from keras_spanbert.metrics.counts import check_same_examples
 
 _BINARY = ("0", "1")
@@ -36,8 +36,7 @@ def task_name(task: str) -> str:
     """
     names = {name.replace("-", ""): name for name in CLASSES}
     name = names.get(str(task).lower().replace("-", "").replace("_", ""))
-    if name is None:
-        raise ValueError(f"`task` must be one of {', '.join(CLASSES)}. Received: task={task!r}")
+    check_in("task", task, name is not None, f"one of {', '.join(CLASSES)}")
     return name
 
 
@@ -77,12 +76,12 @@ def glue(task: str, labels, predictions) -> dict:
     """
     task = task_name(task)
     if CLASSES[task] is None:
-        labels, predictions = _numbers(labels=labels), _numbers(predictions=predictions)
+        labels, predictions = _numbers("labels", labels), _numbers("predictions", predictions)
         check_same_examples(labels, predictions)
         return _correlations(labels, predictions)
     labels, predictions = check_same_examples(labels, predictions)
-    labels = _indices(CLASSES[task], labels=labels)
-    predictions = _indices(CLASSES[task], predictions=predictions)
+    labels = _indices("labels", labels, CLASSES[task])
+    predictions = _indices("predictions", predictions, CLASSES[task])
     if task in _MATTHEWS:
         return {"matthews_correlation": _matthews(labels, predictions, len(CLASSES[task]))}
     scores = {"accuracy": float(np.mean(labels == predictions))}
@@ -91,9 +90,8 @@ def glue(task: str, labels, predictions) -> dict:
     return scores
 
 
-def _indices(classes, **argument):
+def _indices(name, values, classes):
     """Returns class names or indices as an array of indices."""
-    ((name, values),) = argument.items()
     numbers = {
         **{label: i for i, label in enumerate(classes)},
         **{i: i for i in range(len(classes))},
@@ -108,8 +106,7 @@ def _indices(classes, **argument):
     return np.array([numbers[value] for value in values])
 
 
-def _numbers(**argument):
-    ((name, values),) = argument.items()
+def _numbers(name, values):
     try:
         numbers = np.asarray(values)
         # float32 input is scored in float32, as in the official script. Sums of float16 overflow.
@@ -117,8 +114,8 @@ def _numbers(**argument):
             numbers = np.array(values, "float64")
     except (TypeError, ValueError):
         numbers = None
-    if numbers is None or numbers.ndim != 1 or not np.isfinite(numbers).all():
-        raise ValueError(f"`{name}` must be finite numbers [N]. Received: {name}={values!r:.80}")
+    is_right = numbers is not None and numbers.ndim == 1 and np.isfinite(numbers).all()
+    check_in(name, values, is_right, "finite numbers [N]")
     return numbers
 
 

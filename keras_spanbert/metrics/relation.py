@@ -3,7 +3,7 @@
 import collections
 import re
 
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.metrics.counts import check_same_examples, precision_recall_f1
 
 # The nine relations, as in the official scorer.
@@ -103,8 +103,8 @@ def semeval2010_task8(labels, predictions) -> dict:
         [Hendrickx et al. 2010](https://aclanthology.org/S10-1006/).
     """
     labels, predictions = check_same_examples(labels, predictions)
-    wanted = collections.Counter(_without_direction(labels=labels))
-    predicted = collections.Counter(_without_direction(predictions=predictions))
+    wanted = collections.Counter(_without_direction("labels", labels))
+    predicted = collections.Counter(_without_direction("predictions", predictions))
     right = collections.Counter(a.split("(")[0] for a, b in zip(labels, predictions) if a == b)
     names = sorted(name for name in wanted if name != _OTHER)
     by_relation = {
@@ -125,8 +125,7 @@ def _kind(value):
     return int if hasattr(value, "__index__") else None
 
 
-def _without_direction(**argument):
-    ((name, values),) = argument.items()
+def _without_direction(name, values):
     for i, value in enumerate(values):
         if value is None and name == "predictions":
             continue

@@ -8,7 +8,7 @@ import unicodedata
 
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_number_or_none, is_number
+from keras_spanbert.checks import accepts_datasets, check_number_or_none, is_number
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -104,7 +104,7 @@ def squad(
         [Lewis et al. 2020](https://arxiv.org/abs/1910.07475), section 4.1.
     """
     golds = _gold_answers(dataset)
-    predictions = _by_id(lambda x: isinstance(x, str), "a string", predictions=predictions)
+    predictions = _by_id("predictions", predictions, lambda x: isinstance(x, str), "a string")
     check_number_or_none(no_answer_threshold=no_answer_threshold)
     if not golds:
         raise ValueError("`dataset` must contain questions. Received: none")
@@ -129,7 +129,7 @@ def squad(
     )
     scores = None
     if no_answer_scores is not None:
-        no_answer_scores = _by_id(is_number, "a number", no_answer_scores=no_answer_scores)
+        no_answer_scores = _by_id("no_answer_scores", no_answer_scores, is_number, "a number")
         missing = next((i for i in ids if i not in no_answer_scores), None)
         if missing is not None:
             raise ValueError(f"`no_answer_scores` must have every question. Received: no {missing}")
@@ -185,9 +185,8 @@ def _texts(answers):
     return texts
 
 
-def _by_id(is_right, kind, **argument):
+def _by_id(name, values, is_right, kind):
     """Returns a dict with ids as strings. Raises a `ValueError` if the argument is not a dict."""
-    ((name, values),) = argument.items()
     if not isinstance(values, dict):
         raise ValueError(
             f"`{name}` must be a dict of question id to {kind}. Received: {name}={values!r:.80}, "

@@ -1,31 +1,22 @@
 """The SpanBERT encoder."""
 
-import logging
-
 import keras
 import keras_hub
 
-from keras_spanbert.arguments import check_counts, check_flags, check_range
+from keras_spanbert.checks import check_counts, check_flags, check_range
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.distribution import add_layout, check_shards
-from keras_spanbert.formats import keras_hub as presets
-from keras_spanbert.formats.checkpoint import ACTIVATIONS
-from keras_spanbert.formats.huggingface import hidden_act
+from keras_spanbert.formats.huggingface import ACTIVATIONS, hidden_act
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
+from keras_spanbert.layers.position_embedding import PositionEmbedding
 from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.layers.transformer_layer import TransformerLayer
-from keras_spanbert.models.checkpoint_entries import (
-    TensorGroup,
-    encoder_entries,
-    load_entries,
-    select_entries,
-)
+from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup, encoder_entries
 from keras_spanbert.models.keras_model import KerasModel
 from keras_spanbert.models.lora import LoraBackbone
 from keras_spanbert.models.pooler import POOLER, pooler
 
-_LOG = logging.getLogger("keras_spanbert")
 # The arguments that are settings of `transformers.BertConfig`, and their names there.
 _SETTINGS = {
     "vocabulary_size": "vocab_size",
@@ -201,7 +192,7 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
             dtype=dtype,
             name="token_embedding",
         )
-        self.position_embedding = keras_hub.layers.PositionEmbedding(
+        self.position_embedding = PositionEmbedding(
             sequence_length=max_sequence_length,
             initializer=kernel_initializer(initializer_range),
             dtype=dtype,
@@ -279,40 +270,25 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
         return {"sequence_output": x, "pooled_output": pooled}
 
     @classmethod
-    def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
-        """Loads a keras-hub preset: see `from_preset`."""
-        kwargs.setdefault("dtype", presets.dtype_policy(preset, cls.__name__))
-        is_new = kwargs.get("pooled_output", False) and not presets.has_pooled_output(preset)
-        if not (is_new and load_weights):
-            return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
-        saved = super().from_keras_hub(preset, **{**kwargs, "pooled_output": False})
-        _LOG.warning("%s has no weights for pooler, which starts from random weights", preset)
-        backbone = type(saved).from_config({**saved.get_config(), "pooled_output": True})
-        for layer in saved.layers:
-            backbone.get_layer(layer.name).set_weights(layer.get_weights())
-        return backbone
-
-    @classmethod
-    def from_checkpoint(cls, checkpoint, load_weights: bool = True, **kwargs):
-        """Creates the encoder of a `formats.Checkpoint`: see `from_preset`."""
-        groups = cls.tensor_groups_for(kwargs)
-        entries = select_entries(checkpoint, groups)
-        loads_all = load_weights and all(checkpoint.has(group.prefix) for group in groups)
-        with skip_initialization(loads_all):
-            backbone = cls(**{**cls.arguments_for(checkpoint.config), **kwargs})
+    def from_source(cls, source, load_weights: bool = True, **kwargs):
+        """Builds the encoder of a `Preset` or `Checkpoint`: see `from_preset`."""
+        source.arguments_of(cls, **kwargs)  # Checks the tensors of a checkpoint.
+        # The source may lack the pooler.
+        with skip_initialization(load_weights and not kwargs.get("pooled_output")):
+            backbone = source.backbone(cls, **kwargs)
         if load_weights:
-            load_entries(checkpoint, entries, backbone, backbone)
+            source.load_weights(backbone)
         return backbone
 
     @classmethod
     def tensor_groups_for(cls, arguments: dict) -> list[TensorGroup]:
-        """Returns the checkpoint tensors of a model with these arguments."""
-        has_pooler = arguments.get("pooled_output", False)
-        return [cls.tensor_group, POOLER] if has_pooler else [cls.tensor_group]
+        """Returns the checkpoint tensors, in addition to the encoder's, for these arguments."""
+        return [POOLER] if arguments.get("pooled_output", False) else []
 
     @classmethod
-    def arguments_for(cls, settings: dict) -> dict:
-        """Converts settings of `transformers.BertConfig` to arguments of the class."""
+    def arguments_in(cls, checkpoint: Checkpoint) -> dict:
+        """Returns the arguments of the class that fit a checkpoint."""
+        settings = checkpoint.settings
         activation = ACTIVATIONS[settings["hidden_act"]]
         return {
             **{name: settings[setting] for name, setting in _SETTINGS.items()},

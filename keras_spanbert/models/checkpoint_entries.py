@@ -1,4 +1,4 @@
-"""Maps the tensors of a BERT checkpoint to the weights of a model.
+"""A checkpoint of another library, and how its tensors map to the weights of a model.
 
 Tensors have Hugging Face's names without the prefix `bert.`. The parameters of
 LayerNorm are `weight` and `bias`. Shapes are PyTorch's: a kernel is `[out, in]`.
@@ -6,20 +6,46 @@ Each model class lists its tensors as `TensorGroup`s.
 """
 
 import collections
-import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import keras
 import numpy as np
 
-from keras_spanbert.formats import Checkpoint
-from keras_spanbert.formats.checkpoint import FRESH, LOADED, TIES, UNUSED, Row
+from keras_spanbert.formats.huggingface import ACTIVATIONS
 from keras_spanbert.keras_private import lora_variables
 from keras_spanbert.models.lora import lora_layers, merged_values
 
 _LOG = logging.getLogger("keras_spanbert")
 
+LOADED, UNUSED, FRESH = "loaded", "left unused", "initialized"
+# Duplicate names of tensors that the model has once.
+_TIES = {
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "cls.pair_target_predictions.decoder.weight": "embeddings.word_embeddings.weight",
+}
+_SIZES = [
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+]
+_RATES = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12}
+# For each head, the prefix of its tensors, the tensor that gives its sizes, and their settings.
+_HEAD_SIZES = [
+    ("classifier.", "bias", ["num_labels"]),
+    (
+        "cls.pair_target_predictions.",
+        "position_embeddings.weight",
+        ["max_span_tokens", "position_dim"],
+    ),
+]
+
+Row = collections.namedtuple("Row", ["status", "name", "shape"])
 # `path` is the path of the Keras weight, or a tuple of paths if the tensor contains the rows of
 # several weights. `shape` is the shape of the tensor.
 Entry = collections.namedtuple("Entry", ["name", "path", "shape"])
@@ -76,113 +102,277 @@ def _is_transposed(entry: Entry) -> bool:
     return entry.name.endswith(".weight") and _paths(entry)[0].endswith("/kernel")
 
 
-def select_entries(checkpoint: Checkpoint, groups: list[TensorGroup]) -> list[Entry]:
-    """Returns the entries of the groups that a checkpoint contains. The first group is required.
-
-    Raises:
-        ValueError: if a tensor of a group is missing or does not match the
-            settings, or the encoder has more layers than the settings say.
-    """
-    has = [group is groups[0] or checkpoint.has(group.prefix) for group in groups]
-    entries = []
-    # Iterates lazily, because wrong settings could ask for a huge number of tensors.
-    for entry in itertools.chain.from_iterable(
-        group.entries(checkpoint.config) for group, is_there in zip(groups, has) if is_there
-    ):
-        tensor = checkpoint.tensors.get(entry.name)
-        if tensor is None:
-            _check_prefix(checkpoint, entry.name)
-            raise ValueError(f"{checkpoint.source} lacks the tensor {entry.name} {entry.shape}")
-        if tensor.shape != entry.shape:
-            raise ValueError(
-                f"{checkpoint.source}: the tensor {entry.name} must have the shape {entry.shape} "
-                f"according to the settings. Received: {tensor.shape}"
-            )
-        entries.append(entry)
-    used = {entry.name for entry in entries}
-    left = [n for n in checkpoint.tensors if n.startswith("encoder.layer.") and n not in used]
-    if left:
-        raise ValueError(
-            f"{checkpoint.source}: the encoder must have only BERT's tensors, for "
-            f"{checkpoint.config['num_hidden_layers']} layers according to the settings. "
-            f"Received an additional tensor: {left[0]}"
-        )
-    return entries
+def tensor_groups(cls: type, arguments: dict) -> list[TensorGroup]:
+    """Returns the tensors of a backbone or task with these arguments, the encoder's first."""
+    return [getattr(cls, "backbone_cls", cls).tensor_group, *cls.tensor_groups_for(arguments)]
 
 
-def _check_prefix(checkpoint, name):
-    """Raises `ValueError` if a tensor exists, but under an unknown prefix."""
-    found = next((other for other in checkpoint.tensors if other.endswith(f".{name}")), None)
-    if found is not None:
-        raise ValueError(
-            f"{checkpoint.source} must have BERT's tensors under their own names or under `bert.`, "
-            "without a prefix that is not known (`module.`, `_orig_mod.` and `model.` are known). "
-            f"Received: {found}, where {name} is needed. Rename the tensors"
-        )
-
-
-def load_entries(
-    checkpoint: Checkpoint,
-    entries: list[Entry],
-    model: keras.Model,
-    backbone: keras.Model,
-    skip_backbone: bool = False,
-) -> None:
-    """Copies a checkpoint's tensors into a model's weights.
-
-    Records in `checkpoint.rows` which tensors were loaded, which were not used, and
-    which weights have no tensor.
+class Checkpoint:
+    """A checkpoint of another library with valid settings, whose tensors are not loaded yet.
 
     Args:
-        checkpoint: `Checkpoint`.
-        entries: list from `select_entries`.
-        model: the backbone or a task.
-        backbone: the model's backbone.
-        skip_backbone: bool. Whether to leave the backbone's weights alone.
-            Defaults to `False`.
+        name: string. The origin of the checkpoint, for messages.
+        settings: dict. The settings of `transformers.BertConfig`. The attribute also has
+            defaults, and the sizes of an SBO head and a classifier of the checkpoint.
+        tensors: dict of name to `tensors.Tensor`. The names are Hugging Face's,
+            with or without the prefix `bert.`. LayerNorm may have `weight` and
+            `bias` or `gamma` and `beta`.
+        vocabulary, lowercase, added_tokens: see `SpanBertTokenizer`.
+        notes: list of strings. Decisions about the checkpoint and their reasons.
 
     Raises:
-        ValueError: if a tensor does not fit its weight, or there is no tensor for
-            a weight of the encoder. The pooler is optional.
+        ValueError: if a part is missing, is not supported, or does not fit another one.
     """
-    # If the model was built inside another layer, its paths start with that layer's name.
-    prefix = backbone.token_embedding.embeddings.path.removesuffix("token_embedding/embeddings")
-    weights = {weight.path.removeprefix(prefix): weight for weight in model.weights}
-    encoder = {weight.path.removeprefix(prefix) for weight in backbone.weights}
-    if skip_backbone:
-        weights = {path: w for path, w in weights.items() if path not in encoder}
-    used = set()
-    for entry in entries:
-        if not all(path in weights for path in _paths(entry)):
-            continue  # The model has no weights for this tensor.
-        found = [weights.pop(path) for path in _paths(entry)]
-        array = checkpoint.tensors[entry.name].read()
-        if _is_transposed(entry):
-            array = array.T
-        sizes = [int(np.prod(weight.shape)) for weight in found]
-        if array.size != sum(sizes):
+
+    is_quantized = False
+    task = None
+
+    def __init__(
+        self,
+        name: str,
+        settings: dict,
+        tensors: dict,
+        vocabulary: list[str] | None = None,
+        lowercase: bool = False,
+        notes: Iterable[str] = (),
+        added_tokens: dict[str, bool] | None = None,
+    ):
+        self.name = name
+        self.tensors = self._canonicalize_names(tensors)
+        self.settings = self._check_settings(settings)
+        self.vocabulary = vocabulary
+        self.lowercase = lowercase
+        self.added_tokens = added_tokens or {}
+        self.notes = list(notes)
+        self.rows = []  # The outcome for each tensor, and for each weight without one.
+        self._check_ties()
+        if vocabulary is not None and len(vocabulary) != self.settings["vocab_size"]:
             raise ValueError(
-                f"{checkpoint.source}: the tensor {entry.name} {entry.shape} does not fit the "
-                f"model's {entry.path} {[tuple(weight.shape) for weight in found]}"
+                f"{name}: the vocabulary must have as many tokens as the embeddings, "
+                f"{self.settings['vocab_size']}. Received: {len(vocabulary)}. The tokens that were "
+                "added to a vocabulary are in the tokenizer's added_tokens.json or tokenizer.json; "
+                "`vocabulary` names a file with all tokens"
             )
-        for weight, values in zip(found, np.split(array.reshape(-1), np.cumsum(sizes)[:-1])):
-            weight.assign(values.reshape(weight.shape))
-        used.add(entry.name)
-    missing = sorted(p for p in encoder & weights.keys() if not p.startswith("pooler/"))
-    if missing:
-        raise ValueError(f"{checkpoint.source} has no tensor for the encoder's {missing[0]}")
-    used |= {name for name, tied in TIES.items() if tied in used}
-    checkpoint.rows = [
-        Row(LOADED if name in used else UNUSED, name, tensor.shape)
-        for name, tensor in checkpoint.tensors.items()
-    ]
-    checkpoint.rows += [Row(FRESH, path, tuple(weight.shape)) for path, weight in weights.items()]
-    if weights:
-        _LOG.warning(
-            "%s has no weights for %s, which start from random weights",
-            checkpoint.source,
-            " and ".join(checkpoint.fresh_layers()),
-        )
+
+    def has(self, prefix: str) -> bool:
+        """Returns whether the checkpoint has a tensor whose name starts with `prefix`."""
+        return any(name.startswith(prefix) for name in self.tensors)
+
+    @property
+    def has_vocabulary(self) -> bool:
+        return self.vocabulary is not None
+
+    def saved(self, cls: type) -> None:
+        """Returns `None`: only presets have saved objects."""
+
+    def fits(self, cls: type) -> bool:
+        return True
+
+    def arguments_of(self, cls: type, **changes) -> dict:
+        """Returns arguments of a backbone or task. Checks that the checkpoint has its tensors."""
+        arguments = {**cls.arguments_in(self), **changes}
+        self._entries(cls, arguments)
+        return arguments
+
+    def build(self, cls: type, arguments: dict):
+        return cls.from_config(arguments)
+
+    def backbone(self, cls: type, **changes):
+        """Builds the backbone of a task, or a backbone, without weights."""
+        cls = getattr(cls, "backbone_cls", cls)
+        return cls(**{**cls.arguments_in(self), **changes})
+
+    def tokenizer(self, cls: type, **changes):
+        names = ["vocabulary", "lowercase", "added_tokens"]
+        arguments = {**{name: getattr(self, name) for name in names}, **changes}
+        if arguments["vocabulary"] is None:
+            raise ValueError(
+                f"{self.name} must contain vocab.txt or tokenizer.json, or `vocabulary` "
+                "must name one of them. Received: neither"
+            )
+        for note in self.notes:
+            if note.startswith("Warning: "):
+                _LOG.warning("%s: %s", self.name, note.removeprefix("Warning: "))
+        try:
+            return cls(**arguments)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from None
+
+    def load_weights(self, model: keras.Model, keeps_backbone: bool = False) -> None:
+        """Copies the tensors into a model's weights.
+
+        Records in `rows` which tensors were loaded, which were not used, and which weights have no
+        tensor. `keeps_backbone` leaves the weights of the model's backbone alone.
+
+        Raises:
+            ValueError: if a tensor does not fit its weight, or there is no tensor for
+                a weight of the encoder. The pooler is optional.
+        """
+        backbone = getattr(model, "backbone", model)
+        # If the model was built inside another layer, its paths start with that layer's name.
+        prefix = backbone.token_embedding.embeddings.path.removesuffix("token_embedding/embeddings")
+        weights = {weight.path.removeprefix(prefix): weight for weight in model.weights}
+        encoder = {weight.path.removeprefix(prefix) for weight in backbone.weights}
+        if keeps_backbone:
+            weights = {path: w for path, w in weights.items() if path not in encoder}
+        used = set()
+        for entry in self._entries(type(model), model.get_config()):
+            if not all(path in weights for path in _paths(entry)):
+                continue  # The model has no weights for this tensor.
+            found = [weights.pop(path) for path in _paths(entry)]
+            array = self.tensors[entry.name].read()
+            if _is_transposed(entry):
+                array = array.T
+            sizes = [int(np.prod(weight.shape)) for weight in found]
+            if array.size != sum(sizes):
+                raise ValueError(
+                    f"{self.name}: the tensor {entry.name} {entry.shape} does not fit the "
+                    f"model's {entry.path} {[tuple(weight.shape) for weight in found]}"
+                )
+            for weight, values in zip(found, np.split(array.reshape(-1), np.cumsum(sizes)[:-1])):
+                weight.assign(values.reshape(weight.shape))
+            used.add(entry.name)
+        missing = sorted(p for p in encoder & weights.keys() if not p.startswith("pooler/"))
+        if missing:
+            raise ValueError(f"{self.name} has no tensor for the encoder's {missing[0]}")
+        used |= {name for name, tied in _TIES.items() if tied in used}
+        self.rows = [
+            Row(LOADED if name in used else UNUSED, name, tensor.shape)
+            for name, tensor in self.tensors.items()
+        ]
+        self.rows += [Row(FRESH, path, tuple(weight.shape)) for path, weight in weights.items()]
+        if weights:
+            _LOG.warning(
+                "%s has no weights for %s, which start from random weights",
+                self.name,
+                " and ".join(self.fresh_layers()),
+            )
+
+    def _entries(self, cls, arguments) -> list[Entry]:
+        """Returns the entries of the groups that the checkpoint has. The first one is required.
+
+        Raises `ValueError` if a tensor of a group is missing or does not match the settings, or the
+        encoder has more layers than the settings say.
+        """
+        groups, settings = tensor_groups(cls, arguments), {**arguments, **self.settings}
+        entries = []
+        for group in groups:
+            # Iterates lazily, because wrong settings could ask for a huge number of tensors.
+            is_there = group is groups[0] or self.has(group.prefix)
+            for entry in group.entries(settings) if is_there else ():
+                self._check_tensor(entry)
+                entries.append(entry)
+        used = {entry.name for entry in entries}
+        left = [n for n in self.tensors if n.startswith("encoder.layer.") and n not in used]
+        if left:
+            raise ValueError(
+                f"{self.name}: the encoder must have only BERT's tensors, for "
+                f"{self.settings['num_hidden_layers']} layers according to the settings. "
+                f"Received an additional tensor: {left[0]}"
+            )
+        return entries
+
+    def _check_tensor(self, entry):
+        tensor = self.tensors.get(entry.name)
+        if tensor is None:
+            found = next((name for name in self.tensors if name.endswith(f".{entry.name}")), None)
+            if found is None:
+                raise ValueError(f"{self.name} lacks the tensor {entry.name} {entry.shape}")
+            raise ValueError(
+                f"{self.name} must have BERT's tensors under their own names or under `bert.`, "
+                "without a prefix that is not known (`module.`, `_orig_mod.` and `model.` are "
+                f"known). Received: {found}, where {entry.name} is needed. Rename the tensors"
+            )
+        if tensor.shape != entry.shape:
+            raise ValueError(
+                f"{self.name}: the tensor {entry.name} must have the shape {entry.shape} "
+                f"according to the settings. Received: {tensor.shape}"
+            )
+
+    # === Checks ===
+    def _canonicalize_names(self, tensors):
+        given = {}
+        for name in tensors:
+            other = given.setdefault(_canonical(name), name)
+            if other != name:
+                raise ValueError(
+                    f"{self.name} must have each tensor once. Received: {other} and {name}"
+                )
+        return {canonical: tensors[name] for canonical, name in given.items()}
+
+    def _check_settings(self, settings):
+        settings = {"type_vocab_size": 2, "hidden_act": "gelu", **_RATES, **settings}
+        for name in _SIZES:
+            value = settings.get(name)
+            if type(value) is not int or value < 1:
+                raise ValueError(
+                    f"{self.name}: the setting `{name}` must be a positive integer. "
+                    f"Received: {value!r}"
+                )
+        for name in _RATES:
+            value = settings[name]
+            if type(value) not in (int, float) or not 0.0 <= value < 1.0:
+                raise ValueError(
+                    f"{self.name}: the setting `{name}` must be in [0, 1). Received: {value!r}"
+                )
+        for name, known in [
+            ("model_type", [None, "bert"]),
+            ("position_embedding_type", [None, "absolute"]),
+            ("is_decoder", [None, False]),
+            ("hidden_act", list(ACTIVATIONS)),
+        ]:
+            if settings.get(name) not in known:
+                raise ValueError(
+                    f"{self.name}: the setting `{name}` must be one of {known}. "
+                    f"Received: {settings[name]!r}"
+                )
+        for prefix, name, sizes in _HEAD_SIZES:
+            shape = getattr(self.tensors.get(prefix + name), "shape", ())
+            if self.has(prefix) and len(shape) != len(sizes):
+                raise ValueError(
+                    f"{self.name}: the tensor {prefix}{name} must have {len(sizes)} axes, for "
+                    f"{' and '.join(sizes)}. Received: {shape or 'no such tensor'}"
+                )
+            settings = {n: value for n, value in settings.items() if n not in sizes}
+            settings.update(zip(sizes, shape))
+        return settings
+
+    def _check_ties(self):
+        for name, tied in _TIES.items():
+            if name not in self.tensors or tied not in self.tensors:
+                continue
+            if not np.array_equal(self.tensors[name].read(), self.tensors[tied].read()):
+                raise ValueError(
+                    f"{self.name}: the tensor {name} must be the same as {tied}, because the "
+                    "model has only one weight for both. Received: other values"
+                )
+
+    # === Report ===
+    def fresh_layers(self) -> list[str]:
+        """Returns the names of the layers whose weights the checkpoint lacks."""
+        return sorted({row.name.split("/")[0] for row in self.rows if row.status == FRESH})
+
+    def summary(self) -> str:
+        """Returns the numbers of loaded and unused tensors and new weights, with the notes."""
+        counts = collections.Counter(row.status for row in self.rows)
+        line = ", ".join(f"{counts[status]} {status}" for status in [LOADED, UNUSED, FRESH])
+        if counts[FRESH]:
+            line += f" ({', '.join(self.fresh_layers())})"
+        return "\n".join([line, *self.notes])
+
+    def report(self) -> str:
+        """Returns a table of the outcome for each tensor, followed by `summary`."""
+        width = max(len(row.name) for row in self.rows)
+        lines = [f"{row.status:<15}{row.name:<{width + 2}}{row.shape}" for row in self.rows]
+        return "\n".join([*lines, self.summary()])
+
+
+def _canonical(name):
+    name = name.removeprefix("bert.")
+    for old, new in [(".gamma", ".weight"), (".beta", ".bias")]:
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    return name
 
 
 def checkpoint_tensors(

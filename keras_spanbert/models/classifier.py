@@ -7,12 +7,11 @@ import random
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts, check_range
+from keras_spanbert.checks import accepts_datasets, check_counts, check_range
 from keras_spanbert.data.batches import Batches, predict_by_length
-from keras_spanbert.formats import keras_hub as presets
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
-from keras_spanbert.models.checkpoint_entries import TensorGroup, dense, select_entries
+from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup, dense
 from keras_spanbert.models.labels import check_names, known_labels
 from keras_spanbert.models.pooler import POOLER
 from keras_spanbert.models.task import SpanBertTask
@@ -51,7 +50,7 @@ def names_in(settings: dict) -> list[str] | None:
     if {str(key) for key in names} != set(keys):  # Names of another number of labels.
         return None
     names = {str(key): value for key, value in names.items()}
-    return check_names(id2label=[names[key] for key in keys])
+    return check_names("id2label", [names[key] for key in keys])
 
 
 class NoLabelsError(ValueError):
@@ -77,7 +76,8 @@ class ClassifierTask(SpanBertTask):
 
     # === Loading ===
     @classmethod
-    def arguments_for(cls, settings: dict) -> dict:
+    def arguments_in(cls, checkpoint: Checkpoint) -> dict:
+        settings = checkpoint.settings
         rate = settings.get("classifier_dropout")
         arguments = {"dropout": settings["hidden_dropout_prob"] if rate is None else rate}
         if cls.names_argument is None or "num_labels" not in settings:
@@ -96,32 +96,18 @@ class ClassifierTask(SpanBertTask):
         return None if names is None else list(names)
 
     @classmethod
-    def from_checkpoint(cls, checkpoint, load_weights: bool = True, **kwargs):
-        # Problems of the encoder first: without its tensors, the head is not found either.
-        select_entries(checkpoint, [cls.backbone_cls.tensor_group])
-        load = functools.partial(super().from_checkpoint, checkpoint, load_weights)
-        own = cls.arguments_for(checkpoint.config)
-        return cls._load_with_labels(load, checkpoint.source, own, kwargs)
-
-    @classmethod
-    def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
-        load = functools.partial(super().from_keras_hub, preset, load_weights)
-        is_own = issubclass(presets.registered_task(preset) or object, cls)
-        own = presets.task_arguments(preset) if is_own else {}
-        return cls._load_with_labels(load, preset, own, kwargs)
-
-    @classmethod
-    def _load_with_labels(cls, load, source, own, given):
-        """Loads a model with `load`. If other labels are given, its classifier is a new one."""
+    def from_source(cls, source, load_weights: bool = True, **given):
+        """Builds the task. If other labels are given, its classifier is a new one."""
+        load = functools.partial(super().from_source, source, load_weights)
         if cls.names_argument is None:
             return load(**given)
-        of_labels = cls.labels_arguments()
+        of_labels, own = cls.labels_arguments(), source.arguments_of(cls)
         given = {n: v for n, v in given.items() if v is not None or n not in of_labels}
         known, wanted = cls.labels_of(own), cls.labels_of(given)
         if known is None and wanted is None:
             raise NoLabelsError(
-                f"{' or '.join(f'`{name}`' for name in of_labels)} must be given: {source} has no "
-                f"head for a {cls.__name__} (in checkpoints: {CLASSIFIER.prefix}weight), "
+                f"{' or '.join(f'`{name}`' for name in of_labels)} must be given: {source.name} "
+                f"has no head for a {cls.__name__} (in checkpoints: {CLASSIFIER.prefix}weight), "
                 "which would give the number of labels. Received: none"
             )
         if known is None:
@@ -131,7 +117,6 @@ class ClassifierTask(SpanBertTask):
         is_same = wanted is None or known == wanted or (is_unnamed and len(known) == len(wanted))
         kept = {n: v for n, v in own.items() if not wanted or n not in of_labels}
         if is_same and cls.head_kind({**kept, **given}) == cls.head_kind(own):
-            given.pop("num_classes", None)  # If it is given, keras-hub does not load the head.
             return load(**given)
         labels = {name: given.pop(name) for name in of_labels if name in given}
         task = load(**given)
@@ -140,7 +125,7 @@ class ClassifierTask(SpanBertTask):
         _LOG.warning(
             "%s has a classifier with other labels or of another kind (labels: %s). The classifier "
             "of the new %s starts from random weights",
-            source,
+            source.name,
             ", ".join(map(str, known[:5])) + (", ..." if len(known) > 5 else ""),
             cls.__name__,
         )

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_spanbert import distribution
-from keras_spanbert.arguments import (
+from keras_spanbert.checks import (
     accepts_datasets,
     check_counts,
     check_number_or_none,

@@ -4,12 +4,14 @@ Base class of backbones, tasks, preprocessors and tokenizers.
 """
 
 import contextvars
+import math
 
 import keras
+from keras import ops
 
-from keras_spanbert import files, formats, keras_private
-from keras_spanbert.formats import keras_hub as presets
-from keras_spanbert.models.dequantize import dequantize
+from keras_spanbert import files
+from keras_spanbert.layers.sublayers import flatten_sublayers
+from keras_spanbert.models.source import OPTIONS, open_source
 
 # keras-hub saves the weights of a backbone as one file or as shards, and reads the file first.
 _OF_BACKBONE = ("model.weights.h5", "model.weights.json", "model_*.weights.h5")
@@ -22,8 +24,8 @@ _IS_SAVING = contextvars.ContextVar("is_saving", default=False)
 class FromPreset:
     """Adds `from_preset` for presets and checkpoints, and `save_to_preset` to stores.
 
-    A class defines how it loads a checkpoint (`from_checkpoint`). It can override
-    how it loads a keras-hub preset (`from_keras_hub`).
+    A class defines `from_source(source, **kwargs)`, which builds an object from a `Preset` or
+    `Checkpoint` of `models.source`. Backbones and tasks also take `load_weights` and `dtype`.
     """
 
     @classmethod
@@ -63,27 +65,18 @@ class FromPreset:
         pretrainer = keras_spanbert.SpanBertPretrainer.from_preset("saved_models/pretrain")
         ```
         """
-        options = {name: kwargs.pop(name) for name in formats.OPTIONS if name in kwargs}
+        options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
         if kwargs.get("dtype") is None:  # The default.
             kwargs.pop("dtype", None)
         if load_weights is not None:
             kwargs["load_weights"] = load_weights
-        source = formats.open_source(preset, **options)
-        if isinstance(source, formats.Checkpoint):
-            return cls.from_checkpoint(source, **kwargs)
+        source = open_source(preset, **options)
+        if not source.fits(cls):
+            return super().from_preset(source.name, **kwargs)  # Explains what does not fit.
         has_weights = issubclass(cls, keras.Model) and load_weights is not False
-        if has_weights and "dtype" in kwargs and presets.is_quantized(source):
-            dtype = kwargs.pop("dtype")
-            return dequantize(cls.from_keras_hub(source, **kwargs), dtype)
-        return cls.from_keras_hub(source, **kwargs)
-
-    @classmethod
-    def from_keras_hub(cls, preset: str, **kwargs):
-        """Loads a keras-hub preset: see `from_preset`."""
-        own, found = getattr(cls, "backbone_cls", None), presets.registered_backbone(preset)
-        if own and found not in (None, own) and issubclass(found, own):
-            return keras_private.load_preset(cls, preset, **kwargs)
-        return super().from_preset(preset, **kwargs)
+        dtype = kwargs.pop("dtype", None) if has_weights and source.is_quantized else None
+        found = cls.from_source(source, **kwargs)
+        return found if dtype is None else dequantize(found, dtype)
 
     def save_to_preset(self, preset_dir: str, *args, **kwargs) -> None:
         """Saves a preset to a folder on disk or in a store.
@@ -126,3 +119,44 @@ def registration_hint(saved) -> str | None:
                 "is not registered"
             )
     return None
+
+
+def dequantize(model: keras.Model, dtype: str | keras.DTypePolicy) -> keras.Model:
+    """Returns a copy of a quantized backbone or task with float weights and a dtype policy.
+
+    Its weights are the rounded values that the quantized layers use. Activations are
+    no longer quantized.
+    """
+    config, backbone = model.get_config(), getattr(model, "backbone", model)
+    copy = type(backbone).from_config({**backbone.get_config(), "dtype": dtype})
+    if backbone is not model:
+        copy = type(model)(**{**config, "backbone": copy, "preprocessor": model.preprocessor})
+    values = {variable.path: variable for variable in model.weights}
+    quantized = {
+        layer.path: layer for layer in flatten_sublayers([model]) if layer.quantization_mode
+    }
+    for variable in copy.weights:
+        layer, _, name = variable.path.rpartition("/")
+        if layer in quantized and name in ["kernel", "embeddings"]:
+            variable.assign(_float_weights(quantized[layer], variable.shape))
+        else:
+            variable.assign(values[variable.path])
+    return copy
+
+
+def _float_weights(layer, shape):
+    """Computes a quantized layer's weights from its outputs for an identity matrix.
+
+    This does not depend on how Keras packs and scales quantized weights.
+    """
+    if isinstance(layer, keras.layers.Embedding):
+        return ops.convert_to_numpy(layer(ops.arange(shape[0])))
+    num_axes = 1  # The axes of the kernel that are contracted with the inputs.
+    if isinstance(layer, keras.layers.EinsumDense):
+        inputs, kernel = layer.equation.partition("->")[0].split(",")
+        num_axes = len(set(inputs) & set(kernel))
+    layer.activation = keras.activations.linear
+    size = math.prod(shape[:num_axes])
+    identity = ops.reshape(ops.eye(size), (1, size, *shape[:num_axes]))
+    outputs = layer(identity) - layer(ops.zeros_like(identity))  # Subtracts the bias.
+    return ops.convert_to_numpy(ops.reshape(outputs, shape))

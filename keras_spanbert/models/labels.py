@@ -5,17 +5,16 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import is_integer
+from keras_spanbert.checks import check_in, is_integer
 from keras_spanbert.layers.array_functions import is_symbolic, namespace
 from keras_spanbert.models.strings import check_in_graph, decode
 
 
-def check_names(**argument) -> list[str]:
+def check_names(name: str, values) -> list[str]:
     """Returns an argument as a list of label names. Checks that each is a string and unique."""
-    ((name, values),) = argument.items()
     is_list = isinstance(values, Sequence) and not isinstance(values, str)
-    if not is_list or not values or not all(isinstance(v, str) and v for v in values):
-        raise ValueError(f"`{name}` must be a list of strings. Received: {name}={values!r:.80}")
+    are_names = is_list and values and all(isinstance(v, str) and v for v in values)
+    check_in(name, values, are_names, "a list of strings")
     twice = next((v for i, v in enumerate(values) if v in values[:i]), None)
     if twice is not None:
         raise ValueError(f"`{name}` must not contain a name twice. Received: {twice!r} twice")

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_spanbert import cache, files, keras_private
-from keras_spanbert.arguments import check_counts
+from keras_spanbert.checks import check_counts
 from keras_spanbert.layers.sublayers import flatten_sublayers
 
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_spanbert import files
-from keras_spanbert.arguments import check_path
+from keras_spanbert.checks import check_in, check_path
 from keras_spanbert.layers.sublayers import flatten_sublayers
 from keras_spanbert.models.tensorflow_process import check_is_registered, run_on_tensorflow
 from keras_spanbert.optional import check_installed
@@ -26,13 +26,10 @@ def export_onnx(
     for package in ["tensorflow", "onnx", "tf2onnx"]:
         check_installed(package, "Export to ONNX")
     _check_weights(model)
-    if opset_version is not None and opset_version not in OPSET_VERSIONS:
-        raise ValueError(
-            f"`opset_version` must be from {OPSET_VERSIONS[0]} to {OPSET_VERSIONS[-1]}. "
-            f"Received: opset_version={opset_version!r}"
-        )
+    rule = f"from {OPSET_VERSIONS[0]} to {OPSET_VERSIONS[-1]}"
+    check_in("opset_version", opset_version, opset_version in (None, *OPSET_VERSIONS), rule)
     inputs = _shapes_and_dtypes(model, input_signature)
-    path = check_path(filepath=filepath)
+    path = check_path("filepath", filepath)
     if keras.backend.backend() == "tensorflow":
         write_onnx(model, path, inputs, opset_version)
     else:

@@ -6,8 +6,7 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_in
-from keras_spanbert.formats import keras_hub as presets
+from keras_spanbert.checks import accepts_datasets, check_in
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.models.backbone import SpanBertBackbone
@@ -34,7 +33,7 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
     @keras_hub.models.Preprocessor.tokenizer.setter
     def tokenizer(self, value):
         is_tokenizer = isinstance(value, keras_hub.tokenizers.Tokenizer)
-        self._tokenizer = check_in(is_tokenizer, "a `SpanBertTokenizer`", tokenizer=value)
+        self._tokenizer = check_in("tokenizer", value, is_tokenizer, "a `SpanBertTokenizer`")
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -45,19 +44,17 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
         return super().__call__(*args, **kwargs)
 
     @classmethod
-    def from_keras_hub(cls, preset: str, **kwargs):
-        """Loads a keras-hub preset's preprocessor, or creates one that fits its backbone."""
-        if not issubclass(presets.registered_preprocessor(preset) or object, cls):
-            kwargs = {**cls.arguments_for(presets.limits(preset)), **kwargs}
-        return super().from_keras_hub(preset, **kwargs)
+    def from_source(cls, source, of_task: dict | None = None, **kwargs):
+        """Builds the preprocessor of a `Preset` or `Checkpoint`: see `from_preset`.
 
-    @classmethod
-    def from_checkpoint(cls, checkpoint, **kwargs):
-        """Creates a preprocessor for a `formats.Checkpoint`: see `from_preset`."""
-        kwargs = {**cls.arguments_for(checkpoint.config), **kwargs}
+        If the source has none, the arguments fit its encoder and `of_task`, arguments of the task.
+        """
+        saved = source.saved(cls)
+        arguments = saved or cls.arguments_for({**source.settings, **(of_task or {})})
+        arguments = {**arguments, **kwargs}
         if "tokenizer" not in kwargs:
-            kwargs["tokenizer"] = SpanBertTokenizer.from_checkpoint(checkpoint)
-        return cls(**kwargs)
+            arguments["tokenizer"] = cls.tokenizer_cls.from_source(source)
+        return source.build(cls, arguments)
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
@@ -106,7 +103,7 @@ class LabelledPreprocessor(SpanBertPreprocessor):
 
     def __init__(self, label_names: list[str] | None = None, **kwargs):
         super().__init__(**kwargs)
-        self.label_names = label_names and check_names(label_names=label_names)
+        self.label_names = label_names and check_names("label_names", label_names)
         self.built = True
 
     def rows(self, x) -> dict:

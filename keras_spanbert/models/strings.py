@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from keras_spanbert.arguments import decode
+from keras_spanbert.checks import decode
 from keras_spanbert.layers.array_functions import is_symbolic
 
 # The code points of all texts, one text after another, with a blank after each text.
@@ -44,12 +44,13 @@ def _string_array(value) -> np.ndarray | None:
     return array if is_text else None
 
 
-def as_strings(**argument):
+def as_strings(name: str, value):
     """Returns an argument with strings in any container as a list of strings.
 
     Args:
-        **argument: a single argument: a list or tuple of strings, or an array,
-            tensor or series `[B]` of strings of any library.
+        name: string. The name of the argument, for messages.
+        value: list or tuple of strings, or array, tensor or series `[B]` of
+            strings of any library.
 
     Returns:
         List of strings. For a tensor of a TensorFlow graph, a tensor `[B]` of
@@ -58,7 +59,6 @@ def as_strings(**argument):
     Raises:
         ValueError: if it is something else.
     """
-    ((name, value),) = argument.items()
     if is_symbolic(value):
         return _graph_strings(name, value)
     array = _string_array(value)

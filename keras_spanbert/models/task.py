@@ -2,7 +2,6 @@
 
 import inspect
 import logging
-import os
 import zlib
 from collections.abc import Callable
 
@@ -10,14 +9,13 @@ import keras
 import keras_hub
 
 from keras_spanbert import distribution
-from keras_spanbert.arguments import check_in
-from keras_spanbert.formats import keras_hub as presets
+from keras_spanbert.checks import check_in
 from keras_spanbert.keras_private import forget_metrics
 from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.models import lora
 from keras_spanbert.models.backbone import SpanBertBackbone
-from keras_spanbert.models.checkpoint_entries import TensorGroup, load_entries, select_entries
+from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup
 from keras_spanbert.models.fit_strings import StringInputs
 from keras_spanbert.models.keras_model import KerasModel
 from keras_spanbert.models.one_thread import one_thread
@@ -36,8 +34,8 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
       if its arguments choose the heads.
     - `huggingface_class`: the corresponding class of `transformers`.
     - `sharding_layout`: layout of its heads, for `keras.distribution.LayoutMap`.
-    - `arguments_for`: its arguments for a checkpoint's settings. `is_in`: whether a
-      checkpoint contains its head.
+    - `arguments_in`: its arguments for a checkpoint. `is_in`: whether a checkpoint
+      contains its head.
     - `checkpoint_settings`: its settings for `transformers` and its `tensor_groups`.
     - `head_flops`: floating-point operations of its heads.
     - `serving_function`: its graph from strings to answers, and
@@ -78,7 +76,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         backbone = kwargs.get("backbone", args[0] if args else None)
         if args or kwargs:  # Copies are created without arguments.
             is_backbone = isinstance(backbone, keras_hub.models.Backbone)
-            check_in(is_backbone, "a `SpanBertBackbone`", backbone=backbone)
+            check_in("backbone", backbone, is_backbone, "a `SpanBertBackbone`")
         if getattr(backbone, "pooled_output", False):
             raise ValueError(
                 "`backbone` must have `pooled_output=False`: tasks that need a pooler have their "
@@ -91,7 +89,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     def __setattr__(self, name, value):
         if name in ("preprocessor", "_preprocessor"):
             is_right = value is None or isinstance(value, keras_hub.models.Preprocessor)
-            check_in(is_right, "a preprocessor or None", preprocessor=value)
+            check_in("preprocessor", value, is_right, "a preprocessor or None")
             # Keras must not track the preprocessor: `quantize` would need its layers to be built.
             object.__setattr__(self, name, value)
         else:
@@ -102,47 +100,38 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         self._initial_heads = self._head_checksums()
 
     @classmethod
-    def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
-        """Loads a keras-hub preset of this or another task: see `from_preset`."""
-        saved_as = presets.registered_task(preset) or object
+    def from_source(cls, source, load_weights: bool = True, dtype=None, **kwargs):
+        """Builds the task of a `Preset` or `Checkpoint`: see `from_preset`.
+
+        The head is new if the source has another task's or none.
+        """
+        names, saved_as = inspect.signature(cls.__init__).parameters, source.task or object
         if saved_as is not cls and issubclass(cls, saved_as) and issubclass(saved_as, SpanBertTask):
-            return cls._from_parent(saved_as, preset, load_weights, **kwargs)
-        is_own = issubclass(saved_as, cls)
-        if load_weights and os.path.isdir(preset) and not is_own:
-            _LOG.warning(
-                "%s has no weights for the head of %s, which starts from random weights",
-                preset,
-                cls.__name__,
-            )
-        if presets.has_tokenizer(preset) and "preprocessor" not in kwargs:
-            own = presets.registered_preprocessor(preset) or object
-            if not issubclass(own, cls.preprocessor_cls):
-                # Another task's preset has settings that fit the backbone.
-                kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(preset)
-        name = (saved_as if is_own else cls).__name__
-        kwargs.setdefault("dtype", presets.dtype_policy(preset, name))
-        if presets.has_pooled_output(preset) and "backbone" not in kwargs:
-            kwargs["backbone"] = cls.backbone_cls.from_keras_hub(
-                preset, load_weights, pooled_output=False, dtype=kwargs["dtype"]
-            )
-        return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
-
-    @classmethod
-    def _from_parent(cls, parent, preset, load_weights, **kwargs):
-        """Creates an object of a subclass from a preset that was saved from its parent class."""
-        known, all_names = (inspect.signature(c.__init__).parameters for c in (parent, cls))
-        own = {n: kwargs.pop(n) for n in all_names if n in kwargs and n not in known}
-        task = parent.from_keras_hub(preset, load_weights=load_weights, **kwargs)
-        return task.rebuilt(cls, None if load_weights else (), **own)
-
-    @classmethod
-    def from_preset(cls, preset: str, load_weights: bool | None = None, **kwargs):
-        rates = {name: kwargs.get(name) for name in ["dropout", "attention_dropout"]}
-        kwargs.pop("attention_dropout", None)
-        if "dropout" not in inspect.signature(cls.__init__).parameters:
-            kwargs.pop("dropout", None)
-        task = super().from_preset(preset, load_weights, **kwargs)
-        return task if "backbone" in kwargs else task.with_dropout(**rates)
+            known = inspect.signature(saved_as.__init__).parameters
+            own = {n: kwargs[n] for n in names if n in kwargs and n not in known}
+            # The rate is also that of the backbone.
+            rest = {n: value for n, value in kwargs.items() if n not in own or n == "dropout"}
+            task = saved_as.from_source(source, load_weights, dtype=dtype, **rest)
+            return task.rebuilt(cls, None if load_weights else (), **own)
+        rates = {n: kwargs.get(n) for n in ["dropout", "attention_dropout"]}
+        kwargs = {n: value for n, value in kwargs.items() if n not in rates or n in names}
+        arguments, has_backbone = source.arguments_of(cls, **kwargs), "backbone" in kwargs
+        if not has_backbone:
+            rates = {n: rate for n, rate in rates.items() if rate is not None}
+            with skip_initialization(load_weights):
+                arguments["backbone"] = source.backbone(cls, dtype=dtype, **rates)
+        if "preprocessor" not in kwargs:
+            of_class, own = cls.preprocessor_cls, source.saved(cls)
+            was_none = own and not own.get("preprocessor") and source.saved(of_class)
+            arguments["preprocessor"] = None
+            if source.has_vocabulary and not was_none:
+                arguments["preprocessor"] = of_class.from_source(source, arguments)
+            elif own is None:
+                _LOG.warning("%s has no vocabulary: the model has no preprocessor", source.name)
+        task = source.build(cls, arguments)
+        if load_weights:
+            source.load_weights(task, keeps_backbone=has_backbone)
+        return task
 
     def with_dropout(self, dropout: float | None = None, attention_dropout: float | None = None):
         """Returns a model with these weights and other dropout rates of `SpanBertBackbone`.
@@ -198,35 +187,8 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         return {x.name: x for x in self.layers if x.weights and x is not self.backbone}
 
     @classmethod
-    def from_checkpoint(cls, checkpoint, load_weights: bool = True, dtype=None, **kwargs):
-        """Loads the encoder, and the head if the checkpoint has it: see `from_preset`."""
-        groups = [cls.backbone_cls.tensor_group, *cls.tensor_groups_for(kwargs)]
-        entries = select_entries(checkpoint, groups)
-        has_backbone = "backbone" in kwargs
-        if not has_backbone:
-            with skip_initialization(load_weights):
-                arguments = cls.backbone_cls.arguments_for(checkpoint.config)
-                kwargs["backbone"] = cls.backbone_cls(**arguments, dtype=dtype)
-        kwargs = {**cls.arguments_for(checkpoint.config), **kwargs}
-        if "preprocessor" not in kwargs:
-            if checkpoint.vocabulary is None:
-                _LOG.warning(
-                    "%s has no vocabulary: the model has no preprocessor", checkpoint.source
-                )
-            else:
-                # The task's own arguments override the checkpoint's settings.
-                arguments = cls.preprocessor_cls.arguments_for({**checkpoint.config, **kwargs})
-                kwargs["preprocessor"] = cls.preprocessor_cls.from_checkpoint(
-                    checkpoint, **arguments
-                )
-        task = cls.from_config(kwargs)
-        if load_weights:
-            load_entries(checkpoint, entries, task, task.backbone, skip_backbone=has_backbone)
-        return task
-
-    @classmethod
-    def is_in(cls, checkpoint) -> bool:
-        """Returns whether a `formats.Checkpoint` contains the head of this task."""
+    def is_in(cls, checkpoint: Checkpoint) -> bool:
+        """Returns whether a checkpoint contains the head of this task."""
         return any(checkpoint.has(group.prefix) for group in cls.tensor_groups)
 
     @classmethod
@@ -235,8 +197,8 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         return cls.tensor_groups
 
     @classmethod
-    def arguments_for(cls, settings: dict) -> dict:
-        """Returns arguments that fit a checkpoint's settings."""
+    def arguments_in(cls, checkpoint: Checkpoint) -> dict:
+        """Returns the arguments of the class that fit a checkpoint."""
         return {}
 
     def checkpoint_settings(self) -> dict:

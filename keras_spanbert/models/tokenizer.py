@@ -1,7 +1,6 @@
 """The WordPiece tokenizer of the released SpanBERT."""
 
 import functools
-import logging
 import os
 
 import keras
@@ -10,7 +9,7 @@ import numpy as np
 import tokenizers
 
 from keras_spanbert import cache
-from keras_spanbert.arguments import (
+from keras_spanbert.checks import (
     accepts_datasets,
     check_counts,
     check_flags,
@@ -103,7 +102,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             isinstance(token, str) and isinstance(exact, bool)
             for token, exact in (added_tokens or {}).items()
         )
-        check_in(is_right, "a dict of strings and bools, or None", added_tokens=added_tokens)
+        check_in("added_tokens", added_tokens, is_right, "a dict of strings and bools, or None")
         self.added_tokens = dict(added_tokens or {})  # Read when the vocabulary is set.
         super().__init__(
             vocabulary=vocabulary,
@@ -115,27 +114,9 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         self.built = True
 
     @classmethod
-    def from_checkpoint(cls, checkpoint, **kwargs):
-        """Creates the tokenizer of a `formats.Checkpoint`: see `from_preset`."""
-        kwargs = {
-            "vocabulary": checkpoint.vocabulary,
-            "lowercase": checkpoint.lowercase,
-            "added_tokens": checkpoint.added_tokens,
-            **kwargs,
-        }
-        if kwargs["vocabulary"] is None:
-            raise ValueError(
-                f"{checkpoint.source} must contain vocab.txt or tokenizer.json, or `vocabulary` "
-                "must name one of them. Received: neither"
-            )
-        for note in checkpoint.notes:
-            if note.startswith("Warning: "):
-                text = note.removeprefix("Warning: ")
-                logging.getLogger("keras_spanbert").warning("%s: %s", checkpoint.source, text)
-        try:
-            return cls(**kwargs)
-        except ValueError as error:
-            raise ValueError(f"{checkpoint.source}: {error}") from None
+    def from_source(cls, source, **kwargs):
+        """Builds the tokenizer of a `Preset` or `Checkpoint`: see `from_preset`."""
+        return source.tokenizer(cls, **kwargs)
 
     def set_vocabulary(self, vocabulary):
         for name in ["reference", "fast_wordpiece", "traced"]:

@@ -203,27 +203,27 @@ def _tokenizer(vocabulary, lowercase):
 def load_preset(**arguments):
     """Returns the pretrainer of --preset without a preprocessor, its tokenizer and its source."""
     import keras_spanbert as ks
-    from keras_spanbert import formats
     from keras_spanbert.checkpoints.convert import suppress_warnings
+    from keras_spanbert.models.source import Preset, open_source
 
-    source = formats.open_source(FLAGS.preset)
-    if isinstance(source, formats.Checkpoint):
+    source = open_source(FLAGS.preset)
+    if not isinstance(source, Preset):
         if FLAGS.vocabulary:
-            source = formats.open_source(FLAGS.preset, vocabulary=FLAGS.vocabulary)
+            source = open_source(FLAGS.preset, vocabulary=FLAGS.vocabulary)
         with suppress_warnings():  # Logged below.
-            tokenizer = ks.SpanBertTokenizer.from_checkpoint(source)
-            model = ks.SpanBertPretrainer.from_checkpoint(
+            tokenizer = ks.SpanBertTokenizer.from_source(source)
+            model = ks.SpanBertPretrainer.from_source(
                 source, dtype=FLAGS.dtype, preprocessor=None, **arguments
             )
         if not has_checkpoint():
             log(f"{FLAGS.preset}: {source.summary()}")
     else:
-        tokenizer = ks.SpanBertTokenizer.from_preset(source)
+        tokenizer = ks.SpanBertTokenizer.from_source(source)
         if FLAGS.vocabulary:
             tokenizer = _tokenizer(FLAGS.vocabulary, tokenizer.lowercase)
         with preset_warnings():
             model = ks.SpanBertPretrainer.from_preset(
-                source, dtype=FLAGS.dtype, preprocessor=None, **arguments
+                source.name, dtype=FLAGS.dtype, preprocessor=None, **arguments
             )
     backbone = model.backbone
     if tokenizer.vocabulary_size() != backbone.vocabulary_size:

@@ -199,10 +199,10 @@ def _warn_about_short_blocks(source, longest):
     The preset of a pretrainer records their length. For other presets, their limit is used, because
     the length of a task's inputs says nothing about pretraining.
     """
-    from keras_spanbert.formats import Checkpoint, keras_hub
+    import keras_spanbert as ks
 
-    known = None if isinstance(source, Checkpoint) else keras_hub.block_length(source)
-    trained = min(longest, known or longest)
+    saved = source.saved(ks.SpanBertPretrainerPreprocessor) or {}
+    trained = min(longest, saved.get("sequence_length", longest))
     if 2 * FLAGS.sequence_length < trained:
         log(
             f"Warning: --sequence_length={FLAGS.sequence_length} is less than half of the preset's "

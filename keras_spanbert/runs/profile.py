@@ -4,7 +4,7 @@ import os
 
 import keras
 
-from keras_spanbert.arguments import check_in
+from keras_spanbert.checks import check_in
 
 # Variables and graphs are made before this step.
 FIRST_STEP = 5
@@ -31,7 +31,7 @@ class Profile(keras.callbacks.Callback):
 
     def __init__(self, folder: str, steps: int):
         super().__init__()
-        check_in(steps >= 1, "at least 1", steps=steps)
+        check_in("steps", steps, steps >= 1, "at least 1")
         self.folder = folder
         self.steps = steps
         self._step = 0

@@ -18,7 +18,7 @@ def embeddings(backbone, tokenizer, longest: int):
     import tensorflow.experimental.numpy as tnp
 
     def serve(text):
-        tokens = tokenize_texts(tokenizer, as_strings(text=text), with_offsets=True)
+        tokens = tokenize_texts(tokenizer, as_strings("text", text), with_offsets=True)
         part = Part(tokens.ids, tokens.starts, tf.minimum(tokens.sizes, longest - 2))
         inputs, [(is_inside, token)] = token_rows(tnp, [part], longest, tokenizer)
         offsets = tf.where(is_inside[:, :, None], tf.gather(tokens.offsets, token), -1)

@@ -5,7 +5,7 @@ import tempfile
 import keras
 
 from keras_spanbert import files
-from keras_spanbert.arguments import check_in, check_path
+from keras_spanbert.checks import check_in, check_path
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.models.tensorflow_process import check_is_registered, run_on_tensorflow
@@ -92,7 +92,7 @@ def export_saved_model(
     ```
     """
     require("tensorflow", "`export_saved_model`")
-    path = check_path(path=path)
+    path = check_path("path", path)
     if files.exists(path):
         raise ValueError(f"`path` must be new. Received: {path}")
     if not isinstance(model, (SpanBertTask, SpanBertBackbone)):
@@ -103,7 +103,7 @@ def export_saved_model(
     if not is_tensorflow:
         check_is_registered(model)
     is_tokenizer = tokenizer is None or isinstance(tokenizer, SpanBertTokenizer)
-    check_in(is_tokenizer, "a `SpanBertTokenizer` or None", tokenizer=tokenizer)
+    check_in("tokenizer", tokenizer, is_tokenizer, "a `SpanBertTokenizer` or None")
     if isinstance(model, SpanBertBackbone) != (tokenizer is not None):
         raise ValueError(
             "`tokenizer` must be given for a backbone, and only for one: tasks have their own. "

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_spanbert.arguments import check_range, is_number
+from keras_spanbert.checks import check_range, is_number
 from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import (
     FusedUpdateMixin,
@@ -13,6 +13,7 @@ from keras_spanbert.keras_private import (
     current_values,
     fused_adam,
     moments,
+    total_norm,
 )
 from keras_spanbert.layers.sublayers import config_of
 
@@ -187,10 +188,7 @@ def clip_factor(grads: Sequence, most: float):
     if not grads:
         return 1.0
     if keras.backend.backend() == "torch":
-        import torch
-
-        # One kernel for many gradients. `torch.nn.utils.get_total_norm` is slow on the host.
-        norm = torch.stack(torch._foreach_norm([grad.float() for grad in grads])).norm()
+        norm = total_norm(grads)
     else:
         grads = [ops.cast(grad, "float32") for grad in grads]
         norm = ops.sqrt(sum(ops.sum(ops.square(grad)) for grad in grads))

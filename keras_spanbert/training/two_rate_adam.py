@@ -5,9 +5,9 @@ from collections.abc import Collection
 import keras
 from keras import ops
 
-from keras_spanbert.arguments import check_in, check_range
+from keras_spanbert.checks import check_in, check_range
 from keras_spanbert.distribution import sum_over_replicas
-from keras_spanbert.keras_private import optimizer_slots
+from keras_spanbert.keras_private import GroupedOptimizer
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.training.optimizer import AdamW, bias_correction, check_rate, multiply
 
@@ -15,7 +15,7 @@ _SHARED = ("use_ema", "ema_momentum", "ema_overwrite_frequency", "gradient_accum
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class TwoRateAdam(keras.optimizers.MultiOptimizer):
+class TwoRateAdam(GroupedOptimizer):
     """BERT's Adam for the encoder and plain Adam for the heads, with separate learning rates.
 
     The encoder's weights are updated like in BERT: without bias correction of the
@@ -82,15 +82,14 @@ class TwoRateAdam(keras.optimizers.MultiOptimizer):
             check_range("(0, inf)", clip_norm=clip_norm)
         is_list = isinstance(heads, Collection) and not isinstance(heads, str)
         are_names = is_list and all(isinstance(head, str) for head in heads)
-        check_in(are_names, "a list of strings", heads=heads)
+        check_in("heads", heads, are_names, "a list of strings")
         unknown = sorted(set(kwargs) - {"loss_scale_factor", *_SHARED})
         if unknown:
             raise ValueError(
                 f"Keyword arguments must be `loss_scale_factor`, `{'`, `'.join(_SHARED)}`. "
                 f"Received: {', '.join(unknown)}"
             )
-        super().__init__(self._group_of, kwargs.pop("loss_scale_factor", None), name)
-        self.learning_rate = _deserialize(learning_rate)
+        super().__init__(_deserialize(learning_rate), kwargs.pop("loss_scale_factor", None), name)
         self.head_learning_rate = _deserialize(head_learning_rate)
         self.heads = frozenset(heads)
         self.encoder_weight_decay = encoder_weight_decay
@@ -101,46 +100,22 @@ class TwoRateAdam(keras.optimizers.MultiOptimizer):
         self.clip_norm = clip_norm
         self._shared = kwargs
         kwargs = {**kwargs, "beta_1": beta_1, "beta_2": beta_2, "global_clipnorm": clip_norm}
-        kwargs.update(counter=self._iterations, name=name)  # One counter for both groups.
-        rate, head_rate = self._get_current_learning_rate, self._head_rate
-        self._encoder = _BertAdam(rate, encoder_weight_decay, epsilon=epsilon, **kwargs)
-        self._head = _GroupAdam(head_rate, 0.0, epsilon=head_epsilon, **kwargs)
+        kwargs["name"] = name
+        self._encoder = _BertAdam(
+            self._encoder_rate, encoder_weight_decay, epsilon=epsilon, **kwargs
+        )
+        self._head = _GroupAdam(self._head_rate, 0.0, epsilon=head_epsilon, **kwargs)
 
-    # As in a single optimizer, so that checkpoints of earlier versions still resume.
-    learning_rate = keras.optimizers.Optimizer.learning_rate
-    set_weights = keras.optimizers.Optimizer.set_weights
-    variables = keras.optimizers.Optimizer.variables
-    iterations = property(lambda self: self._encoder.iterations)
-
-    def build(self, variables):
-        if self.built:
-            return
-        super().build(variables)
-        groups = [self._group_of(variable) for variable in variables]
-        for slot in optimizer_slots(groups, variables):
-            self._track_variable(slot)
-
-    def apply(self, grads, trainable_variables=None):
-        """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
-        # Keras's method raises an error if some variables are frozen after `build`.
-        if not self.built:
-            self.build(list(trainable_variables))
-        variables = trainable_variables or self._trainable_variables
-        self._check_variables_are_known(variables)
-        grads, variables = self._filter_empty_gradients(grads, variables)
-        for group in self.optimizers:
-            found = [(g, v) for g, v in zip(grads, variables) if self._group_of(v) is group]
-            if found:
-                group.apply(*zip(*found))
-        self._iterations.assign_add(1)
-
-    def _group_of(self, variable):
+    def group_of(self, variable):
         is_head = not self.heads.isdisjoint(variable.path.split("/"))
         return self._head if is_head else self._encoder
 
+    def _encoder_rate(self):
+        return self.learning_rate
+
     def _head_rate(self):
         rate = self.head_learning_rate
-        return rate(self._iterations) if callable(rate) else rate
+        return rate(self.num_batches()) if callable(rate) else rate
 
     def get_config(self):
         config = keras.optimizers.Optimizer.get_config(self)
@@ -159,23 +134,13 @@ class TwoRateAdam(keras.optimizers.MultiOptimizer):
 
 
 class _GroupAdam(AdamW):
-    """Updates one group of weights, and leaves it to `TwoRateAdam` to count the batches.
-
-    Args:
-        *args, **kwargs: see `AdamW`.
-        counter: `keras.Variable`, the number of batches so far.
-    """
-
-    def __init__(self, *args, counter, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._iterations = counter
+    """AdamW that clips the gradients of each batch, also if they are accumulated."""
 
     def apply(self, grads, trainable_variables=None):
         if self.gradient_accumulation_steps and self.global_clipnorm:
             grads, num_replicas = sum_over_replicas(list(grads))
             grads = multiply(self._clip(grads), [1 / num_replicas] * len(grads))
         super().apply(grads, trainable_variables)
-        self._iterations.assign_sub(1)
 
 
 class _BertAdam(_GroupAdam):

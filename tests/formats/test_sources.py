@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 import keras_spanbert as ks
 from keras_spanbert.checkpoints import __main__ as command
-from keras_spanbert.formats import sources
+from keras_spanbert.models.source import open_source
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_handle_is_found_in_the_hub_cache(hf_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     tokenizer = ks.SpanBertTokenizer.from_preset("hf://someone/bert")
     assert tokenizer.get_vocabulary() == VOCABULARY
-    assert sources.open_source("hf://someone/bert").config["hidden_size"] == 30
+    assert open_source("hf://someone/bert").settings["hidden_size"] == 30
 
 
 @pytest.mark.parametrize("file_format", ["safetensors", "bin", "sharded"])

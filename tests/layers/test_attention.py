@@ -141,6 +141,34 @@ def test_outputs_and_gradients_equal_the_equations(implementation, masked, take)
     check(compute(*inputs, mask), reference(*inputs, mask), most=1e-5)
 
 
+@pytest.mark.skipif(BACKEND != "jax", reason="specific to JAX")
+def test_padding_has_no_gradients_if_cudnn_leaves_them_uninitialized(take, monkeypatch):
+    import jax
+    import jax.numpy as jnp
+
+    @jax.custom_vjp
+    def spoil(x, lengths):
+        return x
+
+    def backward(lengths, upstream):
+        is_token = jnp.arange(L) < lengths[:, None]
+        return jnp.where(is_token[:, :, None, None], upstream, jnp.nan), None
+
+    spoil.defvjp(lambda x, lengths: (x, lengths), backward)
+    take("cuda")
+    compute_in_jax = jax.nn.dot_product_attention
+
+    def attend_as_cudnn(query, key, value, key_value_seq_lengths, **kwargs):
+        key, value = (spoil(x, key_value_seq_lengths) for x in (key, value))
+        return compute_in_jax(
+            query, key, value, key_value_seq_lengths=key_value_seq_lengths, **kwargs
+        )
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", attend_as_cudnn)
+    inputs, mask = arrays(), padding()
+    check(compute(*inputs, mask), reference(*inputs, mask), most=1e-5)
+
+
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("dtype", ["bfloat16"] + ["float16"] * (BACKEND != "jax"))
 def test_sixteen_bit_gradients_are_close_to_float32(implementation, dtype, take):

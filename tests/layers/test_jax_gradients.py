@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from keras_spanbert.layers import jax_gradients
 from keras_spanbert.layers.attention import attend
 from keras_spanbert.layers.dropout import Dropout
+from keras_spanbert.layers.position_embedding import PositionEmbedding
 from keras_spanbert.layers.self_attention import SelfAttention
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 
@@ -93,6 +94,28 @@ def test_bias_gradients_are_products_on_tpus(dtype):
         assert all("HIGHEST" in product for product in products if "x5xf32" in product)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("mixed_bfloat16", 2**-8)])
+def test_position_embedding(dtype, tolerance, monkeypatch):
+    layer = PositionEmbedding(sequence_length=L + 2, dtype=dtype)
+    layer.build((B, L, D))
+    x = jnp.zeros((B, L, D), layer.compute_dtype)
+
+    def call(table, start=1):
+        with keras.StatelessScope([(layer.position_embeddings, table)]):
+            return layer(x, start_index=start)
+
+    table = random(L + 2, D)
+    rows = np.broadcast_to(table[1 : L + 1], (B, L, D))
+    assert_close([call(table)], [rows], tolerance)
+    (expected,) = gradients(lambda x: jnp.broadcast_to(x[1 : L + 1], (B, L, D)), table)
+    assert_close(gradients(call, table), [expected], tolerance)
+    # As on a GPU, where a sum over rows would change the layout of all hidden states.
+    traced = jax.jit(jax.grad(lambda x: call(x).astype("float32").sum())).trace(table)
+    assert " reduce" not in traced.lower(lowering_platforms=("cuda",)).as_text()
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda x, cuda, default: cuda(x))
+    assert_close(gradients(call, table), [expected], tolerance)
+
+
 def normalize(x, gamma, beta):
     x = x - x.mean(-1, keepdims=True)
     return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * gamma + beta
@@ -143,14 +166,30 @@ def test_layers_of_another_dtype_compute_in_theirs():
         assert layer(x).dtype == function(layer, x).dtype == "float32"
 
 
-def test_recompute_keeps_only_its_inputs():
-    x, gelu = random(B, L), keras.activations.gelu
-    outputs, backward = jax.vjp(lambda x: jax_gradients.recompute(gelu, x), x)
-    np.testing.assert_array_equal(outputs, gelu(x))
-    assert [leaf.shape for leaf in jax.tree.leaves(backward)] == [(B, L)]
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_activate_keeps_only_the_product(use_bias):
+    x, gelu = random(B, L, D), keras.activations.gelu
+    layer = keras.layers.Dense(N, use_bias=use_bias)
+    layer.build(x.shape)
+    if use_bias:
+        layer.bias.assign(random(N, seed=1))
+    values = [variable.value for variable in layer.trainable_variables]
+
+    def call(function):
+        def outputs(values, x):
+            with keras.StatelessScope(zip(layer.trainable_variables, values)):
+                return function(x)
+
+        return lambda *arguments: outputs(arguments[:-1], arguments[-1])
+
+    compute = call(lambda x: jax_gradients.activate(gelu, layer, x))
+    outputs, backward = jax.vjp(compute, *values, x)
+    np.testing.assert_allclose(outputs, gelu(layer(x)), atol=1e-6)
+    kept = [leaf.shape for leaf in jax.tree.leaves(backward)]
+    assert kept.count((B, L, N)) == 1
     assert "optimization_barrier" in str(jax.make_jaxpr(backward)(outputs))
-    found = gradients(lambda x: jax_gradients.recompute(gelu, x), x)
-    assert_close(found, gradients(gelu, x), 1e-6)
+    found = gradients(compute, *values, x)
+    assert_close(found, gradients(call(lambda x: gelu(layer(x))), *values, x), 1e-6)
 
 
 @pytest.mark.parametrize("num_tokens", [L, 1])
@@ -216,7 +255,7 @@ def test_gradients_on_accelerators_equal_those_on_cpus(dtype, request):
     values = [variable.value for variable in layer.trainable_variables]
 
     def counts():
-        """Counts what `recompute` and `attend_with_dropout` add to the program."""
+        """Counts what `activate` and `attend_with_dropout` add to the program."""
         program = str(jax.make_jaxpr(jax.grad(lambda x: train(values, x).sum()))(x))
         texts = "optimization_barrier", "preferred_element_type=float32"
         return [program.count(text) for text in texts]

@@ -36,7 +36,7 @@ class Series:
     ],
 )
 def test_strings_in_any_container_become_a_list(container):
-    assert as_strings(x=container(TEXTS)) == TEXTS
+    assert as_strings("x", container(TEXTS)) == TEXTS
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_strings_in_any_container_become_a_list(container):
 )
 def test_invalid_strings_are_named(value, received):
     with pytest.raises(ValueError, match=f"`x` must be a list of strings. Received: {received}"):
-        as_strings(x=value)
+        as_strings("x", value)
 
 
 def test_only_lone_surrogates_are_replaced():

@@ -1,5 +1,7 @@
 """Training steps on PyTorch: as Keras's, without waits for the device and work per layer."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from torch_waits import count_waits
 
 import keras_spanbert as ks
 from keras_spanbert.layers import torch_layers
+from keras_spanbert.layers.transformer_layer import TransformerLayer
 from keras_spanbert.models.torch_step import TorchStep
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch's steps")
@@ -130,13 +133,36 @@ def test_layers_that_cannot_be_compiled_are_computed_without(monkeypatch, caplog
     def fail(*args):
         raise RuntimeError("no compiler here\nand a second line")
 
-    monkeypatch.setattr(torch_layers, "_compiled_layer", fail)
-    monkeypatch.setattr(torch_layers, "_failures", [])
+    monkeypatch.setattr(torch_layers, "_compiled", lambda *kind: fail)
+    monkeypatch.setattr(torch_layers, "_failures", set())
     model, arguments = batches("texts")
     model.compile(jit_compile=True)
     model.fit(**arguments, batch_size=5, verbose=0)
     (message,) = [r.getMessage() for r in caplog.records if "compile" in r.getMessage()]
     assert "RuntimeError: no compiler here" in message and "second line" not in message
+
+
+def test_other_models_and_lengths_stay_compiled(monkeypatch):
+    import torch
+
+    # Without code generation, which takes a minute.
+    compile = functools.partial(torch.compile, backend="eager")
+    monkeypatch.setattr(torch, "compile", compile)
+    monkeypatch.setattr(torch_layers, "_failures", set())
+    torch_layers._compiled.cache_clear()
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(recompile_limit=3):
+        for hidden_dim in [6, 10, 14, 18]:
+            layer = TransformerLayer(hidden_dim + 1, 2)
+            layer.compiles = True
+            for length in [3, 5, 7, 11]:
+                x = keras.random.normal((2, length, hidden_dim))
+                np.testing.assert_allclose(
+                    layer(x, training=True).detach(), layer(x, training=False).detach(), atol=1e-5
+                )
+    assert not torch_layers._failures
+    assert torch_layers._compiled.cache_info().currsize == 4
+    torch_layers._compiled.cache_clear()
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import sys
-import threading
+import time
 
 import h5py
 import numpy as np
@@ -14,9 +14,8 @@ from forked import Forked
 from train_script import check_fails, check_flags_only, run_in_process
 
 from keras_spanbert import cache, files, stores
-from keras_spanbert.stores import fsspec_calls
 
-pytest_plugins = ["s3_server"]
+pytest_plugins = ["s3_server", "broken_store"]
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
 SHORT = ["--batch_size=4", "--size=tiny", "--steps=8", "--eval_every=4", "--eval_steps=2"]
@@ -24,11 +23,20 @@ TINY = [
     "--vocabulary_size=200", "--sequence_length=16", "--dropout=0.1", "--checkpoint_every=2",
     *SHORT,
 ]  # fmt: skip
-# Same as the fixture `one_layer`.
+# The first lines do the same as the fixture `one_layer`.
 TRAIN = """
+import pathlib, time
+import fsspec
+from broken_store import BrokenStore
 from keras_spanbert import SpanBertBackbone
 from keras_spanbert_commands import train
 SpanBertBackbone.SIZES["tiny"].update(num_layers=1, num_heads=2, hidden_dim=16, intermediate_dim=32)
+fsspec.register_implementation("broken", BrokenStore, clobber=True)
+def hang(request):
+    if request.startswith("put") and request.endswith("/step-6/state.json"):
+        pathlib.Path("MARKER").touch()
+        time.sleep(600)
+BrokenStore.fault = hang
 train()
 """
 
@@ -53,39 +61,32 @@ def figures(folder):
     return arrays, [{k: row[k] for k in row if "loss" in k or k == "step"} for row in rows]
 
 
-def test_run_killed_during_a_checkpoint_resumes_elsewhere(proxy, bucket, texts, tmp_path, capsys):
-    text = put_files(texts, f"{bucket}/texts")
-    flags = [f"--train_data={text}/*.txt", f"--output={bucket}/run", *TINY]
-    is_writing = threading.Event()
-
-    def hang(request):
-        if request.startswith("PUT") and "/step-6/state.json" in request:
-            is_writing.set()
-            return "hang"
-
-    proxy.fault = hang
-    process = Forked([sys.executable, "-c", TRAIN, *flags])
-    while not is_writing.wait(0.2):
+def test_run_killed_during_a_checkpoint_resumes_elsewhere(broken, texts, tmp_path, capsys):
+    text = put_files(texts, f"{broken}/texts")
+    flags = [f"--train_data={text}/*.txt", f"--output={broken}/run", *TINY]
+    marker = tmp_path / "marker"
+    process = Forked([sys.executable, "-c", TRAIN.replace("MARKER", str(marker)), *flags])
+    while not marker.exists():
         assert process.poll() is None
+        time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
     assert process.wait(60) == -signal.SIGKILL
-    proxy.fault = lambda request: None
-    there = files.names(f"{bucket}/run/checkpoints")
+    there = files.names(f"{broken}/run/checkpoints")
     assert "step-6/arrays.npz" in there and "step-6/SHA256SUMS" not in there
     # Like on a machine without local files of the run.
-    run_in_process("--resume", f"--output={bucket}/run")
-    assert f"Continuing from step 4 of {bucket}/run/checkpoints/step-4" in capsys.readouterr().out
+    run_in_process("--resume", f"--output={broken}/run")
+    assert f"Continuing from step 4 of {broken}/run/checkpoints/step-4" in capsys.readouterr().out
     run_in_process(f"--train_data={text}/*.txt", f"--output={tmp_path / 'whole'}", *TINY)
-    arrays, rows = figures(cache.local_copy(f"{bucket}/run", lambda name: "/" not in name))
+    arrays, rows = figures(cache.local_copy(f"{broken}/run", lambda name: "/" not in name))
     theirs, their_rows = figures(tmp_path / "whole")
     assert rows == their_rows and arrays.keys() == theirs.keys()
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], theirs[name])
     names = {path.name for path in (tmp_path / "whole").iterdir()} - {".lock"}
-    assert set(files.entries(f"{bucket}/run")) == {*names, "SHA256SUMS"}
-    run_in_process("--resume", f"--output={bucket}/run")
+    assert set(files.entries(f"{broken}/run")) == names
+    run_in_process("--resume", f"--output={broken}/run")
     assert "Continuing from step 8" in capsys.readouterr().out
-    check_fails(capsys, flags, "new or empty", f"{bucket}/run")
+    check_fails(capsys, flags, "new or empty", f"{broken}/run")
 
 
 def test_training_on_a_corpus_prepared_in_a_store(bucket, texts, tmp_path, capsys):
@@ -133,46 +134,41 @@ def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
         check_flags_only(*evaluated, f"--predict_data={bucket}/dev.json", outputs[0])
 
 
-def test_paths_are_checked_before_reading(proxy, bucket, tmp_path, texts):
-    text = put_files(texts, f"{bucket}/texts")
-    files.put_file(glob.glob(texts)[0], f"{bucket}/old/file")
-    proxy.requests.clear()
+def test_paths_are_checked_before_reading(broken, store, tmp_path, texts):
+    text = put_files(texts, f"{broken}/texts")
+    files.put_file(glob.glob(texts)[0], f"{broken}/old/file")
+    store.operations.clear()
     for flags, values in [
-        ([f"--output={bucket}/old"], ["new or empty", f"{bucket}/old"]),
-        (["--output=s3://no-such-bucket/run"], ["must be writable", "s3://no-such-bucket/run"]),
-        ([f"--output={bucket}/texts/run", f"--train_data={text}/**"], ["must not match the files"]),
-        ([f"--train_data={bucket}/none/*.txt"], ["no file matches", f"{bucket}/none"]),
-        ([f"--preset={bucket}/none"], ["must be a preset", f"{bucket}/none"]),
-        ([f"--vocabulary={bucket}/none"], ["must be a file", f"{bucket}/none"]),
+        ([f"--output={broken}/old"], ["new or empty", f"{broken}/old"]),
+        ([f"--output={broken}/texts/run", f"--train_data={text}/**"], ["must not match the files"]),
+        ([f"--train_data={broken}/none/*.txt"], ["no file matches", f"{broken}/none"]),
+        ([f"--preset={broken}/none"], ["must be a preset", f"{broken}/none"]),
+        ([f"--vocabulary={broken}/none"], ["must be a file", f"{broken}/none"]),
         (["--output=nowhere://b/run"], ["fsspec supports", "nowhere://b/run"]),
-        ([f"--output={bucket}/x", f"--export={bucket}/x/"], ["folder of its own"]),
+        ([f"--output={broken}/x", f"--export={broken}/x/"], ["folder of its own"]),
     ]:
         with pytest.raises(ValueError) as error:
             check_flags_only(f"--output={tmp_path / 'run'}", f"--train_data={texts}", *flags)
         for value in values:
             assert value in str(error.value)
-    assert not [r for r in proxy.requests if r.startswith("GET") and ".txt" in r]
-    proxy.fault = lambda request: "refuse" if request.startswith("PUT") else None
-    with pytest.raises(ValueError, match=f"`--output` must be writable. Received: {bucket}/new"):
-        check_flags_only(f"--train_data={texts}", f"--output={bucket}/new")
+    assert not [request for request in store.operations if request.startswith(("open", "get"))]
+    store.fail(PermissionError("no key"), "put")
+    with pytest.raises(ValueError, match=f"`--output` must be writable. Received: {broken}/new"):
+        check_flags_only(f"--train_data={texts}", f"--output={broken}/new")
 
 
 @pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ("GET .*[.]txt", "/texts/"),
-        ("PUT .*step-4", "last good checkpoint is"),
-    ],
+    ("operation", "message"),
+    [("open .*[.]txt", "/texts/"), ("put .*step-4", "last good checkpoint is")],
 )
-def test_store_errors_are_one_line(proxy, bucket, texts, capsys, monkeypatch, request_, message):
-    monkeypatch.setattr(fsspec_calls, "_ATTEMPTS", 2)
-    text = put_files(texts, f"{bucket}/texts")
+def test_store_errors_are_one_line(broken, store, texts, capsys, operation, message):
+    text = put_files(texts, f"{broken}/texts")
 
     def fault(request):
-        has_begun = any("step-2/SHA256SUMS" in earlier for earlier in proxy.requests)
-        is_due = has_begun or request.startswith("GET")
-        return "error" if is_due and re.match(request_, request) else None
+        has_begun = any("put" in r and "step-2/SHA256SUMS" in r for r in store.operations)
+        if (has_begun or request.startswith("open")) and re.match(operation, request):
+            raise TimeoutError("down")
 
-    proxy.fault = fault
-    flags = [f"--train_data={text}/*.txt", f"--output={bucket}/run", *TINY, "--steps=2000"]
-    check_fails(capsys, flags, "The store failed 2 times", message)
+    store.fault = staticmethod(fault)
+    flags = [f"--train_data={text}/*.txt", f"--output={broken}/run", *TINY, "--steps=2000"]
+    check_fails(capsys, flags, "The store failed: TimeoutError: down", message)

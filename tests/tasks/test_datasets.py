@@ -9,7 +9,7 @@ import tiny_tasks
 from task_rows import QUIET, check_outputs, evaluate
 
 import keras_spanbert as ks
-from keras_spanbert.arguments import to_lists
+from keras_spanbert.checks import to_lists
 
 FORMATS = [None, "numpy", "tensorflow"]
 

@@ -96,3 +96,17 @@ def test_subclass_can_override_the_step():
     # Clipped to a global norm of 1.
     found = [keras.ops.convert_to_numpy(v)[0] for v in variables]
     np.testing.assert_allclose(found, [0.7, 0.6], rtol=1e-6)
+
+
+def test_variables_of_several_dtypes_are_updated():
+    variables = [keras.Variable(np.ones(2), dtype=dtype) for dtype in ["float32", "float64"]]
+    grads = [keras.ops.full((2,), x, dtype=v.dtype) for x, v in zip([3.0, -4.0], variables)]
+    ks.AdamW(0.1, weight_decay=0.0).apply(grads, variables)
+    for variable, expected in zip(variables, [0.9, 1.1]):  # Adam's first step is the rate.
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(variable), expected, rtol=1e-5)
+
+
+def test_variables_without_decay_are_updated():
+    variables = [keras.Variable(np.ones(2, "float32"), name="bias")]
+    ks.AdamW(0.1).apply([keras.ops.ones(2)], variables)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(variables[0]), 0.9, rtol=1e-5)

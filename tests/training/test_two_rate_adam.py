@@ -80,3 +80,40 @@ def test_config_round_trip():
     assert keras.optimizers.serialize(second) == config
     assert second.head_learning_rate.peak == 1e-4
     assert second.heads == {"head"} and second.clip_norm == 3.0
+
+
+def test_variables_are_those_of_a_single_optimizer():
+    """Checkpoints hold them in this order."""
+    weights = [weight("head/kernel", [2.0]), weight("encoder/kernel", [2.0])]
+    optimizer = ks.TwoRateAdam(1e-2, heads=["head"], use_ema=True, gradient_accumulation_steps=2)
+    optimizer.build(weights)
+    kinds = [["average"], ["gradient_accumulator"], ["momentum", "velocity"]]
+    layers = ["head", "encoder"]
+    slots = [f"{of}_kernel_{name}" for kind in kinds for of in layers for name in kind]
+    names = ["iteration", "learning_rate", *slots]
+    assert [v.path for v in optimizer.variables] == [f"two_rate_adam/{name}" for name in names]
+    optimizer.set_weights([np.full(v.shape, i) for i, v in enumerate(optimizer.variables)])
+    assert [float(ops.max(v)) for v in optimizer.variables] == list(range(len(names)))
+    assert float(optimizer.learning_rate) == 1.0
+
+
+def test_each_batch_is_clipped_before_it_is_accumulated():
+    weights = [weight("head/kernel", [2.0])]
+    optimizer = ks.TwoRateAdam(heads=["head"], gradient_accumulation_steps=2)
+    moved = [step(optimizer, weights, [[gradient]])[0][0] for gradient in [3.0, -2.0]]
+    assert moved == [0.0, 0.0]  # Clipped to 1 and -1.
+    assert int(optimizer.iterations) == 1
+
+
+def test_some_variables_can_be_updated():
+    weights = [weight("encoder/kernel", [2.0]), weight("head/kernel", [2.0])]
+    optimizer = ks.TwoRateAdam(heads=["head"])
+    optimizer.build(weights)
+    assert step(optimizer, weights[1:], [[3.0]])[0][0] > 0.0
+    with pytest.raises(ValueError, match="Unknown variable"):
+        step(optimizer, [weight("other/kernel", [2.0])], [[3.0]])
+
+
+def test_unknown_arguments_are_errors():
+    with pytest.raises(ValueError, match="Received: global_clipnorm"):
+        ks.TwoRateAdam(global_clipnorm=1.0)

@@ -16,7 +16,7 @@ import numpy as np
 from array_record.python import array_record_module
 
 from keras_spanbert import cache, files, stores
-from keras_spanbert.arguments import check_in
+from keras_spanbert.checks import check_in
 from keras_spanbert.data.annotated_text import SPAN_KINDS
 from keras_spanbert.data.blocks import remove_span_marks
 from keras_spanbert.data.prepared.shards import SPLITS, SUFFIX, dtype
@@ -69,7 +69,7 @@ class PreparedCorpus(BlockDatasets):
 
     def __init__(self, path: str, damaged_shards: str = "refuse"):
         is_known = damaged_shards in ("refuse", "skip")
-        check_in(is_known, "'refuse' or 'skip'", damaged_shards=damaged_shards)
+        check_in("damaged_shards", damaged_shards, is_known, "'refuse' or 'skip'")
         self._read_manifest(path)
         self._check_shards(damaged_shards)
 
@@ -190,7 +190,7 @@ class PreparedCorpus(BlockDatasets):
             yield tokenizer.detokenize(block[is_text]), True
 
     def _matching_shards(self, split):
-        check_in(split in (*SPLITS, "all"), f"one of {', '.join(SPLITS)}, all", split=split)
+        check_in("split", split, split in (*SPLITS, "all"), f"one of {', '.join(SPLITS)}, all")
         return [shard for name in SPLITS if split in (name, "all") for shard in self._shards[name]]
 
     def _path(self, shard):

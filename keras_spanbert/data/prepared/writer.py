@@ -8,7 +8,7 @@ import threading
 import numpy as np
 
 from keras_spanbert import files, stores
-from keras_spanbert.arguments import check_in, check_length
+from keras_spanbert.checks import check_in, check_length
 from keras_spanbert.data.prepared import corpus as prepared
 from keras_spanbert.data.prepared.shards import SPLITS, SUFFIX, span_kinds, write_shard
 from keras_spanbert.optional import check_installed
@@ -67,7 +67,7 @@ def prepare(
     prepare(corpus, tokenizer, sequence_length=512, path="prepared")
     ```
     """
-    check_in(num_shards is None or num_shards >= 1, "at least 1", num_shards=num_shards)
+    check_in("num_shards", num_shards, num_shards is None or num_shards >= 1, "at least 1")
     check_length(sequence_length)
     files.check_new(path)
     if beam_runner:

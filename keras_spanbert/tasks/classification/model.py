@@ -3,9 +3,10 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts, check_flags
+from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_in
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
+from keras_spanbert.models.checkpoint_entries import Checkpoint
 from keras_spanbert.models.classifier import (
     ClassifierTask,
     classifier,
@@ -111,7 +112,7 @@ class SpanBertTextClassifier(ClassifierTask):
         multi_label: bool = False,
         **kwargs,
     ):
-        names = None if class_names is None else check_names(class_names=class_names)
+        names = None if class_names is None else check_names("class_names", class_names)
         num_classes = len(names or ()) if num_classes is None else num_classes
         check_counts(num_classes=num_classes)
         check_flags(multi_label=multi_label)
@@ -151,8 +152,8 @@ class SpanBertTextClassifier(ClassifierTask):
         return "squared error" if self.is_regression else super().loss_unit
 
     @classmethod
-    def arguments_for(cls, settings: dict) -> dict:
-        arguments = super().arguments_for(settings)
+    def arguments_in(cls, checkpoint: Checkpoint) -> dict:
+        arguments, settings = super().arguments_in(checkpoint), checkpoint.settings
         count = settings.get("num_labels")
         if count is None:
             return arguments
@@ -175,10 +176,10 @@ class SpanBertTextClassifier(ClassifierTask):
         return task
 
     @classmethod
-    def _load_with_labels(cls, load, source, own, given):
-        is_multi_label = {**own, **given}.get("multi_label")
+    def from_source(cls, source, load_weights: bool = True, **given):
+        is_multi_label = source.arguments_of(cls, **given).get("multi_label")
         _check_is_classification(given.get("class_names"), is_multi_label)
-        return super()._load_with_labels(load, source, own, given)
+        return super().from_source(source, load_weights, **given)
 
     @classmethod
     def labels_of(cls, arguments: dict) -> list[str] | None:
@@ -324,11 +325,8 @@ class SpanBertTextClassifier(ClassifierTask):
         if task is not None:
             self.check_task(task)
         known = self._selection_metrics(task)
-        if selection_metric is not None and selection_metric not in known:
-            raise ValueError(
-                f"`selection_metric` must be {' or '.join(known) or 'None'} here. Received: "
-                f"selection_metric={selection_metric!r}"
-            )
+        rule = f"{' or '.join(known) or 'None'} here"
+        check_in("selection_metric", selection_metric, selection_metric in (None, *known), rule)
         labels = self.label_ids([example.get("label") for example in examples])
         logits = self.logits_of(examples, batch_size)
         if self.multi_label:

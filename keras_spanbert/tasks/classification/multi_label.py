@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_spanbert.arguments import to_python
+from keras_spanbert.checks import to_python
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.models.labels import check_labels_in_graph, label_id
 

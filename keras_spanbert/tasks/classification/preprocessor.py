@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_spanbert.arguments import accepts_datasets, check_flags, check_length, check_same_length
+from keras_spanbert.checks import accepts_datasets, check_flags, check_length, check_same_length
 from keras_spanbert.models.examples import column, is_examples
 from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
@@ -118,8 +118,8 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
             pairs = [example.get("text_pair") or "" for example in texts]
             texts = column(texts, "text")
             text_pairs = pairs if any(pairs) else None
-        texts = as_strings(texts=texts)
-        text_pairs = None if text_pairs is None else as_strings(text_pairs=text_pairs)
+        texts = as_strings("texts", texts)
+        text_pairs = None if text_pairs is None else as_strings("text_pairs", text_pairs)
         if isinstance(text_pairs, list):
             check_same_length(texts=texts, text_pairs=text_pairs)
         return encode_pairs(self, texts, text_pairs)

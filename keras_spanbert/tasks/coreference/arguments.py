@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from keras_spanbert.arguments import check_flags, check_in, check_range, is_number
+from keras_spanbert.checks import check_flags, check_in, check_range, is_number
 
 _MODEL_TYPES = ("independent", "overlap")
 _MINIMUMS = {
@@ -58,25 +58,19 @@ def shared_arguments(preprocessor) -> dict:
 def check_shared(arguments: dict, preprocessor) -> None:
     """Raises a `ValueError` if a resolver's arguments differ from its preprocessor's."""
     for name, value in shared_arguments(preprocessor).items():
-        if arguments[name] != value:
-            raise ValueError(
-                f"`{name}` must be the preprocessor's, {value!r}. "
-                f"Received: {name}={arguments[name]!r}"
-            )
+        given = arguments[name]
+        check_in(name, given, given == value, f"the preprocessor's, {value!r}")
 
 
 def check_weights_fit(arguments: dict, preset: dict) -> None:
     """Raises a `ValueError` if a given argument does not fit the weights of a preset."""
     for name in _FIXED_BY_WEIGHTS:
-        if name not in arguments:
+        if name not in arguments or name not in preset:
             continue
-        given, of_preset = arguments[name], preset.get(name)
+        given, of_preset = arguments[name], preset[name]
         if name == "genres":
-            given, of_preset = given and list(given), list(of_preset or [])
-        if given != of_preset:
-            raise ValueError(
-                f"`{name}` must be that of the weights, {of_preset!r}. Received: {name}={given!r}"
-            )
+            given, of_preset = given and list(given), list(of_preset)
+        check_in(name, given, given == of_preset, f"that of the weights, {of_preset!r}")
 
 
 def check_arguments(**arguments) -> None:
@@ -84,7 +78,7 @@ def check_arguments(**arguments) -> None:
     for name, value in arguments.items():
         if name in _RULES:
             accepts, rule = _RULES[name]
-            check_in(accepts(value), rule, **{name: value})
+            check_in(name, value, accepts(value), rule)
         elif name in _RANGES:
             check_range(_RANGES[name], **{name: value})
         elif name in _FLAGS:

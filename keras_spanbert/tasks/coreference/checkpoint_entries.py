@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from keras_spanbert.models.checkpoint_entries import Entry
-from keras_spanbert.tasks.coreference.preprocessor import SETTINGS
 from keras_spanbert.tasks.coreference.scoring import NUM_DISTANCES, feature_rows
 
 # Released tables of the features of a pair.
@@ -17,7 +16,6 @@ _FEATURES = {
 
 def head_entries(settings: dict) -> Iterator[Entry]:
     """Yields the tensors outside the encoder, for settings of the encoder and the resolver."""
-    settings = {**settings, **settings[SETTINGS]}
     H, F, W = settings["hidden_size"], settings["feature_size"], settings["max_span_width"]
     uses = {name: bool(settings[f"use_{name}"]) for name in ("features", "metadata", "prior")}
     heads = bool(settings["model_heads"])

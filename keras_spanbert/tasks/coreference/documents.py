@@ -5,7 +5,7 @@ import random
 import numpy as np
 from keras import ops
 
-from keras_spanbert.arguments import accepts_datasets, check_flags
+from keras_spanbert.checks import accepts_datasets, check_flags
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.coreference_documents import check_has_clusters
 from keras_spanbert.metrics.coreference import MEASURES, coreference

@@ -5,8 +5,8 @@ import inspect
 import keras
 from keras import ops
 
-from keras_spanbert.formats import keras_hub as presets
-from keras_spanbert.models.checkpoint_entries import TensorGroup
+from keras_spanbert.checks import check_in
+from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.coreference.arguments import (
@@ -22,7 +22,6 @@ from keras_spanbert.tasks.coreference.documents import DocumentInputs
 from keras_spanbert.tasks.coreference.graph import ResolverLayers, model_inputs
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
-    SETTINGS,
     SpanBertCoreferenceResolverPreprocessor,
 )
 from keras_spanbert.tasks.coreference.serving import clusters
@@ -151,11 +150,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         check_arguments(**config)
         config["genres"] = tuple(genres)
         longest = backbone.max_sequence_length
-        if max_segment_len > longest:
-            raise ValueError(
-                f"`max_segment_len` must be at most the backbone's {longest}. "
-                f"Received: max_segment_len={max_segment_len}"
-            )
+        rule = f"at most the backbone's {longest}"
+        check_in("max_segment_len", max_segment_len, max_segment_len <= longest, rule)
         if use_metadata and not config["genres"]:
             raise ValueError("`genres` must have at least one with `use_metadata`. Received: none")
         # === Layers ===
@@ -174,36 +170,26 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
             setattr(self, name, value)
 
     @classmethod
-    def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
-        """Loads a keras-hub preset of this or another task: see `from_preset`."""
-        if load_weights and presets.task_class(preset) == cls.__name__:
-            check_weights_fit(kwargs, presets.task_arguments(preset))
+    def from_source(cls, source, load_weights: bool = True, **kwargs):
+        fixed = source.saved(cls) if load_weights else None
+        if isinstance(source, Checkpoint) and cls.is_in(source):
+            # Sizes must match. Weights of a feature that is switched off are not used.
+            found = infer_arguments(source.tensors)
+            fixed = {name: value for name, value in found.items() if not isinstance(value, bool)}
+        check_weights_fit(kwargs, fixed or {})
         shared = {SHARED[name]: kwargs[name] for name in SHARED if name in kwargs}
-        is_own = issubclass(presets.registered_preprocessor(preset) or object, cls.preprocessor_cls)
-        if presets.has_tokenizer(preset) and "preprocessor" not in kwargs:
-            if shared or not is_own:
-                kwargs["preprocessor"] = cls.preprocessor_cls.from_preset(preset, **shared)
-                kwargs = {**shared_arguments(kwargs["preprocessor"]), **kwargs}
-        return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
+        is_own = source.saved(cls.preprocessor_cls) is not None
+        if source.has_vocabulary and "preprocessor" not in kwargs and (shared or not is_own):
+            kwargs["preprocessor"] = cls.preprocessor_cls.from_source(source, **shared)
+            kwargs = {**shared_arguments(kwargs["preprocessor"]), **kwargs}
+        return super().from_source(source, load_weights, **kwargs)
 
     @classmethod
-    def from_checkpoint(cls, checkpoint, load_weights: bool = True, dtype=None, **kwargs):
-        """Loads the encoder, and the heads if the checkpoint has them: see `from_preset`."""
-        longest = checkpoint.config["max_position_embeddings"]
-        arguments = {**DEFAULTS, "max_segment_len": min(longest, DEFAULTS["max_segment_len"])}
-        if cls.is_in(checkpoint):
-            of_weights = infer_arguments(checkpoint.tensors)
-            # Weights of a feature that is switched off are not used. Sizes must match.
-            sizes = {n: v for n, v in of_weights.items() if not isinstance(v, bool) and n in kwargs}
-            check_weights_fit({name: kwargs[name] for name in sizes}, sizes)
-            arguments.update(of_weights)
-        arguments.update({name: kwargs[name] for name in DEFAULTS if name in kwargs})
-        checkpoint.config[SETTINGS] = arguments
-        return super().from_checkpoint(checkpoint, load_weights, dtype, **kwargs)
-
-    @classmethod
-    def arguments_for(cls, settings: dict) -> dict:
-        return settings.get(SETTINGS, {})
+    def arguments_in(cls, checkpoint: Checkpoint) -> dict:
+        longest = checkpoint.settings["max_position_embeddings"]
+        found = infer_arguments(checkpoint.tensors) if cls.is_in(checkpoint) else {}
+        length = min(longest, DEFAULTS["max_segment_len"])
+        return {**DEFAULTS, "max_segment_len": length, **found}
 
     def head_flops(self, num_predictions: int = 0) -> float:
         return self.resolver_layers.flops()

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_spanbert.data.coreference_documents import check_document, has_subtokens
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
-from keras_spanbert.tasks.coreference.arguments import SHARED, check_arguments
+from keras_spanbert.tasks.coreference.arguments import check_arguments
 from keras_spanbert.tasks.coreference.segments import (
     SEPARATOR_SPEAKER,
     cut_words,
@@ -18,7 +18,6 @@ from keras_spanbert.tasks.coreference.segments import (
 
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 # Key of the resolver's arguments in a checkpoint's settings. Some have the same names as BERT's.
-SETTINGS = "coreference"
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -83,9 +82,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
 
     @classmethod
     def arguments_for(cls, settings: dict) -> dict:
-        given = settings.get(SETTINGS, {})
-        shared = {own: given[name] for name, own in SHARED.items() if name in given}
-        return {"sequence_length": min(384, settings["max_position_embeddings"]), **shared}
+        return {"sequence_length": min(384, settings["max_position_embeddings"])}
 
     def call(self, x, y=None, sample_weight=None):
         """Returns the arrays of one document: see `tensors`."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_spanbert.arguments import check_counts, check_in, is_integer, is_number
+from keras_spanbert.checks import check_counts, check_in, is_integer, is_number
 from keras_spanbert.models.strings import as_strings, replace_surrogates
 from keras_spanbert.tasks.coreference.decoding import cluster_mentions, mention_links
 from keras_spanbert.tasks.coreference.inference import score_documents
@@ -84,7 +84,7 @@ def find_clusters(
     """
     check_counts(batch_size=batch_size, max_spans_in_memory=max_spans_in_memory)
     is_in = min_link_score is None or is_number(min_link_score) and 0 <= min_link_score <= 1
-    check_in(is_in, "a number in [0, 1], or None", min_link_score=min_link_score)
+    check_in("min_link_score", min_link_score, is_in, "a number in [0, 1], or None")
     model.check_preprocessor()
     model.warn_if_untrained()
     encoded = [model.preprocessor.encode(document) for document in documents]
@@ -110,7 +110,7 @@ def find_clusters(
 def _as_texts(texts) -> list[Text]:
     """Converts strings, or lists of sentences of words, to texts. Splits strings into words."""
     if not isinstance(texts, (list, tuple)):
-        texts = as_strings(texts=texts)
+        texts = as_strings("texts", texts)
     found = []
     for i, text in enumerate(texts):
         if isinstance(text, str):

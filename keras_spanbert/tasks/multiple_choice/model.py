@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from scipy.special import softmax
 
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import namespace
 from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_length
+from keras_spanbert.checks import accepts_datasets, check_length
 from keras_spanbert.layers.array_functions import int32, namespace, take
 from keras_spanbert.models.examples import columns_of, is_examples
 from keras_spanbert.models.pairs import encode_pairs

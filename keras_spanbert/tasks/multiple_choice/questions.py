@@ -4,7 +4,7 @@ import collections
 
 import numpy as np
 
-from keras_spanbert.arguments import check_same_length, to_python
+from keras_spanbert.checks import check_same_length, to_python
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.models.pairs import is_not_empty
 from keras_spanbert.models.strings import as_strings, check_in_graph
@@ -44,8 +44,8 @@ def check_questions(prompts, choices, contexts=None) -> Questions:
             )
         contexts, prompts = _split_pairs(prompts)
     else:
-        prompts = as_strings(prompts=prompts)
-        contexts = [""] * len(prompts) if contexts is None else as_strings(contexts=contexts)
+        prompts = as_strings("prompts", prompts)
+        contexts = [""] * len(prompts) if contexts is None else as_strings("contexts", contexts)
     choices = _as_choices(choices)
     check_same_length(prompts=prompts, choices=choices, contexts=contexts)
     return Questions(contexts, prompts, choices)
@@ -54,8 +54,8 @@ def check_questions(prompts, choices, contexts=None) -> Questions:
 def _questions_in_graph(prompts, choices, contexts):
     import tensorflow as tf
 
-    prompts = as_strings(prompts=prompts)
-    contexts = tf.zeros_like(prompts) if contexts is None else as_strings(contexts=contexts)
+    prompts = as_strings("prompts", prompts)
+    contexts = tf.zeros_like(prompts) if contexts is None else as_strings("contexts", contexts)
     if choices.dtype != tf.string or choices.shape.rank != 2:
         raise ValueError(f"`choices` must be strings [N, C]. Received: choices={choices!r:.80}")
     is_ragged = isinstance(choices, tf.RaggedTensor)
@@ -147,7 +147,7 @@ def _as_choices(choices):
                 f"`choices` must be a list of at least {MIN_CHOICES} strings for each prompt. "
                 f"Received: choices[{i}]={row!r:.80}, of type {type(row).__name__}"
             )
-        row = as_strings(**{f"choices[{i}]": row})
+        row = as_strings(f"choices[{i}]", row)
         rows[i] = row = [choice or None for choice in row] if is_padded else row
         count = sum(choice is not None for choice in row)
         if count < MIN_CHOICES:

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_spanbert.arguments import check_counts
+from keras_spanbert.checks import check_counts, check_in
 from keras_spanbert.models.strings import as_strings
 from keras_spanbert.tasks.pretrain.objectives import mask_inputs
 
@@ -17,16 +17,13 @@ def fill(pretrainer, texts, top_k, score, batch_size):
     """See `SpanBertPretrainer.fill`."""
     if pretrainer.preprocessor is None:
         raise ValueError("`fill` needs a preprocessor. Received: preprocessor=None")
-    if score not in _SCORES:
-        raise ValueError(f"`score` must be one of {_SCORES}. Received: score={score!r}")
-    if score == "sbo" and not pretrainer.span_boundary:
-        raise ValueError(
-            "`score` must be 'mlm' or 'both' for a model without an SBO head. Received: score='sbo'"
-        )
+    check_in("score", score, score in _SCORES, f"one of {_SCORES}")
+    rule = "'mlm' or 'both' for a model without an SBO head"
+    check_in("score", score, score != "sbo" or pretrainer.span_boundary, rule)
     check_counts(top_k=top_k, batch_size=batch_size)
     if isinstance(texts, str):
         return fill(pretrainer, [texts], top_k, score, batch_size)[0]
-    texts = as_strings(texts=texts)
+    texts = as_strings("texts", texts)
     tokenizer = pretrainer.preprocessor.tokenizer
     rows = [_tokenize_blanks(pretrainer, text) for text in texts]
     return [
@@ -42,7 +39,7 @@ def score(pretrainer, texts, fillings, batch_size):
     check_counts(batch_size=batch_size)
     if isinstance(texts, str):
         return score(pretrainer, [texts], [fillings], batch_size)[0]
-    texts = as_strings(texts=texts)
+    texts = as_strings("texts", texts)
     if not isinstance(fillings, (list, tuple)) or len(fillings) != len(texts):
         count = len(fillings) if isinstance(fillings, (list, tuple)) else f"{fillings!r:.80}"
         raise ValueError(
@@ -79,7 +76,7 @@ def _tokenize_blanks(pretrainer, text):
 def _tokenize_fillings(tokenizer, row, fillings, text):
     """Returns token ids of the fillings of a text's blanks."""
     lengths = [stop - start for start, stop in _runs(row == tokenizer.mask_token_id)]
-    given = as_strings(fillings=fillings)
+    given = as_strings("fillings", fillings)
     ids = [np.asarray(tokenizer(filling)).tolist() for filling in given]
     if [len(i) for i in ids] != lengths:
         raise ValueError(

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_spanbert import distribution
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.training_stream import EVALUATION_SEED, mask_batches
 from keras_spanbert.distribution import check_rows
@@ -46,7 +46,7 @@ class MaskedStringInputs:
     def preprocess(self, x, y=None, sample_weight=None, seed=(EVALUATION_SEED, 0)) -> tuple:
         """Masks strings: see `SpanBertTask.preprocess`. The `seed` determines the masks."""
         self.check_preprocessor()
-        return self.preprocessor.call(as_strings(x=x), y, sample_weight, seed=seed)
+        return self.preprocessor.call(as_strings("x", x), y, sample_weight, seed=seed)
 
     def start_preprocessing(self, is_training: bool) -> Callable:
         first = self._steps_so_far if is_training else 0
@@ -64,7 +64,7 @@ class MaskedStringInputs:
         # Batches instead of arrays, so that masks are new in each epoch.
         if y is not None or sample_weight is not None:
             self.preprocess(x, y, sample_weight)  # Raises the error.
-        texts = [replace_surrogates(text) for text in as_strings(x=x)]
+        texts = [replace_surrogates(text) for text in as_strings("x", x)]
         batch_size = batch_size or 32
         if self.next_sentence and len(texts) % batch_size == 1 % batch_size:
             raise ValueError(

@@ -1,16 +1,22 @@
 """The SpanBERT pretraining task: masked language model, span boundaries, next sentence."""
 
+import logging
 from collections.abc import Iterator
 
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts, check_flags, check_range
-from keras_spanbert.formats import keras_hub as presets
+from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_range
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
-from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense, layer_norm
+from keras_spanbert.models.checkpoint_entries import (
+    Checkpoint,
+    Entry,
+    TensorGroup,
+    dense,
+    layer_norm,
+)
 from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.embeddings import embeddings
@@ -21,6 +27,8 @@ from keras_spanbert.tasks.pretrain.masked_strings import MaskedStringInputs
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 from keras_spanbert.training.optimizer import AdamW
+
+_LOG = logging.getLogger("keras_spanbert")
 
 
 # Tensors of the heads in a checkpoint, and their weights.
@@ -213,16 +221,32 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         return tuple(name for name in objectives.OBJECTIVES if chosen[name])
 
     @classmethod
-    def from_keras_hub(cls, preset: str, load_weights: bool = True, **kwargs):
-        """Loads a keras-hub preset, optionally with other objectives."""
-        if not issubclass(presets.registered_task(preset) or object, cls):
-            return super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
-        saved = {**objectives.CHOICES, **presets.task_arguments(preset)}
+    def from_source(cls, source, load_weights: bool = True, **kwargs):
+        """Builds the task, optionally with other objectives than those of a preset."""
+        saved = source.saved(cls)
+        if saved is None:
+            return super().from_source(source, load_weights, **kwargs)
         given = {name: kwargs.pop(name) for name in objectives.CHOICES if name in kwargs}
-        task = super().from_keras_hub(preset, load_weights=load_weights, **kwargs)
-        if all(saved[name] == value for name, value in given.items()):
+        task = super().from_source(source, load_weights, **kwargs)
+        if all({**objectives.CHOICES, **saved}[name] == value for name, value in given.items()):
             return task
-        return objectives.load_with_objectives(task, given, preset, load_weights, kwargs)
+        preprocessor = task.preprocessor
+        if preprocessor is not None and "preprocessor" not in kwargs:
+            config = {**preprocessor.get_config(), **given, "tokenizer": preprocessor.tokenizer}
+            preprocessor = type(preprocessor)(**config)
+        layers = None if load_weights else ()
+        other = task.rebuilt(layers=layers, preprocessor=preprocessor, **given)
+        if load_weights:
+            old, new = task.head_layers(), other.head_layers()
+            added = " and ".join(n for n in new if n not in old)
+            removed = " and ".join(n for n in old if n not in new)
+            notes = []
+            if added:
+                notes.append(f"has no weights for {added}, which start from random weights")
+            if removed:
+                notes.append(f"has weights for {removed}, which are not used")
+            _LOG.warning("%s %s", source.name, "; ".join(notes))
+        return other
 
     @classmethod
     def tensor_groups_for(cls, arguments: dict) -> tuple[TensorGroup, ...]:
@@ -231,8 +255,8 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         return (*groups, POOLER, _NSP) if chosen["next_sentence"] else groups
 
     @classmethod
-    def arguments_for(cls, settings: dict) -> dict:
-        names = ["max_span_tokens", "position_dim"]
+    def arguments_in(cls, checkpoint: Checkpoint) -> dict:
+        names, settings = ["max_span_tokens", "position_dim"], checkpoint.settings
         return {name: settings[name] for name in names if name in settings}
 
     def set_output_biases(self, log_probabilities: np.ndarray) -> None:

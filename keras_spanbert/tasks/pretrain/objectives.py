@@ -1,12 +1,8 @@
 """The pretrainer's objectives: their names, inputs and metrics."""
 
-import logging
-
 import keras
 
 from keras_spanbert.training.losses import sparse_crossentropy
-
-_LOG = logging.getLogger("keras_spanbert")
 
 # All objectives: masked language model, span boundaries, next sentence.
 OBJECTIVES = ("mlm", "sbo", "nsp")
@@ -50,30 +46,3 @@ def describe(row: dict) -> str:
     }
     of_rows = [f"{shown.pop('nsp')} nats per row"] if "nsp" in shown else []
     return "  ".join([f"held-out {'  '.join(shown.values())} nats per token", *of_rows])
-
-
-def load_with_objectives(task, given: dict, preset: str, load_weights: bool, arguments: dict):
-    """Returns a preset's pretrainer with other objectives.
-
-    Args:
-        task: `SpanBertPretrainer` of the preset.
-        given: dict of `CHOICES`.
-        preset: string, for the log.
-        load_weights: bool. Whether to load the preset's weights of heads that it has.
-        arguments: dict of the other given arguments. A given preprocessor is used
-            unchanged.
-    """
-    preprocessor = task.preprocessor
-    if preprocessor is not None and "preprocessor" not in arguments:
-        config = {**preprocessor.get_config(), **given, "tokenizer": preprocessor.tokenizer}
-        preprocessor = type(preprocessor)(**config)
-    layers = None if load_weights else ()
-    other = task.rebuilt(layers=layers, preprocessor=preprocessor, **given)
-    if load_weights:
-        old, new = task.head_layers(), other.head_layers()
-        added = " and ".join(n for n in new if n not in old)
-        removed = " and ".join(n for n in old if n not in new)
-        notes = [f"has no weights for {added}, which start from random weights"] if added else []
-        notes += [f"has weights for {removed}, which are not used"] if removed else []
-        _LOG.warning("%s %s", preset, "; ".join(notes))
-    return other

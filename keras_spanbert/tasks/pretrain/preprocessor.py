@@ -4,7 +4,7 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_spanbert.arguments import check_flags, check_length
+from keras_spanbert.checks import check_flags, check_length
 from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor

@@ -12,7 +12,7 @@ import numbers
 
 import numpy as np
 
-from keras_spanbert.arguments import to_python
+from keras_spanbert.checks import to_python
 from keras_spanbert.layers.array_functions import (
     is_symbolic,
     range_like,
@@ -50,7 +50,7 @@ def as_answers(answers, contexts) -> Answers:
     if is_symbolic(answers):
         return _answers_in_graph(answers, contexts, is_columns)
     if is_columns:
-        columns = as_strings(text=answers["text"]), np.asarray(answers["answer_start"]).tolist()
+        columns = as_strings("text", answers["text"]), np.asarray(answers["answer_start"]).tolist()
         answers = [
             None if at == -1 else {"text": text, "answer_start": at} for text, at in zip(*columns)
         ]
@@ -105,7 +105,7 @@ def _answers_in_graph(answers, contexts, is_columns):
 
     if not is_columns:
         _raise_form(answers)
-    texts, starts = as_strings(text=answers["text"]), tf.cast(answers["answer_start"], tf.int64)
+    texts, starts = as_strings("text", answers["text"]), tf.cast(answers["answer_start"], tf.int64)
     has_answer = starts != -1
     texts = tf.where(has_answer, texts, "")
     sizes = tf.strings.length(texts, "UTF8_CHAR")

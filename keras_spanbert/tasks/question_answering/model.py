@@ -5,7 +5,7 @@ import functools
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts, check_number_or_none
+from keras_spanbert.checks import accepts_datasets, check_counts, check_number_or_none
 from keras_spanbert.data.batches import SEQUENCES, predict_by_length
 from keras_spanbert.data.questions import Examples
 from keras_spanbert.data.squad import to_dataset as squad_dataset
@@ -241,7 +241,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     ):
         check_counts(max_answer_length=max_answer_length, batch_size=batch_size)
         check_number_or_none(null_threshold=null_threshold)
-        questions, contexts = as_strings(questions=questions), as_strings(contexts=contexts)
+        questions, contexts = as_strings("questions", questions), as_strings("contexts", contexts)
         self.warn_if_untrained()
         self.check_preprocessor()
         windows = self.preprocessor.windows(questions, contexts)

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts, check_same_length
+from keras_spanbert.checks import accepts_datasets, check_counts, check_same_length
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models import windows as text_windows
@@ -158,7 +158,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             ValueError: if the lists differ in length or contain other values,
                 or an answer is not at its position in the context.
         """
-        questions, contexts = as_strings(questions=questions), as_strings(contexts=contexts)
+        questions, contexts = as_strings("questions", questions), as_strings("contexts", contexts)
         xp = namespace(questions)
         if answers is not None:
             answers = as_answers(answers, contexts)

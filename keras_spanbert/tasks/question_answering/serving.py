@@ -15,7 +15,7 @@ def answers(model, max_answer_length: int):
     preprocessor = model.preprocessor
 
     def serve(question, context):
-        texts = as_strings(context=context)  # Valid UTF-8.
+        texts = as_strings("context", context)  # Valid UTF-8.
         windows = preprocessor.windows(question, texts)
         start_logits, end_logits = _logits(model, windows)
         num_questions = tf.size(question, tf.int64)

@@ -31,7 +31,7 @@ def columns_in_graph(preprocessor, x: dict) -> Columns:
         spans = tf.concat([x[name] for name in SPANS], axis=1)
     spans = tf.cast(spans, tf.int64)  # [N, 4]
     if texts.shape.rank == 1:
-        words, spans = _split_texts(as_strings(texts=texts), spans)
+        words, spans = _split_texts(as_strings("texts", texts), spans)
     else:
         words = texts if isinstance(texts, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(texts)
         words = tf.strings.unicode_transcode(words, "UTF-8", "UTF-8")
@@ -107,7 +107,7 @@ def _type_ids(preprocessor, role, x, name):
             f"mode={preprocessor.mode!r} needs `{name}` with types that `adapt` has seen. "
             f"Received: {', '.join(x)}; known types: {', '.join(known) or 'none'}"
         )
-    values = as_strings(**{name: x[name]})
+    values = as_strings(name, x[name])
     is_type = values[:, None] == tf.constant(list(known))
     message = f"`{name}` must be one of {', '.join(known)}. Received:"
     ids = tf.gather(tf.constant(list(known.values()), tf.int64), tf.argmax(is_type, axis=1))

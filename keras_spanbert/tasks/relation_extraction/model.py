@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets
+from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.data.semeval2010 import RELATIONS
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
 from keras_spanbert.models.classifier import (
@@ -85,7 +85,7 @@ class SpanBertRelationExtractor(ClassifierTask):
     best_score = "f1"
 
     def __init__(self, backbone, relations, preprocessor=None, dropout: float = 0.1, **kwargs):
-        relations = check_names(relations=relations)
+        relations = check_names("relations", relations)
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -123,7 +123,7 @@ class SpanBertRelationExtractor(ClassifierTask):
     @classmethod
     def is_in(cls, checkpoint) -> bool:
         # A classifier of texts has the same tensors.
-        own = SETTINGS in (checkpoint.config.get("task_specific_params") or {})
+        own = SETTINGS in (checkpoint.settings.get("task_specific_params") or {})
         return own and super().is_in(checkpoint)
 
     def checkpoint_settings(self) -> dict:

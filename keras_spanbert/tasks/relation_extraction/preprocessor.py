@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_length
+from keras_spanbert.checks import accepts_datasets, check_in, check_length
 from keras_spanbert.layers.array_functions import is_symbolic, namespace, range_like, size, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.models.tokens import Tokens, expand, in_chunks, tokenize_texts, unique_texts
@@ -125,15 +125,9 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
     ):
         super().__init__(label_names, **kwargs)
         for name, value, known in [("mode", mode, MODES), ("truncation", truncation, TRUNCATIONS)]:
-            if value not in known:
-                raise ValueError(
-                    f"`{name}` must be one of {', '.join(known)}. Received: {name}={value!r}"
-                )
-        if symbols is not None and not isinstance(symbols, dict):
-            raise ValueError(
-                "`symbols` must be a dict of names to tokens, or None. Received: "
-                f"symbols={symbols!r:.80}"
-            )
+            check_in(name, value, value in known, f"one of {', '.join(known)}")
+        is_dict = isinstance(symbols, dict | None)
+        check_in("symbols", symbols, is_dict, "a dict of names to tokens, or None")
         self.tokenizer = tokenizer
         self.sequence_length = check_length(sequence_length)
         self.mode = mode

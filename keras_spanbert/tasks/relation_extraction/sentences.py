@@ -2,7 +2,7 @@
 
 import collections
 
-from keras_spanbert.arguments import check_same_length, is_integer, to_python
+from keras_spanbert.checks import check_same_length, is_integer, to_python
 from keras_spanbert.data.tacred import example_of_text, relation_example
 from keras_spanbert.models.examples import columns_of, is_examples
 from keras_spanbert.models.strings import as_strings
@@ -94,12 +94,12 @@ def sentences_from_texts(
     """
     is_list = isinstance(texts, (list, tuple))
     if is_list and any(isinstance(text, (list, tuple)) for text in texts):
-        texts = [text if isinstance(text, str) else as_strings(text=text) for text in texts]
+        texts = [text if isinstance(text, str) else as_strings("text", text) for text in texts]
     else:
-        texts = as_strings(texts=texts)
+        texts = as_strings("texts", texts)
     columns = {
-        "subjects": _as_spans(subjects=subjects),
-        "objects": _as_spans(objects=objects),
+        "subjects": _as_spans("subjects", subjects),
+        "objects": _as_spans("objects", objects),
         "subject_types": _as_types(subject_types, "subject_types", len(texts)),
         "object_types": _as_types(object_types, "object_types", len(texts)),
     }
@@ -127,8 +127,7 @@ def _sentence_from_text(number, text, subject, object, *types):
     )
 
 
-def _as_spans(**argument):
-    ((name, spans),) = argument.items()
+def _as_spans(name, spans):
     spans = to_python(spans)
     if not isinstance(spans, list):
         raise ValueError(
@@ -151,4 +150,4 @@ def _as_types(types, name, count):
         return [None] * count
     if isinstance(types, (list, tuple)):
         types = ["" if kind is None else kind for kind in types]
-    return [kind or None for kind in as_strings(**{name: types})]
+    return [kind or None for kind in as_strings(name, types)]

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts
+from keras_spanbert.checks import accepts_datasets, check_counts
 from keras_spanbert.data.batches import SEQUENCES, predict_by_length
 from keras_spanbert.data.conll import to_iob2
 from keras_spanbert.metrics.entities import entities as entity_scores
@@ -83,7 +83,7 @@ class SpanBertTokenClassifier(ClassifierTask):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        labels = check_names(labels=labels)
+        labels = check_names("labels", labels)
         self.output_dropout = dropout_layer(backbone, dropout)
         self.classifier = classifier(backbone, len(labels))
 

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.arguments import accepts_datasets, check_counts, check_length, to_python
+from keras_spanbert.checks import accepts_datasets, check_counts, check_length, to_python
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import append_end, is_symbolic, namespace, take
 from keras_spanbert.models import windows as text_windows
@@ -316,7 +316,7 @@ def _texts_in_graph(texts, are_words):
             f"{texts!r:.80}"
         )
     if texts.shape.rank == 1:
-        return as_strings(texts=texts)
+        return as_strings("texts", texts)
     return tf.strings.unicode_transcode(_as_ragged(texts), "UTF-8", "UTF-8")
 
 

@@ -20,7 +20,7 @@ def entity_serving_function(model):
     kinds = tf.constant(rules.kinds)
 
     def serve(text):
-        texts = as_strings(text=text)  # Valid UTF-8.
+        texts = as_strings("text", text)  # Valid UTF-8.
         words = preprocessor.words(texts)
         scores = log_probabilities(tnp, _logits(model, words), rules)
         labels = best_labels(tnp, scores, words.num_words, rules)

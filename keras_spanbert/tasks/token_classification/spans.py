@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_spanbert.arguments import is_integer
+from keras_spanbert.checks import is_integer
 from keras_spanbert.tasks.token_classification.decoding import is_of_entities
 from keras_spanbert.tasks.token_classification.words import Words
 

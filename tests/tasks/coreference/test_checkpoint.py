@@ -4,6 +4,7 @@ import pytest
 
 import keras_spanbert as ks
 from keras_spanbert.checkpoints.__main__ import main
+from keras_spanbert.models.source import open_checkpoint
 
 
 def test_released_folder_gives_arguments_from_tensors(reference):
@@ -22,11 +23,9 @@ def test_released_folder_gives_arguments_from_tensors(reference):
 
 @pytest.mark.once
 def test_optimizer_slots_are_ignored(reference, caplog):
-    from keras_spanbert import formats
-
-    checkpoint = formats.open_checkpoint(reference.checkpoint("a"))
+    checkpoint = open_checkpoint(reference.checkpoint("a"))
     assert not [name for name in checkpoint.tensors if "dam" in name.rsplit(".", 1)[-1]]
-    ks.SpanBertCoreferenceResolver.from_checkpoint(checkpoint)
+    ks.SpanBertCoreferenceResolver.from_source(checkpoint)
     unused = {row.name for row in checkpoint.rows if row.status == "left unused"}
     assert {name for name in unused if not name.startswith("pooler")} == {
         "beta1_power", "beta2_power", "combo.bias", "combo.output_weights", "global_step",

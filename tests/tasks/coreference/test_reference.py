@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_spanbert.formats.checkpoint import Checkpoint
 from keras_spanbert.formats.google import _to_pytorch
 from keras_spanbert.formats.tensors import Tensor
-from keras_spanbert.models.checkpoint_entries import encoder_entries
+from keras_spanbert.models.checkpoint_entries import Checkpoint, encoder_entries
 from keras_spanbert.tasks.coreference.batches import (
     document_inputs,
     gold_clusters,
@@ -16,7 +15,6 @@ from keras_spanbert.tasks.coreference.batches import (
     padded_sizes,
 )
 from keras_spanbert.tasks.coreference.checkpoint_entries import head_entries
-from keras_spanbert.tasks.coreference.preprocessor import SETTINGS
 from keras_spanbert.tasks.coreference.segments import truncate
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
@@ -147,7 +145,7 @@ def gradients(model, x, y):
 
 def paths_by_released_name(model):
     """Returns the Keras paths of each tensor by its name in the released checkpoint."""
-    settings = {**model.backbone.checkpoint_settings(), SETTINGS: model.get_config()}
+    settings = {**model.get_config(), **model.backbone.checkpoint_settings()}
     entries = [*encoder_entries(settings), *head_entries(settings)]
     paths = {entry.name: entry.path for entry in entries}
     return {name: (path,) if isinstance(path, str) else path for name, path in paths.items()}

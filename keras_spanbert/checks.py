@@ -17,22 +17,20 @@ def is_number(value) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def check_in(is_in, rule: str, **argument):
+def check_in(name: str, value, is_in, rule: str):
     """Returns an argument. Raises a `ValueError` that states `rule` if `is_in` is false.
 
     A rule is, for example, "in (0, 1]".
     """
-    ((name, value),) = argument.items()
     if not is_in:
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r:.200}")
     return value
 
 
-def check_positive(**argument) -> int:
+def check_positive(name: str, value) -> int:
     """Returns an argument as an int. Raises a `ValueError` if it is not a positive integer."""
-    (value,) = argument.values()
     is_positive = is_number(value) and value >= 1 and value % 1 == 0
-    return int(check_in(is_positive, "a positive integer", **argument))
+    return int(check_in(name, value, is_positive, "a positive integer"))
 
 
 def check_range(interval: str, **arguments) -> None:
@@ -41,78 +39,66 @@ def check_range(interval: str, **arguments) -> None:
     for name, value in arguments.items():
         is_in = is_number(value) and low <= value <= high
         is_in = is_in and (value > low or interval[0] == "[") and (value < high or "]" in interval)
-        check_in(is_in, f"in {interval}", **{name: value})
+        check_in(name, value, is_in, f"in {interval}")
 
 
 def check_flags(**arguments) -> None:
     """Raises a `ValueError` if an argument is neither true nor false, such as "no"."""
     for name, value in arguments.items():
-        check_in(np.ndim(value) == 0 and value in (True, False), "True or False", **{name: value})
+        check_in(name, value, np.ndim(value) == 0 and value in (True, False), "True or False")
 
 
 def check_counts(least: int = 1, /, **arguments) -> None:
     """Raises a `ValueError` if an argument is not an integer of at least `least`."""
     for name, value in arguments.items():
-        if not is_integer(value):
-            raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r:.80}")
-        if value < least:
-            raise ValueError(f"`{name}` must be at least {least}. Received: {name}={value}")
+        check_in(name, check_id(name, value), value >= least, f"at least {least}")
 
 
-def check_id(**argument) -> int:
+def check_id(name: str, value) -> int:
     """Returns an argument as an int. Raises a `ValueError` if it is not an integer."""
-    (value,) = argument.values()
-    return int(check_in(is_integer(value), "an integer", **argument))
+    return int(check_in(name, value, is_integer(value), "an integer"))
 
 
-def check_ids(**argument) -> tuple[int, ...]:
+def check_ids(name: str, value) -> tuple[int, ...]:
     """Returns an argument, integers in any container. Raises a `ValueError` for anything else."""
-    (value,) = argument.values()
     try:
         return tuple(operator.index(i) for i in value)
     except TypeError:
-        return check_in(False, "a list of integers", **argument)
+        return check_in(name, value, False, "a list of integers")
 
 
-def check_path(**argument) -> str:
+def check_path(name: str, value) -> str:
     """Returns a path as a string. Raises a `ValueError` if it is something else."""
-    (value,) = argument.values()
-    return os.fspath(check_in(isinstance(value, (str, os.PathLike)), "a path", **argument))
+    return os.fspath(check_in(name, value, isinstance(value, (str, os.PathLike)), "a path"))
 
 
-def check_paths(**argument) -> list:
+def check_paths(name: str, value) -> list:
     """Returns a path or several as a list. Raises a `ValueError` if one is something else."""
-    (value,) = argument.values()
     paths = [value] if isinstance(value, (str, os.PathLike)) else value
     is_list = isinstance(paths, Iterable) and not isinstance(paths, bytes)
     paths = list(paths) if is_list else [None]
-    check_in(all(isinstance(path, (str, os.PathLike)) for path in paths), "paths", **argument)
+    check_in(name, value, all(isinstance(path, (str, os.PathLike)) for path in paths), "paths")
     return paths
 
 
-def check_rows(**argument) -> list:
+def check_rows(name: str, value) -> list:
     """Returns the values of rows as a list. Raises a `ValueError` if it is a single value."""
-    (value,) = argument.values()
     is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes, dict))
-    check_in(is_list, "a list of values", **argument)
-    return list(value)
+    return list(check_in(name, value, is_list, "a list of values"))
 
 
 def check_length(sequence_length, minimum: int = 3) -> int:
     """Returns the number of tokens in a row. Checks that it is an integer of at least `minimum`."""
-    if not is_integer(sequence_length) or sequence_length < minimum:
-        raise ValueError(
-            f"`sequence_length` must be an integer of at least {minimum}, for the special tokens "
-            f"and a token of each text. Received: sequence_length={sequence_length!r:.80}"
-        )
-    return int(sequence_length)
+    is_in = is_integer(sequence_length) and sequence_length >= minimum
+    rule = f"an integer of at least {minimum}, for the special tokens and a token of each text"
+    return int(check_in("sequence_length", sequence_length, is_in, rule))
 
 
 def check_number_or_none(**arguments) -> None:
     """Raises a `ValueError` if an argument is neither a number nor `None`."""
     for name, value in arguments.items():
-        if value is not None and (not is_number(value) or value != value):
-            raise ValueError(f"`{name}` must be a number or None. Received: {name}={value!r:.80}")
+        is_in = value is None or is_number(value) and value == value
+        check_in(name, value, is_in, "a number or None")
 
 
 def check_same_length(**columns) -> None:
