@@ -26,6 +26,10 @@ FILES = (
     "docs/**/*.csv",
     "docs/**/*.md",
     "docs/**/*.png",
+    "examples/*.md",
+    "examples/*.py",
+    "examples/*.sh",
+    "examples/data/*",
 )
 # Addresses that differ from the path.
 ADDRESSES = (
@@ -54,7 +58,8 @@ def on_config(config):
         for heading, pages in section.items():
             links = re.findall(r"^\| \[(.*?)\]\((.*?)\)", tables.get(heading, ""), re.MULTILINE)
             for title, link in links:
-                pages.append({title: posixpath.normpath(f"docs/{link}")})
+                path = posixpath.normpath(f"docs/{link}")
+                pages.append({title: path.replace(".ipynb", ".md")})  # On the site it is a page.
     return config
 
 

@@ -287,7 +287,7 @@ def shell_loops(flags):
     """Starts the shell loops of docs/resuming.md for JAX, one per process."""
     guide = (ROOT / "docs" / "resuming.md").read_text()
     loop = guide[guide.index("export KERAS_BACKEND=jax") :].split("```")[0]
-    of_the_guide = "--output=/shared/mine --train_data='texts/*.txt'"
+    of_the_guide = "--steps=1600 --output=/shared/speeches"
     assert loop.count(of_the_guide) == 1
     loop = loop.replace(of_the_guide, shlex.join(flags)).replace("python", sys.executable)
     loop = loop.replace("host0:1234", f"127.0.0.1:{free_port()}")

