@@ -28,9 +28,9 @@ SHOWN = re.compile(
 PART = re.compile(r"^# %% (\S+).*\n", re.MULTILINE)
 SEPARATOR = "=== part "
 # What differs between two runs: progress of a run, which a terminal overwrites, and its speed and
-# remaining time.
+# times.
 PROGRESS = re.compile(r"^(?:\d+/\d+  |Reading |Tokenizing: ).*\n", re.MULTILINE)
-TIME = re.compile(r"  [\d:]+ left$| in [\d.]+ s\b", re.MULTILINE)
+TIME = re.compile(r"^\d\d:\d\d |  [\d:]+ left$| in [\d.]+ s\b", re.MULTILINE)
 SPEED = re.compile(r"  [\d.,]+k? tokens/s.*")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 ABSOLUTE, RELATIVE = 0.02, 0.02  # Largest differences of numbers from the recorded ones.

@@ -18,7 +18,7 @@ classifier.backbone.enable_lora(rank=8)
 trained = sum(weight.numpy().size for weight in classifier.trainable_weights)
 print(f"{trained:,} of {classifier.count_params():,} parameters are trained")
 classifier.compile(ks.AdamW(2e-3))
-classifier.fit(train, batch_size=8, epochs=3, verbose=0)
+classifier.fit(train, batch_size=8, epochs=8, verbose=0)
 print(f"accuracy {classifier.evaluate_texts(dev)['accuracy']:.1f}")
 
 # %% save

@@ -10,7 +10,7 @@ print(train[0])
 chooser = ks.SpanBertMultipleChoice.from_preset(
     "saved_models/question-answering-squad", dtype="float32"
 )
-chooser.compile(ks.AdamW(2e-4))
+chooser.compile(ks.AdamW(ks.LinearWarmupDecay(3e-4, warmup_steps=3, total_steps=30)))
 chooser.fit(train, batch_size=6, epochs=6, verbose=0)
 print(f"accuracy {chooser.evaluate_choices(dev)['accuracy']:.1f}")
 chooser.save_to_preset("my_chooser")

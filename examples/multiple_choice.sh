@@ -7,7 +7,7 @@ head -n 4 examples/data/quiz_train.csv
 python train.py --task=multiple_choice --preset=saved_models/question-answering-squad \
   --train_data=examples/data/quiz_train.csv --eval_data=examples/data/quiz_dev.csv \
   --choice_columns=choice0,choice1,choice2 \
-  --epochs=6 --batch_size=6 --learning_rate=3e-4 --output=saved_models/quiz
+  --epochs=6 --eval_every=15 --batch_size=6 --learning_rate=3e-4 --output=saved_models/quiz
 
 # %% predict
 python train.py --task=multiple_choice --preset=saved_models/quiz --choice_columns=choice0,choice1,choice2 \
