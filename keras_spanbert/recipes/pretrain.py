@@ -4,13 +4,13 @@ import math
 import os
 from fractions import Fraction
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.recipes import checks, corpora, masking
 from keras_spanbert.recipes.checks import Condition
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.run_folder import Run, has_checkpoint, new_run_hint
-from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
+from keras_spanbert.recipes.terminal import PROGRAM, exit_on_user_error, log, stop_on_signals
 
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
@@ -141,6 +141,23 @@ def run(run: Run) -> None:
     masking.log_results(unigram, metrics)
     export(model)
     log(f"Wrote the preset and {run.report_names()} to {run.output}")
+    if not FLAGS.train_data:  # A first run.
+        log(next_steps(run.output))
+
+
+def next_steps(preset: str) -> str:
+    """Returns commands to continue with after a first run."""
+    program = "python train.py" if PROGRAM.name == "train.py" else PROGRAM.name
+    fill = f"SpanBertPretrainer.from_preset({preset!r}).fill('the [MASK] of the United States')"
+    return "\n".join(
+        [
+            "Next:",
+            f"  look at the losses: {stores.join(preset, 'loss.png')}",
+            f'  fill a blank: python -c "import keras_spanbert as ks; print(ks.{fill})"',
+            f"  fine-tune: {program} --task=classification --preset={preset} --train_data=FILE.csv",
+            f"  pretrain on your own text: {program} --train_data='texts/*.txt'",
+        ]
+    )
 
 
 def _build_model(corpus, vocabulary):

@@ -17,6 +17,7 @@ import keras_spanbert as ks
 from keras_spanbert import files
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
+from keras_spanbert.recipes import pretrain
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.runs import reports
 
@@ -55,6 +56,17 @@ def evaluate(preset, texts):
         warnings.filterwarnings("ignore", message="Your input ran out of data")
         results = model.evaluate(dataset, verbose=0, return_dict=True)
     return {head: results[f"{head}_cross_entropy"] for head in ["mlm", "sbo"]}
+
+
+def test_a_first_run_says_what_to_do_next(trained, capsys):
+    output, *_ = trained
+    _, plot, fill, *commands = pretrain.next_steps(str(output)).split("\n")
+    assert os.path.exists(plot.split(": ", 1)[1])
+    code = re.fullmatch(r'  fill a blank: python -c "(.*)"', fill)[1]
+    exec(code)  # The tokens of the blank.
+    assert "'text'" in capsys.readouterr().out
+    for command in commands:
+        assert " python train.py --" in command
 
 
 def test_size_flag_has_the_sizes_of_the_model():
