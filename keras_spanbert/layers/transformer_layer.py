@@ -111,8 +111,9 @@ class TransformerLayer(keras.layers.Layer):
             *(attention.output_dense, self._feedforward_intermediate_dense),
             self._feedforward_output_dense,
         ]
-        # Keras would track the list a second time, and PyTorch's modules find layers slowly.
-        object.__setattr__(self, "dense_layers", dense_layers)
+        # Kept, because PyTorch's modules find layers slowly. Keras would track and save the layers
+        # of a list a second time.
+        object.__setattr__(self, "dense_layers", functools.partial(tuple, dense_layers))
         self.built = True
 
     def call(self, inputs, padding_mask=None, training=None):
@@ -137,16 +138,16 @@ class TransformerLayer(keras.layers.Layer):
     def _is_plain(self):
         from keras_spanbert.layers.torch_layers import are_plain
 
-        return are_plain(self.dense_layers)
+        return are_plain(self.dense_layers())
 
     def _compute_in_torch(self, x, padding_mask, training):
         from keras_spanbert.layers import torch_attention, torch_layers
 
-        attention = self._self_attention_layer
+        attention, dense_layers = self._self_attention_layer, self.dense_layers()
         weights = torch_layers.values(
             [
-                *(*self.dense_layers[:4], self._self_attention_layer_norm),
-                *(*self.dense_layers[4:], self._feedforward_layer_norm),
+                *(*dense_layers[:4], self._self_attention_layer_norm),
+                *(*dense_layers[4:], self._feedforward_layer_norm),
             ],
             x.dtype,
         )

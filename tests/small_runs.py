@@ -1,0 +1,58 @@
+"""Small data and flags for runs of `train.py` of each task, for tests."""
+
+import json
+
+import tiny_chooser
+import tiny_classifier
+import tiny_extractor
+import tiny_tagger
+
+from keras_spanbert import files
+from keras_spanbert.data import coreference
+
+
+def classification(folder):
+    rows = zip(*tiny_classifier.rows(12))
+    path = folder / "rows.csv"
+    files.write_csv(path, [{"text": text, "label": label} for text, label in rows])
+    return path, tiny_classifier, ["--sequence_length=24"]
+
+
+def relation_extraction(folder):
+    path = folder / "rows.json"
+    path.write_text(json.dumps(tiny_extractor.examples(12)))
+    return path, tiny_extractor, ["--dataset=tacred", "--sequence_length=16"]
+
+
+def multiple_choice(folder):
+    rows = [
+        {"question": x["prompt"], "choices": x["choices"], "label": x["label"]}
+        for x in tiny_chooser.examples(12)
+    ]
+    files.write_json_lines(folder / "rows.jsonl", rows)
+    return folder / "rows.jsonl", tiny_chooser, ["--choice_columns=choices"]
+
+
+def token_classification(folder):
+    rows = [{"words": x["words"], "labels": x["tags"]} for x in tiny_tagger.examples(12)]
+    files.write_json_lines(folder / "rows.jsonl", rows)
+    return folder / "rows.jsonl", tiny_tagger, ["--label_column=labels", "--sequence_length=16"]
+
+
+def coreference_resolution(folder):
+    words = ["w0", "w1", "w0", "w2"]
+    document = {"doc_key": "nw/0_0", "part": "0", "sentences": [words], "speakers": [["-"] * 4]}
+    clusters = [[[0, 0], [2, 2]]]
+    documents = [{**document, "doc_key": f"nw/{i}_0", "clusters": clusters} for i in range(4)]
+    coreference.write_conll(folder / "rows.conll", documents, [clusters] * 4)
+    flags = ["--sequence_length=16", "--max_span_width=2", "--ffnn_size=8", "--coref_depth=1"]
+    return folder / "rows.conll", tiny_classifier, [*flags, "--head_learning_rate=1e-2"]
+
+
+TASKS = {
+    "classification": classification,
+    "relation_extraction": relation_extraction,
+    "multiple_choice": multiple_choice,
+    "token_classification": token_classification,
+    "coreference": coreference_resolution,
+}
