@@ -335,6 +335,7 @@ class Checkpoint:
                 )
             settings = {n: value for n, value in settings.items() if n not in sizes}
             settings.update(zip(sizes, shape))
+        settings.pop("model_type", None)  # Task classes may have an argument of this name.
         return settings
 
     def _check_ties(self):

@@ -1,5 +1,6 @@
 """The text classifier with several labels per text."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -33,6 +34,13 @@ def test_fit_learns_labels(trained):
             answer["score"] == answer["scores"][answer["label"]] == max(answer["scores"].values())
         )
     assert trained.classify(texts[0])["labels"] == found[0]["labels"]
+
+
+def test_class_needs_a_probability_of_a_half():
+    accuracy = keras.saving.get_registered_object("keras_spanbert>binary_accuracy")
+    labels, logits = np.array([[1, 0, 1], [1, 1, 1]]), np.array([[0.1, -0.1, 0.0], [9, 0.4, -9]])
+    found = keras.ops.convert_to_numpy(accuracy(labels, keras.ops.array(logits, "float32")))
+    np.testing.assert_allclose(found, [1.0, 2 / 3], rtol=1e-6)
 
 
 @pytest.mark.once

@@ -145,7 +145,7 @@ def gradients(model, x, y):
 
 def paths_by_released_name(model):
     """Returns the Keras paths of each tensor by its name in the released checkpoint."""
-    settings = {**model.get_config(), **model.backbone.checkpoint_settings()}
+    settings = {**model.backbone.checkpoint_settings(), **model.get_config()}
     entries = [*encoder_entries(settings), *head_entries(settings)]
     paths = {entry.name: entry.path for entry in entries}
     return {name: (path,) if isinstance(path, str) else path for name, path in paths.items()}
