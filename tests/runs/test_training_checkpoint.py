@@ -287,7 +287,7 @@ def test_invalid_arguments_and_folders_are_refused(tmp_path):
 def test_non_finite_loss_stops_training(tmp_path, value):
     x = X.copy()
     stream = Batches((X, Y), BATCH_SIZE, seed=1)
-    row = stream._order(0)[4 * BATCH_SIZE]  # The first row of step 5.
+    row = stream.rows(4)[0][0]  # The first row of step 5.
     x[row] = value
     with pytest.raises(FloatingPointError) as error:
         run(tmp_path, x=x)
