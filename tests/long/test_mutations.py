@@ -52,7 +52,7 @@ MUTATIONS = [
     ("a label of a multi-label model needs a probability of 0.5",
      "tasks/classification/multi_label.py", "logits >= 0.0", "logits >= 0.5",
      "tasks/classification/test_multi_label.py"),
-    ("a span without antecedent starts no cluster", "tasks/coreference/decoding.py",
+    ("a span without antecedent starts no cluster", "tasks/coreference/inference.py",
      "[-xp.ones_like(antecedents[:, :1]), antecedents]",
      "[xp.zeros_like(antecedents[:, :1]), antecedents]", "tasks/coreference/test_inference.py"),
     ("I-X continues only an entity of type X", "tasks/token_classification/decoding.py",

@@ -6,16 +6,19 @@ segment, K = spans that are kept.
 """
 
 from keras_spanbert.models.graph_tokens import tokenize_with_offsets
-from keras_spanbert.tasks.coreference.batches import document_inputs
-from keras_spanbert.tasks.coreference.decoding import extract_spans, token_to_word_clusters
-from keras_spanbert.tasks.coreference.inference import run
-from keras_spanbert.tasks.coreference.segments import (
+from keras_spanbert.tasks.coreference.inference import (
+    document_inputs,
+    extract_spans,
+    run,
+    token_to_word_clusters,
+)
+from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS
+from keras_spanbert.tasks.coreference.preprocessor import (
     SEPARATOR_NUMBER,
     cut_words,
     segment_rows,
     speaker_numbers,
 )
-from keras_spanbert.tasks.coreference.spans import MAX_TOP_SPANS
 from keras_spanbert.tasks.coreference.splitting import split
 
 

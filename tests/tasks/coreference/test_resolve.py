@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_spanbert.tasks.coreference import decoding
-from keras_spanbert.tasks.coreference.mentions import NAME, NOUN, PRONOUN, mention_type, sort_key
+from keras_spanbert.tasks.coreference import inference
+from keras_spanbert.tasks.coreference.replacing import NAME, NOUN, PRONOUN, mention_type, sort_key
 
 TEXT = "Ann wrote the letter. She was old.\n\nBob sold it to Ann — he  was old.\n"
 
@@ -70,7 +70,7 @@ def test_mentions_that_meet_within_a_word_are_kept():
     }
     # The second word has two pieces. The first mention ends and the second starts within it.
     word_of = np.array([0, 1, 1, 2, 3, 3], np.int32)
-    found = decoding.cluster_mentions(spans, word_of, singletons=False)
+    found = inference.cluster_mentions(spans, word_of, singletons=False)
     assert found == [{(0, 1): 1.0, (1, 2): 2.0, (2, 2): 3.0}]
 
 
