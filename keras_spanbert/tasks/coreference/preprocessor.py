@@ -76,9 +76,6 @@ def check_arguments(**arguments) -> None:
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 
 
-# Key of the resolver's arguments in a checkpoint's settings. Some have the same names as BERT's.
-
-
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
     """Cuts documents into segments of whole sentences and converts them to arrays.
