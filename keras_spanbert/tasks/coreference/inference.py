@@ -9,7 +9,6 @@ spans, K = spans that are kept, M = spans in memory, D = size of a span's embedd
 `xp` is `numpy` or `tensorflow.experimental.numpy`.
 """
 
-import collections
 from collections.abc import Iterable
 
 import keras
@@ -17,20 +16,6 @@ import numpy as np
 
 from keras_spanbert import distribution
 from keras_spanbert.data.batches import round_up
-from keras_spanbert.layers.array_functions import (
-    append_end,
-    cumsum,
-    fixed_point,
-    int32,
-    range_like,
-    scatter_add,
-    scatter_min,
-    select,
-    size,
-    take,
-    true_indices,
-    unique_ids,
-)
 from keras_spanbert.models.one_thread import one_thread
 from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS, candidate_spans, num_top_spans
 from keras_spanbert.tasks.coreference.preprocessor import truncate
@@ -60,20 +45,21 @@ def document_inputs(tensors: dict, model, xp=np, given: bool = False) -> dict:
     mask = tensors["input_mask"]
     is_overlap = "overlap_ids" in tensors
     is_token = mask_separators(mask, xp) if is_overlap else mask > 0
-    places = true_indices(xp, is_token)
+    segment, place = (xp.asarray(x, dtype=np.int32) for x in xp.nonzero(is_token))
+    places = segment * mask.shape[1] + place
     if given:
         starts, ends = tensors["gold_starts"], tensors["gold_ends"]
         top_span_mask = xp.full_like(starts, GIVEN)
     else:
         starts, ends = candidate_spans(tensors["sentence_map"], model.max_span_width, xp)
-        num_top = num_top_spans(size(xp, places), model.top_span_ratio, xp)
+        num_top = num_top_spans(xp.size(places), model.top_span_ratio, xp)
         top_span_mask = xp.ones((num_top,), np.int32)
     inputs = {
         "token_ids": tensors["input_ids"],
         "padding_mask": mask,
         "token_places": places,
-        "speaker_ids": take(xp, xp.reshape(tensors["speaker_ids"], (-1,)), places),
-        "segment_index": int32(xp, xp.nonzero(is_token)[0]),
+        "speaker_ids": tensors["speaker_ids"][is_token],
+        "segment_index": segment,
         "starts": starts,
         "ends": ends,
         "top_span_mask": top_span_mask,
@@ -82,8 +68,8 @@ def document_inputs(tensors: dict, model, xp=np, given: bool = False) -> dict:
     if is_overlap:
         inputs["overlap_token_ids"] = tensors["overlap_ids"]
         inputs["overlap_padding_mask"] = tensors["overlap_mask"]
-        is_token = mask_separators(tensors["overlap_mask"], xp)
-        inputs["overlap_places"] = true_indices(xp, is_token)
+        is_token = xp.reshape(mask_separators(tensors["overlap_mask"], xp), (-1,))
+        inputs["overlap_places"] = xp.asarray(xp.nonzero(is_token)[0], dtype=np.int32)
     return inputs
 
 
@@ -103,8 +89,8 @@ def gold_clusters(tensors: dict, inputs: dict) -> np.ndarray:
 
 def mask_separators(mask, xp=np):
     """Returns where rows have tokens other than separators, their first and last tokens."""
-    num_following = cumsum(xp, mask[:, ::-1], axis=1)[:, ::-1] - mask
-    return (mask > 0) & (cumsum(xp, xp.ones_like(mask), axis=1) > 1) & (num_following > 0)
+    num_following = xp.cumsum(mask[:, ::-1], axis=1)[:, ::-1] - mask
+    return (mask > 0) & (np.arange(mask.shape[1]) > 0) & (num_following > 0)
 
 
 def padded_sizes(inputs: dict, model, xp=np) -> dict:
@@ -120,10 +106,10 @@ def padded_sizes(inputs: dict, model, xp=np) -> dict:
     columns = np.arange(1, inputs["token_ids"].shape[1] + 1, dtype=np.int32)
     for name, array in inputs.items():
         if name.endswith("padding_mask"):
-            last = append_end(xp, xp.reshape(array * columns, (-1,)), longest)
-            longest = xp.max(last)
+            is_used = xp.asarray(xp.any(array > 0, axis=0), dtype=np.int32)
+            longest = xp.maximum(longest, xp.max(is_used * columns))
         if name != "genre":
-            sizes[name] = _num_rows(xp, array)
+            sizes[name] = xp.size(array[:, 0] if len(array.shape) == 2 else array)
     sizes["length"] = longest
     if xp is np:
         sizes = {name: round_up(int(number)) for name, number in sizes.items()}
@@ -131,7 +117,7 @@ def padded_sizes(inputs: dict, model, xp=np) -> dict:
         sizes[name] = -(-sizes[name] // model.max_span_width) * model.max_span_width
     num_top = num_top_spans(sizes["token_places"], model.top_span_ratio, xp)
     num_top = xp.maximum(num_top, np.int32(model.max_top_antecedents))
-    if xp is np and _num_rows(xp, inputs["top_span_mask"]) > num_top:
+    if xp is np and len(inputs["top_span_mask"]) > num_top:
         num_top = sizes["top_span_mask"]  # Given mentions can be more than a model keeps.
     sizes["top_span_mask"] = num_top
     sizes["length"] = xp.minimum(sizes["length"], np.int32(len(columns)))
@@ -141,10 +127,6 @@ def padded_sizes(inputs: dict, model, xp=np) -> dict:
 def largest(sizes: Iterable[dict]) -> dict:
     """Returns the maximum of each size."""
     return keras.tree.map_structure(lambda *numbers: max(numbers), *sizes)
-
-
-def _num_rows(xp, array):
-    return size(xp, array[:, 0] if len(array.shape) == 2 else array)
 
 
 def pad(inputs: dict, sizes: dict, xp=np) -> dict:
@@ -159,7 +141,7 @@ def pad(inputs: dict, sizes: dict, xp=np) -> dict:
         elif name.endswith("_places"):
             array = array // longest * length + array % longest
         if name != "genre":
-            missing = sizes[name] - _num_rows(xp, array)
+            missing = sizes[name] - xp.size(array[:, 0] if len(array.shape) == 2 else array)
             widths = [(0, missing), (0, 0)][: len(array.shape)]
             array = xp.pad(array, widths, "constant", constant_values=values.get(name, 0))
         padded[name] = array[None]
@@ -265,24 +247,23 @@ def run(
         outputs = keras.tree.map_structure(np.asarray, model.predict_on_batch(batch))
     else:
         outputs = model(batch, training=False)
-    return [_without_padding(x, row, outputs, xp) for row, x in enumerate(inputs)]
-
-
-def _without_padding(inputs, row, outputs, xp):
-    """Returns the outputs of a row of a batch: see `run`."""
-    outputs = keras.tree.map_structure(lambda array: array[row], outputs)
-    mention_scores = outputs["candidate_mention_scores"]
-    # All other outputs have a row for each span that is kept.
-    num_top = size(xp, inputs["top_span_mask"])
-    found = keras.tree.map_structure(lambda array: array[:num_top], outputs)
-    top = found["top_spans"]
-    return {
-        **found,
-        "candidate_mention_scores": mention_scores[: size(xp, inputs["starts"])],
-        "top_span_starts": take(xp, inputs["starts"], top),
-        "top_span_ends": take(xp, inputs["ends"], top),
-        "top_span_mention_scores": take(xp, mention_scores, top),
-    }
+    found = []
+    for row, x in enumerate(inputs):
+        num_top = xp.size(x["top_span_mask"])
+        of_row = keras.tree.map_structure(
+            lambda array, row=row, num_top=num_top: array[row][:num_top], outputs
+        )
+        # All other outputs have a row for each span that is kept.
+        scores = outputs["candidate_mention_scores"][row][: xp.size(x["starts"])]
+        of_row["candidate_mention_scores"] = scores
+        for name, values in [
+            ("starts", x["starts"]),
+            ("ends", x["ends"]),
+            ("mention_scores", scores),
+        ]:
+            of_row[f"top_span_{name}"] = xp.take(values, of_row["top_spans"], axis=0)
+        found.append(of_row)
+    return found
 
 
 def score_documents(
@@ -473,45 +454,10 @@ def extract_spans(
     }
 
 
-def cluster_mentions(spans: dict, word_of, singletons: bool, given: bool = False) -> list[dict]:
-    """Returns the clusters of a document: see `token_to_word_clusters`.
-
-    A cluster is a dict from the `(first, last)` word of mentions to their scores.
-    """
-    found = token_to_word_clusters(spans, word_of, singletons, given)
-    clusters = collections.defaultdict(dict)
-    for span in np.flatnonzero(found["cluster"] >= 0):
-        mentions = clusters[int(found["cluster"][span])]
-        place = int(found["first"][span]), int(found["last"][span])
-        score = float(spans["mention_scores"][span])
-        mentions[place] = max(score, mentions.get(place, score))
-    return [clusters[number] for number in sorted(clusters)]
-
-
-def mention_links(spans: dict, word_of, singletons: bool, given: bool = False) -> dict:
-    """Returns the links within clusters, from a mention to its antecedent and the link's score.
-
-    Mentions are the `(first, last)` words of `cluster_mentions`. The first mention of a
-    cluster has no link. If spans are the same words, the one with the highest score counts.
-    """
-    found = token_to_word_clusters(spans, word_of, singletons, given)
-    places, cluster = [*zip(found["first"].tolist(), found["last"].tolist())], found["cluster"]
-    links, firsts = {}, {}
-    for span in np.flatnonzero(cluster >= 0):
-        place, antecedent = places[span], spans["best_antecedents"][span]
-        is_first = firsts.setdefault(int(cluster[span]), place) == place
-        if is_first or antecedent < 0 or cluster[antecedent] != cluster[span]:
-            continue
-        link = places[antecedent], float(spans["link_scores"][span])
-        if link[0] != place and link[1] > links.get(place, (None, -1.0))[1]:
-            links[place] = link
-    return links
-
-
-def token_to_word_clusters(
-    spans: dict, word_of, singletons: bool, given: bool = False, xp=np
-) -> dict:
-    """Returns the clusters of spans in words, with each mention in only one of them.
+def cluster_mentions(
+    spans: dict, word_of: np.ndarray, singletons: bool, given: bool = False
+) -> tuple[list[dict], dict]:
+    """Returns the clusters of spans in words, and the links within them.
 
     A span of separators alone is no mention. If two spans are the same words, the one
     in the earlier cluster counts. Clusters are in the order of their first links, and
@@ -526,46 +472,48 @@ def token_to_word_clusters(
         given: bool. Whether all spans are known to be mentions. Defaults to `False`.
 
     Returns:
-        Dict of int32 `[K]`: `first`, `last`, the words of each span; `cluster`, a
-        number that increases in the order of the clusters, -1 for no mention; and
-        `same`, the first span of the cluster that is the same words.
+        Clusters, dicts from the `(first, last)` word of each mention to its score; and a
+        dict from mentions to `(antecedent, link score)`. The first mention of a
+        cluster has no link. If spans are the same words, the highest scores count.
     """
-    best = int32(xp, spans["best_antecedents"])
-    first, last = _token_to_word(word_of, xp)
-    first, last = take(xp, first, spans["starts"]), take(xp, last, spans["ends"])
-    span, num_spans = range_like(xp, best), size(xp, best)
-    never = xp.ones_like(span) * (2 * num_spans)  # A place in the order after all others.
+    tokens = np.flatnonzero(word_of >= 0)
+    words = np.concatenate([[-1], word_of[tokens], [len(word_of)]])
+    first = words[np.searchsorted(tokens, spans["starts"]) + 1]
+    last = words[np.searchsorted(tokens, spans["ends"], "right")]
+    places = [*zip(first.tolist(), last.tolist())]
+    scores, link_scores = spans["mention_scores"].tolist(), spans["link_scores"].tolist()
 
-    # === Clusters, in order of their first links; those of one mention follow ===
-    root = xp.where(best < 0, span, best)
-    (root,) = fixed_point(xp, lambda root: [take(xp, root, root)], [root])
-    first_link = scatter_min(xp, never, root, xp.where(best < 0, never, span))
-    order = take(xp, first_link, root)
-    is_alone = order == never
-    order = xp.where(is_alone, num_spans + span, order)
-    is_single = is_alone & ((spans["mention_scores"] > 0) | given) & singletons
-    is_mention = (first <= last) & (is_single | ~is_alone)
+    # === The root of each span is the first of its cluster. `order` is of roots ===
+    antecedents, roots, order = spans["best_antecedents"].tolist(), [], {}
+    for span, antecedent in enumerate(antecedents):
+        roots.append(span if antecedent < 0 else roots[antecedent])
+        if antecedent >= 0:
+            order.setdefault(roots[span], span)
+    for span, score in enumerate(scores):
+        if singletons and antecedents[span] < 0 and (given or score > 0):
+            order.setdefault(span, len(scores) + span)
 
     # === The same words, in the first of their clusters ===
-    places = [xp.asarray(x, dtype=np.int64) for x in (first, last)]
-    words = unique_ids(xp, places[0] * (1 << 32) + places[1])
-    order = xp.where(is_mention, order, never)
-    is_mention = is_mention & (order == take(xp, scatter_min(xp, never, words, order), words))
-    same = scatter_min(xp, never, words, xp.where(is_mention, span, never))
-    same = take(xp, same, words)
-    if not singletons:
-        is_new = int32(xp, is_mention & (same == span))
-        sizes = scatter_add(xp, xp.zeros_like(span)[:, None], root, is_new)[:, 0]
-        is_mention = is_mention & (take(xp, sizes, root) > 1)
-    cluster = xp.where(is_mention, order, -xp.ones_like(order))
-    return {"first": first, "last": last, "cluster": cluster, "same": same}
-
-
-def _token_to_word(word_of, xp):
-    """Returns the first word at or after each token, and the last one at or before it."""
-    is_word = int32(xp, word_of >= 0)
-    words = select(xp, word_of, word_of >= 0)
-    num_words = cumsum(xp, is_word)
-    following = take(xp, append_end(xp, words, size(xp, word_of)), num_words - is_word)
-    before = take(xp, xp.concatenate([-xp.ones_like(word_of[:1]), words], axis=0), num_words)
-    return following, before
+    root_of = {}
+    for root, place in zip(roots, places):
+        is_mention = root in order and place[0] <= place[1]
+        if is_mention and order[root] < order.get(root_of.get(place), np.inf):
+            root_of[place] = root
+    clusters, links = {}, {}
+    for root, place, antecedent, score, link_score in zip(
+        roots, places, antecedents, scores, link_scores
+    ):
+        if root_of.get(place) != root:
+            continue
+        mentions = clusters.setdefault(root, {})
+        mentions[place] = max(score, mentions.get(place, score))
+        if antecedent < 0 or place == next(iter(mentions)):
+            continue
+        link = places[antecedent], link_score
+        is_link = link[0] != place and root_of.get(link[0]) == root
+        if is_link and link_score > links.get(place, (None, -1.0))[1]:
+            links[place] = link
+    kept = [
+        root for root in sorted(clusters, key=order.get) if singletons or len(clusters[root]) > 1
+    ]
+    return [clusters[root] for root in kept], links

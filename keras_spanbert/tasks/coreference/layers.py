@@ -9,7 +9,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_spanbert.layers.array_functions import int32, range_like, size, take
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
 
@@ -28,18 +27,19 @@ def candidate_spans(sentence_map, max_span_width: int, xp=np) -> tuple:
     Returns:
         `(starts, ends)`, int32 `[N]`, ends included, sorted by start, then by end.
     """
-    num_tokens = size(xp, sentence_map)
-    ends = range_like(xp, sentence_map)[:, None] + np.arange(max_span_width, dtype=np.int32)
-    is_same = take(xp, sentence_map, xp.minimum(ends, num_tokens - 1)) == sentence_map[:, None]
-    starts, widths = xp.nonzero((ends < num_tokens) & is_same)
-    return int32(xp, starts), int32(xp, starts + widths)
+    num_tokens = xp.size(sentence_map)
+    starts = xp.cumsum(xp.ones_like(sentence_map), dtype=np.int32)[:, None] - 1
+    ends = starts + np.arange(max_span_width, dtype=np.int32)
+    sentences = xp.take(sentence_map, xp.minimum(ends, num_tokens - 1), axis=0)
+    starts, widths = xp.nonzero((ends < num_tokens) & (sentences == sentence_map[:, None]))
+    return xp.asarray(starts, dtype=np.int32), xp.asarray(starts + widths, dtype=np.int32)
 
 
 def num_top_spans(num_tokens, top_span_ratio: float, xp=np):
     """Returns the number of spans of a document that are kept."""
     # Uses float32 like the released graph, because rounding matters near integers.
     product = xp.asarray(num_tokens, dtype=np.float32) * np.float32(top_span_ratio)
-    return xp.minimum(int32(xp, xp.floor(product)), np.int32(MAX_TOP_SPANS))
+    return xp.minimum(xp.asarray(xp.floor(product), dtype=np.int32), np.int32(MAX_TOP_SPANS))
 
 
 def gather_rows(x, indices):

@@ -43,15 +43,10 @@ SHARED = {
 }
 
 
-def shared_arguments(preprocessor) -> dict:
-    """Returns the resolver's arguments that a preprocessor sets."""
-    return {name: getattr(preprocessor, of_it) for name, of_it in SHARED.items()}
-
-
 def check_shared(arguments: dict, preprocessor) -> None:
     """Raises a `ValueError` if a resolver's arguments differ from its preprocessor's."""
-    for name, value in shared_arguments(preprocessor).items():
-        given = arguments[name]
+    for name, of_it in SHARED.items():
+        given, value = arguments[name], getattr(preprocessor, of_it)
         check_in(name, given, given == value, f"the preprocessor's, {value!r}")
 
 
@@ -347,7 +342,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         is_own = source.saved(cls.preprocessor_cls) is not None
         if source.has_vocabulary and "preprocessor" not in kwargs and (shared or not is_own):
             kwargs["preprocessor"] = cls.preprocessor_cls.from_source(source, **shared)
-            kwargs = {**shared_arguments(kwargs["preprocessor"]), **kwargs}
+            of_it = {n: getattr(kwargs["preprocessor"], own) for n, own in SHARED.items()}
+            kwargs = {**of_it, **kwargs}
         return super().from_source(source, load_weights, **kwargs)
 
     @classmethod

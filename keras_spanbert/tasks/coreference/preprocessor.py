@@ -6,26 +6,12 @@ or `tensorflow.experimental.numpy`.
 
 import itertools
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
 import keras
 import numpy as np
 
 from keras_spanbert.checks import check_flags, check_in, check_range, is_number
 from keras_spanbert.data.coreference_documents import check_document, has_subtokens
-from keras_spanbert.layers.array_functions import (
-    append_end,
-    cumsum,
-    fixed_point,
-    int32,
-    range_like,
-    repeat,
-    scatter_min,
-    searchsorted,
-    size,
-    take,
-    true_indices,
-)
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 
 _MODEL_TYPES = ("independent", "overlap")
@@ -185,16 +171,44 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
                 "A document in subtokens must have a `sentence_map`. Received: only a "
                 f"`subtoken_map`, in {document['doc_key']!r}"
             )
-        pieces = self._pieces([*itertools.chain(*sentences)])
-        segments = cut_words(
-            np.array([*map(len, pieces)], np.int32),
-            np.array([*map(len, sentences)], np.int32),
-            self.sequence_length,
-            self.model_type == "independent",
-        )
-        tokens = [*itertools.chain(*pieces), self.tokenizer.cls_token, self.tokenizer.sep_token]
+        # OntoNotes writes a slash before some sentence ends.
+        words = [word[1:] if word in ("/.", "/?") else word for word in itertools.chain(*sentences)]
+        unique, tokenizer = [*dict.fromkeys(words)], self.tokenizer
+        # A word that has only control characters keeps its place.
+        pieces = {
+            word: [tokenizer.id_to_token(int(i)) for i in ids] or [tokenizer.oov_token]
+            for word, ids in zip(unique, tokenizer.tokenize_batch(unique))
+        }
+        word_ends = np.cumsum([0, *(len(pieces[word]) for word in words)])
+        sentence_ends = word_ends[np.cumsum([0, *map(len, sentences)])]
+        pieces = [*itertools.chain(*(pieces[word] for word in words))]
         names = [*itertools.chain(*document["speakers"]), SEPARATOR_SPEAKER]
-        word_of = segments.word_of
+        has_separators = self.model_type == "independent"
+        # If separators are added later, the released script leaves one more place.
+        room = self.sequence_length - (2 if has_separators else 3)
+        segments, word_of, sentence_map, begin = [], [], [], 0
+        while begin < len(pieces):
+            # As many subtokens as fit, up to the end of a sentence or else of a word.
+            end = most = min(begin + room, len(pieces))
+            for ends in (word_ends, sentence_ends):
+                last = int(ends[np.searchsorted(ends, most, "right") - 1])
+                end = last if last > begin else end
+            place = np.arange(begin, end)
+            segment = pieces[begin:end]
+            in_words, numbers = (
+                (np.searchsorted(ends, place, "right") - 1).tolist()
+                for ends in (word_ends, sentence_ends)
+            )
+            if has_separators:
+                segment = [tokenizer.cls_token, *segment, tokenizer.sep_token]
+                in_words = [-1, *in_words, -1]
+                # The sentence number increases after its last subtoken, so before the separator.
+                numbers = [numbers[0], *numbers, numbers[-1] + int(end in sentence_ends)]
+            segments.append(segment)
+            word_of += in_words
+            sentence_map += numbers
+            begin = end
+        word_of = np.array(word_of, np.int32)
         places = np.flatnonzero(word_of >= 0)
         first, last = (
             places[np.searchsorted(word_of[places], np.arange(size), side) - shift].tolist()
@@ -202,9 +216,9 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         )
         segmented = {
             "doc_key": document["doc_key"],
-            "sentences": split_rows((tokens[i] for i in segments.index.tolist()), segments.sizes),
-            "speakers": split_rows((names[i] for i in word_of.tolist()), segments.sizes),
-            "sentence_map": segments.sentence_of.tolist(),
+            "sentences": segments,
+            "speakers": split_rows((names[i] for i in word_of.tolist()), map(len, segments)),
+            "sentence_map": sentence_map,
             # A separator belongs to the word before it, or to the first word.
             "subtoken_map": np.maximum.accumulate(np.maximum(word_of, 0)).tolist(),
             "clusters": [[[first[start], last[end]] for start, end in c] for c in clusters],
@@ -290,18 +304,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         is_overlap = self.model_type == "overlap"
         return (tokenizer.cls_token_id, tokenizer.sep_token_id) if is_overlap else None
 
-    def _pieces(self, words):
-        """Returns each word's subtokens. Equal words are tokenized once."""
-        # OntoNotes writes a slash before some sentence ends.
-        words = [word[1:] if word in ("/.", "/?") else word for word in words]
-        unique, tokenizer = [*dict.fromkeys(words)], self.tokenizer
-        pieces = {
-            word: [tokenizer.id_to_token(int(token_id)) for token_id in ids]
-            for word, ids in zip(unique, tokenizer.tokenize_batch(unique))
-        }
-        # A word that has only control characters keeps its place.
-        return [pieces[word] or [tokenizer.oov_token] for word in words]
-
     def get_config(self):
         return {**super().get_config(), "genres": list(self.genres)}
 
@@ -326,77 +328,6 @@ SEPARATOR_SPEAKER = "[SPL]"
 SEPARATOR_NUMBER = 1
 # Number that the released graphs give to speakers beyond their maximum.
 _OTHER_SPEAKER = {"independent": 3, "overlap": 0}
-
-
-class Segments(NamedTuple):
-    """The tokens of a document, cut into segments."""
-
-    sizes: np.ndarray  # int32 [S], the number of tokens of each segment.
-    # int32 [T], each token's index in a list of all subtokens, then [CLS], then [SEP].
-    index: np.ndarray
-    word_of: np.ndarray  # int32 [T], the word of each token, -1 for a separator.
-    sentence_of: np.ndarray  # int32 [T], the sentence of each token.
-
-
-def cut_words(sizes, sentence_sizes, max_segment_len: int, with_separators: bool, xp=np):
-    """Cuts the subtokens of words into segments.
-
-    A segment takes as many subtokens as fit, cut back to the last end of a
-    sentence. If no sentence fits, it ends at the last end of a word, and if no word
-    fits, within the word.
-
-    Args:
-        sizes: int32 `[W]`, the number of subtokens of each word, at least one.
-        sentence_sizes: int32, the number of words of each sentence.
-        max_segment_len: int, including two separators.
-        with_separators: bool. Whether segments are stored with `[CLS]` and
-            `[SEP]`, which then count as tokens.
-    """
-    word_of = repeat(xp, range_like(xp, sizes), sizes)
-    sentence_of = take(xp, repeat(xp, range_like(xp, sentence_sizes), sentence_sizes), word_of)
-    word_ends = bounds(xp, sizes)
-    sentence_ends = take(xp, word_ends, bounds(xp, sentence_sizes))
-    # If separators are added later, the released script leaves one more place.
-    room = max_segment_len - (2 if with_separators else 3)
-    limits = _segment_limits(xp, sentence_of, word_ends, sentence_ends, room)
-    begins, ends = limits[:-1], limits[1:]
-    if not with_separators:
-        return Segments(ends - begins, range_like(xp, word_of), word_of, sentence_of)
-    segment_of = repeat(xp, range_like(xp, begins), ends - begins + 2)
-    index = range_like(xp, segment_of) - 2 * segment_of - 1
-    is_first = index < take(xp, begins, segment_of)
-    is_last = index == take(xp, ends, segment_of)
-    nearest = index + int32(xp, is_first) - int32(xp, is_last)
-    # The sentence number increases after its last subtoken, so before the separator.
-    is_end = take(xp, sentence_ends, searchsorted(xp, sentence_ends, ends)) == ends
-    is_next = int32(xp, is_last & take(xp, is_end, segment_of))
-    num_subtokens = size(xp, sentence_of)
-    index = xp.where(is_first, num_subtokens, xp.where(is_last, num_subtokens + 1, index))
-    word_of = xp.where(is_first | is_last, -1, take(xp, word_of, nearest))
-    sentence_of = take(xp, sentence_of, nearest) + is_next
-    return Segments(ends - begins + 2, index, int32(xp, word_of), sentence_of)
-
-
-def bounds(xp, sizes):
-    """Returns 0 and the ends of consecutive parts with these sizes, int32 `[n + 1]`."""
-    return append_end(xp, cumsum(xp, sizes) - sizes, int32(xp, xp.sum(sizes)))
-
-
-def _segment_limits(xp, subtokens, word_ends, sentence_ends, room):
-    """Returns 0 and the ends of segments, int32 `[S + 1]`."""
-    begin = range_like(xp, append_end(xp, subtokens, size(xp, subtokens)))
-    most = xp.minimum(begin + room, size(xp, subtokens))
-    end = most  # The end of the segment that would begin at each subtoken.
-    for ends in (word_ends, sentence_ends):
-        last = take(xp, ends, searchsorted(xp, ends, most, "right") - 1)
-        end = xp.where(last > begin, last, end)
-
-    def follow(is_skipped, end):
-        """Marks what follows each reached segment as reached. `end` then points twice as far."""
-        return [scatter_min(xp, is_skipped, end, is_skipped), take(xp, end, end)]
-
-    is_skipped, _ = fixed_point(xp, follow, [int32(xp, begin > 0), end])
-    return true_indices(xp, is_skipped == 0)
 
 
 def split_rows(values: Iterable, sizes: Iterable[int]) -> list[list]:
@@ -432,19 +363,21 @@ def segment_rows(
         sizes = sizes[:, None]
         is_inside = (place >= 0) & (place < sizes)
         index = xp.where(is_inside, begins[:, None] + place, 0)
-        rows = xp.where(is_inside, take(xp, append_end(xp, values, 0), index), 0)
+        values = xp.concatenate([values, np.zeros(1, np.int32)], axis=0)
+        rows = xp.where(is_inside, xp.take(values, index, axis=0), 0)
         if separators:
             first, last = separators
             rows = xp.where(place < 0, first, xp.where(place == sizes, last, rows))
             is_inside = place <= sizes
-        return int32(xp, rows), int32(xp, is_inside)
+        return [xp.asarray(x, dtype=np.int32) for x in (rows, is_inside)]
 
-    begins = bounds(xp, sizes)  # [S + 1]
+    none = np.zeros(1, np.int32)
+    begins = xp.concatenate([none, xp.cumsum(sizes, dtype=np.int32)], axis=0)  # [S + 1]
     rows = {"text_len": sizes}
     rows["input_ids"], rows["input_mask"] = to_rows(ids, begins[:-1], sizes, separators)
     rows["speaker_ids"], _ = to_rows(speakers, begins[:-1], sizes, separators and (0, 0))
     if separators:
-        half, none = max_segment_len // 2, np.zeros(1, np.int32)
+        half = max_segment_len // 2
         before = xp.concatenate([none, xp.maximum(sizes - half, 0)], axis=0)
         after = xp.concatenate([xp.minimum(sizes, half), none], axis=0)
         windows = to_rows(ids, begins - before, before + after, separators)

@@ -28,7 +28,6 @@ from keras_spanbert.tasks.coreference.inference import (
     document_inputs,
     extract_spans,
     gold_clusters,
-    mention_links,
     run,
     score_documents,
 )
@@ -107,7 +106,7 @@ def find_clusters(
 ) -> list[tuple]:
     """Returns the clusters and links of documents, in their words or subtokens.
 
-    They are the results of `cluster_mentions` and `mention_links`. With `has_mentions`, the
+    They are the results of `cluster_mentions`. With `has_mentions`, the
     `clusters` of a document, if it has any, contain the only spans.
     """
     check_counts(batch_size=batch_size, max_spans_in_memory=max_spans_in_memory)
@@ -125,14 +124,12 @@ def find_clusters(
     for i in given & tensors.keys():
         _check_widths(f"mentions[{i}]", documents[i], *encoded[i], model.max_span_width)
     found = score_documents(model, tensors, batch_size, max_spans_in_memory, min_link_score, given)
-    result = []
-    for i, (_, word_of) in enumerate(encoded):
-        arguments = found.get(i), word_of, model.singletons, i in given
-        is_empty = i not in found
-        result.append(
-            ([], {}) if is_empty else (cluster_mentions(*arguments), mention_links(*arguments))
-        )
-    return result
+    return [
+        cluster_mentions(found[i], word_of, model.singletons, i in given)
+        if i in found
+        else ([], {})
+        for i, (_, word_of) in enumerate(encoded)
+    ]
 
 
 def _as_texts(texts) -> list[Text]:
@@ -573,7 +570,7 @@ class DocumentInputs:
         inputs = document_inputs(tensors, self)
         (scores,) = run(self, [inputs])
         token_of = np.arange(len(inputs["token_places"]), dtype=np.int32)
-        clusters = cluster_mentions(extract_spans(scores), token_of, self.singletons)
+        clusters, _ = cluster_mentions(extract_spans(scores), token_of, self.singletons)
         top_spans = scores.pop("top_spans")
         num_antecedents = min(self.max_top_antecedents, len(top_spans))
         result = {
