@@ -61,7 +61,10 @@ def run(run: Run) -> None:
     from keras_spanbert.data.training_stream import TrainingStream
     from keras_spanbert.recipes.fit import TrainingSettings, export, fit
     from keras_spanbert.runs import cloze_report
-    from keras_spanbert.tasks.pretrain.unigram import unigram_entropies, unigram_log_probabilities
+    from keras_spanbert.tasks.pretrain.objectives import (
+        unigram_entropies,
+        unigram_log_probabilities,
+    )
 
     # === Data and model ===
     distribution = run.distribution

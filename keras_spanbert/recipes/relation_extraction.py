@@ -105,7 +105,7 @@ def model_arguments(examples):
 
 def build(has_types=True, **arguments):
     """Builds the model, with the mode of --feature_mode."""
-    from keras_spanbert.tasks.relation_extraction.unused_tokens import with_unused_tokens
+    from keras_spanbert.tasks.relation_extraction.model import with_unused_tokens
 
     model = fine_tuning.build_model(**arguments)
     if model.preprocessor.lacks_tokens:

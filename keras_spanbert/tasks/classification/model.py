@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_in
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
@@ -16,10 +17,56 @@ from keras_spanbert.models.classifier import (
 from keras_spanbert.models.examples import check_examples
 from keras_spanbert.models.labels import check_names
 from keras_spanbert.models.pooler import pooler
-from keras_spanbert.tasks.classification.multi_label import binary_accuracy, is_assigned
+from keras_spanbert.serving.row_batches import trim_padding
+from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
-from keras_spanbert.tasks.classification.serving import label_serving_functions
 from keras_spanbert.training.losses import WeightedMeanBinaryCrossentropy, WeightedMeanSquaredError
+
+
+def is_assigned(logits):
+    """Returns whether a row gets each class: its probability, the sigmoid, is at least 0.5."""
+    return logits >= 0.0
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+def binary_accuracy(y_true, y_pred):
+    """Returns the share of each row's classes that are right: labels, logits `[N, C]` to `[N]`."""
+    are_right = ops.equal(ops.cast(y_true, "bool"), is_assigned(y_pred))
+    return ops.mean(ops.cast(are_right, "float32"), axis=-1)
+
+
+def label_serving_functions(model) -> dict:
+    """Returns the serving functions of `text`, and of `text` and `text_pair`, strings `[B]`."""
+    import tensorflow as tf
+
+    preprocessor = model.preprocessor
+    names = tf.constant(model.class_names)
+    is_regression, multi_label = model.is_regression, model.multi_label
+
+    def serve_pairs(text, text_pair):
+        inputs = trim_padding(preprocessor.inputs(text, text_pair))
+        logits = tf.cast(model(inputs, training=False), tf.float32)
+        if is_regression:
+            return {"score": logits[:, 0]}
+        scores = tf.sigmoid(logits) if multi_label else tf.nn.softmax(logits)
+        answers = {
+            # From the logits, because the sigmoids of large logits are all 1.
+            "label": tf.gather(names, tf.argmax(logits, axis=1)),
+            "score": tf.reduce_max(scores, axis=1),
+            "scores": scores,
+        }
+        if multi_label:  # Each class has its own column, with "" if it is not assigned.
+            answers["labels"] = tf.where(is_assigned(logits), names, "")
+        return answers
+
+    def serve(text):
+        return serve_pairs(text, tf.zeros_like(text))
+
+    return {
+        "serving_default": (serve, strings("text")),
+        "pairs": (serve_pairs, strings("text", "text_pair")),
+    }
+
 
 # Values of `problem_type` in the settings of `transformers`.
 _REGRESSION = "regression"

@@ -1,24 +1,216 @@
-"""Scores documents: whole ones in batches, long ones in chunks.
+"""Pads documents, scores them whole or in chunks, and builds clusters from the scores.
 
 A chunk is a sequence of whole segments. Its spans are selected among its own candidates.
 Their antecedents are among each other and among the spans of earlier chunks in a
 memory, so memory does not depend on the length of a document.
 
-S = segments, T = tokens, K = spans that are kept, M = spans in memory, D = size of a
-span's embedding.
+S = segments, L = tokens of a segment, T = tokens of a document, N = candidate
+spans, K = spans that are kept, M = spans in memory, D = size of a span's embedding.
+`xp` is `numpy` or `tensorflow.experimental.numpy`.
 """
+
+from collections.abc import Iterable
 
 import keras
 import numpy as np
 
 from keras_spanbert import distribution
-from keras_spanbert.layers.array_functions import size, take
+from keras_spanbert.data.batches import round_up
 from keras_spanbert.models.one_thread import one_thread
-from keras_spanbert.tasks.coreference.batches import document_inputs, largest, pad, padded_sizes
-from keras_spanbert.tasks.coreference.decoding import extract_spans
-from keras_spanbert.tasks.coreference.scoring import NO_SPAN
-from keras_spanbert.tasks.coreference.segments import truncate
-from keras_spanbert.tasks.coreference.spans import MAX_TOP_SPANS
+from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS, candidate_spans, num_top_spans
+from keras_spanbert.tasks.coreference.preprocessor import truncate
+from keras_spanbert.tasks.coreference.scoring import GIVEN, NO_SPAN
+
+# Inputs with a value for each token.
+_OF_TOKENS = ("token_places", "speaker_ids", "segment_index", "overlap_places")
+
+
+def document_inputs(tensors: dict, model, xp=np, given: bool = False) -> dict:
+    """Returns a document's inputs without padding.
+
+    Args:
+        tensors: dict from the preprocessor's `tensors`.
+        model: `SpanBertCoreferenceResolver`.
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        given: bool. Whether the gold mentions are the only candidates, and all are
+            kept. Defaults to `False`.
+
+    Returns:
+        Dict of int32 arrays: `token_ids`, `padding_mask` `[S, L]`, `token_places`,
+        `speaker_ids`, `segment_index` `[T]`, `starts`, `ends` `[N]`,
+        `top_span_mask` `[K]` and `genre` `[]`. With overlap there are also
+        `overlap_token_ids`, `overlap_padding_mask` `[S + 1, L]` and
+        `overlap_places` `[T]`.
+    """
+    mask = tensors["input_mask"]
+    is_overlap = "overlap_ids" in tensors
+    is_token = mask_separators(mask, xp) if is_overlap else mask > 0
+    segment, place = (xp.asarray(x, dtype=np.int32) for x in xp.nonzero(is_token))
+    places = segment * mask.shape[1] + place
+    if given:
+        starts, ends = tensors["gold_starts"], tensors["gold_ends"]
+        top_span_mask = xp.full_like(starts, GIVEN)
+    else:
+        starts, ends = candidate_spans(tensors["sentence_map"], model.max_span_width, xp)
+        num_top = num_top_spans(xp.size(places), model.top_span_ratio, xp)
+        top_span_mask = xp.ones((num_top,), np.int32)
+    inputs = {
+        "token_ids": tensors["input_ids"],
+        "padding_mask": mask,
+        "token_places": places,
+        "speaker_ids": tensors["speaker_ids"][is_token],
+        "segment_index": segment,
+        "starts": starts,
+        "ends": ends,
+        "top_span_mask": top_span_mask,
+        "genre": tensors["genre"],
+    }
+    if is_overlap:
+        inputs["overlap_token_ids"] = tensors["overlap_ids"]
+        inputs["overlap_padding_mask"] = tensors["overlap_mask"]
+        is_token = xp.reshape(mask_separators(tensors["overlap_mask"], xp), (-1,))
+        inputs["overlap_places"] = xp.asarray(xp.nonzero(is_token)[0], dtype=np.int32)
+    return inputs
+
+
+def gold_clusters(tensors: dict, inputs: dict) -> np.ndarray:
+    """Returns the gold cluster of each candidate of `document_inputs`, 0 for none: int32 `[N]`."""
+    num_tokens = len(inputs["token_places"])
+    starts, ends = (tensors[name].astype(np.int64) for name in ["gold_starts", "gold_ends"])
+    is_inside = (starts >= 0) & (ends < num_tokens)
+    wanted = (starts * num_tokens + ends)[is_inside]
+    keys = inputs["starts"].astype(np.int64) * num_tokens + inputs["ends"]
+    found = np.searchsorted(keys, wanted)  # Candidates are sorted.
+    is_candidate = np.append(keys, -1)[found] == wanted
+    labels = np.zeros(len(keys), np.int32)
+    labels[found[is_candidate]] = tensors["cluster_ids"][is_inside][is_candidate]
+    return labels
+
+
+def mask_separators(mask, xp=np):
+    """Returns where rows have tokens other than separators, their first and last tokens."""
+    num_following = xp.cumsum(mask[:, ::-1], axis=1)[:, ::-1] - mask
+    return (mask > 0) & (np.arange(mask.shape[1]) > 0) & (num_following > 0)
+
+
+def padded_sizes(inputs: dict, model, xp=np) -> dict:
+    """Returns the number of rows to pad each input to, and the `length` of rows of tokens.
+
+    Graphs have dynamic shapes. Otherwise there are only a few sizes: 1, 2, 3, 4, 5, 6, 7,
+    8, 10, 12, 14, 16, 20, 24, ..., at most a quarter more than needed. The number of
+    tokens is then rounded up to whole blocks of the widest span, which the attention of
+    spans uses. There are at least as many spans as antecedents, because that many are
+    always chosen.
+    """
+    sizes, longest = {}, np.int32(1)
+    columns = np.arange(1, inputs["token_ids"].shape[1] + 1, dtype=np.int32)
+    for name, array in inputs.items():
+        if name.endswith("padding_mask"):
+            is_used = xp.asarray(xp.any(array > 0, axis=0), dtype=np.int32)
+            longest = xp.maximum(longest, xp.max(is_used * columns))
+        if name != "genre":
+            sizes[name] = xp.size(array[:, 0] if len(array.shape) == 2 else array)
+    sizes["length"] = longest
+    if xp is np:
+        sizes = {name: round_up(int(number)) for name, number in sizes.items()}
+    for name in sizes.keys() & _OF_TOKENS:
+        sizes[name] = -(-sizes[name] // model.max_span_width) * model.max_span_width
+    num_top = num_top_spans(sizes["token_places"], model.top_span_ratio, xp)
+    num_top = xp.maximum(num_top, np.int32(model.max_top_antecedents))
+    if xp is np and len(inputs["top_span_mask"]) > num_top:
+        num_top = sizes["top_span_mask"]  # Given mentions can be more than a model keeps.
+    sizes["top_span_mask"] = num_top
+    sizes["length"] = xp.minimum(sizes["length"], np.int32(len(columns)))
+    return sizes
+
+
+def largest(sizes: Iterable[dict]) -> dict:
+    """Returns the maximum of each size."""
+    return keras.tree.map_structure(lambda *numbers: max(numbers), *sizes)
+
+
+def pad(inputs: dict, sizes: dict, xp=np) -> dict:
+    """Returns the padded inputs of one document as a batch of one."""
+    # Rows of padding have a mask of 1, because a softmax over nothing would be undefined.
+    values = {"ends": -1, "padding_mask": 1, "overlap_padding_mask": 1}
+    longest, length = inputs["token_ids"].shape[1], sizes["length"]
+    padded = {}
+    for name, array in inputs.items():
+        if len(array.shape) == 2:
+            array = array[:, :length]  # After the longest segment there is only padding.
+        elif name.endswith("_places"):
+            array = array // longest * length + array % longest
+        if name != "genre":
+            missing = sizes[name] - xp.size(array[:, 0] if len(array.shape) == 2 else array)
+            widths = [(0, missing), (0, 0)][: len(array.shape)]
+            array = xp.pad(array, widths, "constant", constant_values=values.get(name, 0))
+        padded[name] = array[None]
+    return padded
+
+
+class Documents:
+    """The arrays of documents, all padded to the same shape, for `Batches`.
+
+    A document with more than `max_segments` is cut to a run of that many. The seed,
+    the epoch and the document determine the run.
+
+    Args:
+        model: `SpanBertCoreferenceResolver`.
+        documents: list of dicts, see the preprocessor's `segment`.
+        max_segments: int. Maximum number of segments of a document, or `None` for
+            whole documents.
+        seed: int.
+    """
+
+    def __init__(self, model, documents: list[dict], max_segments: int | None, seed: int):
+        model.check_preprocessor()
+        if not documents:
+            raise ValueError("There must be at least one document. Received: none")
+        self.model = model
+        self.tensors = [model.preprocessor.tensors(document) for document in documents]
+        self.has_labels = all("clusters" in document for document in documents)
+        self.max_segments = max_segments
+        self.seed = seed
+        # Large enough for any run of segments.
+        self.sizes = largest(
+            padded_sizes(self._inputs(self._run(document, first)), model)
+            for document in self.tensors
+            for first in range(self._num_runs(document))
+        )
+
+    def __len__(self):
+        return len(self.tensors)
+
+    def batch(self, numbers: Iterable[int], epoch: int) -> tuple:
+        """Returns inputs, and labels if known, of documents in an epoch."""
+        rows = [self.document(int(number), epoch) for number in numbers]
+        batch = keras.tree.map_structure(lambda *arrays: np.concatenate(arrays), *rows)
+        return batch if self.has_labels else batch[:1]
+
+    def document(self, number: int, epoch: int) -> tuple[dict, dict]:
+        """Returns inputs and labels of a document in an epoch, as a batch of one."""
+        padded = pad(self._inputs(self.cut(number, epoch)), self.sizes)
+        return padded, {"cluster_ids": padded.pop("cluster_ids")}
+
+    def cut(self, number: int, epoch: int) -> dict:
+        """Returns the arrays of the run of segments that is used of a document in an epoch."""
+        tensors = self.tensors[number]
+        generator = np.random.default_rng([self.seed, epoch, number])
+        return self._run(tensors, int(generator.integers(self._num_runs(tensors))))
+
+    def _inputs(self, tensors):
+        inputs = document_inputs(tensors, self.model)
+        return {**inputs, "cluster_ids": gold_clusters(tensors, inputs)}
+
+    def _num_runs(self, tensors):
+        num_segments = len(tensors["input_ids"])
+        return max(num_segments - (self.max_segments or num_segments), 0) + 1
+
+    def _run(self, tensors, first):
+        if self._num_runs(tensors) == 1:
+            return tensors
+        return truncate(tensors, first, self.max_segments)
+
 
 # Maximum number of tokens of a chunk's segments, unless a single segment has more. Longer chunks
 # take more memory. Shorter chunks take more time, because the spans in memory are projected once
@@ -55,24 +247,23 @@ def run(
         outputs = keras.tree.map_structure(np.asarray, model.predict_on_batch(batch))
     else:
         outputs = model(batch, training=False)
-    return [_without_padding(x, row, outputs, xp) for row, x in enumerate(inputs)]
-
-
-def _without_padding(inputs, row, outputs, xp):
-    """Returns the outputs of a row of a batch: see `run`."""
-    outputs = keras.tree.map_structure(lambda array: array[row], outputs)
-    mention_scores = outputs["candidate_mention_scores"]
-    # All other outputs have a row for each span that is kept.
-    num_top = size(xp, inputs["top_span_mask"])
-    found = keras.tree.map_structure(lambda array: array[:num_top], outputs)
-    top = found["top_spans"]
-    return {
-        **found,
-        "candidate_mention_scores": mention_scores[: size(xp, inputs["starts"])],
-        "top_span_starts": take(xp, inputs["starts"], top),
-        "top_span_ends": take(xp, inputs["ends"], top),
-        "top_span_mention_scores": take(xp, mention_scores, top),
-    }
+    found = []
+    for row, x in enumerate(inputs):
+        num_top = xp.size(x["top_span_mask"])
+        of_row = keras.tree.map_structure(
+            lambda array, row=row, num_top=num_top: array[row][:num_top], outputs
+        )
+        # All other outputs have a row for each span that is kept.
+        scores = outputs["candidate_mention_scores"][row][: xp.size(x["starts"])]
+        of_row["candidate_mention_scores"] = scores
+        for name, values in [
+            ("starts", x["starts"]),
+            ("ends", x["ends"]),
+            ("mention_scores", scores),
+        ]:
+            of_row[f"top_span_{name}"] = xp.take(values, of_row["top_spans"], axis=0)
+        found.append(of_row)
+    return found
 
 
 def score_documents(
@@ -226,3 +417,103 @@ def _spans_to_keep(cluster_of, size):
     rank = np.where(cluster_of < 0, 0, 1 + is_last)
     rank[len(rank) - size // 2 :] = 3  # The newest.
     return np.sort(np.argsort(rank, kind="stable")[-size:])
+
+
+def extract_spans(
+    row: dict, first_token: int = 0, index=None, min_link_score: float | None = None, xp=np
+) -> dict:
+    """Returns the spans of a result of `inference.run`, each with its best antecedent.
+
+    Args:
+        row: dict.
+        first_token: int, the first token of the chunk. Defaults to `0`.
+        index: int `[M + K]`, the numbers of the spans in the document. Defaults to
+            `None`: a whole document.
+        min_link_score: float. Antecedents with a lower link score are dropped.
+            Defaults to `None`: no minimum.
+
+    Returns:
+        Dict of arrays `[K]`: `starts` and `ends`, tokens of the document,
+        `mention_scores`, `best_antecedents` (-1 for none) and `link_scores`, their
+        probabilities among all antecedents and none.
+    """
+    antecedents = row["top_antecedents"]
+    scores = row["top_antecedent_scores"]
+    place = xp.argmax(scores, axis=1)[:, None]  # 0 for none.
+    with_none = xp.concatenate([-xp.ones_like(antecedents[:, :1]), antecedents], axis=1)
+    best = xp.take_along_axis(with_none, place, axis=1)[:, 0]
+    link_scores = 1 / xp.sum(xp.exp(scores - xp.max(scores, axis=1, keepdims=True)), axis=1)
+    if min_link_score is not None:
+        best = xp.where(link_scores < min_link_score, -1, best)
+    return {
+        "starts": row["top_span_starts"] + first_token,
+        "ends": row["top_span_ends"] + first_token,
+        "mention_scores": row["top_span_mention_scores"],
+        "best_antecedents": best if index is None else xp.where(best < 0, -1, index[best]),
+        "link_scores": link_scores,
+    }
+
+
+def cluster_mentions(
+    spans: dict, word_of: np.ndarray, singletons: bool, given: bool = False
+) -> tuple[list[dict], dict]:
+    """Returns the clusters of spans in words, and the links within them.
+
+    A span of separators alone is no mention. If two spans are the same words, the one
+    in the earlier cluster counts. Clusters are in the order of their first links, and
+    those of one mention follow.
+
+    Args:
+        spans: dict of arrays `[K]`, from `extract_spans`.
+        word_of: int32 `[T]`, the word of each token, -1 for a separator. Without
+            words, the number of each token.
+        singletons: bool. Whether a span without a cluster that is more likely a mention
+            than not is a cluster of one.
+        given: bool. Whether all spans are known to be mentions. Defaults to `False`.
+
+    Returns:
+        Clusters, dicts from the `(first, last)` word of each mention to its score; and a
+        dict from mentions to `(antecedent, link score)`. The first mention of a
+        cluster has no link. If spans are the same words, the highest scores count.
+    """
+    tokens = np.flatnonzero(word_of >= 0)
+    words = np.concatenate([[-1], word_of[tokens], [len(word_of)]])
+    first = words[np.searchsorted(tokens, spans["starts"]) + 1]
+    last = words[np.searchsorted(tokens, spans["ends"], "right")]
+    places = [*zip(first.tolist(), last.tolist())]
+    scores, link_scores = spans["mention_scores"].tolist(), spans["link_scores"].tolist()
+
+    # === The root of each span is the first of its cluster. `order` is of roots ===
+    antecedents, roots, order = spans["best_antecedents"].tolist(), [], {}
+    for span, antecedent in enumerate(antecedents):
+        roots.append(span if antecedent < 0 else roots[antecedent])
+        if antecedent >= 0:
+            order.setdefault(roots[span], span)
+    for span, score in enumerate(scores):
+        if singletons and antecedents[span] < 0 and (given or score > 0):
+            order.setdefault(span, len(scores) + span)
+
+    # === The same words, in the first of their clusters ===
+    root_of = {}
+    for root, place in zip(roots, places):
+        is_mention = root in order and place[0] <= place[1]
+        if is_mention and order[root] < order.get(root_of.get(place), np.inf):
+            root_of[place] = root
+    clusters, links = {}, {}
+    for root, place, antecedent, score, link_score in zip(
+        roots, places, antecedents, scores, link_scores
+    ):
+        if root_of.get(place) != root:
+            continue
+        mentions = clusters.setdefault(root, {})
+        mentions[place] = max(score, mentions.get(place, score))
+        if antecedent < 0 or place == next(iter(mentions)):
+            continue
+        link = places[antecedent], link_score
+        is_link = link[0] != place and root_of.get(link[0]) == root
+        if is_link and link_score > links.get(place, (None, -1.0))[1]:
+            links[place] = link
+    kept = [
+        root for root in sorted(clusters, key=order.get) if singletons or len(clusters[root]) > 1
+    ]
+    return [clusters[root] for root in kept], links

@@ -1,33 +1,194 @@
-"""Coreference resolution."""
+"""Coreference resolution: the model, its arguments, losses, and weights in checkpoints."""
 
 import inspect
+from collections.abc import Iterator
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_spanbert.checks import check_in
-from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup
+from keras_spanbert.models.checkpoint_entries import Checkpoint, Entry, TensorGroup
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.signature import strings
-from keras_spanbert.tasks.coreference.arguments import (
-    SHARED,
-    check_arguments,
-    check_shared,
-    check_weights_fit,
-    shared_arguments,
-)
-from keras_spanbert.tasks.coreference.checkpoint_entries import head_entries, infer_arguments
-from keras_spanbert.tasks.coreference.decoding import marginal_loss, mention_loss
-from keras_spanbert.tasks.coreference.documents import DocumentInputs
-from keras_spanbert.tasks.coreference.graph import ResolverLayers, model_inputs
+from keras_spanbert.tasks.coreference.layers import gather_rows
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
     SpanBertCoreferenceResolverPreprocessor,
+    check_arguments,
+)
+from keras_spanbert.tasks.coreference.resolving import DocumentInputs
+from keras_spanbert.tasks.coreference.scoring import (
+    NUM_DISTANCES,
+    ResolverLayers,
+    feature_rows,
+    model_inputs,
 )
 from keras_spanbert.tasks.coreference.serving import clusters
-from keras_spanbert.tasks.coreference.spans import gather_rows
 from keras_spanbert.training.losses import WeightedMean
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
+
+# Arguments that determine which weights exist and what they mean.
+_FIXED_BY_WEIGHTS = (
+    "model_type", "max_training_sentences", "max_span_width", "ffnn_size", "ffnn_depth",
+    "feature_size", "coref_depth", "fine_grained", "use_prior", "use_metadata", "use_features",
+    "use_segment_distance", "model_heads", "genres",
+)  # fmt: skip
+# Arguments that the preprocessor has too, with its name for them.
+SHARED = {
+    "max_segment_len": "sequence_length",
+    "model_type": "model_type",
+    "max_num_speakers": "max_num_speakers",
+    "genres": "genres",
+}
+
+
+def check_shared(arguments: dict, preprocessor) -> None:
+    """Raises a `ValueError` if a resolver's arguments differ from its preprocessor's."""
+    for name, of_it in SHARED.items():
+        given, value = arguments[name], getattr(preprocessor, of_it)
+        check_in(name, given, given == value, f"the preprocessor's, {value!r}")
+
+
+def check_weights_fit(arguments: dict, preset: dict) -> None:
+    """Raises a `ValueError` if a given argument does not fit the weights of a preset."""
+    for name in _FIXED_BY_WEIGHTS:
+        if name not in arguments or name not in preset:
+            continue
+        given, of_preset = arguments[name], preset[name]
+        if name == "genres":
+            given, of_preset = given and list(given), list(of_preset)
+        check_in(name, given, given == of_preset, f"that of the weights, {of_preset!r}")
+
+
+def marginal_loss(scores, antecedents, labels):
+    """Returns the negative log-likelihood of the right antecedents of each span, in nats.
+
+    Args:
+        scores: float `[..., K, 1 + A]`. The first is the score of no antecedent, and
+            the score of a missing antecedent is -inf.
+        antecedents: int `[..., K, A]`.
+        labels: int `[..., K]`, each span's gold cluster, 0 for none.
+
+    Returns:
+        float `[..., K]`.
+
+    Reference:
+        [Lee et al. 2017](https://arxiv.org/abs/1707.07045), section 4.
+    """
+    shape = ops.shape(antecedents)
+    flat = ops.reshape(antecedents, (*shape[:-2], shape[-2] * shape[-1]))
+    of_antecedents = ops.reshape(ops.take_along_axis(labels, flat, axis=-1), shape)
+    is_right = (of_antecedents == labels[..., None]) & (labels[..., None] > 0)
+    is_right = is_right & (scores[..., 1:] > -np.inf)
+    has_none = ops.logical_not(ops.any(is_right, axis=-1, keepdims=True))
+    is_right = ops.concatenate([has_none, is_right], axis=-1)
+    right = ops.logsumexp(ops.where(is_right, scores, -np.inf), axis=-1)
+    return ops.logsumexp(scores, axis=-1) - right
+
+
+def mention_loss(scores, labels):
+    """Returns the binary cross-entropy of each span being a gold mention or not, in nats.
+
+    Takes the scores `[..., K]` and gold clusters `[..., K]`, 0 for none.
+
+    Reference:
+        [Xu and Choi 2021](https://arxiv.org/abs/2109.00185), support of singletons.
+    """
+    return ops.softplus(ops.where(labels > 0, -scores, scores))
+
+
+# Released tables of the features of a pair.
+_FEATURES = {
+    "same_speaker": "coref_layer.same_speaker_emb",
+    "genre": "genre_embeddings.weight",
+    "distance": "coref_layer.antecedent_distance_emb",
+    "segment_distance": "coref_layer.segment_distance.segment_distance_embeddings.weight",
+}
+
+
+def head_entries(settings: dict) -> Iterator[Entry]:
+    """Yields the tensors outside the encoder, for settings of the encoder and the resolver."""
+    H, F, W = settings["hidden_size"], settings["feature_size"], settings["max_span_width"]
+    uses = {name: bool(settings[f"use_{name}"]) for name in ("features", "metadata", "prior")}
+    heads = bool(settings["model_heads"])
+    D = 2 * H + F * uses["features"] + H * heads  # Size of a span's embedding.
+
+    def feed_forward(name, path, pieces):
+        pieces = [size for size in pieces if size]
+        size, depth = settings["ffnn_size"], settings["ffnn_depth"]
+        for i in range(depth + 1):
+            is_last = i == depth
+            rows, columns = size if i else sum(pieces), 1 if is_last else size
+            layers = [f"hidden_{i}"] if i else [f"input_{j}" for j in range(len(pieces))]
+            kernels = tuple(f"{path}/{layer}/kernel" for layer in layers)
+            weights, bias = f"hidden_weights_{i}", f"hidden_bias_{i}"
+            if is_last:
+                weights, bias = "output_weights", "bias"
+            yield Entry(f"{name}.{weights}", kernels, (rows, columns))
+            yield Entry(f"{name}.{bias}", f"{path}/{layers[0]}/bias", (columns,))
+
+    def dense(name, path, rows, columns):
+        yield Entry(f"{name}.output_weights", f"{path}/kernel", (rows, columns))
+        yield Entry(f"{name}.bias", f"{path}/bias", (columns,))
+
+    if settings["model_type"] == "overlap":
+        yield from dense("combo", "token_gate/gate", 2 * H, H)
+    if uses["features"]:
+        yield Entry("span_width_embeddings.weight", "span_widths/embeddings", (W, F))
+    if heads:
+        yield from dense("mention_word_attn", "span_heads/attention", H, 1)
+    yield from feed_forward("mention_scores", "mention_scores/mention", [H, H, D - 2 * H])
+    if uses["prior"]:
+        path = "mention_scores/width_embeddings"
+        yield Entry("span_width_prior_embeddings.weight", path, (W, F))
+        yield from feed_forward("width_scores", "mention_scores/width", [F])
+    yield from dense("src_projection", "coarse_scores/source", D, D)
+    if uses["prior"]:
+        path = "coarse_scores/distance_embeddings"
+        yield Entry("antecedent_distance_emb", path, (NUM_DISTANCES, F))
+        yield Entry("output_weights", "coarse_scores/distance/kernel", (F, 1))
+        yield Entry("output_bias", "coarse_scores/distance/bias", (1,))
+    if not settings["fine_grained"]:
+        return
+    features = feature_rows(settings)
+    for feature, rows in features.items():
+        yield Entry(_FEATURES[feature], f"fine_scores/{feature}_embeddings", (rows, F))
+    name = "coref_layer.slow_antecedent_scores"
+    yield from feed_forward(name, "fine_scores/pair", [D, D, D + len(features) * F])
+    if settings["coref_depth"] > 1:
+        yield from dense("coref_layer.f", "fine_scores/refinement/gate", 2 * D, D)
+
+
+def infer_arguments(tensors: dict) -> dict:
+    """Infers the resolver's arguments from the tensors of a checkpoint.
+
+    Args:
+        tensors: dict of name to `formats.tensors.Tensor`.
+    """
+
+    def shape(name):
+        return tensors[name].shape if name in tensors else None
+
+    hidden = [name for name in tensors if name.startswith("mention_scores.hidden_weights_")]
+    arguments = {
+        "use_features": "span_width_embeddings.weight" in tensors,
+        "use_metadata": _FEATURES["same_speaker"] in tensors,
+        "use_prior": "span_width_prior_embeddings.weight" in tensors,
+        "model_heads": "mention_word_attn.output_weights" in tensors,
+        "fine_grained": "coref_layer.slow_antecedent_scores.output_weights" in tensors,
+        "ffnn_depth": len(hidden),
+    }
+    if hidden:
+        arguments["ffnn_size"] = shape(hidden[0])[-1]
+    widths = shape("span_width_embeddings.weight") or shape("span_width_prior_embeddings.weight")
+    if widths:
+        arguments["max_span_width"], arguments["feature_size"] = widths
+    distances = shape(_FEATURES["segment_distance"])
+    arguments["use_segment_distance"] = bool(distances)
+    if distances:
+        arguments["max_training_sentences"], arguments["feature_size"] = distances
+    return arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -181,7 +342,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         is_own = source.saved(cls.preprocessor_cls) is not None
         if source.has_vocabulary and "preprocessor" not in kwargs and (shared or not is_own):
             kwargs["preprocessor"] = cls.preprocessor_cls.from_source(source, **shared)
-            kwargs = {**shared_arguments(kwargs["preprocessor"]), **kwargs}
+            of_it = {n: getattr(kwargs["preprocessor"], own) for n, own in SHARED.items()}
+            kwargs = {**of_it, **kwargs}
         return super().from_source(source, load_weights, **kwargs)
 
     @classmethod

@@ -1,23 +1,65 @@
-"""Converts documents of words or subtokens to arrays for `SpanBertCoreferenceResolver`."""
+"""Converts documents of words or subtokens to arrays for `SpanBertCoreferenceResolver`.
+
+W = words, S = segments, L = longest segment, T = tokens of the document. `xp` is `numpy`
+or `tensorflow.experimental.numpy`.
+"""
 
 import itertools
+from collections.abc import Collection, Iterable
 
 import keras
 import numpy as np
 
+from keras_spanbert.checks import check_flags, check_in, check_range, is_number
 from keras_spanbert.data.coreference_documents import check_document, has_subtokens
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
-from keras_spanbert.tasks.coreference.arguments import check_arguments
-from keras_spanbert.tasks.coreference.segments import (
-    SEPARATOR_SPEAKER,
-    cut_words,
-    segment_rows,
-    speaker_numbers,
-    split_rows,
-)
+
+_MODEL_TYPES = ("independent", "overlap")
+_MINIMUMS = {
+    "max_segment_len": 4, "sequence_length": 4, "max_training_sentences": 1, "max_span_width": 1,
+    "max_top_antecedents": 1, "ffnn_size": 1, "ffnn_depth": 0, "feature_size": 1, "coref_depth": 1,
+    "max_num_speakers": 2,
+}  # fmt: skip
+
+
+def _are_names(values):
+    is_list = isinstance(values, Collection) and not isinstance(values, str)
+    return is_list and all(isinstance(value, str) for value in values)
+
+
+def _is_whole(value):
+    return is_number(value) and value % 1 == 0
+
+
+# For each argument, a function that accepts its values, and their description.
+_RULES = {
+    "model_type": (lambda value: value in _MODEL_TYPES, f"one of {_MODEL_TYPES}"),
+    "genres": (_are_names, "a list of strings"),
+    **{
+        name: (lambda value, least=least: _is_whole(value) and value >= least, f"{least} or more")
+        for name, least in _MINIMUMS.items()
+    },
+}
+_RANGES = {"top_span_ratio": "(0, 1]", "dropout_rate": "[0, 1)"}
+_FLAGS = (
+    "fine_grained", "use_prior", "use_metadata", "use_features", "use_segment_distance",
+    "model_heads", "singletons",
+)  # fmt: skip
+
+
+def check_arguments(**arguments) -> None:
+    """Raises a `ValueError` if an argument of the resolver or preprocessor is out of its range."""
+    for name, value in arguments.items():
+        if name in _RULES:
+            accepts, rule = _RULES[name]
+            check_in(name, value, accepts(value), rule)
+        elif name in _RANGES:
+            check_range(_RANGES[name], **{name: value})
+        elif name in _FLAGS:
+            check_flags(**{name: value})
+
 
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
-# Key of the resolver's arguments in a checkpoint's settings. Some have the same names as BERT's.
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -129,16 +171,44 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
                 "A document in subtokens must have a `sentence_map`. Received: only a "
                 f"`subtoken_map`, in {document['doc_key']!r}"
             )
-        pieces = self._pieces([*itertools.chain(*sentences)])
-        segments = cut_words(
-            np.array([*map(len, pieces)], np.int32),
-            np.array([*map(len, sentences)], np.int32),
-            self.sequence_length,
-            self.model_type == "independent",
-        )
-        tokens = [*itertools.chain(*pieces), self.tokenizer.cls_token, self.tokenizer.sep_token]
+        # OntoNotes writes a slash before some sentence ends.
+        words = [word[1:] if word in ("/.", "/?") else word for word in itertools.chain(*sentences)]
+        unique, tokenizer = [*dict.fromkeys(words)], self.tokenizer
+        # A word that has only control characters keeps its place.
+        pieces = {
+            word: [tokenizer.id_to_token(int(i)) for i in ids] or [tokenizer.oov_token]
+            for word, ids in zip(unique, tokenizer.tokenize_batch(unique))
+        }
+        word_ends = np.cumsum([0, *(len(pieces[word]) for word in words)])
+        sentence_ends = word_ends[np.cumsum([0, *map(len, sentences)])]
+        pieces = [*itertools.chain(*(pieces[word] for word in words))]
         names = [*itertools.chain(*document["speakers"]), SEPARATOR_SPEAKER]
-        word_of = segments.word_of
+        has_separators = self.model_type == "independent"
+        # If separators are added later, the released script leaves one more place.
+        room = self.sequence_length - (2 if has_separators else 3)
+        segments, word_of, sentence_map, begin = [], [], [], 0
+        while begin < len(pieces):
+            # As many subtokens as fit, up to the end of a sentence or else of a word.
+            end = most = min(begin + room, len(pieces))
+            for ends in (word_ends, sentence_ends):
+                last = int(ends[np.searchsorted(ends, most, "right") - 1])
+                end = last if last > begin else end
+            place = np.arange(begin, end)
+            segment = pieces[begin:end]
+            in_words, numbers = (
+                (np.searchsorted(ends, place, "right") - 1).tolist()
+                for ends in (word_ends, sentence_ends)
+            )
+            if has_separators:
+                segment = [tokenizer.cls_token, *segment, tokenizer.sep_token]
+                in_words = [-1, *in_words, -1]
+                # The sentence number increases after its last subtoken, so before the separator.
+                numbers = [numbers[0], *numbers, numbers[-1] + int(end in sentence_ends)]
+            segments.append(segment)
+            word_of += in_words
+            sentence_map += numbers
+            begin = end
+        word_of = np.array(word_of, np.int32)
         places = np.flatnonzero(word_of >= 0)
         first, last = (
             places[np.searchsorted(word_of[places], np.arange(size), side) - shift].tolist()
@@ -146,9 +216,9 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         )
         segmented = {
             "doc_key": document["doc_key"],
-            "sentences": split_rows((tokens[i] for i in segments.index.tolist()), segments.sizes),
-            "speakers": split_rows((names[i] for i in word_of.tolist()), segments.sizes),
-            "sentence_map": segments.sentence_of.tolist(),
+            "sentences": segments,
+            "speakers": split_rows((names[i] for i in word_of.tolist()), map(len, segments)),
+            "sentence_map": sentence_map,
             # A separator belongs to the word before it, or to the first word.
             "subtoken_map": np.maximum.accumulate(np.maximum(word_of, 0)).tolist(),
             "clusters": [[[first[start], last[end]] for start, end in c] for c in clusters],
@@ -195,11 +265,11 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         unknown = self._id_of[self.tokenizer.oov_token]
         separators = len(self.added_separators() or ())
         sizes = [len(segment) for segment in document["sentences"]]
-        for size in sizes:
-            if size + separators > self.sequence_length:
+        for num_tokens in sizes:
+            if num_tokens + separators > self.sequence_length:
                 raise ValueError(
                     f"A segment must have at most the preprocessor's {self.sequence_length} "
-                    f"tokens. Received: {size + separators}"
+                    f"tokens. Received: {num_tokens + separators}"
                 )
         tokens = itertools.chain(*document["sentences"])
         names = [*itertools.chain(*document["speakers"])]
@@ -234,18 +304,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         is_overlap = self.model_type == "overlap"
         return (tokenizer.cls_token_id, tokenizer.sep_token_id) if is_overlap else None
 
-    def _pieces(self, words):
-        """Returns each word's subtokens. Equal words are tokenized once."""
-        # OntoNotes writes a slash before some sentence ends.
-        words = [word[1:] if word in ("/.", "/?") else word for word in words]
-        unique, tokenizer = [*dict.fromkeys(words)], self.tokenizer
-        pieces = {
-            word: [tokenizer.id_to_token(int(token_id)) for token_id in ids]
-            for word, ids in zip(unique, tokenizer.tokenize_batch(unique))
-        }
-        # A word that has only control characters keeps its place.
-        return [pieces[word] or [tokenizer.oov_token] for word in words]
-
     def get_config(self):
         return {**super().get_config(), "genres": list(self.genres)}
 
@@ -263,3 +321,104 @@ def _merge_clusters(clusters) -> list[list[tuple[int, int]]]:
                 mentions = other | mentions
         merged = [*apart, mentions]
     return [list(mentions) for mentions in merged]
+
+
+SEPARATOR_SPEAKER = "[SPL]"
+# Number of the speaker of separators.
+SEPARATOR_NUMBER = 1
+# Number that the released graphs give to speakers beyond their maximum.
+_OTHER_SPEAKER = {"independent": 3, "overlap": 0}
+
+
+def split_rows(values: Iterable, sizes: Iterable[int]) -> list[list]:
+    """Splits values into lists of these sizes."""
+    values = iter(values)
+    return [list(itertools.islice(values, size)) for size in sizes]
+
+
+def segment_rows(
+    ids, speakers, sizes, max_segment_len: int, separators: tuple[int, int] | None, xp=np
+) -> dict:
+    """Converts the tokens of a document to one row per segment.
+
+    With overlap, there are also windows over the joints of segments, one more than
+    there are segments. The first window contains the first half of the first segment.
+    The others contain the second half of a segment and the first half of the next. The
+    last contains the rest.
+
+    Args:
+        ids, speakers: int32 `[T]`, the id and the speaker's number of each token.
+        sizes: int32 `[S]`, the number of tokens of each segment.
+        max_segment_len: int, L.
+        separators: with overlap, the ids of `[CLS]` and `[SEP]`, which are added to
+            each row. `None` if segments include them.
+
+    Returns:
+        Dict of the arrays `[S]`, `[S, L]` and `[S + 1, L]` of the preprocessor's `tensors`.
+    """
+
+    def to_rows(values, begins, sizes, separators):
+        """Returns parts of values as rows, padded with zeros, and their mask."""
+        place = np.arange(max_segment_len, dtype=np.int32) - (1 if separators else 0)
+        sizes = sizes[:, None]
+        is_inside = (place >= 0) & (place < sizes)
+        index = xp.where(is_inside, begins[:, None] + place, 0)
+        values = xp.concatenate([values, np.zeros(1, np.int32)], axis=0)
+        rows = xp.where(is_inside, xp.take(values, index, axis=0), 0)
+        if separators:
+            first, last = separators
+            rows = xp.where(place < 0, first, xp.where(place == sizes, last, rows))
+            is_inside = place <= sizes
+        return [xp.asarray(x, dtype=np.int32) for x in (rows, is_inside)]
+
+    none = np.zeros(1, np.int32)
+    begins = xp.concatenate([none, xp.cumsum(sizes, dtype=np.int32)], axis=0)  # [S + 1]
+    rows = {"text_len": sizes}
+    rows["input_ids"], rows["input_mask"] = to_rows(ids, begins[:-1], sizes, separators)
+    rows["speaker_ids"], _ = to_rows(speakers, begins[:-1], sizes, separators and (0, 0))
+    if separators:
+        half = max_segment_len // 2
+        before = xp.concatenate([none, xp.maximum(sizes - half, 0)], axis=0)
+        after = xp.concatenate([xp.minimum(sizes, half), none], axis=0)
+        windows = to_rows(ids, begins - before, before + after, separators)
+        rows["overlap_ids"], rows["overlap_mask"] = windows
+    return rows
+
+
+def truncate(tensors: dict, offset: int, max_segments: int) -> dict:
+    """Returns the preprocessor's `tensors` of a run of segments that begins at `offset`.
+
+    The released scripts cut documents like this in training.
+    """
+    kept = slice(offset, offset + max_segments)
+    cut = {n: tensors[n][kept] for n in ["input_ids", "input_mask", "speaker_ids", "text_len"]}
+    first, num_tokens = tensors["text_len"][:offset].sum(), cut["text_len"].sum()
+    cut["sentence_map"] = tensors["sentence_map"][first : first + num_tokens]
+    cut["genre"] = tensors["genre"]
+    starts, ends = tensors["gold_starts"] - first, tensors["gold_ends"] - first
+    # Mentions that extend beyond the run are kept, but never match a span.
+    touches = (ends >= 0) & (starts < num_tokens)
+    cut["gold_starts"], cut["gold_ends"] = starts[touches], ends[touches]
+    cut["cluster_ids"] = tensors["cluster_ids"][touches]
+    if "overlap_ids" in tensors:
+        end = offset + len(cut["text_len"])
+        ids, mask = (tensors[n][offset : end + 1].copy() for n in ("overlap_ids", "overlap_mask"))
+        left_over = np.maximum(tensors["text_len"] - tensors["input_ids"].shape[1] // 2, 0)
+        if offset:  # The rest of the segment before the run is masked.
+            mask[0, 1 : 1 + left_over[offset - 1]] = 0
+        if end < len(tensors["text_len"]):
+            # The next segment's first half is removed, and the separator moves left.
+            last = left_over[end - 1]
+            ids[-1, 1 + last] = ids[-1, mask[-1].sum() - 1]
+            ids[-1, 2 + last :] = mask[-1, 2 + last :] = 0
+        cut["overlap_ids"], cut["overlap_mask"] = ids, mask
+    return cut
+
+
+def speaker_numbers(names: list[str], max_num_speakers: int, model_type: str) -> list[int]:
+    """Returns the number of each token's speaker."""
+    numbers = {"UNK": 0, SEPARATOR_SPEAKER: SEPARATOR_NUMBER}
+    for name in dict.fromkeys(names):
+        if len(numbers) < max_num_speakers:
+            numbers.setdefault(name, len(numbers))
+    return [numbers.get(name, _OTHER_SPEAKER[model_type]) for name in names]

@@ -119,12 +119,12 @@ def split_text(text: str) -> Sentences:
         data = np.frombuffer(f"{text} ".encode(), np.uint8)
         return np.flatnonzero((data & 0xC0) != 0x80)
 
-    def mask_with(masks, text):
-        for pattern, mask in masks:
-            text = regex.sub(pattern, mask, text)
-        return text
-
-    masked = mask_with(_IN_WORDS, text)
+    masked = text
+    for pattern, mask in _IN_WORDS:
+        masked = regex.sub(pattern, mask, masked)
+    in_sentences = masked
+    for pattern, mask in _IN_SENTENCES:
+        in_sentences = regex.sub(pattern, mask, in_sentences)
     places, at = [], 0
     for match in regex.finditer(_SPACES_OR_WORDS, masked):
         places.append((at, match.start()))
@@ -133,7 +133,6 @@ def split_text(text: str) -> Sentences:
         at = match.end()
     places.append((at, len(masked)))
     places = np.array([place for place in places if place[0] < place[1]], np.int64).reshape(-1, 2)
-    in_sentences = mask_with(_IN_SENTENCES, masked)
     ends = sorted(
         match.end() for pattern in _SENTENCE_ENDS for match in regex.finditer(pattern, in_sentences)
     )

@@ -1,9 +1,13 @@
-"""Chooses an answer to a question, or an ending of a text."""
+"""Chooses an answer to a question, or an ending of a text.
+
+Legend: N = questions, C = choices, L = tokens of a sequence.
+"""
 
 from collections.abc import Iterator
 
 import keras
 import numpy as np
+from keras import ops
 from scipy.special import softmax
 
 from keras_spanbert.checks import accepts_datasets
@@ -13,10 +17,115 @@ from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
 from keras_spanbert.models.classifier import ClassifierTask, classifier, dropout_layer
 from keras_spanbert.models.examples import check_examples
 from keras_spanbert.models.pooler import POOLER, pooler
-from keras_spanbert.tasks.multiple_choice.layers import NO_CHOICE, ChoiceLogits, ChoicesAsRows
-from keras_spanbert.tasks.multiple_choice.preprocessor import SpanBertMultipleChoicePreprocessor
-from keras_spanbert.tasks.multiple_choice.questions import is_one
-from keras_spanbert.tasks.multiple_choice.serving import choice_serving_functions
+from keras_spanbert.serving.row_batches import outputs_by_length
+from keras_spanbert.tasks.multiple_choice.preprocessor import (
+    SpanBertMultipleChoicePreprocessor,
+    is_one,
+)
+
+# N = questions, C = choices, L = tokens of a sequence.
+
+# The logit of padding. Its probability is 0, and the loss stays finite.
+NO_CHOICE = -1e9
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class ChoicesAsRows(keras.layers.Layer):
+    """Flattens the choices of all questions to rows of the encoder.
+
+    Call arguments:
+        inputs: dict of int `[N, C, L]`, or `None` for an optional input.
+
+    Returns:
+        Dict of int `[N * C, L]`, or `None`.
+    """
+
+    def call(self, inputs):
+        return {
+            name: None if x is None else ops.reshape(x, (-1, ops.shape(x)[2]))
+            for name, x in inputs.items()
+        }
+
+    def compute_output_spec(self, inputs):
+        return {
+            name: keras.KerasTensor((None, x.shape[-1]), dtype=x.dtype)
+            for name, x in inputs.items()
+        }
+
+    def get_config(self):  # Keras requires one if a dtype policy is given.
+        return super().get_config()
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class ChoiceLogits(keras.layers.Layer):
+    """Reshapes the scores of rows to logits of questions. Padding gets -1e9.
+
+    Computes in float32 or a wider dtype.
+
+    Call arguments:
+        inputs: dict of `scores`, float `[N * C, 1]`; `token_ids`, int
+            `[N, C, L]`; `choice_mask`, int or bool `[N, C]`, or `None` for all ones.
+
+    Returns:
+        float `[N, C]`.
+    """
+
+    def call(self, inputs):
+        scores = inputs["scores"]
+        dtype = keras.backend.result_type(scores.dtype, "float32")
+        shape = ops.shape(inputs["token_ids"])[:2]
+        logits = ops.reshape(ops.cast(scores, dtype), shape)
+        mask = inputs.get("choice_mask")
+        if mask is None:
+            return logits
+        return ops.where(ops.cast(mask, "bool"), logits, ops.cast(NO_CHOICE, dtype))
+
+    def compute_output_spec(self, inputs):
+        dtype = keras.backend.result_type(inputs["scores"].dtype, "float32")
+        return keras.KerasTensor(inputs["token_ids"].shape[:2], dtype=dtype)
+
+    def get_config(self):
+        return super().get_config()
+
+
+def choice_serving_functions(model) -> dict:
+    """Returns the functions that a SavedModel serves, with their input specs, by signature name.
+
+    `serving_default` takes `prompt`, strings `[B]`, and `choices`, strings `[B, C]`, padded
+    with `""`. `contexts` also takes `context`, strings `[B]`, `""` for no context.
+    """
+    import tensorflow as tf
+
+    preprocessor = model.preprocessor
+
+    def compute_scores(rows):
+        return model({name: x[:, None, :] for name, x in rows.items()}, training=False)
+
+    def serve_contexts(context, prompt, choices):
+        inputs = preprocessor.inputs(prompt, choices, context)
+        is_choice = inputs.pop("choice_mask") > 0  # [B, C]
+        places = tf.where(is_choice)  # [R, 2], for R choices.
+        rows = {name: tf.boolean_mask(x, is_choice) for name, x in inputs.items()}
+        found = outputs_by_length(compute_scores, rows, [1])[:, 0]  # [R]
+        shape = tf.shape(choices, tf.int64)
+        logits = tf.tensor_scatter_nd_update(tf.fill(shape, -float("inf")), places, found)
+        has_choices = tf.reduce_any(is_choice, axis=1)
+        # The softmax of only minus infinities is nan.
+        scores = tf.where(is_choice, tf.nn.softmax(logits, axis=1), 0.0)
+        # One more column, because there may be none.
+        padded = tf.pad(logits, [[0, 0], [0, 1]], constant_values=-float("inf"))
+        best = tf.argmax(padded, axis=1, output_type=tf.int32)
+        return {"choice": tf.where(has_choices, best, -1), "scores": scores}
+
+    def serve(prompt, choices):
+        return serve_contexts(tf.zeros_like(prompt), prompt, choices)
+
+    texts = [tf.TensorSpec([None], tf.string, name=name) for name in ["context", "prompt"]]
+    choices = tf.TensorSpec([None, None], tf.string, name="choices")
+    return {
+        "serving_default": (serve, [texts[1], choices]),
+        "contexts": (serve_contexts, [*texts, choices]),
+    }
 
 
 def _score_entries(settings: dict) -> Iterator[Entry]:

@@ -1,10 +1,13 @@
-"""Classifies the relation between a subject and an object in a text."""
+"""Relation extraction: the model and its serving function."""
+
+import logging
 
 import keras
 import numpy as np
 
 from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.data.semeval2010 import RELATIONS
+from keras_spanbert.distribution import to_numpy
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
 from keras_spanbert.models.classifier import (
     ClassifierTask,
@@ -15,13 +18,76 @@ from keras_spanbert.models.classifier import (
 from keras_spanbert.models.examples import check_examples, is_examples
 from keras_spanbert.models.labels import check_names
 from keras_spanbert.models.pooler import pooler
+from keras_spanbert.serving.row_batches import trim_padding
+from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SETTINGS,
     SpanBertRelationExtractorPreprocessor,
 )
 from keras_spanbert.tasks.relation_extraction.sentences import SPANS, TYPES
-from keras_spanbert.tasks.relation_extraction.serving import relation_serving_function
-from keras_spanbert.tasks.relation_extraction.unused_tokens import with_unused_tokens
+
+# The number of unused tokens in BERT's cased vocabulary.
+_COUNT = 101
+
+
+def with_unused_tokens(task):
+    """Returns a task with unused tokens at the end of its vocabulary, with new embeddings.
+
+    The task's preprocessor gets the new tokenizer.
+    """
+    preprocessor, backbone = task.preprocessor, task.backbone
+    tokenizer = preprocessor.tokenizer
+    vocabulary = [*tokenizer.get_vocabulary(), *(f"[unused{i + 1}]" for i in range(_COUNT))]
+    preprocessor.tokenizer = type(tokenizer).from_config(
+        {**tokenizer.get_config(), "vocabulary": vocabulary}
+    )
+    size = max(len(vocabulary), backbone.vocabulary_size)
+    other = type(backbone).from_config({**backbone.get_config(), "vocabulary_size": size})
+    for new, old in zip(other.weights, backbone.weights, strict=True):
+        value = to_numpy(new).copy()
+        value[: old.shape[0]] = to_numpy(old)
+        new.assign(value)
+    logging.getLogger("keras_spanbert").warning(
+        "The vocabulary has no [unused1], [unused2], ... for the symbols of subject and object: %d "
+        "such tokens were added, with new embeddings",
+        _COUNT,
+    )
+    untrained = task.untrained_heads()
+    trained = [name for name in task.head_layers() if name not in untrained]
+    return task.rebuilt(layers=trained, backbone=other)
+
+
+_SPANS = ("subject_start", "subject_end", "object_start", "object_end")
+
+
+def relation_serving_function(model) -> tuple:
+    """Returns the serving function, and the specifications of its arguments `[B]`.
+
+    The arguments are `text`, the spans and, in modes with types, the types.
+    """
+    import tensorflow as tf
+
+    preprocessor = model.preprocessor
+    names = tf.constant(model.relations)
+
+    def serve(text, subject_start, subject_end, object_start, object_end, *types):
+        x = {
+            "text": text,
+            "subject": tf.stack([subject_start, subject_end], axis=1),
+            "object": tf.stack([object_start, object_end], axis=1),
+            **dict(zip(TYPES, types)),
+        }
+        logits = model(trim_padding(preprocessor.rows(x)), training=False)
+        scores = tf.nn.softmax(tf.cast(logits, tf.float32))
+        return {
+            "relation": tf.gather(names, tf.argmax(scores, axis=1)),
+            "score": tf.reduce_max(scores, axis=1),
+            "scores": scores,
+        }
+
+    spans = [tf.TensorSpec([None], tf.int32, name=name) for name in _SPANS]
+    types = strings(*TYPES) if preprocessor.uses_types else []
+    return serve, [*strings("text"), *spans, *types]
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

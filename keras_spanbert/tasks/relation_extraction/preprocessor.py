@@ -7,15 +7,25 @@ from keras_spanbert.checks import accepts_datasets, check_in, check_length
 from keras_spanbert.layers.array_functions import is_symbolic, namespace, range_like, size, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.models.tokens import Tokens, expand, in_chunks, tokenize_texts, unique_texts
-from keras_spanbert.tasks.relation_extraction.graph_sentences import columns_in_graph, replace_words
 from keras_spanbert.tasks.relation_extraction.rows import MODES, Markers, Words, relation_rows
 from keras_spanbert.tasks.relation_extraction.sentences import (
     BRACKETS,
     Columns,
     check_columns,
+    columns_in_graph,
+    replace_words,
     sentences,
 )
-from keras_spanbert.tasks.relation_extraction.unused_tokens import unused_tokens
+
+
+def unused_tokens(tokenizer) -> dict[str, int]:
+    """Returns `[unused1]`, `[unused2]`, ... of a vocabulary, and their ids."""
+    ids = {token: i for i, token in enumerate(tokenizer.get_vocabulary())}
+    found = {}
+    while (token := f"[unused{len(found) + 1}]") in ids:
+        found[token] = ids[token]
+    return found
+
 
 TRUNCATIONS = ("window", "released")
 # Key of the arguments under `task_specific_params` in the settings of a Hugging Face folder.

@@ -14,6 +14,7 @@ from keras_spanbert.serving.signature import strings
 from keras_spanbert.tasks.token_classification.decoding import (
     best_labels,
     entities,
+    entity_serving_function,
     is_of_entities,
     log_probabilities,
     scheme,
@@ -22,9 +23,8 @@ from keras_spanbert.tasks.token_classification.preprocessor import (
     SpanBertTokenClassifierPreprocessor,
     as_texts,
     read_labels,
+    spans_to_labels,
 )
-from keras_spanbert.tasks.token_classification.serving import entity_serving_function
-from keras_spanbert.tasks.token_classification.spans import spans_to_labels
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

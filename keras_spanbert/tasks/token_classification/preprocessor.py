@@ -1,19 +1,217 @@
-"""Converts words or texts to windows for `SpanBertTokenClassifier`."""
+"""Converts words or texts to windows for `SpanBertTokenClassifier`.
+
+Legend: N = texts, T = tokens of all texts, S = words of all texts, L = tokens per window.
+"""
+
+import collections
 
 import keras
 import numpy as np
 
-from keras_spanbert.checks import accepts_datasets, check_counts, check_length, to_python
+from keras_spanbert.checks import (
+    accepts_datasets,
+    check_counts,
+    check_length,
+    is_integer,
+    to_python,
+)
 from keras_spanbert.data.batches import SEQUENCES
-from keras_spanbert.layers.array_functions import append_end, is_symbolic, namespace, take
+from keras_spanbert.layers.array_functions import append_end, int32, is_symbolic, namespace, take
 from keras_spanbert.models import windows as text_windows
 from keras_spanbert.models.examples import is_examples
 from keras_spanbert.models.labels import as_labels
 from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights
 from keras_spanbert.models.strings import as_strings, check_in_graph
-from keras_spanbert.models.tokens import Part, in_chunks, token_rows
-from keras_spanbert.tasks.token_classification.spans import spans_to_labels
-from keras_spanbert.tasks.token_classification.words import Words, tokenize_strings, tokenize_words
+from keras_spanbert.models.tokens import (
+    Part,
+    expand,
+    in_chunks,
+    token_rows,
+    tokenize_repeated,
+    tokenize_texts,
+)
+from keras_spanbert.tasks.token_classification.decoding import is_of_entities
+
+Words = collections.namedtuple(
+    "Words",
+    [
+        "ids",  # [T + 1], with one more element for an index that is not used
+        "word",  # [T + 1], each token's word, counted over all texts
+        "is_first",  # bool [T + 1], whether it is the word's first token
+        "starts",  # [N], index of each text's first token
+        "sizes",  # [N], number of tokens of each text
+        "num_words",  # [N]
+        "bounds",  # [S, 2], start and end of each word in its text; `None` for lists of words
+    ],
+)
+
+
+def tokenize_words(tokenizer, words, num_words) -> Words:
+    """Tokenizes texts that are lists of words. Equal words are tokenized once.
+
+    Args:
+        tokenizer: `SpanBertTokenizer`.
+        words: list of the words of all texts, or string tensor of a graph `[S]`.
+        num_words: `[N]`, number of words of each text.
+    """
+    xp = namespace(words)
+    tokens = tokenize_repeated(tokenizer, words)
+    up_to = _cumulative_counts(xp, tokens.sizes)  # Number of tokens up to each word.
+    word, token = expand(xp, tokens.starts, tokens.sizes)
+    ends = xp.cumsum(num_words, dtype=np.int32)
+    starts = take(xp, up_to, ends - num_words)
+    return Words(
+        append_end(xp, take(xp, tokens.ids, token), np.int32(0)),
+        append_end(xp, word, np.int32(0)),
+        append_end(xp, token == take(xp, tokens.starts, word), False),
+        starts,
+        take(xp, up_to, ends) - starts,
+        num_words,
+        None,
+    )
+
+
+def tokenize_strings(tokenizer, texts, is_continuation: np.ndarray) -> Words:
+    """Tokenizes texts that are strings. The tokenizer splits them into words.
+
+    Args:
+        tokenizer: `SpanBertTokenizer`.
+        texts: list of strings, or string tensor of a graph `[N]`.
+        is_continuation: bool `[V]`, whether each token of the vocabulary continues a
+            word.
+    """
+    xp = namespace(texts)
+    tokens = tokenize_texts(tokenizer, texts, with_offsets=True)
+    is_first = ~take(xp, is_continuation, tokens.ids[:-1])
+    # A word ends where its last token does.
+    is_last = append_end(xp, is_first, True)[1:]
+    firsts, lasts = (xp.nonzero(x)[0] for x in (is_first, is_last))
+    up_to = _cumulative_counts(xp, int32(xp, is_first))  # Number of words up to each token.
+    first_word = take(xp, up_to, tokens.starts)
+    return Words(
+        tokens.ids,
+        append_end(xp, up_to[1:] - 1, np.int32(0)),
+        append_end(xp, is_first, False),
+        tokens.starts,
+        tokens.sizes,
+        take(xp, up_to, tokens.starts + tokens.sizes) - first_word,
+        xp.stack(
+            [take(xp, tokens.offsets[:, 0], firsts), take(xp, tokens.offsets[:, 1], lasts)], axis=1
+        ),
+    )
+
+
+def _cumulative_counts(xp, counts):
+    """Returns 0 and the cumulative sums."""
+    return xp.concatenate([np.zeros(1, np.int32), xp.cumsum(counts, dtype=np.int32)], axis=0)
+
+
+def spans_to_labels(
+    words: Words, texts: list[str], spans, labels: list[str], places: list | None = None
+) -> np.ndarray:
+    """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
+
+    Args:
+        words: `Words` of the texts.
+        texts: list of strings.
+        spans: list with a list of `{"start", "end", "label"}` for each text.
+        labels: list of strings, the model's.
+        places: list of strings, the description of each text in messages, or `None`
+            for its number. Defaults to `None`, for all.
+
+    Raises:
+        ValueError: if a span is malformed or not in its text, contains no word or
+            only a part of one, shares a word with another span, or its label is
+            unknown.
+    """
+    if len(spans) != len(texts):
+        raise ValueError(
+            f"`y` must have a list of entities for each text. Received: {len(spans)} for "
+            f"{len(texts)} texts"
+        )
+    outside = labels.index("O") if "O" in labels else -1
+    found = np.full(len(words.bounds), outside, np.int32)
+    ends = np.cumsum(words.num_words)
+    for i, (text, of_text) in enumerate(zip(texts, spans)):
+        place = places and places[i] or f"text {i}"
+        here = slice(ends[i] - words.num_words[i], ends[i])
+        bounds, is_taken = words.bounds[here], np.zeros(words.num_words[i], bool)
+        if not isinstance(of_text, (list, tuple)):
+            raise ValueError(
+                "The entities of a text must be a list of {'start', 'end', 'label'}. Received: "
+                f"{of_text!r:.80} for {place}"
+            )
+        for span in of_text:
+            start, end, label = _check_span(span, text, place)
+            first = int(np.searchsorted(bounds[:, 1], start, side="right"))
+            last = int(np.searchsorted(bounds[:, 0], end, side="left"))
+            rule, received = None, f"{text[start:end]!r:.80}"
+            if first >= last:
+                rule = "contain a word"
+            elif is_taken[first:last].any():
+                rule = "have no word of another one"
+            elif start > bounds[first, 0] or end < bounds[last - 1, 1]:
+                rule = "begin and end where words do"
+                received += f" of {text[bounds[first, 0] : bounds[last - 1, 1]]!r:.80}"
+            if rule:
+                raise ValueError(
+                    f"An entity must {rule}. Received: {span!r:.80}, {received} in {place}"
+                )
+            is_taken[first:last] = True
+            numbers_of_words = [
+                _number(name, label, labels, place) for name in _names(label, last - first, labels)
+            ]
+            found[here][first:last] = numbers_of_words
+        if outside < 0 and not is_taken.all():
+            raise ValueError(
+                f"Each word must have a label: the model has no 'O'. Received: none for a word of "
+                f"{place}"
+            )
+    return found
+
+
+def _check_span(span, text, place):
+    """Returns start, end and label of an entity, checked."""
+    values = [span.get(name) for name in ("start", "end")] if isinstance(span, dict) else []
+    are_places = len(values) == 2 and all(map(is_integer, values))
+    if not are_places or not isinstance(span.get("label"), str):
+        raise ValueError(
+            "An entity must be {'start', 'end', 'label'}, two integers and a string. Received: "
+            f"{span!r:.80} in {place}"
+        )
+    start, end = map(int, values)
+    if not 0 <= start < end <= len(text):
+        raise ValueError(
+            f"An entity must be in its text, of {len(text)} characters. Received: {span!r:.80} in "
+            f"{place}"
+        )
+    return start, end, span["label"]
+
+
+def _names(label, count, labels):
+    """Returns the labels of the words of an entity."""
+    if not is_of_entities(labels):
+        return [label] * count
+    known = set(labels)
+
+    def of(prefixes):
+        """Returns the first of these labels that the model has, or the last."""
+        names = [f"{prefix}-{label}" for prefix in prefixes]
+        return next((name for name in names if name in known), names[-1])
+
+    begin = of("BI")
+    if count == 1:
+        return [of("SU" + begin[0])]
+    return [begin, *[of("IB")] * (count - 2), of("ELI")]
+
+
+def _number(name, label, labels, place):
+    if name not in labels:
+        raise ValueError(
+            f"An entity's label must be a type of the model's labels, {', '.join(labels[:20])}. "
+            f"Received: {label!r:.80} in {place}"
+        )
+    return labels.index(name)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

@@ -2,8 +2,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_spanbert.tasks.coreference import decoding, inference
-from keras_spanbert.tasks.coreference.batches import document_inputs
+from keras_spanbert.tasks.coreference import inference
+from keras_spanbert.tasks.coreference.inference import document_inputs
 from keras_spanbert.tasks.coreference.scoring import NO_SPAN
 
 pytestmark = pytest.mark.usefixtures("untraced")
@@ -58,7 +58,7 @@ def test_chunks_equal_the_whole_text_with_enough_memory(build, document, recorde
     expected = list(rows(whole["top_antecedent_scores"], whole["top_antecedents"]))
     recorder = recorded(model, 2 * 19)
     found = inference.score_in_chunks(model, tensors, 200)
-    for name, array in decoding.extract_spans(whole).items():
+    for name, array in inference.extract_spans(whole).items():
         np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
     assert found["best_antecedents"].max() > 0 and len(recorder.calls) > 2
     number = 0

@@ -3,8 +3,11 @@ import numpy as np
 import pytest
 
 import keras_spanbert as ks
-from keras_spanbert.tasks.coreference.batches import document_inputs, padded_sizes
-from keras_spanbert.tasks.coreference.inference import score_in_chunks
+from keras_spanbert.tasks.coreference.inference import (
+    document_inputs,
+    padded_sizes,
+    score_in_chunks,
+)
 
 pytestmark = pytest.mark.usefixtures("untraced")
 

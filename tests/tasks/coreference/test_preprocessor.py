@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import keras_spanbert as ks
-from keras_spanbert.tasks.coreference.segments import truncate
+from keras_spanbert.tasks.coreference.preprocessor import truncate
 
 MODEL_TYPES = ["independent", "overlap"]
 

@@ -8,14 +8,14 @@ from keras import ops
 from keras_spanbert.formats.google import _to_pytorch
 from keras_spanbert.formats.tensors import Tensor
 from keras_spanbert.models.checkpoint_entries import Checkpoint, encoder_entries
-from keras_spanbert.tasks.coreference.batches import (
+from keras_spanbert.tasks.coreference.inference import (
     document_inputs,
     gold_clusters,
     pad,
     padded_sizes,
 )
-from keras_spanbert.tasks.coreference.checkpoint_entries import head_entries
-from keras_spanbert.tasks.coreference.segments import truncate
+from keras_spanbert.tasks.coreference.model import head_entries
+from keras_spanbert.tasks.coreference.preprocessor import truncate
 from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
 pytestmark = pytest.mark.usefixtures("untraced")

@@ -3,9 +3,8 @@ import time
 import bracketed_clusters
 import pytest
 
-from keras_spanbert.tasks.coreference.mentions import is_verb
 from keras_spanbert.tasks.coreference.page import cluster_lines, cluster_page
-from keras_spanbert.tasks.coreference.replacing import replace
+from keras_spanbert.tasks.coreference.replacing import is_verb, replace
 
 REPLACED = {
     "every mention except the main one": (

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_spanbert.tasks.coreference import decoding
-from keras_spanbert.tasks.coreference.mentions import NAME, NOUN, PRONOUN, mention_type, sort_key
+from keras_spanbert.tasks.coreference import inference
+from keras_spanbert.tasks.coreference.replacing import NAME, NOUN, PRONOUN, mention_type, sort_key
 
 TEXT = "Ann wrote the letter. She was old.\n\nBob sold it to Ann — he  was old.\n"
 
@@ -67,10 +67,11 @@ def test_mentions_that_meet_within_a_word_are_kept():
         "ends": np.array([1, 3, 3, 5]),
         "best_antecedents": np.array([-1, 0, 1, -1]),
         "mention_scores": np.array([1.0, 2.0, 3.0, 4.0]),
+        "link_scores": np.array([1.0, 0.6, 0.7, 1.0]),
     }
     # The second word has two pieces. The first mention ends and the second starts within it.
     word_of = np.array([0, 1, 1, 2, 3, 3], np.int32)
-    found = decoding.cluster_mentions(spans, word_of, singletons=False)
+    found, _ = inference.cluster_mentions(spans, word_of, singletons=False)
     assert found == [{(0, 1): 1.0, (1, 2): 2.0, (2, 2): 3.0}]
 
 

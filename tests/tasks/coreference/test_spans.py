@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_spanbert.tasks.coreference.spans import map_in_chunks, num_top_spans, select_spans
+from keras_spanbert.tasks.coreference.layers import map_in_chunks, num_top_spans, select_spans
 
 # One shape for all tests, to compile once: candidates, tokens, width, spans to keep.
 N, T, W, K = 641, 103, 13, 43

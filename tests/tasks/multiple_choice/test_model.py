@@ -5,7 +5,7 @@ from multiple_choice_reference import FOLDER, questions
 from tiny_chooser import build, examples, train
 
 import keras_spanbert as ks
-from keras_spanbert.tasks.multiple_choice.layers import NO_CHOICE
+from keras_spanbert.tasks.multiple_choice.model import NO_CHOICE
 
 
 @pytest.fixture(scope="module")

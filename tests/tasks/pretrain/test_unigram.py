@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_spanbert.tasks.pretrain.unigram import unigram_entropies
+from keras_spanbert.tasks.pretrain.objectives import unigram_entropies
 
 
 def batch(mlm_ids, mlm_weights, sbo_ids, sbo_weights):

@@ -1,7 +1,7 @@
 import pytest
 from tiny_tagger import LABELS, build
 
-from keras_spanbert.tasks.token_classification.spans import spans_to_labels
+from keras_spanbert.tasks.token_classification.preprocessor import spans_to_labels
 
 TEXT = "annie met bob,in new york."  # Words: annie met bob , in new york .
 
