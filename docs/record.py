@@ -88,10 +88,17 @@ def tidy(out):
     return "".join(f"{line.rstrip()}\n" for line in lines).strip("\n") + "\n" if out.strip() else ""
 
 
-def same(recorded, printed):
+def trains(path):
+    """Whether an example trains. Then its numbers differ between processors."""
+    return any(word in path.read_text() for word in ["fit(", "--train_data", "spanbert-compare"])
+
+
+def same(recorded, printed, compares_numbers=True):
     """Whether two outputs have the same words, and numbers that are almost equal."""
     if NUMBER.sub("#", recorded) != NUMBER.sub("#", printed):
         return False
+    if not compares_numbers:
+        return True
     pairs = zip(map(float, NUMBER.findall(recorded)), map(float, NUMBER.findall(printed)))
     return all(abs(a - b) <= ABSOLUTE + RELATIVE * abs(a) for a, b in pairs)
 

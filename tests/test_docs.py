@@ -92,7 +92,8 @@ def test_examples_print_what_the_pages_show(path):
     shown = shown_parts()
     for part, printed in record.run(path).items():
         recorded = shown[identify(path), part]
-        assert record.same(recorded, printed), f"{part} printed:\n{printed}\nrecorded:\n{recorded}"
+        message = f"{part} printed:\n{printed}\nrecorded:\n{recorded}"
+        assert record.same(recorded, printed, not record.trains(path)), message
 
 
 def test_index_of_examples_lists_all_files():
@@ -109,7 +110,9 @@ def test_outputs_are_compared():
     assert record.same(step, "step 5/20  loss 0.702  accuracy 40.10")
     assert not record.same(step, "step 5/20  loss 0.801  accuracy 40.00")
     assert not record.same(step, "step 5/20  loss 0.701  accuracy 50.00")
+    assert record.same(step, "step 5/20  loss 0.801  accuracy 50.00", compares_numbers=False)
     assert not record.same("Anna 0.90", "Tom 0.90")
+    assert not record.same("Anna 0.90", "Tom 0.90", compares_numbers=False)
     log = f"3/20  0:10 left\n{step}  1,047 tokens/s  54 ms per step\n"
     assert record.tidy(log) == f"{step}  ...\n"
 
