@@ -89,7 +89,7 @@ def gold_clusters(tensors: dict, inputs: dict) -> np.ndarray:
 
 def mask_separators(mask, xp=np):
     """Returns where rows have tokens other than separators, their first and last tokens."""
-    num_following = xp.cumsum(mask[:, ::-1], axis=1)[:, ::-1] - mask
+    num_following = xp.cumsum(mask[:, ::-1], axis=1, dtype=np.int32)[:, ::-1] - mask
     return (mask > 0) & (np.arange(mask.shape[1]) > 0) & (num_following > 0)
 
 
