@@ -134,15 +134,6 @@ def scatter_min(xp, x, indices, values):
     return tf.minimum(x, tf.math.unsorted_segment_min(values, indices, tf.size(x)))
 
 
-def unique_ids(xp, x):
-    """Returns an int32 number below n for each value of `x` `[n]`, the same for equal values."""
-    if xp is np:
-        return np.unique(x, return_inverse=True)[1].astype(np.int32)
-    import tensorflow as tf
-
-    return tf.unique(x, tf.int32)[1]
-
-
 def fixed_point(xp, function, arrays: list) -> list:
     """Applies `function` to its own results until they no longer change."""
     if xp is np:
