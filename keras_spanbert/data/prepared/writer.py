@@ -110,6 +110,7 @@ def _new_folder(path):
     if stores.is_local(path):
         with files.new_folder(path) as folder:
             yield folder
+            files.remove_partial(folder)  # Of workers that were killed.
         return
     try:
         yield path

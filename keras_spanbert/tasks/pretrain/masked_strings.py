@@ -5,7 +5,6 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from keras_spanbert import distribution
 from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.training_stream import EVALUATION_SEED, mask_batches
@@ -27,8 +26,10 @@ class CountSteps(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         # A recompiled model has a new optimizer. A restored optimizer is ahead.
-        iterations = int(distribution.to_numpy(self.model.optimizer.iterations))
-        self._trained._steps_so_far = max(self._trained._steps_so_far, iterations)
+        optimizer = self.model.optimizer
+        updates = int(keras.ops.convert_to_numpy(optimizer.iterations))
+        steps = updates * (optimizer.gradient_accumulation_steps or 1)
+        self._trained._steps_so_far = max(self._trained._steps_so_far, steps)
         self._batches = 0
 
     def on_train_batch_end(self, batch, logs=None):
