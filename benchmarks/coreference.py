@@ -43,7 +43,7 @@ def main():
     parser.add_argument("--max_words", type=int, default=None, help="of a document, about")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--max_segment_len", type=int, default=384)
-    parser.add_argument("--max_training_segments", type=int, default=3)
+    parser.add_argument("--max_training_sentences", type=int, default=3)
     parser.add_argument("--ffnn_size", type=int, default=3000)
     args = parser.parse_args()
     keras.utils.set_random_seed(0)
@@ -93,7 +93,7 @@ def released_tensors(resolver):
 
 def train(resolver, peer, documents, args):
     """Times training steps of both on the same segments, different ones in each repeat."""
-    batches = resolver.batches(documents, max_segments=args.max_training_sentences)
+    batches = resolver.batches(documents, max_segments=args.max_training_sentences).arrays
     peer.eval()
     words = np.zeros((args.repeats, len(documents)))
     for i, document in enumerate(documents):
