@@ -327,9 +327,14 @@ class DocumentInputs:
         seed: int = 0,
         pad: bool = False,
     ) -> Batches:
-        """Converts documents to batches of arrays: see `Documents` and `Batches`."""
+        """Converts documents to batches of arrays: see `Documents` and `Batches`.
+
+        The batches also have `document(index, epoch)`, which returns the arrays of one document.
+        """
         rows = Documents(self, documents, max_segments, seed)
-        return Batches(rows, batch_size, seed, whole_epochs=True, shuffle=shuffle, pad=pad)
+        batches = Batches(rows, batch_size, seed, whole_epochs=True, shuffle=shuffle, pad=pad)
+        batches.document = rows.document
+        return batches
 
     def predict_clusters(
         self,
