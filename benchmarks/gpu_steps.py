@@ -174,7 +174,7 @@ def coreference(case):
     """Returns a resolver and a batch for it, one document."""
     resolver = build_resolver(case)
     resolver.compile(jit_compile=case.jit_compile)
-    x, y = resolver.batches([document(case)], max_segments=NUM_SEGMENTS).arrays.document(0, 0)
+    x, y = resolver.batches([document(case)], max_segments=NUM_SEGMENTS).document(0, 0)
     return resolver, (x, y, None)
 
 
@@ -220,7 +220,7 @@ def released_step(case, device):
     torch.set_default_device(device)  # The peer creates tensors there.
     settings = resolver.get_config(), resolver.backbone.checkpoint_settings()
     training = Training(Resolver(released_tensors(resolver), *reversed(settings)).to(device))
-    return lambda: training.step(batches.cut(0, 0))
+    return lambda: training.step(batches.arrays.cut(0, 0))
 
 
 # === Kernels ===

@@ -27,8 +27,7 @@ SHOWN = re.compile(
 )
 PART = re.compile(r"^# %% (\S+).*\n", re.MULTILINE)
 SEPARATOR = "=== part "
-# What differs between two runs: progress of a run, which a terminal overwrites, and its speed and
-# times.
+# Two runs differ in their progress, which a terminal overwrites, their speed and their times.
 PROGRESS = re.compile(r"^(?:\d+/\d+  |Reading |Tokenizing: ).*\n", re.MULTILINE)
 TIME = re.compile(r"^\d\d:\d\d |  [\d:]+ left$| in [\d.]+ s\b", re.MULTILINE)
 SPEED = re.compile(r"  [\d.,]+k? tokens/s.*")
@@ -108,7 +107,7 @@ def render(text, printed):
 
     Args:
         text: the page.
-        printed: dict of outputs, by (file, part). Other outputs stay as they are.
+        printed: dict of outputs, by (file, part). Other outputs do not change.
     """
 
     def show(match):

@@ -32,7 +32,7 @@ for cluster in resolver.resolve(text, mentions=mentions)["clusters"]:
 
 # %% words
 words = [["Ann", "sold", "her", "book", "."], ["She", "missed", "it", "."]]
-speakers = [["Joe"] * 5, ["Kim"] * 4]  # Of each word.
+speakers = [["Joe"] * 5, ["Kim"] * 4]  # One speaker per word.
 for cluster in resolver.resolve([words], speakers=[speakers])[0]["clusters"]:
     print([(mention["text"], mention["start"], mention["end"]) for mention in cluster])
 

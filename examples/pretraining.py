@@ -12,10 +12,10 @@ for candidate in pretrainer.fill(sentence, top_k=3)[0]:
 with open("examples/data/lighthouse.txt") as file:
     lines = file.read().splitlines()
 log = "The wind came from the [MASK], and the air was cold."
-print([x["text"] for x in pretrainer.fill(log, top_k=3)[0]])
+print(pretrainer.fill(log)[0][0]["text"])
 pretrainer.compile(ks.AdamW(3e-4))
 pretrainer.fit(lines, batch_size=16, epochs=4, verbose=0)
-print([x["text"] for x in pretrainer.fill(log, top_k=3)[0]])
+print(pretrainer.fill(log)[0][0]["text"])
 pretrainer.save_to_preset("my_pretrainer")
 
 # %% scratch

@@ -90,7 +90,7 @@ class StringInputs:
     or batch by batch (the methods after it).
     """
 
-    # Classes of the callbacks that `fit` adds if it is called on strings.
+    # Classes of the callbacks that `fit` adds, unless it is called on arrays.
     string_callbacks: tuple = ()
 
     @accepts_datasets
