@@ -21,6 +21,7 @@ import training_step
 
 import keras_spanbert as ks
 from keras_spanbert.runs import cost
+from keras_spanbert.runs.callbacks import Callbacks
 
 WARM_UP_STEPS, WINDOWS, PROFILED_STEPS, NUM_KERNELS = 5, 3, 3, 15
 NUM_SEGMENTS = 11  # Segments of the coreference document.
@@ -148,7 +149,8 @@ def fit(case, steps, callback):
     x, y, weights = keras.tree.map_structure(
         lambda array: None if array is None else np.concatenate([array] * steps), batch
     )
-    options = {"callbacks": [callback], "shuffle": False, "verbose": 0}
+    callbacks = Callbacks([callback], add_history=True, model=model)
+    options = {"callbacks": callbacks, "shuffle": False, "verbose": 0}
     keras.Model.fit(model, x, y, case.batch_size, sample_weight=weights, **options)
 
 

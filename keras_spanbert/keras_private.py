@@ -3,8 +3,10 @@
 They may change with any release: `tests/test_keras_private.py` fails when they do.
 """
 
+import contextlib
 import functools
 import itertools
+from collections.abc import Iterator
 
 import keras
 import keras_hub
@@ -109,6 +111,28 @@ def current_values(variables: list) -> list:
     if in_stateless_scope() or keras.backend.backend() != "torch":
         return [variable.value for variable in variables]
     return [variable._value for variable in variables]
+
+
+@contextlib.contextmanager
+def scalars_on_device() -> Iterator[None]:
+    """Inside this context, Keras creates PyTorch's scalars on the device.
+
+    Elsewhere it creates them on the host and copies them, which a CUDA graph cannot.
+    """
+    import torch
+
+    as_tensor = torch.as_tensor
+
+    def create(data, dtype=None, device=None):
+        if isinstance(data, (bool, int, float)):
+            return torch.full((), data, dtype=dtype, device=device)
+        return as_tensor(data, dtype=dtype, device=device)
+
+    torch.as_tensor = create
+    try:
+        yield
+    finally:
+        torch.as_tensor = as_tensor
 
 
 def plain_kernel(layer: keras.layers.Layer) -> keras.Variable:

@@ -59,7 +59,9 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
     if dropout is not None and not (training and dropout.rate):
         dropout = None
     backend = keras.backend.backend()
-    if backend == "torch":
+    if padding_mask is not None:
+        padding_mask = ops.cast(padding_mask, "bool")
+    if backend == "torch" and (dropout is None or isinstance(dropout, Dropout)):
         from keras_spanbert.layers.torch_attention import attend_fused, is_fused
 
         rate = dropout.rate if dropout else 0.0
@@ -67,7 +69,6 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
             return attend_fused(query, key, value, padding_mask, rate)
     scale = ops.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
     if padding_mask is not None:
-        padding_mask = ops.cast(padding_mask, "bool")
         # Kernels differ on rows without tokens, and some return NaN. Here all scores of such a
         # row are 0.
         has_tokens = ops.any(padding_mask, axis=1, keepdims=True)  # [B, 1]

@@ -20,7 +20,7 @@ def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
 
     Args:
         query, key, value: float `[B, L, N, D]`.
-        padding_mask: int or bool `[B, L]` or `None`.
+        padding_mask: int or bool tensor `[B, L]` or `None`.
         dropout_rate: float. Dropout rate of the attention weights. Defaults to `0.0`.
 
     Returns:
@@ -30,7 +30,7 @@ def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
     if padding_mask is not None:
         # Kernels return NaN for rows without tokens. Here all scores of such a row are 0. With a
         # large negative bias instead of the mask, the gradients of these rows would be wrong.
-        mask = torch.as_tensor(padding_mask, device=query.device) != 0
+        mask = padding_mask != 0
         has_tokens = mask.any(1, keepdim=True)  # [B, 1]
         query = query * has_tokens[:, :, None, None]
         mask = (mask | ~has_tokens)[:, None, None, :]  # [B, 1, 1, L]

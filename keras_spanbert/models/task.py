@@ -305,7 +305,8 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             jit_compile: `"auto"` or bool. Defaults to `"auto"`: Keras's choice,
                 except on TensorFlow without a GPU or TPU, where XLA is slower and
                 not used, and on PyTorch, which compiles the transformer layers on
-                GPUs. With `True` it compiles them on CPUs too.
+                GPUs and replays training steps there as CUDA graphs. With `True` it
+                compiles the layers on CPUs too.
             **kwargs: see `keras.Model.compile`.
         """
         loss = self.default_loss() if loss == "auto" else loss
@@ -315,9 +316,11 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower on CPUs.
         if keras.backend.backend() == "torch":
+            compiles = _has_cuda() if jit_compile == "auto" else bool(jit_compile)
+            self._compiles_steps = compiles and not kwargs.get("run_eagerly")
             # PyTorch's compiler takes minutes for Keras's code of a whole step.
             for layer in self.backbone.transformer_layers:
-                layer.compiles = _has_cuda() if jit_compile == "auto" else bool(jit_compile)
+                layer.compiles = compiles
             jit_compile = False
         if weighted_metrics == "auto":
             weighted_metrics = self.default_metrics()
@@ -376,7 +379,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
             return super().__call__(inputs, *args, **kwargs)
 
         def train_step(self, *args):
-            step = TorchStep.of(self, self.__dict__.get("_torch_step"))
+            step = TorchStep.of(self, self.__dict__.get("_torch_step"), self._compiles_steps)
             object.__setattr__(self, "_torch_step", step)  # Keras tracks usual attributes.
             return super().train_step(*args) if step is None else step(self, *args)
 

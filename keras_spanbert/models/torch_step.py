@@ -1,5 +1,7 @@
 """A training step on PyTorch without work per layer and variable."""
 
+import functools
+
 import keras
 
 from keras_spanbert.distribution import num_torch_processes, sync_metrics
@@ -10,20 +12,29 @@ class TorchStep:
     """The training step of a compiled model: Keras's `train_step`, with less work per step.
 
     Keras's step finds the trainable variables three times, and the metrics and the losses of
-    layers once, by visiting all layers. Here they are found once.
+    layers once, by visiting all layers. Here they are found once. On one GPU, steps that are
+    compiled become CUDA graphs.
 
     Args:
         model: compiled `keras.Model` whose optimizer, loss and metrics are built.
+        compiles: bool. Whether steps are compiled.
     """
 
-    def __init__(self, model: keras.Model):
+    def __init__(self, model: keras.Model, compiles: bool):
+        self._graphs = None
+        if compiles and is_on_gpu(model) and num_torch_processes() == 1:
+            from keras_spanbert.models.cuda_graphs import StepGraphs
+
+            self._graphs = StepGraphs(functools.partial(self._compute, model))
         self._parts = TrainerParts(model)
         self._variables = model.trainable_variables
         self._parameters = current_values(self._variables)
         self._all_parameters = current_values(model.weights)
 
     @classmethod
-    def of(cls, model: keras.Model, previous: "TorchStep | None") -> "TorchStep | None":
+    def of(
+        cls, model: keras.Model, previous: "TorchStep | None", compiles: bool
+    ) -> "TorchStep | None":
         """Returns the step of a model, or `None` if Keras's step is needed.
 
         That is so before the loss is built, if nothing is trained, and in models with layers of
@@ -32,10 +43,11 @@ class TorchStep:
         Args:
             model: compiled `keras.Model`.
             previous: the step of the last batch. It is returned if it still fits.
+            compiles: bool. Whether steps are compiled.
         """
         if previous is not None and previous._fits(model):
             return previous
-        return cls(model) if TrainerParts.are_enough(model) else None
+        return cls(model, compiles) if TrainerParts.are_enough(model) else None
 
     def _fits(self, model):
         """Returns whether the model has the same optimizer and trains the same variables."""
@@ -47,6 +59,9 @@ class TorchStep:
 
     def __call__(self, model: keras.Model, data) -> dict:
         """Trains the model on a batch, and returns its metrics."""
+        return self._compute(model, data) if self._graphs is None else self._graphs(data)
+
+    def _compute(self, model, data):
         import torch
 
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -63,3 +78,9 @@ class TorchStep:
             self._parts.update_metrics(model, y, y_pred, sample_weight)
             with sync_metrics(self._parts.metrics):
                 return self._parts.results()
+
+
+def is_on_gpu(model: keras.Model) -> bool:
+    """Returns whether PyTorch computes a model on a GPU."""
+    (parameter,) = current_values(model.trainable_variables[:1])
+    return parameter.is_cuda

@@ -28,6 +28,7 @@ from keras_spanbert.recipes.terminal import (
     stop_on_signals,
 )
 from keras_spanbert.runs import cost
+from keras_spanbert.runs.callbacks import Callbacks
 from keras_spanbert.runs.interruption import Interruption
 from keras_spanbert.runs.profile import FIRST_STEP, Profile
 from keras_spanbert.runs.reports import TrainingReport
@@ -140,12 +141,16 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
         profiles = (
             [Profile(run.path("profile"), FLAGS.profile_steps)] if FLAGS.profile_steps else []
         )
+        epochs = -(-steps // eval_every)
+        callbacks = [report, copies, checkpoint, *profiles, interruption]
         model.fit(
             timed(distribution.dataset(settings.stream)),
-            epochs=-(-steps // eval_every),
+            epochs=epochs,
             steps_per_epoch=eval_every,
             validation_data=settings.validation,
-            callbacks=[report, copies, checkpoint, *profiles, interruption],
+            callbacks=Callbacks(
+                callbacks, add_history=True, model=model, epochs=epochs, steps=eval_every
+            ),
             shuffle=False,  # The dataset is already shuffled.
             verbose=0,  # The report shows progress.
         )

@@ -171,7 +171,7 @@ class TrainingReport(keras.callbacks.Callback):
         figures = self._interval_metrics() if self._since else {}
         shown = self._time_left()
         if "loss" in logs:
-            shown.append(f"loss {logs['loss']:.3f}")
+            shown.append(f"loss {float(logs['loss']):.3f}")
         if figures:
             shown.append(f"{figures['tokens_per_second']:,} tokens/s")
         labels = self.task.progress_labels

@@ -113,6 +113,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._epoch = 0
         self._batches_before = 0  # Batches of this epoch in an earlier process.
         self._batches = 0  # All batches of this epoch.
+        self._losses = []  # Steps and their losses that were not checked yet.
         self._writer = self._error = None
         try:
             self._open()
@@ -209,8 +210,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.step += batches - self._batches
         self._batches = batches
         self._raise_error()
-        if logs and not math.isfinite(float(logs["loss"])):
-            self._stop_at(float(logs["loss"]))
+        if logs:
+            self._losses.append((self.step, logs["loss"]))
+            # A loss on the device is read one step later. Otherwise the host would wait for it.
+            self._check_losses(newest=isinstance(logs["loss"], float))
         ends_epoch = self._batches >= self.params["steps"]
         if ends_epoch and self._batches_before and not self._trained.stop_training:
             self.model.stop_training = _CUT  # Ends only this epoch: see `on_epoch_end`.
@@ -237,6 +240,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         Do not call it between an epoch's last step and the end of its evaluation.
         """
         self.wait()
+        self._check_losses()
         if self._written == self.step:
             return
         variables = self._variables()
@@ -306,18 +310,26 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             error, self._error = self._error, None
             raise error
 
-    def _stop_at(self, loss):
-        text = f"The loss must be finite. Received: {loss} at step {self.step:,}"
+    def _check_losses(self, newest=True):
+        """Stops the run if a loss is not finite. Without `newest`, does not wait for the last."""
+        while self._losses[0 if newest else 1 :]:
+            step, loss = self._losses.pop(0)
+            if not math.isfinite(float(loss)):
+                self._losses.clear()
+                self._stop_at(step, float(loss))
+
+    def _stop_at(self, step, loss):
+        text = f"The loss must be finite. Received: {loss} at step {step:,}"
         batch = None
         if self.data is not None:
             try:
                 # All processes take part in reading the batch, also the one that failed to write.
-                batch = self.data.batch(self.step - 1)
+                batch = self.data.batch(step - 1)
             except OSError as error:
                 text += f"; its batch cannot be read: {error}"
         self.wait()
         if batch is not None:
-            path = stores.join(self.folder, f"bad-batch-step-{self.step}.npz")
+            path = stores.join(self.folder, f"bad-batch-step-{step}.npz")
             try:
                 if self._is_main:
                     with files.atomic_write(path, "wb") as file:

@@ -81,8 +81,55 @@ def test_steps_in_float32_lower_the_loss():
     assert losses[-1] < losses[0]
 
 
+@pytest.fixture
+def graphs(monkeypatch):
+    """Counts the replays of CUDA graphs."""
+    torch = pytest.importorskip("torch")
+    if BACKEND != "torch" or not torch.cuda.is_available():
+        pytest.skip("needs PyTorch and a GPU")
+    replays, replay = [], torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda x: replays.append(x) or replay(x))
+    return replays
+
+
+@pytest.mark.parametrize("name", [*OTHERS, *tiny_tasks.TASKS])
+def test_steps_of_cuda_graphs_equal_others(name, graphs):
+    def train(jit_compile):
+        model, x, y, weights = build(name)
+        model.backbone.trainable = name != "words"  # Other weights are frozen in one case.
+        model.compile(ks.AdamW(ks.LinearWarmupDecay(3e-3, 3, 12)), jit_compile=jit_compile)
+        options = {"batch_size": 4, "sample_weight": weights, "verbose": 0, "shuffle": False}
+        history = keras.Model.fit(model, x, y, epochs=6, **options).history
+        return history, model.get_weights()
+
+    history, weights = train("auto")
+    assert bool(graphs) == (name != "coreference")  # Its spans are chosen on the host.
+    expected, expected_weights = train(False)
+    for key in history:
+        np.testing.assert_allclose(history[key], expected[key], rtol=1e-3, atol=1e-4)
+    for x, y in zip(weights, expected_weights):
+        np.testing.assert_allclose(x, y, atol=1e-3)
+
+
+def test_steps_that_read_numbers_are_called_as_usual(graphs, caplog):
+    def loss(y_true, y_pred):
+        return keras.ops.mean(y_pred) * float(keras.ops.mean(y_pred)) ** 0
+
+    task = tiny_tasks.TASKS["texts"]
+    model = task.build()
+    model.compile(ks.AdamW(1e-3), loss=loss)
+    x, y, _ = model.preprocess(*next(iter(task.forms.values())))
+    keras.Model.fit(model, x, y, batch_size=64, epochs=8, verbose=0)
+    assert not graphs
+    (message,) = [r.getMessage() for r in caplog.records if "CUDA graph" in r.getMessage()]
+    assert "steps are slower" in message
+
+
 def test_products_are_in_bfloat16(bfloat16):
-    model, *batch = pretraining()
+    # Fused attention needs heads of 8 numbers.
+    backbone = ks.SpanBertBackbone(tiny_pretrainer.V, 1, 2, 16, 14, max_sequence_length=17)
+    model = ks.SpanBertPretrainer(backbone, pretraining()[0].preprocessor)
+    batch = tiny_pretrainer.arrays(model, tiny_pretrainer.texts())
     model.compile()
     keras.Model.fit(model, *batch[:2], sample_weight=batch[2], batch_size=20, verbose=0)
     dtypes = products(model, tuple(batch))

@@ -404,6 +404,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
 
     def span_losses(self, scores, antecedents, mention_scores, labels):
         """Returns the loss of each span that is kept, `[..., K]`: see `decoding`."""
+        labels = ops.convert_to_tensor(labels)
         losses = marginal_loss(scores, antecedents, labels)
         return losses + mention_loss(mention_scores, labels) if self.singletons else losses
 

@@ -1,0 +1,96 @@
+"""Training steps on PyTorch as CUDA graphs, which need no work per kernel on the host."""
+
+import logging
+from collections.abc import Callable
+
+import keras
+import torch
+
+from keras_spanbert.keras_private import scalars_on_device
+
+_LOG = logging.getLogger("keras_spanbert")
+
+# Steps before a capture, in which kernels are compiled and chosen.
+WARM_UP_STEPS = 3
+# Each has memory for its inputs and results. They share the memory of a step.
+MAX_GRAPHS = 16
+
+
+class StepGraphs:
+    """Calls a training step, and replays it as a CUDA graph for batches of shapes that recur.
+
+    A step launches more than a thousand kernels, for which the host needs longer than a GPU
+    computes. A graph is launched at once. It repeats the kernels of the captured step on the
+    same memory, so that a batch is copied there first. The kernels must not depend on numbers
+    that the host reads. If a step cannot be captured, it is called as usual.
+
+    Args:
+        step: function of a nested structure of tensors on the GPU, which returns a dict of
+            scalar tensors.
+
+    Reference:
+        [CUDA graphs in PyTorch](https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs)
+    """
+
+    def __init__(self, step: Callable):
+        self._step = step
+        self._graphs = {}  # By the shapes of a batch: a graph, or how often they occurred.
+        self._pool = torch.cuda.graph_pool_handle()
+        self._is_possible = True
+
+    def __call__(self, data) -> dict:
+        arrays = keras.tree.flatten(data)
+        shapes = tuple(None if x is None else (x.shape, x.dtype) for x in arrays)
+        found = self._graphs.get(shapes, 0)
+        if isinstance(found, _Graph):
+            return found.replay(arrays)
+        data = keras.tree.map_structure(_to_gpu, data)
+        num_graphs = sum(isinstance(graph, _Graph) for graph in self._graphs.values())
+        if self._is_possible and found >= WARM_UP_STEPS and num_graphs < MAX_GRAPHS:
+            try:
+                self._graphs[shapes] = _Graph(self._step, data, self._pool)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                # For example a loss or a metric that reads a number.
+                self._is_possible = False
+                _LOG.warning(
+                    "This training step cannot be a CUDA graph, so steps are slower: %s: %s",
+                    type(error).__name__,
+                    str(error).strip().split("\n")[0],
+                )
+            else:
+                return self._graphs[shapes].replay(arrays)
+        elif self._is_possible:
+            self._graphs[shapes] = found + 1
+        return self._step(data)
+
+
+class _Graph:
+    """A captured step, its inputs and its results."""
+
+    def __init__(self, step, data, pool):
+        self._inputs = keras.tree.flatten(data)
+        self._graph = torch.cuda.CUDAGraph()
+        # Other threads, which prepare batches, may allocate memory meanwhile.
+        with scalars_on_device(), torch.cuda.graph(
+            self._graph, pool=pool, capture_error_mode="thread_local"
+        ):
+            self._results = step(data)
+
+    def replay(self, arrays):
+        for kept, array in zip(self._inputs, arrays):
+            if kept is not None and kept is not array:
+                kept.copy_(_pinned(array), non_blocking=True)
+        self._graph.replay()
+        # The next replay overwrites them.
+        return {name: result.clone() for name, result in self._results.items()}
+
+
+def _to_gpu(array):
+    return None if array is None else _pinned(array).to("cuda", non_blocking=True)
+
+
+def _pinned(array):
+    """Returns an array of the host in memory from which a GPU copies without a wait."""
+    return array if array.is_cuda else array.pin_memory()
