@@ -29,11 +29,17 @@ def main():
     parser.add_argument("source")
     parser.add_argument("target")
     parser.add_argument("--mode", choices=["int4", "int8", "mixed"], default="mixed")
+    parser.add_argument("--dropout", type=float, help="of the new preset; default: as in SOURCE")
     args = parser.parse_args()
     if os.path.exists(os.path.join(args.target, "config.json")):
         sys.exit(f"The target must not contain a preset. Received: {args.target}")
     # Loaded as float32: a preset trained in bfloat16 has float32 weights.
-    model = open_source(args.source).task.from_preset(args.source, dtype="float32")
+    rates = (
+        {}
+        if args.dropout is None
+        else dict.fromkeys(["dropout", "attention_dropout"], args.dropout)
+    )
+    model = open_source(args.source).task.from_preset(args.source, dtype="float32", **rates)
     warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
     embedding = model.backbone.token_embedding
     if args.mode == "mixed":

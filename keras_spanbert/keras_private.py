@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import keras
 import keras_hub
+import numpy as np
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.common.variables import AutocastScope, get_autocast_scope
 from keras.src.models import functional
@@ -115,7 +116,7 @@ def current_values(variables: list) -> list:
 
 @contextlib.contextmanager
 def scalars_on_device() -> Iterator[None]:
-    """Inside this context, Keras creates PyTorch's scalars on the device.
+    """Inside this context, Keras creates PyTorch's scalars and shapes on the device.
 
     Elsewhere it creates them on the host and copies them, which a CUDA graph cannot.
     """
@@ -124,9 +125,12 @@ def scalars_on_device() -> Iterator[None]:
     as_tensor = torch.as_tensor
 
     def create(data, dtype=None, device=None):
-        if isinstance(data, (bool, int, float)):
-            return torch.full((), data, dtype=dtype, device=device)
-        return as_tensor(data, dtype=dtype, device=device)
+        if isinstance(data, torch.Tensor) or not 0 < np.size(data) <= 8:
+            return as_tensor(data, dtype=dtype, device=device)
+        dtype = dtype or as_tensor(data).dtype
+        numbers = np.ravel(data).tolist()
+        created = [torch.full((), x, dtype=dtype, device=device) for x in numbers]
+        return torch.stack(created).reshape(np.shape(data))
 
     torch.as_tensor = create
     try:

@@ -73,8 +73,9 @@ class _Graph:
         self._inputs = keras.tree.flatten(data)
         self._graph = torch.cuda.CUDAGraph()
         # Other threads, which prepare batches, may allocate memory meanwhile.
-        with scalars_on_device(), torch.cuda.graph(
-            self._graph, pool=pool, capture_error_mode="thread_local"
+        with (
+            scalars_on_device(),
+            torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"),
         ):
             self._results = step(data)
 
