@@ -192,6 +192,22 @@ def test_activate_keeps_only_the_product(use_bias):
     assert_close(found, gradients(call(lambda x: gelu(layer(x))), *values, x), 1e-6)
 
 
+def test_gelu_is_rounded_once():
+    layer = keras.layers.Dense(1, use_bias=False, dtype="bfloat16")
+    layer.build((1, 1))
+    layer.kernel.assign([[1.0]])
+    x = jnp.asarray(np.linspace(-4, 4, 999)[:, None], "bfloat16")
+    gelu = keras.activations.gelu
+
+    def compute(x):
+        return jax_gradients.activate(gelu, layer, x)
+
+    wide = x.astype("float32")
+    expected = gelu(wide), *gradients(gelu, wide, dtype="bfloat16")
+    for one, other in zip([compute(x), *gradients(compute, x, dtype="bfloat16")], expected):
+        np.testing.assert_allclose(one.astype("float32"), other, rtol=2**-8, atol=1e-6)
+
+
 @pytest.mark.parametrize("num_tokens", [L, 1])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2**-6), ("float16", 2**-9)])
 def test_attend_with_dropout(dtype, tolerance, num_tokens):
