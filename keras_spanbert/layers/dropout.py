@@ -1,8 +1,10 @@
-"""Dropout that uses the hardware's random number generator on TPUs."""
+"""Dropout with fast random numbers on TPUs and GPUs."""
 
 import functools
+import math
 
 import keras
+import numpy as np
 
 # Dropout compares 16-bit numbers. 8 bits would turn a keep rate of 0.9 into 0.898.
 _NUM_LEVELS = 2**16
@@ -10,15 +12,20 @@ _NUM_LEVELS = 2**16
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class Dropout(keras.layers.Dropout):
-    """Keras's dropout, with the hardware's random number generator on TPUs with JAX.
+    """Keras's dropout, with faster random numbers on TPUs and NVIDIA GPUs with JAX.
 
-    Keras uses JAX's threefry generator, which takes hundreds of integer operations
-    per number, and each chip draws the numbers of the whole batch. On a TPU, this
-    layer uses 16 random bits per element from the hardware's generator. It scales
-    the kept elements by the exact inverse of the 16-bit keep rate, so the mean does
-    not change. With `keras.distribution`, each chip draws only for its own part of
-    the tensor. The same seed gives the same results on the same chips. One bool per
-    element is stored for the backward pass.
+    Keras uses JAX's threefry generator, which takes about a hundred integer
+    operations per number. With JAX, this layer uses:
+
+    - On TPUs: 16 random bits per element from the hardware's generator. With
+      `keras.distribution`, each chip draws only for its own part of the tensor. The
+      same seed gives the same results on the same chips. One bool per element is
+      stored for the backward pass.
+    - On NVIDIA GPUs: a hash of the seed and the element's position, which takes 8
+      operations. The same seed gives the same results on any number of GPUs.
+
+    Both compare 16 bits with the rate, and scale the kept elements by the exact
+    inverse of the 16-bit keep rate, so the mean does not change.
 
     On other platforms the layer draws as Keras does. The seed variable is the same
     on all platforms, so files can be saved on one and loaded on another.
@@ -26,7 +33,7 @@ class Dropout(keras.layers.Dropout):
     Args:
         rate: float in [0, 1]. Fraction of the elements to drop.
         noise_shape: see `keras.layers.Dropout`. If it is given, Keras's generator
-            is used on TPUs too. Defaults to `None`.
+            is used on all platforms. Defaults to `None`.
         seed: int. Defaults to `None`, a random seed.
         model_axis: int. The axis that is sharded over the devices that share a
             model (`keras.distribution.ModelParallel`), in addition to the batch
@@ -68,7 +75,9 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False):
         if not training or not self.draws_in_jax:
             return super().call(inputs, training=training)
-        return _select(self.draw_in_jax(inputs.shape), self.scale_in_jax(inputs))
+        # All generators use this seed, so that a run can resume on another platform.
+        seed = self.seed_generator.next()
+        return _select(self.draw_in_jax(seed, inputs.shape), self.scale_in_jax(inputs))
 
     @property
     def draws_in_jax(self) -> bool:
@@ -76,22 +85,24 @@ class Dropout(keras.layers.Dropout):
         is_jax = keras.backend.backend() == "jax"
         return is_jax and 0.0 < self.rate < 1.0 and self.noise_shape is None
 
-    def draw_in_jax(self, shape):
-        """Returns which elements of a shape to keep, bool, and takes the next seed."""
+    def draw_in_jax(self, seed, shape):
+        """Returns which elements of a shape to keep, bool."""
         import jax
 
-        # Both generators use this seed, so that a run can resume on another platform.
-        seed = self.seed_generator.next()
-        draw = functools.partial(self._draw_with_keras, shape=shape)
-        draw_on_tpu = functools.partial(self._draw_with_hardware, shape=shape)
-        return jax.lax.platform_dependent(seed, tpu=draw_on_tpu, default=draw)
+        return jax.lax.platform_dependent(
+            seed,
+            tpu=functools.partial(self._draw_with_hardware, shape=shape),
+            cuda=functools.partial(self._draw_with_hash, shape=shape),
+            default=functools.partial(self._draw_with_keras, shape=shape),
+        )
 
     def scale_in_jax(self, x):
         """Returns `x` over the keep rate."""
         import jax
 
+        scale = self._scale_exactly
         return jax.lax.platform_dependent(
-            x, tpu=self._scale_exactly, default=lambda x: x / (1.0 - self.rate)
+            x, tpu=scale, cuda=scale, default=lambda x: x / (1.0 - self.rate)
         )
 
     def _draw_with_keras(self, seed, shape):
@@ -105,22 +116,74 @@ class Dropout(keras.layers.Dropout):
         is_attention = len(shape) == 4
         order = (0, 1, 3, 2) if is_attention else tuple(range(len(shape)))
         bits = _random_bits(seed, [shape[i] for i in order], self.model_axis)
-        keep = (bits >= self._num_dropped_levels).transpose(order)
+        keep = (bits >= num_dropped_levels(self.rate)).transpose(order)
         # Without the barrier, XLA would store the 16 bits and compare them again in the backward
         # pass.
         return jax.lax.optimization_barrier(keep)
 
+    def _draw_with_hash(self, seed, shape):
+        import jax
+
+        length, size = (1, 1, *shape)[-2:]
+        # Without the barrier, XLA would compute the keys again for each element.
+        keys = jax.lax.optimization_barrier(hash_keys(seed, shape[:-2]))
+        row, column = (jax.lax.broadcasted_iota("uint32", (length, size), i) for i in range(2))
+        key, other_key = keys[..., 0, None, None], keys[..., 1, None, None]
+        return hash_keeps(row * size + column, key, other_key, self.rate).reshape(shape)
+
     def _scale_exactly(self, x):
         # In 16-bit floats the scale would be off by 0.2%.
-        scale = _NUM_LEVELS / (_NUM_LEVELS - self._num_dropped_levels)
+        scale = exact_scale(self.rate)
         return (x.astype(keras.backend.result_type(x.dtype, "float32")) * scale).astype(x.dtype)
-
-    @property
-    def _num_dropped_levels(self):
-        return min(round(self.rate * _NUM_LEVELS), _NUM_LEVELS - 1)
 
     def get_config(self):
         return {**super().get_config(), "model_axis": self.model_axis}
+
+
+def num_dropped_levels(rate: float) -> int:
+    """Returns how many of the 2^16 numbers mean that an element is dropped."""
+    return min(round(rate * _NUM_LEVELS), _NUM_LEVELS - 1)
+
+
+def exact_scale(rate: float) -> float:
+    """Returns the inverse of the 16-bit keep rate."""
+    return _NUM_LEVELS / (_NUM_LEVELS - num_dropped_levels(rate))
+
+
+def hash_keys(seed, sizes):
+    """Returns the keys of matrices, uint32 `[*sizes, 2]`, for `hash_keeps`.
+
+    Args:
+        seed: uint32 `[2]`.
+        sizes: sizes of all axes but the last two, which are those of the matrices.
+    """
+    import jax.numpy as jnp
+
+    matrix = jnp.arange(math.prod(sizes), dtype="uint32").reshape(sizes)
+    first, second = seed[0], seed[1] ^ np.uint32(0x9E3779B9)  # Differ if both words are equal.
+    keys = (_hash(_hash(_hash(a) ^ b) ^ matrix) for a, b in [(first, second), (second, first)])
+    return jnp.stack([*keys], axis=-1)
+
+
+def hash_keeps(position, key, other_key, rate: float):
+    """Returns which elements of a matrix to keep, bool.
+
+    Args:
+        position: uint32, each element's index in the flattened matrix.
+        key, other_key: uint32, the two keys of the matrix.
+        rate: fraction of the elements to drop.
+    """
+    return _hash(position + key, other_key) >= np.uint32(num_dropped_levels(rate) * 2**16)
+
+
+def _hash(x, key=np.uint32(0)):
+    """Returns 32 bits that look random, the upper 16 more so than the others.
+
+    This is lowbias32 of https://github.com/skeeto/hash-prospector without its last
+    step, which does not change the upper bits. The key enters between its rounds.
+    """
+    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+    return (x ^ (x >> 15) ^ key) * np.uint32(0x846CA68B)
 
 
 def _select(keep, x):
