@@ -176,7 +176,7 @@ def hash_keeps(position, key, other_key, rate: float):
     return _hash(position + key, other_key) >= np.uint32(num_dropped_levels(rate) * 2**16)
 
 
-def _hash(x, key=np.uint32(0)):
+def _hash(x, key=0):
     """Returns 32 bits that look random, the upper 16 more so than the others.
 
     This is lowbias32 of https://github.com/skeeto/hash-prospector without its last
