@@ -21,8 +21,9 @@ class Dropout(keras.layers.Dropout):
       `keras.distribution`, each chip draws only for its own part of the tensor. The
       same seed gives the same results on the same chips. One bool per element is
       stored for the backward pass.
-    - On NVIDIA GPUs: a hash of the seed and the element's position, which takes 8
-      operations. The same seed gives the same results on any number of GPUs.
+    - On NVIDIA GPUs: a hash of the seed and the element's position, which takes two
+      operations per element. The same seed gives the same results on any number of
+      GPUs.
 
     Both compare 16 bits with the rate, and scale the kept elements by the exact
     inverse of the 16-bit keep rate, so the mean does not change.
@@ -124,12 +125,12 @@ class Dropout(keras.layers.Dropout):
     def _draw_with_hash(self, seed, shape):
         import jax
 
-        length, size = (1, 1, *shape)[-2:]
-        # Without the barrier, XLA would compute the keys again for each element.
-        keys = jax.lax.optimization_barrier(hash_keys(seed, shape[:-2]))
-        row, column = (jax.lax.broadcasted_iota("uint32", (length, size), i) for i in range(2))
-        key, other_key = keys[..., 0, None, None], keys[..., 1, None, None]
-        return hash_keeps(row * size + column, key, other_key, self.rate).reshape(shape)
+        rows, columns = (1, 1, *shape)[-2:]
+        # Without the barrier, XLA would compute the numbers again for each element.
+        numbers = jax.lax.optimization_barrier(hash_numbers(seed, shape[:-2], rows, columns))
+        of_rows, of_columns = numbers[..., : 2 * rows, None], numbers[..., None, 2 * rows :]
+        keep = hash_keep(of_rows[..., :rows, :], of_rows[..., rows:, :], of_columns, self.rate)
+        return keep.reshape(shape)
 
     def _scale_exactly(self, x):
         # In 16-bit floats the scale would be off by 0.2%.
@@ -150,40 +151,48 @@ def exact_scale(rate: float) -> float:
     return _NUM_LEVELS / (_NUM_LEVELS - num_dropped_levels(rate))
 
 
-def hash_keys(seed, sizes):
-    """Returns the keys of matrices, uint32 `[*sizes, 2]`, for `hash_keeps`.
+def hash_numbers(seed, sizes, rows: int, columns: int):
+    """Returns random numbers for `hash_keep`, for matrices of some rows and columns.
 
     Args:
         seed: uint32 `[2]`.
-        sizes: sizes of all axes but the last two, which are those of the matrices.
+        sizes: sizes of the axes before those of a matrix.
+        rows, columns: size of a matrix.
+
+    Returns:
+        uint32 `[*sizes, rows + rows + columns]`: a multiplier and then an offset of each
+        row, and a number of each column.
     """
     import jax.numpy as jnp
 
-    matrix = jnp.arange(math.prod(sizes), dtype="uint32").reshape(sizes)
-    first, second = seed[0], seed[1] ^ np.uint32(0x9E3779B9)  # Differ if both words are equal.
-    keys = (_hash(_hash(_hash(a) ^ b) ^ matrix) for a, b in [(first, second), (second, first)])
-    return jnp.stack([*keys], axis=-1)
+    shape = *sizes, rows + rows + columns
+    numbers = jnp.arange(math.prod(shape), dtype="uint32").reshape(shape)
+    return _hash(_hash(numbers ^ _hash(seed[0])) ^ _hash(seed[1]))
 
 
-def hash_keeps(position, key, other_key, rate: float):
-    """Returns which elements of a matrix to keep, bool.
+def hash_keep(multipliers, offsets, columns, rate: float):
+    """Returns which elements of a matrix to keep, bool, from `hash_numbers`.
 
-    Args:
-        position: uint32, each element's index in the flattened matrix.
-        key, other_key: uint32, the two keys of the matrix.
-        rate: fraction of the elements to drop.
+    Two elements of a row are independent, because a random multiplier and offset are a
+    pairwise independent hash function of the column's number. Rows are independent too.
+
+    Reference:
+        [Dietzfelbinger 1996](https://doi.org/10.1007/3-540-60922-9_46).
     """
-    return _hash(position + key, other_key) >= np.uint32(num_dropped_levels(rate) * 2**16)
+    # Only the upper bits are compared. An even multiplier would leave fewer of them random.
+    numbers = (multipliers | 1) * columns + offsets
+    return numbers >= np.uint32(num_dropped_levels(rate) * 2**16)
 
 
-def _hash(x, key=0):
-    """Returns 32 bits that look random, the upper 16 more so than the others.
+def _hash(x):
+    """Returns 32 bits that look random: lowbias32.
 
-    This is lowbias32 of https://github.com/skeeto/hash-prospector without its last
-    step, which does not change the upper bits. The key enters between its rounds.
+    Reference:
+        [Wellons](https://github.com/skeeto/hash-prospector).
     """
     x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
-    return (x ^ (x >> 15) ^ key) * np.uint32(0x846CA68B)
+    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
+    return x ^ (x >> 16)
 
 
 def _select(keep, x):

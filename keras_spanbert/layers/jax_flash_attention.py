@@ -5,11 +5,10 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from keras_spanbert.layers.dropout import exact_scale, hash_keeps
+from keras_spanbert.layers.dropout import exact_scale, hash_keep
 
 # B = batch, L = length, N = heads, D = size of a head.
 LOG2_E = math.log2(math.e)
@@ -26,7 +25,7 @@ def supports(query) -> bool:
     return is_16_bit and length % 64 == 0 and head_dim in (16, 32, 64, 128)
 
 
-def attend(query, key, value, padding_mask, keys, rate: float, interpret=False):
+def attend(query, key, value, padding_mask, numbers, rate: float, interpret=False):
     """Computes attention with dropout of its weights.
 
     Weights, scores and the dropout mask exist only in blocks. The backward pass
@@ -36,7 +35,8 @@ def attend(query, key, value, padding_mask, keys, rate: float, interpret=False):
         query, key, value: float `[B, L, N, D]` that `supports` accepts. The query is
             already scaled.
         padding_mask: bool `[B, L]` or `None`. Each row has a true value.
-        keys: uint32 `[B, N, 2]`, `layers.dropout.hash_keys` of the mask `[B, N, L, L]`.
+        numbers: uint32 `[B, N, 3 L]`, `layers.dropout.hash_numbers` of the mask
+            `[B, N, L, L]`.
         rate: float. Fraction of the weights to drop.
         interpret: bool. Whether to run the kernels as JAX operations, on any platform.
 
@@ -46,17 +46,18 @@ def attend(query, key, value, padding_mask, keys, rate: float, interpret=False):
     Reference:
         [Dao 2023](https://arxiv.org/abs/2307.08691).
     """
-    # A finite number, so that blocks without tokens do not give NaN.
-    bias = None if padding_mask is None else jnp.where(padding_mask, 0.0, -1e30)
-    return _attend(rate, interpret, query, key, value, bias, keys)
+    # Blocks without tokens must not give NaN. With a much larger number, rounding errors of `_exp`
+    # would overflow.
+    bias = None if padding_mask is None else jnp.where(padding_mask, 0.0, -1e6)
+    return _attend(rate, interpret, query, key, value, bias, numbers)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _attend(rate, interpret, query, key, value, bias, keys):
-    return _attend_forward(rate, interpret, query, key, value, bias, keys)[0]
+def _attend(rate, interpret, query, key, value, bias, numbers):
+    return _attend_forward(rate, interpret, query, key, value, bias, numbers)[0]
 
 
-def _attend_forward(rate, interpret, query, key, value, bias, keys):
+def _attend_forward(rate, interpret, query, key, value, bias, numbers):
     rows, length, num_heads, _ = query.shape
     sums = jax.ShapeDtypeStruct((rows, num_heads, length), jnp.float32)
     outputs, log_sums = _call(
@@ -64,14 +65,14 @@ def _attend_forward(rate, interpret, query, key, value, bias, keys):
         FORWARD,
         interpret,
         blocks={"query": query},
-        wholes={"key": key, "value": value, "bias": bias, "keys": keys},
+        wholes={"key": key, "value": value, "bias": bias, "numbers": numbers},
         outputs=(query, sums),
     )
-    return outputs, (query, key, value, bias, keys, outputs, log_sums)
+    return outputs, (query, key, value, bias, numbers, outputs, log_sums)
 
 
 def _attend_backward(rate, interpret, kept, upstream):
-    query, key, value, bias, keys, outputs, log_sums = kept
+    query, key, value, bias, numbers, outputs, log_sums = kept
     # The sum over keys of weights times their gradients.
     means = (upstream.astype(jnp.float32) * outputs.astype(jnp.float32)).sum(-1).swapaxes(1, 2)
     means = means / exact_scale(rate)  # The kernels scale at the end.
@@ -81,7 +82,7 @@ def _attend_backward(rate, interpret, kept, upstream):
         BACKWARD_KEY,
         interpret,
         blocks={"key": key, "value": value, "bias": bias},
-        wholes={**of_queries, "keys": keys},
+        wholes={**of_queries, "numbers": numbers},
         outputs=(key, value),
         by_key=True,
     )
@@ -90,7 +91,7 @@ def _attend_backward(rate, interpret, kept, upstream):
         BACKWARD_QUERY,
         interpret,
         blocks=of_queries,
-        wholes={"key": key, "value": value, "bias": bias, "keys": keys},
+        wholes={"key": key, "value": value, "bias": bias, "numbers": numbers},
         outputs=(query,),
     )
     return of_query, of_key, of_value, None, None
@@ -103,9 +104,9 @@ def _call(kernel, sizes, interpret, blocks, wholes, outputs, by_key=False):
     """Runs a kernel for each row, head, and block of queries (of keys with `by_key`).
 
     Args:
-        kernel: function of the size of the blocks it loops over, and of references to
-            its block of `blocks`, to `wholes` of its row and head, and to its block of
-            each output.
+        kernel: function of the size of the blocks it loops over, of an exponential
+            function, and of references to its block of `blocks`, to `wholes` of its row
+            and head, and to its block of each output.
         sizes: see `FORWARD`.
         interpret: see `attend`.
         blocks, wholes: dicts of arrays `[B, L, N, D]`, `[B, N, L]`, `[B, L]` or `None`.
@@ -131,7 +132,7 @@ def _call(kernel, sizes, interpret, blocks, wholes, outputs, by_key=False):
         return pl.BlockSpec((None, length), lambda i, n, b: (b, 0))
 
     return pl.pallas_call(
-        functools.partial(kernel, step),
+        functools.partial(kernel, step, _interpreted_exp if interpret else _exp),
         grid=(length // block, num_heads, rows),
         in_specs=(jax.tree.map(spec_of_block, blocks), jax.tree.map(spec_of_whole, wholes)),
         out_specs=jax.tree.map(spec_of_block, outputs),
@@ -141,22 +142,23 @@ def _call(kernel, sizes, interpret, blocks, wholes, outputs, by_key=False):
     )(blocks, wholes)
 
 
-def _forward_kernel(rate, size, blocks, wholes, outputs, log_sums):
-    query = blocks["query"][...]
-    queries = _positions(query)[:, None]
+def _forward_kernel(rate, size, exp, blocks, wholes, outputs, log_sums):
+    query, numbers = blocks["query"][...], wholes["numbers"]
+    multipliers, offsets = _row_numbers(numbers, _slice(pl.program_id(0), query.shape[0]))
 
     def step(i, carry):
         weighted, total, largest = carry
-        at = pl.ds(i * size, size)
+        at = _slice(i, size)
         value = wholes["value"][at, :]
-        scores = _product(query, wholes["key"][at, :]) * LOG2_E
+        scores = _product(query, wholes["key"][at, :])
         if wholes["bias"] is not None:
             scores += wholes["bias"][at][None]
         old, largest = largest, jnp.maximum(largest, scores.max(1))
-        weights, shrink = jnp.exp2(scores - largest[:, None]), jnp.exp2(old - largest)
+        weights, shrink = exp(scores, -largest[:, None]), exp(old, -largest)
         total = total * shrink + weights.sum(1)  # The softmax comes before dropout.
-        keeps = _keeps(wholes, rate, queries, _positions(value, i)[None])
-        weights = jnp.where(keeps, weights, 0.0).astype(value.dtype)
+        columns = _column_numbers(numbers, at)
+        keep = hash_keep(multipliers[:, None], offsets[:, None], columns[None], rate)
+        weights = jnp.where(keep, weights, 0.0).astype(value.dtype)
         return weighted * shrink[:, None] + _dot(weights, value), total, largest
 
     zeros = jnp.zeros(query.shape[:1], jnp.float32)
@@ -164,23 +166,25 @@ def _forward_kernel(rate, size, blocks, wholes, outputs, log_sums):
     num_steps = wholes["key"].shape[0] // size
     weighted, total, largest = jax.lax.fori_loop(0, num_steps, step, start)
     outputs[...] = (weighted * (exact_scale(rate) / total)[:, None]).astype(outputs.dtype)
-    log_sums[...] = largest + jnp.log(total) * LOG2_E
+    log_sums[...] = largest + jnp.log(total)
 
 
-def _backward_query_kernel(rate, size, blocks, wholes, of_query):
+def _backward_query_kernel(rate, size, exp, blocks, wholes, of_query):
     query, upstream = blocks["query"][...], blocks["upstream"][...]
     log_sums, means = blocks["log_sums"][...][:, None], blocks["means"][...][:, None]
-    queries = _positions(query)[:, None]
+    numbers = wholes["numbers"]
+    multipliers, offsets = _row_numbers(numbers, _slice(pl.program_id(0), query.shape[0]))
 
     def step(i, total):
-        at = pl.ds(i * size, size)
+        at = _slice(i, size)
         key = wholes["key"][at, :]
-        scores = _product(query, key) * LOG2_E - log_sums
+        scores = _product(query, key)
         if wholes["bias"] is not None:
             scores += wholes["bias"][at][None]
-        of_weights = _product(upstream, wholes["value"][at, :])
-        keeps = _keeps(wholes, rate, queries, _positions(key, i)[None])
-        of_scores = jnp.exp2(scores) * (jnp.where(keeps, of_weights, 0.0) - means)
+        columns = _column_numbers(numbers, at)
+        keep = hash_keep(multipliers[:, None], offsets[:, None], columns[None], rate)
+        of_weights = jnp.where(keep, _product(upstream, wholes["value"][at, :]), 0.0)
+        of_scores = exp(scores, -log_sums) * (of_weights - means)
         return total + _dot(of_scores.astype(key.dtype), key)
 
     num_steps, zeros = wholes["key"].shape[0] // size, jnp.zeros(query.shape, jnp.float32)
@@ -188,23 +192,24 @@ def _backward_query_kernel(rate, size, blocks, wholes, of_query):
     of_query[...] = (total * exact_scale(rate)).astype(of_query.dtype)
 
 
-def _backward_key_kernel(rate, size, blocks, wholes, of_key, of_value):
-    key, value = blocks["key"][...], blocks["value"][...]
-    bias = 0.0 if blocks["bias"] is None else blocks["bias"][...][:, None]
-    keys = _positions(key)[:, None]
+def _backward_key_kernel(rate, size, exp, blocks, wholes, of_key, of_value):
+    key, value, numbers = blocks["key"][...], blocks["value"][...], wholes["numbers"]
+    bias = None if blocks["bias"] is None else blocks["bias"][...][:, None]
+    columns = _column_numbers(numbers, _slice(pl.program_id(0), key.shape[0]))[:, None]
 
     def step(i, carry):
         total_of_key, total_of_value = carry
-        at = pl.ds(i * size, size)
+        at = _slice(i, size)
         query, upstream = wholes["query"][at, :], wholes["upstream"][at, :]
-        # All matrices are [keys, queries], so that no product needs a transpose of its first.
-        scores = _product(key, query) * LOG2_E - wholes["log_sums"][at][None]
-        if blocks["bias"] is not None:
+        # All matrices are [keys, queries], so that the products below need no transpose.
+        scores = _product(key, query)
+        if bias is not None:
             scores += bias
-        weights = jnp.exp2(scores)
-        keeps = _keeps(wholes, rate, _positions(query, i)[None], keys)
-        dropped = jnp.where(keeps, weights, 0.0).astype(value.dtype)
-        of_weights = jnp.where(keeps, _product(value, upstream), 0.0)
+        weights = exp(scores, -wholes["log_sums"][at][None])
+        multipliers, offsets = _row_numbers(numbers, at)
+        keep = hash_keep(multipliers[None], offsets[None], columns, rate)
+        dropped = jnp.where(keep, weights, 0.0).astype(value.dtype)
+        of_weights = jnp.where(keep, _product(value, upstream), 0.0)
         of_scores = weights * (of_weights - wholes["means"][at][None])
         total_of_key += _dot(of_scores.astype(key.dtype), query)
         return total_of_key, total_of_value + _dot(dropped, upstream)
@@ -215,17 +220,36 @@ def _backward_key_kernel(rate, size, blocks, wholes, of_key, of_value):
         output[...] = (total * exact_scale(rate)).astype(output.dtype)
 
 
-def _positions(block, i=None):
-    """Returns the positions of a block's tokens, uint32. By default it is the kernel's block."""
-    size = block.shape[0]
-    first = (pl.program_id(0) if i is None else i) * size
-    return first.astype(jnp.uint32) + jnp.arange(size, dtype=jnp.uint32)
+def _slice(i, size):
+    return pl.ds(i * size, size)
 
 
-def _keeps(wholes, rate, queries, keys):
-    """Returns which weights to keep. One of the positions is a column, the other a row."""
-    length = np.uint32((wholes["key"] if "key" in wholes else wholes["query"]).shape[0])
-    return hash_keeps(queries * length + keys, wholes["keys"][0], wholes["keys"][1], rate)
+def _row_numbers(numbers, queries):
+    """Returns the multipliers and offsets of some queries, see `hash_numbers`."""
+    length = numbers.shape[0] // 3
+    return numbers[queries], numbers[pl.ds(length + queries.start, queries.size)]
+
+
+def _column_numbers(numbers, keys):
+    length = numbers.shape[0] // 3
+    return numbers[pl.ds(2 * length + keys.start, keys.size)]
+
+
+def _exp(x, offset):
+    """Returns `exp(x + offset)`. This takes half the operations of `_interpreted_exp`."""
+    # One multiplication and addition, and no special case for results below 2^-126.
+    (result,) = triton.elementwise_inline_asm(
+        "fma.rn.ftz.f32 $0, $1, 0f3FB8AA3B, $2; ex2.approx.ftz.f32 $0, $0;",  # log2(e)
+        args=[x, jnp.broadcast_to(offset * LOG2_E, x.shape)],
+        constraints="=f,f,f",
+        pack=1,
+        result_shape_dtypes=[jax.ShapeDtypeStruct(x.shape, jnp.float32)],
+    )
+    return result
+
+
+def _interpreted_exp(x, offset):
+    return jnp.exp2(x * LOG2_E + offset * LOG2_E)
 
 
 def _dot(a, b):

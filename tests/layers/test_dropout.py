@@ -218,5 +218,5 @@ def test_hash_draws_are_those_of_a_part_of_the_batch():
     whole = draw_with_hash((1, 2), (6, 5, 7, 11))
     np.testing.assert_array_equal(draw_with_hash((1, 2), (3, 5, 7, 11)), whole[:3])
     np.testing.assert_array_equal(draw_with_hash((1, 2), (30, 7, 11)), whole.reshape(30, 7, 11))
-    for shape in [(), (3,), (3, 5)]:
+    for shape in [(), (3,), (3, 5), (0, 3, 5)]:
         assert draw_with_hash((1, 2), shape).shape == shape

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from keras_spanbert.layers import jax_flash_attention
-from keras_spanbert.layers.dropout import Dropout, exact_scale, hash_keys
+from keras_spanbert.layers.dropout import Dropout, exact_scale, hash_numbers
 
 B, N = 2, 3
 SEED = jnp.array([5, 9], "uint32")
@@ -55,10 +55,10 @@ def outputs_and_gradients(function, *inputs):
 )
 def test_outputs_and_gradients(length, size, padded, rate):
     mask = padding(length) if padded else None
-    keys = hash_keys(SEED, (B, N))
+    numbers = hash_numbers(SEED, (B, N), length, length)
 
     def flash(*inputs):
-        return jax_flash_attention.attend(*inputs, mask, keys, rate, interpret=True)
+        return jax_flash_attention.attend(*inputs, mask, numbers, rate, interpret=True)
 
     inputs = random_inputs(length, size)
     found = jax.jit(lambda *args: outputs_and_gradients(flash, *args))(*inputs)
