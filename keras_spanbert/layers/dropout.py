@@ -167,7 +167,8 @@ def hash_numbers(seed, sizes, rows: int, columns: int):
 
     shape = *sizes, rows + rows + columns
     numbers = jnp.arange(math.prod(shape), dtype="uint32").reshape(shape)
-    return _hash(_hash(numbers ^ _hash(seed[0])) ^ _hash(seed[1]))
+    # All are odd. The products of an even multiplier would have fewer random bits.
+    return _hash(_hash(numbers ^ _hash(seed[0])) ^ _hash(seed[1])) | 1
 
 
 def hash_keep(multipliers, offsets, columns, rate: float):
@@ -179,9 +180,8 @@ def hash_keep(multipliers, offsets, columns, rate: float):
     Reference:
         [Dietzfelbinger 1996](https://doi.org/10.1007/3-540-60922-9_46).
     """
-    # Only the upper bits are compared. An even multiplier would leave fewer of them random.
-    numbers = (multipliers | 1) * columns + offsets
-    return numbers >= np.uint32(num_dropped_levels(rate) * 2**16)
+    # The upper 16 bits decide.
+    return multipliers * columns + offsets >= np.uint32(num_dropped_levels(rate) * 2**16)
 
 
 def _hash(x):

@@ -60,7 +60,7 @@ def _attend(rate, interpret, query, key, value, bias, numbers):
 def _attend_forward(rate, interpret, query, key, value, bias, numbers):
     rows, length, num_heads, _ = query.shape
     sums = jax.ShapeDtypeStruct((rows, num_heads, length), jnp.float32)
-    outputs, log_sums = _call(
+    outputs, shifts = _call(
         functools.partial(_forward_kernel, rate),
         FORWARD,
         interpret,
@@ -68,15 +68,15 @@ def _attend_forward(rate, interpret, query, key, value, bias, numbers):
         wholes={"key": key, "value": value, "bias": bias, "numbers": numbers},
         outputs=(query, sums),
     )
-    return outputs, (query, key, value, bias, numbers, outputs, log_sums)
+    return outputs, (query, key, value, bias, numbers, outputs, shifts)
 
 
 def _attend_backward(rate, interpret, kept, upstream):
-    query, key, value, bias, numbers, outputs, log_sums = kept
+    query, key, value, bias, numbers, outputs, shifts = kept
     # The sum over keys of weights times their gradients.
     means = (upstream.astype(jnp.float32) * outputs.astype(jnp.float32)).sum(-1).swapaxes(1, 2)
     means = means / exact_scale(rate)  # The kernels scale at the end.
-    of_queries = {"query": query, "upstream": upstream, "log_sums": log_sums, "means": means}
+    of_queries = {"query": query, "upstream": upstream, "shifts": shifts, "means": means}
     of_key, of_value = _call(
         functools.partial(_backward_key_kernel, rate),
         BACKWARD_KEY,
@@ -142,7 +142,7 @@ def _call(kernel, sizes, interpret, blocks, wholes, outputs, by_key=False):
     )(blocks, wholes)
 
 
-def _forward_kernel(rate, size, exp, blocks, wholes, outputs, log_sums):
+def _forward_kernel(rate, size, exp, blocks, wholes, outputs, shifts):
     query, numbers = blocks["query"][...], wholes["numbers"]
     multipliers, offsets = _row_numbers(numbers, _slice(pl.program_id(0), query.shape[0]))
 
@@ -154,7 +154,8 @@ def _forward_kernel(rate, size, exp, blocks, wholes, outputs, log_sums):
         if wholes["bias"] is not None:
             scores += wholes["bias"][at][None]
         old, largest = largest, jnp.maximum(largest, scores.max(1))
-        weights, shrink = exp(scores, -largest[:, None]), exp(old, -largest)
+        shift = -LOG2_E * largest
+        weights, shrink = exp(scores, shift[:, None]), exp(old, shift)
         total = total * shrink + weights.sum(1)  # The softmax comes before dropout.
         columns = _column_numbers(numbers, at)
         keep = hash_keep(multipliers[:, None], offsets[:, None], columns[None], rate)
@@ -166,12 +167,12 @@ def _forward_kernel(rate, size, exp, blocks, wholes, outputs, log_sums):
     num_steps = wholes["key"].shape[0] // size
     weighted, total, largest = jax.lax.fori_loop(0, num_steps, step, start)
     outputs[...] = (weighted * (exact_scale(rate) / total)[:, None]).astype(outputs.dtype)
-    log_sums[...] = largest + jnp.log(total)
+    shifts[...] = -LOG2_E * (largest + jnp.log(total))
 
 
 def _backward_query_kernel(rate, size, exp, blocks, wholes, of_query):
     query, upstream = blocks["query"][...], blocks["upstream"][...]
-    log_sums, means = blocks["log_sums"][...][:, None], blocks["means"][...][:, None]
+    shifts, means = blocks["shifts"][...][:, None], blocks["means"][...][:, None]
     numbers = wholes["numbers"]
     multipliers, offsets = _row_numbers(numbers, _slice(pl.program_id(0), query.shape[0]))
 
@@ -184,7 +185,7 @@ def _backward_query_kernel(rate, size, exp, blocks, wholes, of_query):
         columns = _column_numbers(numbers, at)
         keep = hash_keep(multipliers[:, None], offsets[:, None], columns[None], rate)
         of_weights = jnp.where(keep, _product(upstream, wholes["value"][at, :]), 0.0)
-        of_scores = exp(scores, -log_sums) * (of_weights - means)
+        of_scores = exp(scores, shifts) * (of_weights - means)
         return total + _dot(of_scores.astype(key.dtype), key)
 
     num_steps, zeros = wholes["key"].shape[0] // size, jnp.zeros(query.shape, jnp.float32)
@@ -205,7 +206,7 @@ def _backward_key_kernel(rate, size, exp, blocks, wholes, of_key, of_value):
         scores = _product(key, query)
         if bias is not None:
             scores += bias
-        weights = exp(scores, -wholes["log_sums"][at][None])
+        weights = exp(scores, wholes["shifts"][at][None])
         multipliers, offsets = _row_numbers(numbers, at)
         keep = hash_keep(multipliers[None], offsets[None], columns, rate)
         dropped = jnp.where(keep, weights, 0.0).astype(value.dtype)
@@ -236,11 +237,11 @@ def _column_numbers(numbers, keys):
 
 
 def _exp(x, offset):
-    """Returns `exp(x + offset)`. This takes half the operations of `_interpreted_exp`."""
+    """Returns `exp(x) * 2**offset`. This takes half the operations of `_interpreted_exp`."""
     # One multiplication and addition, and no special case for results below 2^-126.
     (result,) = triton.elementwise_inline_asm(
         "fma.rn.ftz.f32 $0, $1, 0f3FB8AA3B, $2; ex2.approx.ftz.f32 $0, $0;",  # log2(e)
-        args=[x, jnp.broadcast_to(offset * LOG2_E, x.shape)],
+        args=[x, jnp.broadcast_to(offset, x.shape)],
         constraints="=f,f,f",
         pack=1,
         result_shape_dtypes=[jax.ShapeDtypeStruct(x.shape, jnp.float32)],
@@ -249,7 +250,7 @@ def _exp(x, offset):
 
 
 def _interpreted_exp(x, offset):
-    return jnp.exp2(x * LOG2_E + offset * LOG2_E)
+    return jnp.exp2(x * LOG2_E + offset)
 
 
 def _dot(a, b):
