@@ -62,21 +62,22 @@ def _attend(rate, interpret, query, key, value, bias, numbers):
 def _attend_forward(rate, interpret, query, key, value, bias, numbers):
     rows, length, num_heads, _ = query.shape
     sums = jax.ShapeDtypeStruct((rows, num_heads, length), jnp.float32)
-    outputs, shifts = _call(
+    outputs, rest, shifts = _call(
         functools.partial(_forward_kernel, rate),
         FORWARD,
         interpret,
         blocks={"query": query},
         wholes={"key": key, "value": value, "bias": bias, "numbers": numbers},
-        outputs=(query, sums),
+        outputs=(query, query, sums),
     )
-    return outputs, (query, key, value, bias, numbers, outputs, shifts)
+    return outputs, (query, key, value, bias, numbers, outputs, rest, shifts)
 
 
 def _attend_backward(rate, interpret, kept, upstream):
-    query, key, value, bias, numbers, outputs, shifts = kept
+    query, key, value, bias, numbers, outputs, rest, shifts = kept
+    wide, rest, upstream_wide = (x.astype(jnp.float32) for x in (outputs, rest, upstream))
     # The sum over keys of weights times their gradients.
-    means = (upstream.astype(jnp.float32) * outputs.astype(jnp.float32)).sum(-1).swapaxes(1, 2)
+    means = (upstream_wide * (wide + rest)).sum(-1).swapaxes(1, 2)
     means = means / exact_scale(rate)  # The kernels scale at the end.
     of_queries = {"query": query, "upstream": upstream, "shifts": shifts, "means": means}
     of_key, of_value = _call(
@@ -144,7 +145,7 @@ def _call(kernel, sizes, interpret, blocks, wholes, outputs, by_key=False):
     )(blocks, wholes)
 
 
-def _forward_kernel(rate, size, exp, blocks, wholes, outputs, shifts):
+def _forward_kernel(rate, size, exp, blocks, wholes, outputs, rest, shifts):
     query, numbers = blocks["query"][...], wholes["numbers"]
     multipliers, offsets = _row_numbers(numbers, _slice(pl.program_id(0), query.shape[0]))
 
@@ -168,7 +169,10 @@ def _forward_kernel(rate, size, exp, blocks, wholes, outputs, shifts):
     start = jnp.zeros(query.shape, jnp.float32), zeros, zeros - jnp.inf
     num_steps = wholes["key"].shape[0] // size
     weighted, total, largest = jax.lax.fori_loop(0, num_steps, step, start)
-    outputs[...] = (weighted * (exact_scale(rate) / total)[:, None]).astype(outputs.dtype)
+    wide = weighted * (exact_scale(rate) / total)[:, None]
+    outputs[...] = wide.astype(outputs.dtype)
+    # Rounded means would add the same error to all scores of a row.
+    rest[...] = (wide - wide.astype(outputs.dtype).astype(jnp.float32)).astype(rest.dtype)
     shifts[...] = -LOG2_E * (largest + jnp.log(total))
 
 

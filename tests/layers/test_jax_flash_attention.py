@@ -71,6 +71,23 @@ def test_outputs_and_gradients(length, size, padded, rate):
         np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
 
 
+def test_rounding_of_outputs_does_not_affect_gradients():
+    *inputs, upstream = (jnp.asarray(x, "bfloat16") for x in random_inputs(128, 32))
+    inputs[1] += 3.0  # Errors that are the same for all keys do not cancel.
+    numbers = hash_numbers(SEED, (B, N), 128, 128)
+
+    def flash(*inputs):
+        return jax_flash_attention.attend(*inputs, None, numbers, 0.1, interpret=True)
+
+    found = outputs_and_gradients(flash, *inputs, upstream)
+    wide = (x.astype("float32") for x in (*inputs, upstream))
+    expected = outputs_and_gradients(lambda *x: plain(*x, None, 0.1), *wide)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == "bfloat16"
+        error = np.linalg.norm(one.astype("float32") - other)
+        assert error < 0.02 * np.linalg.norm(other)
+
+
 @pytest.fixture
 def gpu_code(monkeypatch):
     """Makes JAX use the code for GPUs, and interpret the kernels."""
