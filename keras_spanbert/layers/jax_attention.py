@@ -49,7 +49,7 @@ def fuses_dropout(query, dropout) -> bool:
         and dropout.draws_in_jax
         and jax_gradients.are_cheaper(query.dtype)  # Otherwise `plain` must not get a seed.
         and _is_static(query)
-        and jax_flash_attention.supports(query)
+        and jax_flash_attention.supports(query.shape)
     )
 
 

@@ -6,9 +6,13 @@ import math
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
 
 from keras_spanbert.layers.dropout import exact_scale, hash_keep
+
+try:
+    from jax.experimental.pallas import triton
+except ImportError:  # It is deprecated in JAX 0.11.
+    triton = None
 
 # B = batch, L = length, N = heads, D = size of a head.
 LOG2_E = math.log2(math.e)
@@ -18,11 +22,9 @@ BACKWARD_KEY = (64, 128, 8, 2)
 BACKWARD_QUERY = (128, 64, 8, 2)
 
 
-def supports(query) -> bool:
-    """Returns whether `attend` supports queries `[B, L, N, D]`."""
-    length, head_dim = query.shape[1], query.shape[3]
-    is_16_bit = query.dtype in (jnp.bfloat16, jnp.float16)
-    return is_16_bit and length % 64 == 0 and head_dim in (16, 32, 64, 128)
+def supports(shape) -> bool:
+    """Returns whether `attend` supports queries of a shape `[B, L, N, D]`."""
+    return triton is not None and shape[1] % 64 == 0 and shape[3] in (16, 32, 64, 128)
 
 
 def attend(query, key, value, padding_mask, numbers, rate: float, interpret=False):
@@ -32,8 +34,8 @@ def attend(query, key, value, padding_mask, numbers, rate: float, interpret=Fals
     computes them again.
 
     Args:
-        query, key, value: float `[B, L, N, D]` that `supports` accepts. The query is
-            already scaled.
+        query, key, value: 16-bit float `[B, L, N, D]` of a shape that `supports` accepts.
+            The query is already scaled.
         padding_mask: bool `[B, L]` or `None`. Each row has a true value.
         numbers: uint32 `[B, N, 3 L]`, `layers.dropout.hash_numbers` of the mask
             `[B, N, L, L]`.
@@ -60,21 +62,22 @@ def _attend(rate, interpret, query, key, value, bias, numbers):
 def _attend_forward(rate, interpret, query, key, value, bias, numbers):
     rows, length, num_heads, _ = query.shape
     sums = jax.ShapeDtypeStruct((rows, num_heads, length), jnp.float32)
-    outputs, shifts = _call(
+    outputs, rest, shifts = _call(
         functools.partial(_forward_kernel, rate),
         FORWARD,
         interpret,
         blocks={"query": query},
         wholes={"key": key, "value": value, "bias": bias, "numbers": numbers},
-        outputs=(query, sums),
+        outputs=(query, query, sums),
     )
-    return outputs, (query, key, value, bias, numbers, outputs, shifts)
+    return outputs, (query, key, value, bias, numbers, outputs, rest, shifts)
 
 
 def _attend_backward(rate, interpret, kept, upstream):
-    query, key, value, bias, numbers, outputs, shifts = kept
+    query, key, value, bias, numbers, outputs, rest, shifts = kept
+    wide, rest, upstream_wide = (x.astype(jnp.float32) for x in (outputs, rest, upstream))
     # The sum over keys of weights times their gradients.
-    means = (upstream.astype(jnp.float32) * outputs.astype(jnp.float32)).sum(-1).swapaxes(1, 2)
+    means = (upstream_wide * (wide + rest)).sum(-1).swapaxes(1, 2)
     means = means / exact_scale(rate)  # The kernels scale at the end.
     of_queries = {"query": query, "upstream": upstream, "shifts": shifts, "means": means}
     of_key, of_value = _call(
@@ -142,7 +145,7 @@ def _call(kernel, sizes, interpret, blocks, wholes, outputs, by_key=False):
     )(blocks, wholes)
 
 
-def _forward_kernel(rate, size, exp, blocks, wholes, outputs, shifts):
+def _forward_kernel(rate, size, exp, blocks, wholes, outputs, rest, shifts):
     query, numbers = blocks["query"][...], wholes["numbers"]
     multipliers, offsets = _row_numbers(numbers, _slice(pl.program_id(0), query.shape[0]))
 
@@ -159,14 +162,17 @@ def _forward_kernel(rate, size, exp, blocks, wholes, outputs, shifts):
         total = total * shrink + weights.sum(1)  # The softmax comes before dropout.
         columns = _column_numbers(numbers, at)
         keep = hash_keep(multipliers[:, None], offsets[:, None], columns[None], rate)
-        weights = jnp.where(keep, weights, 0.0).astype(value.dtype)
+        weights = jnp.where(keep, weights, _zero(total)[:, None]).astype(value.dtype)
         return weighted * shrink[:, None] + _dot(weights, value), total, largest
 
     zeros = jnp.zeros(query.shape[:1], jnp.float32)
     start = jnp.zeros(query.shape, jnp.float32), zeros, zeros - jnp.inf
     num_steps = wholes["key"].shape[0] // size
     weighted, total, largest = jax.lax.fori_loop(0, num_steps, step, start)
-    outputs[...] = (weighted * (exact_scale(rate) / total)[:, None]).astype(outputs.dtype)
+    wide = weighted * (exact_scale(rate) / total)[:, None]
+    outputs[...] = wide.astype(outputs.dtype)
+    # Rounded means would add the same error to all scores of a row.
+    rest[...] = (wide - wide.astype(outputs.dtype).astype(jnp.float32)).astype(rest.dtype)
     shifts[...] = -LOG2_E * (largest + jnp.log(total))
 
 
@@ -197,6 +203,7 @@ def _backward_key_kernel(rate, size, exp, blocks, wholes, of_key, of_value):
     key, value, numbers = blocks["key"][...], blocks["value"][...], wholes["numbers"]
     bias = None if blocks["bias"] is None else blocks["bias"][...][:, None]
     columns = _column_numbers(numbers, _slice(pl.program_id(0), key.shape[0]))[:, None]
+    zero = _zero(wholes["means"][0])
 
     def step(i, carry):
         total_of_key, total_of_value = carry
@@ -209,7 +216,7 @@ def _backward_key_kernel(rate, size, exp, blocks, wholes, of_key, of_value):
         weights = exp(scores, wholes["shifts"][at][None])
         multipliers, offsets = _row_numbers(numbers, at)
         keep = hash_keep(multipliers[None], offsets[None], columns, rate)
-        dropped = jnp.where(keep, weights, 0.0).astype(value.dtype)
+        dropped = jnp.where(keep, weights, zero).astype(value.dtype)
         of_weights = jnp.where(keep, _product(value, upstream), 0.0)
         of_scores = weights * (of_weights - wholes["means"][at][None])
         total_of_key += _dot(of_scores.astype(key.dtype), query)
@@ -247,6 +254,14 @@ def _exp(x, offset):
         result_shape_dtypes=[jax.ShapeDtypeStruct(x.shape, jnp.float32)],
     )
     return result
+
+
+def _zero(x):
+    """Returns zeros for a selection from float32 weights that are then rounded to 16 bits.
+
+    With a constant, the compiler would round first, and select in twice as many operations.
+    """
+    return 0.0 * x
 
 
 def _interpreted_exp(x, offset):
