@@ -308,7 +308,10 @@ class StringInputs:
             class_weight = self.number_class_weight(class_weight)
         kind = kind_of(x)
         if kind != "arrays":
-            callbacks = [*(callbacks or []), *(cls() for cls in self.string_callbacks)]
+            if not isinstance(callbacks, keras.callbacks.CallbackList):
+                callbacks = keras.tree.flatten(callbacks or [])
+            for cls in self.string_callbacks:
+                callbacks.append(cls())
             if validation_split and validation_data is None:
                 x, y, sample_weight, validation_data = _split(
                     kind, x, y, sample_weight, validation_split
