@@ -22,7 +22,7 @@ def test_kernel_with_dropout(length, size, dtype, monkeypatch):
 
     def compute():
         def step(*inputs):
-            layer = Dropout(0.1, seed=1)
+            layer = Dropout(0.1, seed=1, dtype=dtype)
             outputs, backward = jax.vjp(lambda *x: attend(*x, mask, layer, training=True), *inputs)
             return outputs, *backward(upstream)
 
