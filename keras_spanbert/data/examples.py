@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from keras_spanbert import files
 from keras_spanbert.checks import check_path, check_paths
-from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.text.strings import replace_surrogates
 
 
 def check(is_right, place: str, rule: str, value, name: str = "") -> None:

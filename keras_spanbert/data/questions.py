@@ -16,7 +16,7 @@ from keras_spanbert.data.examples import (
     check_text,
     field,
 )
-from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.text.strings import replace_surrogates
 
 Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])
 

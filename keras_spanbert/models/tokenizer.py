@@ -19,12 +19,12 @@ from keras_spanbert.checks import (
 from keras_spanbert.layers.array_functions import in_graph
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.from_preset import FromPreset
-from keras_spanbert.models.normalization import (
+from keras_spanbert.text.normalization import (
     MAX_WORD_CHARACTERS,
     graph_normalizer,
     reference_normalizer,
 )
-from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.text.strings import replace_surrogates
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

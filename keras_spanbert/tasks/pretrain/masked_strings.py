@@ -10,7 +10,7 @@ from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.training_stream import EVALUATION_SEED, mask_batches
 from keras_spanbert.distribution import check_rows
 from keras_spanbert.models.fit_strings import unpack
-from keras_spanbert.models.strings import as_strings, replace_surrogates
+from keras_spanbert.text.strings import as_strings, replace_surrogates
 
 
 class CountSteps(keras.callbacks.Callback):
