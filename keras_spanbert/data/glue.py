@@ -7,9 +7,8 @@ import numbers
 import os
 
 from keras_spanbert import files, stores
-from keras_spanbert.checks import check_in
+from keras_spanbert.checks import check_in, check_paths
 from keras_spanbert.data.examples import (
-    as_list,
     check,
     check_known,
     check_not_empty,
@@ -97,7 +96,7 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
     header = _COLA if task == "cola" and has_labels else None
     examples, short = [], [] if task == "qqp" and not strict else None
     undecided = []  # Places.
-    for one in as_list(path):
+    for one in check_paths("paths", path):
         file = _file(one, task, split)
         for place, row in read_table(file, filter(None, columns), header=header, short=short):
             example = {name: column and row[column] for name, column in columns._asdict().items()}

@@ -125,8 +125,11 @@ class TransformerLayer(keras.layers.Layer):
         if keras.backend.backend() == "torch" and self._is_plain():
             return self._compute_in_torch(x, padding_mask, training)
         normalize, activate = _call, _activate
-        if training and self._uses_jax_gradients():
-            from keras_spanbert.layers.jax_gradients import activate, normalize
+        if training and keras.backend.backend() == "jax" and not self.rematerialize:
+            from keras_spanbert.layers import jax_gradients
+
+            if jax_gradients.are_cheaper(self.compute_dtype):
+                normalize, activate = jax_gradients.normalize, jax_gradients.activate
         attended = self._self_attention_layer(x, padding_mask=padding_mask, training=training)
         attended = self._self_attention_dropout(attended, training=training)
         x = normalize(self._self_attention_layer_norm, attended + x)
@@ -167,13 +170,6 @@ class TransformerLayer(keras.layers.Layer):
             rate if is_fused else (attention.dropout_layer if training else None),
             torch_attention.attend_fused if is_fused else functools.partial(attend, training=True),
         )
-
-    def _uses_jax_gradients(self):
-        if keras.backend.backend() != "jax" or self.rematerialize:
-            return False
-        from keras_spanbert.layers.jax_gradients import are_cheaper
-
-        return are_cheaper(self.compute_dtype)
 
     def _compute_rematerialized(self, inputs, padding_mask):
         # All state is passed in and the new seeds of dropout are returned, so that the

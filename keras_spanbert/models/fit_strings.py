@@ -362,9 +362,16 @@ class StringInputs:
         batch = x, y, sample_weight
         kind = kind_of(x)
         if kind in ("dataset", "py_dataset"):
-            batch = unpack(x.element_spec if kind == "dataset" else x[0])
-        # A batch of a generator or a `DataLoader` could not be put back. They are no arrays.
-        are_arrays = all(leaf is None or _is_array(leaf) for leaf in keras.tree.flatten(batch))
+            batch = x.element_spec if kind == "dataset" else x[0]
+            batch = keras.utils.unpack_x_y_sample_weight(batch)
+        # A batch of a generator or a `DataLoader` could not be put back. They are no arrays. Keras
+        # converts pandas objects to arrays. TensorFlow's placeholder for `None` has no dtype.
+        are_arrays = all(
+            leaf is None
+            or isinstance(leaf, np.ndarray)
+            or (type(leaf).__module__.startswith("tensorflow.") and hasattr(leaf, "dtype"))
+            for leaf in keras.tree.flatten(batch)
+        )
         if are_arrays and self.distribute_strategy.num_replicas_in_sync == 1:
             with self.distribute_strategy.scope():
                 build_training(self, batch)
@@ -499,12 +506,6 @@ def _num_rows(x) -> int:
         return len(column)
     except TypeError:  # A number, or an array with no axes.
         return 0
-
-
-def _is_array(leaf):
-    # Keras converts pandas objects to arrays. TensorFlow's placeholder for `None` has no dtype.
-    of_tensorflow = type(leaf).__module__.startswith("tensorflow.")
-    return isinstance(leaf, np.ndarray) or (of_tensorflow and hasattr(leaf, "dtype"))
 
 
 def _generate(batches, start):

@@ -119,7 +119,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         return source.tokenizer(cls, **kwargs)
 
     def set_vocabulary(self, vocabulary):
-        for name in ["reference", "fast_wordpiece", "traced"]:
+        for name in ["reference", "normalizer", "fast_wordpiece", "traced"]:
             self.__dict__.pop(name, None)  # Computed from the old vocabulary.
         try:
             is_path = isinstance(vocabulary, (str, os.PathLike))
@@ -169,7 +169,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         signature = [tf.TensorSpec([None], tf.string)]
         return tf.function(self._tokenize_in_graph, input_signature=signature)
 
-    @property
+    @functools.cached_property
     def normalizer(self):
         """The `GraphNormalizer` for texts that `fast_wordpiece` takes."""
         return graph_normalizer(self.lowercase, tuple(self._found_tokens().items()))
