@@ -87,7 +87,9 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
         [Wang et al. 2019](https://arxiv.org/abs/1804.07461).
     """
     task = task_name(task)
-    has_labels = _check_split(task, split)
+    splits = splits_of(task)
+    check_in("split", split, split in splits, f"one of {', '.join(splits)} for {task}")
+    has_labels = split.startswith(("train", "dev"))
     if split == "ax":
         task, split = "ax", "test"
     columns = _COLUMNS[task]
@@ -170,13 +172,6 @@ def _format_label(task, value):
 def splits_of(task: str) -> tuple[str, ...]:
     """Returns the splits of a task."""
     return _SPLITS.get(task_name(task), ("train", "dev", "test"))
-
-
-def _check_split(task, split):
-    """Returns whether a split of a task has labels. Raises an error if it is unknown."""
-    splits = splits_of(task)
-    check_in("split", split, split in splits, f"one of {', '.join(splits)} for {task}")
-    return split.startswith(("train", "dev"))
 
 
 def _file(path, task, split):

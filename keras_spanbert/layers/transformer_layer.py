@@ -1,6 +1,7 @@
 """BERT's transformer layer."""
 
 import functools
+import operator
 
 import keras
 from keras import ops
@@ -124,7 +125,7 @@ class TransformerLayer(keras.layers.Layer):
     def _compute(self, x, padding_mask, training):
         if keras.backend.backend() == "torch" and self._is_plain():
             return self._compute_in_torch(x, padding_mask, training)
-        normalize, activate = _call, _activate
+        normalize, activate = operator.call, _activate
         if training and keras.backend.backend() == "jax" and not self.rematerialize:
             from keras_spanbert.layers import jax_gradients
 
@@ -200,10 +201,6 @@ class TransformerLayer(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), **config_of(self, TransformerLayer)}
-
-
-def _call(function, x):
-    return function(x)
 
 
 def _activate(activation, layer, x):

@@ -16,7 +16,7 @@ from keras_spanbert.models.classifier import (
 )
 from keras_spanbert.models.pooler import pooler
 from keras_spanbert.serving.row_batches import trim_padding
-from keras_spanbert.serving.signature import strings
+from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
 from keras_spanbert.text.examples import check_examples
 from keras_spanbert.text.labels import check_names

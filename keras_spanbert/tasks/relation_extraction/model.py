@@ -17,7 +17,7 @@ from keras_spanbert.models.classifier import (
 )
 from keras_spanbert.models.pooler import pooler
 from keras_spanbert.serving.row_batches import trim_padding
-from keras_spanbert.serving.signature import strings
+from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SETTINGS,
     SpanBertRelationExtractorPreprocessor,

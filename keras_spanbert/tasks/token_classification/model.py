@@ -8,7 +8,7 @@ from keras_spanbert.data.batches import SEQUENCES, predict_by_length
 from keras_spanbert.data.conll import to_iob2
 from keras_spanbert.metrics.entities import entities as entity_scores
 from keras_spanbert.models.classifier import CLASSIFIER, ClassifierTask, classifier, dropout_layer
-from keras_spanbert.serving.signature import strings
+from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.token_classification.decoding import (
     best_labels,
     entities,
