@@ -153,10 +153,6 @@ class LabelledPreprocessor(SpanBertPreprocessor):
         return {**super().get_config(), "label_names": names and list(names)}
 
 
-def _has_no_axis(column):
-    return isinstance(column, (str, bytes, int)) or getattr(column, "shape", None) == ()
-
-
 def _as_batch(x):
     if isinstance(x, dict):
         return {name: _as_batch(column) for name, column in x.items()}
