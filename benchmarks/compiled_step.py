@@ -36,7 +36,7 @@ platform_name: "CUDA" dnn_version_info { major: 9 minor: 8 } device_description_
 """
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all")  # No bytes.
 UNKNOWN = re.compile(r" (all-|reduce-scatter|collective-)[\w\-]*\(|tpu_custom_call")
-PRODUCT = re.compile(r" (convolution|dot)\(|__cublas|__cudnn")
+PRODUCT = re.compile(r" (convolution|dot)\(|__cublas|__cudnn|xla\.gpu\.triton")
 ARRAY = re.compile(r"\b(?:pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 INSTRUCTION = re.compile(r"(?:ROOT )?%([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)")
 NAME = re.compile(r"%([\w.\-]+)")

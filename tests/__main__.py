@@ -48,8 +48,9 @@ SHARING = {
     " --xla_cpu_use_fusion_emitters=false",
 }
 GPU = (
-    "tests/gpu", "tests/layers/test_attention.py", "tests/models/test_torch_step.py",
-    "tests/tasks/coreference/test_waits.py", "-p", "tests.no_tensorflow",
+    "tests/gpu", "tests/layers/test_attention.py", "tests/layers/test_jax_flash_attention.py",
+    "tests/models/test_torch_step.py", "tests/tasks/coreference/test_waits.py",
+    "-p", "tests.no_tensorflow",
 )  # fmt: skip
 NOTHING_COLLECTED = 5  # Exit code of pytest if no test is selected on this backend.
 

@@ -23,7 +23,9 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
     The implementation depends on the platform:
 
     - JAX: splash attention on TPUs and cuDNN's kernel on GPUs, if no dropout is
-      applied and the kernel supports the dtype and the shape.
+      applied and the kernel supports the dtype and the shape. With dropout in 16
+      bits on NVIDIA GPUs, a kernel of this library, if `L` is a multiple of 64 and
+      `D` is 16, 32, 64 or 128.
     - PyTorch: `torch.nn.functional.scaled_dot_product_attention`, on CPUs only
       without dropout. On GPUs, dropout uses PyTorch's own random generator, as
       Keras's `Dropout` does there.
@@ -77,14 +79,19 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
     query = query * scale
     plain = functools.partial(_attend, dropout=dropout)
     is_enabled = keras.config.is_flash_attention_enabled() is not False
-    if is_enabled and backend == "jax" and dropout is None:
-        from keras_spanbert.layers.jax_attention import attend_fused
+    if is_enabled and backend == "jax":
+        from keras_spanbert.layers import jax_attention
 
-        return attend_fused(query, key, value, padding_mask, plain)
+        if dropout is None:
+            return jax_attention.attend_fused(query, key, value, padding_mask, plain)
+        if jax_attention.fuses_dropout(query, dropout):
+            return jax_attention.attend_with_dropout(
+                query, key, value, padding_mask, dropout, plain
+            )
     return plain(query, key, value, padding_mask)
 
 
-def _attend(query, key, value, padding_mask, dropout=None):
+def _attend(query, key, value, padding_mask, seed=None, dropout=None):
     bias = None
     if padding_mask is not None:
         # Cheaper than `where`: the sum broadcasts, and its gradient needs no computation.
@@ -94,7 +101,7 @@ def _attend(query, key, value, padding_mask, dropout=None):
         from keras_spanbert.layers import jax_gradients
 
         if jax_gradients.are_cheaper(query.dtype):
-            return jax_gradients.attend_with_dropout(query, key, value, bias, dropout)
+            return jax_gradients.attend_with_dropout(query, key, value, bias, dropout, seed)
     weights = _softmax(ops.einsum("bsnd,btnd->bnts", key, query), bias)  # [B, N, T, S]
     if dropout is not None:
         weights = dropout(weights, training=True)

@@ -1,8 +1,10 @@
-"""Dropout that uses the hardware's random number generator on TPUs."""
+"""Dropout with fast random numbers on TPUs and GPUs."""
 
 import functools
+import math
 
 import keras
+import numpy as np
 
 # Dropout compares 16-bit numbers. 8 bits would turn a keep rate of 0.9 into 0.898.
 _NUM_LEVELS = 2**16
@@ -10,15 +12,21 @@ _NUM_LEVELS = 2**16
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class Dropout(keras.layers.Dropout):
-    """Keras's dropout, with the hardware's random number generator on TPUs with JAX.
+    """Keras's dropout, with faster random numbers on TPUs and NVIDIA GPUs with JAX.
 
-    Keras uses JAX's threefry generator, which takes hundreds of integer operations
-    per number, and each chip draws the numbers of the whole batch. On a TPU, this
-    layer uses 16 random bits per element from the hardware's generator. It scales
-    the kept elements by the exact inverse of the 16-bit keep rate, so the mean does
-    not change. With `keras.distribution`, each chip draws only for its own part of
-    the tensor. The same seed gives the same results on the same chips. One bool per
-    element is stored for the backward pass.
+    Keras uses JAX's threefry generator, which takes about a hundred integer
+    operations per number. With JAX, this layer uses:
+
+    - On TPUs: 16 random bits per element from the hardware's generator. With
+      `keras.distribution`, each chip draws only for its own part of the tensor. The
+      same seed gives the same results on the same chips. One bool per element is
+      stored for the backward pass.
+    - On NVIDIA GPUs: a hash of the seed and the element's position, which takes two
+      operations per element. The same seed gives the same results on any number of
+      GPUs.
+
+    Both compare 16 bits with the rate, and scale the kept elements by the exact
+    inverse of the 16-bit keep rate, so the mean does not change.
 
     On other platforms the layer draws as Keras does. The seed variable is the same
     on all platforms, so files can be saved on one and loaded on another.
@@ -26,7 +34,7 @@ class Dropout(keras.layers.Dropout):
     Args:
         rate: float in [0, 1]. Fraction of the elements to drop.
         noise_shape: see `keras.layers.Dropout`. If it is given, Keras's generator
-            is used on TPUs too. Defaults to `None`.
+            is used on all platforms. Defaults to `None`.
         seed: int. Defaults to `None`, a random seed.
         model_axis: int. The axis that is sharded over the devices that share a
             model (`keras.distribution.ModelParallel`), in addition to the batch
@@ -68,7 +76,9 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False):
         if not training or not self.draws_in_jax:
             return super().call(inputs, training=training)
-        return _select(self.draw_in_jax(inputs.shape), self.scale_in_jax(inputs))
+        # All generators use this seed, so that a run can resume on another platform.
+        seed = self.seed_generator.next()
+        return _select(self.draw_in_jax(seed, inputs.shape), self.scale_in_jax(inputs))
 
     @property
     def draws_in_jax(self) -> bool:
@@ -76,22 +86,24 @@ class Dropout(keras.layers.Dropout):
         is_jax = keras.backend.backend() == "jax"
         return is_jax and 0.0 < self.rate < 1.0 and self.noise_shape is None
 
-    def draw_in_jax(self, shape):
-        """Returns which elements of a shape to keep, bool, and takes the next seed."""
+    def draw_in_jax(self, seed, shape):
+        """Returns which elements of a shape to keep, bool."""
         import jax
 
-        # Both generators use this seed, so that a run can resume on another platform.
-        seed = self.seed_generator.next()
-        draw = functools.partial(self._draw_with_keras, shape=shape)
-        draw_on_tpu = functools.partial(self._draw_with_hardware, shape=shape)
-        return jax.lax.platform_dependent(seed, tpu=draw_on_tpu, default=draw)
+        return jax.lax.platform_dependent(
+            seed,
+            tpu=functools.partial(self._draw_with_hardware, shape=shape),
+            cuda=functools.partial(self._draw_with_hash, shape=shape),
+            default=functools.partial(self._draw_with_keras, shape=shape),
+        )
 
     def scale_in_jax(self, x):
         """Returns `x` over the keep rate."""
         import jax
 
+        scale = self._scale_exactly
         return jax.lax.platform_dependent(
-            x, tpu=self._scale_exactly, default=lambda x: x / (1.0 - self.rate)
+            x, tpu=scale, cuda=scale, default=lambda x: x / (1.0 - self.rate)
         )
 
     def _draw_with_keras(self, seed, shape):
@@ -105,22 +117,82 @@ class Dropout(keras.layers.Dropout):
         is_attention = len(shape) == 4
         order = (0, 1, 3, 2) if is_attention else tuple(range(len(shape)))
         bits = _random_bits(seed, [shape[i] for i in order], self.model_axis)
-        keep = (bits >= self._num_dropped_levels).transpose(order)
+        keep = (bits >= num_dropped_levels(self.rate)).transpose(order)
         # Without the barrier, XLA would store the 16 bits and compare them again in the backward
         # pass.
         return jax.lax.optimization_barrier(keep)
 
+    def _draw_with_hash(self, seed, shape):
+        import jax
+
+        rows, columns = (1, 1, *shape)[-2:]
+        # Without the barrier, XLA would compute the numbers again for each element.
+        numbers = jax.lax.optimization_barrier(hash_numbers(seed, shape[:-2], rows, columns))
+        of_rows, of_columns = numbers[..., : 2 * rows, None], numbers[..., None, 2 * rows :]
+        keep = hash_keep(of_rows[..., :rows, :], of_rows[..., rows:, :], of_columns, self.rate)
+        return keep.reshape(shape)
+
     def _scale_exactly(self, x):
         # In 16-bit floats the scale would be off by 0.2%.
-        scale = _NUM_LEVELS / (_NUM_LEVELS - self._num_dropped_levels)
+        scale = exact_scale(self.rate)
         return (x.astype(keras.backend.result_type(x.dtype, "float32")) * scale).astype(x.dtype)
-
-    @property
-    def _num_dropped_levels(self):
-        return min(round(self.rate * _NUM_LEVELS), _NUM_LEVELS - 1)
 
     def get_config(self):
         return {**super().get_config(), "model_axis": self.model_axis}
+
+
+def num_dropped_levels(rate: float) -> int:
+    """Returns how many of the 2^16 numbers mean that an element is dropped."""
+    return min(round(rate * _NUM_LEVELS), _NUM_LEVELS - 1)
+
+
+def exact_scale(rate: float) -> float:
+    """Returns the inverse of the 16-bit keep rate."""
+    return _NUM_LEVELS / (_NUM_LEVELS - num_dropped_levels(rate))
+
+
+def hash_numbers(seed, sizes, rows: int, columns: int):
+    """Returns random numbers for `hash_keep`, for matrices of some rows and columns.
+
+    Args:
+        seed: uint32 `[2]`.
+        sizes: sizes of the axes before those of a matrix.
+        rows, columns: size of a matrix.
+
+    Returns:
+        uint32 `[*sizes, rows + rows + columns]`: a multiplier and then an offset of each
+        row, and a number of each column.
+    """
+    import jax.numpy as jnp
+
+    shape = *sizes, rows + rows + columns
+    numbers = jnp.arange(math.prod(shape), dtype="uint32").reshape(shape)
+    # All are odd. The products of an even multiplier would have fewer random bits.
+    return _hash(_hash(numbers ^ _hash(seed[0])) ^ _hash(seed[1])) | 1
+
+
+def hash_keep(multipliers, offsets, columns, rate: float):
+    """Returns which elements of a matrix to keep, bool, from `hash_numbers`.
+
+    Two elements of a row are independent, because a random multiplier and offset are a
+    pairwise independent hash function of the column's number. Rows are independent too.
+
+    Reference:
+        [Dietzfelbinger 1996](https://doi.org/10.1007/3-540-60922-9_46).
+    """
+    # The upper 16 bits decide.
+    return multipliers * columns + offsets >= np.uint32(num_dropped_levels(rate) * 2**16)
+
+
+def _hash(x):
+    """Returns 32 bits that look random: lowbias32.
+
+    Reference:
+        [Wellons](https://github.com/skeeto/hash-prospector).
+    """
+    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
+    return x ^ (x >> 16)
 
 
 def _select(keep, x):

@@ -1,4 +1,4 @@
-"""Attention with JAX's kernels: splash attention on TPUs, cuDNN on GPUs."""
+"""Attention with kernels: splash attention on TPUs, cuDNN and our own on GPUs."""
 
 import functools
 
@@ -11,7 +11,8 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 from jax.sharding import PartitionSpec
 
-from keras_spanbert.layers.dropout import shard_axes
+from keras_spanbert.layers import jax_flash_attention, jax_gradients
+from keras_spanbert.layers.dropout import Dropout, hash_numbers, shard_axes
 
 # B = batch, L = length, N = heads, D = size of a head.
 
@@ -31,7 +32,7 @@ def attend_fused(query, key, value, padding_mask, plain):
         float `[B, L, N, D]`.
     """
     kernels = {}
-    if all(isinstance(size, int) for size in query.shape):  # Exports have symbolic sizes.
+    if _is_static(query):
         if _splash_supports(query):
             kernels["tpu"] = splash
         if _cudnn_supports(query.shape, query.dtype):
@@ -39,6 +40,50 @@ def attend_fused(query, key, value, padding_mask, plain):
     if not kernels:
         return plain(query, key, value, padding_mask)
     return jax.lax.platform_dependent(query, key, value, padding_mask, default=plain, **kernels)
+
+
+def fuses_dropout(query, dropout) -> bool:
+    """Returns whether `attend_with_dropout` has a kernel for a query `[B, L, N, D]`."""
+    return (
+        isinstance(dropout, Dropout)
+        and dropout.draws_in_jax
+        and jax_gradients.are_cheaper(query.dtype)  # Otherwise `plain` must not get a seed.
+        and _is_static(query)
+        and jax_flash_attention.supports(query.shape)
+    )
+
+
+def attend_with_dropout(query, key, value, padding_mask, dropout, plain):
+    """Computes attention with dropout of its weights, with our kernel on NVIDIA GPUs.
+
+    Both implementations draw the same mask on a GPU.
+
+    Args:
+        query, key, value, padding_mask: see `attend_fused`.
+        dropout: layer that `fuses_dropout`.
+        plain: function of `(query, key, value, padding_mask, seed)`.
+
+    Returns:
+        float `[B, L, N, D]`.
+    """
+    flash = functools.partial(flash_attention, rate=dropout.rate)
+    seed = dropout.seed_generator.next()
+    return jax.lax.platform_dependent(
+        query, key, value, padding_mask, seed, default=plain, cuda=flash
+    )
+
+
+def flash_attention(query, key, value, padding_mask, seed, rate, interpret=False):
+    """Computes our own kernel for attention with dropout, as `splash`."""
+    rows, length, num_heads, _ = query.shape
+    # Computed for all devices, so that the mask does not depend on their number.
+    numbers = hash_numbers(seed, (rows, num_heads), length, length)
+    compute = functools.partial(jax_flash_attention.attend, rate=rate, interpret=interpret)
+    return _on_each_device(compute, query, key, value, padding_mask, numbers)
+
+
+def _is_static(query):
+    return all(isinstance(size, int) for size in query.shape)  # Exports have symbolic sizes.
 
 
 def _splash_supports(query):
@@ -53,18 +98,24 @@ def splash(query, key, value, padding_mask, interpret=False):
     With `interpret`, the kernel runs as JAX operations, which work on any platform.
     """
     compute = functools.partial(_splash, interpret=interpret)
+    return _on_each_device(compute, query, key, value, padding_mask)
+
+
+def _on_each_device(compute, query, key, value, padding_mask, *numbers):
+    """Calls a function on each device, with its rows and heads. Numbers are `[B, N, ...]`."""
     mesh, axes = shard_axes(query.shape, model_axis=2)
     if mesh is None:
-        return compute(query, key, value, padding_mask)
+        return compute(query, key, value, padding_mask, *numbers)
     # The partitioner cannot shard a kernel.
     tokens, heads = PartitionSpec(axes[0]), PartitionSpec(*axes[:3])
+    specs = heads, heads, heads, None if padding_mask is None else tokens
     return jax.shard_map(
         compute,
         mesh=mesh,
-        in_specs=(heads, heads, heads, None if padding_mask is None else tokens),
+        in_specs=(*specs, *(PartitionSpec(axes[0], axes[2]) for _ in numbers)),
         out_specs=heads,
         check_vma=False,
-    )(query, key, value, padding_mask)
+    )(query, key, value, padding_mask, *numbers)
 
 
 def _splash(query, key, value, padding_mask, interpret):

@@ -204,7 +204,7 @@ def _multiply_backward(kept, upstream):
 multiply.defvjp(lambda x, table: (multiply(x, table), (x, table)), _multiply_backward)
 
 
-def attend_with_dropout(query, key, value, bias, dropout):
+def attend_with_dropout(query, key, value, bias, dropout, seed=None):
     """Computes the attention of `layers.attention` with dropout of its weights.
 
     The gradient of a softmax needs the sum over S of weights times their gradients. It
@@ -216,6 +216,7 @@ def attend_with_dropout(query, key, value, bias, dropout):
         query, key, value: 16-bit float `[B, L, N, D]`. The query is already scaled.
         bias: float32 `[B, 1, 1, S]`, added to the scores, or `None`. Has no gradient.
         dropout: `layers.dropout.Dropout` that `draws_in_jax`.
+        seed: uint32 `[2]`. Defaults to `None`, the next seed of `dropout`.
 
     Returns:
         float `[B, L, N, D]`.
@@ -224,7 +225,8 @@ def attend_with_dropout(query, key, value, bias, dropout):
         [Dao et al. 2022](https://arxiv.org/abs/2205.14135), appendix B.2.
     """
     rows, length, num_heads, _ = query.shape
-    keep = dropout.draw_in_jax((rows, num_heads, length, key.shape[1]))
+    seed = dropout.seed_generator.next() if seed is None else seed
+    keep = dropout.draw_in_jax(seed, (rows, num_heads, length, key.shape[1]))
     return _attend(dropout.scale_in_jax, query, key, value, bias, keep)
 
 

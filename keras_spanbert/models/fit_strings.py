@@ -308,7 +308,13 @@ class StringInputs:
             class_weight = self.number_class_weight(class_weight)
         kind = kind_of(x)
         if kind != "arrays":
-            callbacks = [*(callbacks or []), *(cls() for cls in self.string_callbacks)]
+            added = [cls() for cls in self.string_callbacks]
+            if isinstance(callbacks, keras.callbacks.CallbackList):
+                for callback in added:
+                    callback.set_model(self)
+                callbacks.callbacks.extend(added)
+            else:
+                callbacks = [*(callbacks or []), *added]
             if validation_split and validation_data is None:
                 x, y, sample_weight, validation_data = _split(
                     kind, x, y, sample_weight, validation_split

@@ -13,12 +13,25 @@ from keras_spanbert.layers.transformer_layer import TransformerLayer
 only_jax = pytest.mark.skipif(keras.backend.backend() != "jax", reason="specific to JAX")
 
 
+def use_code_of(platform, monkeypatch):
+    import jax
+
+    def choose(*args, default, **functions):
+        return functions.get(platform, default)(*args)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", choose)
+
+
 @pytest.fixture
 def tpu_code(monkeypatch):
     """Makes JAX use the code for TPUs."""
-    import jax
+    use_code_of("tpu", monkeypatch)
 
-    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu, default: tpu(*args))
+
+@pytest.fixture(params=["tpu", "cuda"])
+def accelerator_code(request, monkeypatch):
+    """Makes JAX use the code for TPUs or GPUs."""
+    use_code_of(request.param, monkeypatch)
 
 
 def call(layer, x):
@@ -80,7 +93,7 @@ def test_gradients_equal_keras():
 
 @only_jax
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_tpu_keeps_the_mean(tpu_code, rate):
+def test_accelerator_keeps_the_mean(accelerator_code, rate):
     found = call(Dropout(rate, seed=1), np.ones((5, 200_003), "float32"))
     kept = 1.0 - round(rate * 2**16) / 2**16
     assert abs(kept - (1.0 - rate)) < 2**-17
@@ -90,7 +103,7 @@ def test_tpu_keeps_the_mean(tpu_code, rate):
 
 
 @only_jax
-def test_tpu_scales_in_float32_with_any_rate(tpu_code):
+def test_accelerator_scales_in_float32_with_any_rate(accelerator_code):
     x = np.linspace(1.0, 2.0, 10_007, dtype="float32")
     layer = Dropout(0.1, seed=1, dtype="bfloat16")
     x = ops.convert_to_numpy(ops.cast(ops.cast(x, "bfloat16"), "float32"))
@@ -106,7 +119,7 @@ def test_tpu_scales_in_float32_with_any_rate(tpu_code):
 
 
 @only_jax
-def test_tpu_draws_depend_on_seed_and_state(tpu_code):
+def test_accelerator_draws_depend_on_seed_and_state(accelerator_code):
     x = np.ones((3, 101), "float32")
     layer = Dropout(0.5, seed=1)
     first, state = call(layer, x), ops.convert_to_numpy(layer.variables[0])
@@ -122,7 +135,7 @@ def test_tpu_draws_depend_on_seed_and_state(tpu_code):
 
 
 @only_jax
-def test_tpu_keeps_one_bool_per_element_for_the_backward_pass(tpu_code):
+def test_accelerator_keeps_one_bool_per_element_for_the_backward_pass(accelerator_code):
     import jax
 
     layer = Dropout(0.1, seed=1)
@@ -132,7 +145,7 @@ def test_tpu_keeps_one_bool_per_element_for_the_backward_pass(tpu_code):
 
 
 @only_jax
-def test_tpu_repeats_draws_when_rematerializing(tpu_code):
+def test_accelerator_repeats_draws_when_rematerializing(accelerator_code):
     gradients = []
     for rematerialize in [False, True]:
         keras.utils.set_random_seed(0)
@@ -153,3 +166,57 @@ def test_cpu_draws_without_a_branch():
     gradient = jax.jit(make_gradient(layer)).lower(np.ones((4, 6)), layer.variables[0].value)
     hlo = gradient.compile().as_text()
     assert "conditional" not in hlo and "rng-bit-generator" not in hlo
+
+
+def draw_with_hash(seed, shape, rate=0.5):
+    """Returns masks of GPUs, 1 for kept elements, less their mean."""
+    keep = Dropout(rate)._draw_with_hash(ops.convert_to_tensor(seed, "uint32"), shape)
+    return np.asarray(keep, "float32") - (1.0 - round(rate * 2**16) / 2**16)
+
+
+def assert_independent(a, b):
+    assert abs((a * b).sum()) < 5.0 * np.sqrt((a**2).sum() * (b**2).mean())
+
+
+@only_jax
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_hash_draws_independent_elements(rate):
+    mask = draw_with_hash((3, 3), (5, 7, 64, 128), rate)
+    assert abs(mask.mean()) < 5.0 * np.sqrt((mask**2).mean() / mask.size)
+    for axis, size in enumerate(mask.shape):
+        for distance in (d for d in (1, 2, 4, 8, 16, 32, 64) if d < size):
+            moved = np.moveaxis(mask, axis, 0)
+            assert_independent(moved[distance:], moved[:-distance])
+    # Rectangles: the four corners of each, in all matrices.
+    for d in (1, 2, 16, 32):
+        top = mask[:, :, :-d, :-d] * mask[:, :, :-d, d:]
+        assert_independent(top, mask[:, :, d:, :-d] * mask[:, :, d:, d:])
+    # Sums over an axis vary as those of independent elements.
+    for axis in range(4):
+        sums = mask.sum(axis)
+        ratio = sums.var() / (mask.shape[axis] * (mask**2).mean())
+        assert abs(ratio - 1.0) < 5.0 * np.sqrt(2.0 / sums.size)
+
+
+@only_jax
+def test_hash_draws_depend_on_all_bits_of_the_seed():
+    shape = (4, 128, 128)
+    masks = {}
+    for seed in [(7, 0), (7, 1), (0, 7), *((7 ^ (1 << i), 0) for i in range(32))]:
+        masks[seed] = draw_with_hash(seed, shape)
+    for i in range(1, 32):
+        masks[7, 1 << i] = draw_with_hash((7, 1 << i), shape)
+    first = masks.pop((7, 0))
+    for mask in masks.values():
+        assert_independent(first, mask)
+        assert_independent(first[1:], mask[:-1])  # Nor is it the mask of another row.
+        assert_independent(first[:-1], mask[1:])
+
+
+@only_jax
+def test_hash_draws_are_those_of_a_part_of_the_batch():
+    whole = draw_with_hash((1, 2), (6, 5, 7, 11))
+    np.testing.assert_array_equal(draw_with_hash((1, 2), (3, 5, 7, 11)), whole[:3])
+    np.testing.assert_array_equal(draw_with_hash((1, 2), (30, 7, 11)), whole.reshape(30, 7, 11))
+    for shape in [(), (3,), (3, 5), (0, 3, 5)]:
+        assert draw_with_hash((1, 2), shape).shape == shape

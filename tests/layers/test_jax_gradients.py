@@ -254,7 +254,7 @@ def test_dropout_of_keras_is_used_where_it_differs(arguments, monkeypatch, reque
 
     expected = compute()
     request.getfixturevalue("on_accelerators")
-    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu, default: tpu(*args))
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu, **_: tpu(*args))
     np.testing.assert_array_equal(compute(), expected)
 
 

@@ -1,0 +1,175 @@
+"""The kernels of attention with dropout, against the plain computation with the same mask."""
+
+import contextlib
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "jax":
+    pytest.skip("specific to JAX", allow_module_level=True)
+
+import jax
+import jax.numpy as jnp
+
+from keras_spanbert.layers import jax_attention, jax_flash_attention
+from keras_spanbert.layers.attention import attend
+from keras_spanbert.layers.dropout import Dropout, exact_scale, hash_numbers
+from keras_spanbert.layers.jax_attention import flash_attention
+
+B, N = 2, 3
+SEED = jnp.array([5, 9], "uint32")
+
+
+def random_inputs(length, size):
+    """Returns query, key, value and output gradients. Keys and values are not centered."""
+    draws = np.random.default_rng(0).normal(size=(4, B, length, N, size)).astype("float32")
+    query, key, value, upstream = draws
+    return query * size**-0.5, key + 1.0, value + 1.0, upstream
+
+
+def padding(length):
+    """Returns a mask with padding on the left, whole blocks and holes, and one token in row 1."""
+    mask = np.zeros((B, length), "bool")
+    mask[0, 70:-3] = True
+    mask[0, 80:90] = False
+    mask[1, 100] = True
+    return mask
+
+
+def plain(query, key, value, mask, rate):
+    length = query.shape[1]
+    scores = jnp.einsum("btnd,bsnd->bnts", query, key)
+    if mask is not None:
+        scores = jnp.where(mask[:, None, None], scores, -jnp.inf)
+    keep = Dropout(rate)._draw_with_hash(SEED, (B, N, length, length))
+    weights = jnp.where(keep, jax.nn.softmax(scores) * exact_scale(rate), 0.0)
+    return jnp.einsum("bnts,bsnd->btnd", weights, value)
+
+
+def outputs_and_gradients(function, *inputs):
+    *inputs, upstream = inputs
+    outputs, backward = jax.vjp(function, *inputs)
+    return outputs, *backward(upstream)
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "padded", "rate"),
+    [(128, 32, False, 0.1), (128, 64, True, 0.5), (192, 32, True, 0.1), (256, 16, True, 0.1)],
+)
+def test_outputs_and_gradients(length, size, padded, rate):
+    mask = padding(length) if padded else None
+    numbers = hash_numbers(SEED, (B, N), length, length)
+
+    def flash(*inputs):
+        return jax_flash_attention.attend(*inputs, mask, numbers, rate, interpret=True)
+
+    inputs = random_inputs(length, size)
+    found = jax.jit(lambda *args: outputs_and_gradients(flash, *args))(*inputs)
+    expected = outputs_and_gradients(lambda *x: plain(*x, mask, rate), *inputs)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
+
+
+def test_rounding_of_outputs_does_not_affect_gradients():
+    *inputs, upstream = (jnp.asarray(x, "bfloat16") for x in random_inputs(128, 32))
+    inputs[1] += 3.0  # Errors that are the same for all keys do not cancel.
+    numbers = hash_numbers(SEED, (B, N), 128, 128)
+
+    def flash(*inputs):
+        return jax_flash_attention.attend(*inputs, None, numbers, 0.1, interpret=True)
+
+    found = outputs_and_gradients(flash, *inputs, upstream)
+    wide = (x.astype("float32") for x in (*inputs, upstream))
+    expected = outputs_and_gradients(lambda *x: plain(*x, None, 0.1), *wide)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == "bfloat16"
+        error = np.linalg.norm(one.astype("float32") - other)
+        assert error < 0.02 * np.linalg.norm(other)
+
+
+@pytest.fixture
+def gpu_code(monkeypatch):
+    """Makes JAX use the code for GPUs, and interpret the kernels."""
+
+    def choose(*args, default, cuda=None, **others):
+        return (cuda or default)(*args)
+
+    interpreted = functools.partial(flash_attention, interpret=True)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax.lax, "platform_dependent", choose)
+    monkeypatch.setattr(jax_attention, "flash_attention", interpreted)
+
+
+def test_attend_draws_the_same_mask_with_and_without_the_kernel(gpu_code, monkeypatch):
+    *inputs, _ = (jnp.asarray(x, "bfloat16") for x in random_inputs(128, 32))
+
+    def compute():
+        layer = Dropout(0.5, seed=3)
+        call = functools.partial(attend, padding_mask=padding(128), dropout=layer, training=True)
+        uses_kernel = "pallas_call" in str(jax.make_jaxpr(call)(*inputs))
+        layer = Dropout(0.5, seed=3)
+        outputs = attend(*inputs, padding(128), layer, training=True)
+        return np.asarray(outputs, "float32"), np.asarray(layer.variables[0]), uses_kernel
+
+    found, seed, uses_kernel = compute()
+    assert uses_kernel
+    monkeypatch.setattr(keras.config, "is_flash_attention_enabled", lambda: False)
+    expected, expected_seed, uses_kernel = compute()
+    assert not uses_kernel
+    np.testing.assert_allclose(found, expected, atol=2**-6 * np.abs(expected).max())
+    np.testing.assert_array_equal(seed, expected_seed)  # Both take one seed.
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "dtype", "enabled"),
+    [
+        (128, 32, "bfloat16", True),
+        (96, 32, "bfloat16", False),
+        (128, 24, "bfloat16", False),
+        (128, 32, "float32", False),
+    ],
+)
+def test_attend_uses_the_kernels_on_gpus_only(length, size, dtype, enabled, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+    def total(x):
+        return attend(x, x, x, dropout=Dropout(0.5, seed=1), training=True).sum()
+
+    traced = jax.jit(jax.grad(total)).trace(jnp.ones((B, length, N, size), dtype))
+    for platform in ["tpu", "cpu"]:
+        assert "triton" not in traced.lower(lowering_platforms=(platform,)).as_text()
+    with contextlib.suppress(RuntimeError):  # JAX 0.11 needs a GPU for it.
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+        assert text.count("triton") == 3 * enabled
+
+
+@pytest.mark.parametrize("mode", ["data", "model"])
+def test_devices_run_the_kernel_on_their_rows_and_heads(mode):
+    devices = keras.distribution.list_devices()
+    if mode == "data":
+        engine = keras.distribution.DataParallel(devices=devices[:B])
+    else:
+        shape = (2, 3) if len(devices) >= 6 else (1, 1)
+        devices = devices[: shape[0] * shape[1]]
+        mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
+        layout = keras.distribution.LayoutMap(mesh)
+        engine = keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
+    mask = padding(128)
+
+    def compute(*inputs):
+        return flash_attention(*inputs, mask, SEED, 0.1, interpret=True)
+
+    inputs = random_inputs(128, 32)
+    keras.distribution.set_distribution(engine)
+    try:
+        traced = str(jax.make_jaxpr(compute)(*inputs[:3]))
+        found = jax.jit(lambda *args: outputs_and_gradients(compute, *args))(*inputs)
+    finally:
+        keras.distribution.set_distribution(None)
+    heads = "'model'" if mode == "model" else "None"
+    assert f"out_specs=(P('batch', None, {heads})" in traced.split("shard_map")[1]
+    expected = outputs_and_gradients(lambda *x: plain(*x, mask, 0.1), *inputs)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
