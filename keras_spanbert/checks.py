@@ -51,7 +51,8 @@ def check_flags(**arguments) -> None:
 def check_counts(least: int = 1, /, **arguments) -> None:
     """Raises a `ValueError` if an argument is not an integer of at least `least`."""
     for name, value in arguments.items():
-        check_in(name, check_id(name, value), value >= least, f"at least {least}")
+        check_in(name, value, is_integer(value), "an integer")
+        check_in(name, value, value >= least, f"at least {least}")
 
 
 def check_id(name: str, value) -> int:

@@ -21,7 +21,7 @@ ONCE = (
     "layers/test_masking_schemes.py", "layers/test_next_sentence_pairs.py",
     "layers/test_span_masking.py", "layers/test_span_masks.py", "metrics",
     "models/test_length_batches.py", "models/test_preprocessors.py",
-    "models/test_registration.py", "models/test_strings.py", "models/test_tokenizer.py", "recipes",
+    "models/test_registration.py", "models/test_tokenizer.py", "recipes",
     "runs/test_plots.py",
     "tasks/*/test_decoding.py", "tasks/*/test_preprocessor.py", "tasks/coreference/test_page.py",
     "tasks/coreference/test_replacing.py", "tasks/coreference/test_resolve.py",
@@ -32,7 +32,7 @@ ONCE = (
     "tasks/token_classification/test_spans.py", "test_arguments.py", "test_benchmarks_*.py",
     "test_compare.py", "test_compiled_step.py", "test_demo.py", "test_docs.py", "test_files.py",
     "test_floors.py", "test_imports.py", "test_optional.py", "test_package.py", "test_runner.py",
-    "test_spacy.py", "test_stores.py",
+    "test_spacy.py", "test_stores.py", "text",
 )  # fmt: skip
 # Tests that run once use TensorFlow by default, and PyTorch in these files, since it does not trace
 # or compile. These tests check files and messages of short training runs. Other tests train models

@@ -11,7 +11,7 @@ FLOORS = [
         "cache", "checks", "files", "stores", "keras_private", "optional", "tensorflow_log",
         "distribution", "layers", "metrics", "wording",
     ),
-    ("training", "formats", "data.batches"),
+    ("training", "formats", "text", "data.batches"),
     ("models",),
     ("data", "serving"),
     ("tasks", "runs"),

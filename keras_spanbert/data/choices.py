@@ -8,8 +8,8 @@ import string
 from collections.abc import Callable, Sequence
 
 from keras_spanbert import files, stores
+from keras_spanbert.checks import check_paths
 from keras_spanbert.data.examples import (
-    as_list,
     check,
     check_label,
     check_not_empty,
@@ -100,7 +100,7 @@ class ChoiceBenchmark:
                 message has path, line or question, and rule), or there are none.
         """
         examples = []
-        for path in as_list(paths):
+        for path in check_paths("paths", paths):
             for place, name, *question in self._questions(path, needs_labels):
                 name = str(len(examples)) if name is None else name
                 examples.append(choice_example(place, name, *question, needs_labels, **self._rules))

@@ -5,9 +5,8 @@ import logging
 import os
 import re
 
-from keras_spanbert.checks import check_id
+from keras_spanbert.checks import check_id, check_paths
 from keras_spanbert.data.examples import (
-    as_list,
     check,
     check_known,
     check_not_empty,
@@ -80,7 +79,7 @@ def read(
     """
     check_id("words_column", words_column)
     examples = []
-    for path in as_list(paths):
+    for path in check_paths("paths", paths):
         first = len(examples)
         for rows in _sentences(path, words_column):
             examples.append(

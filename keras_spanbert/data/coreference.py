@@ -3,6 +3,7 @@
 import os
 
 from keras_spanbert import files
+from keras_spanbert.checks import check_paths
 from keras_spanbert.data.coreference_conll import (
     BEGIN,
     nested_clusters,
@@ -16,7 +17,7 @@ from keras_spanbert.data.coreference_documents import (
     pair_with_clusters,
 )
 from keras_spanbert.data.coreference_json import to_document
-from keras_spanbert.data.examples import as_list, check_not_empty
+from keras_spanbert.data.examples import check_not_empty
 from keras_spanbert.data.text_files import read_json_lines, read_lines
 
 __all__ = [
@@ -100,7 +101,7 @@ def read(paths) -> list[dict]:
         [Nedoluzhko et al. 2022](https://aclanthology.org/2022.lrec-1.520/), CorefUD.
     """
     documents = []
-    for path in as_list(paths):
+    for path in check_paths("paths", paths):
         if os.fspath(path).lower().endswith(_JSONLINES):
             for place, document in read_json_lines(path):
                 document = to_document(document, place)

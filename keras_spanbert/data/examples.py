@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from keras_spanbert import files
 from keras_spanbert.checks import check_path, check_paths
-from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.text.strings import replace_surrogates
 
 
 def check(is_right, place: str, rule: str, value, name: str = "") -> None:
@@ -53,20 +53,21 @@ def check_not_empty(examples: list, paths, name: str = "examples") -> list:
 
 
 def _join(paths):
-    return ", ".join(map(str, as_list(paths)))
+    return ", ".join(map(str, check_paths("paths", paths)))
 
 
 def check_ids(examples: list[dict], paths) -> list[dict]:
     """Returns the examples. Raises an error if there are none or an `id` is repeated."""
     check_not_empty(examples, paths)
-    check_unique((example["id"] for example in examples if "id" in example), f"{_join(paths)}: an")
+    check_unique((example["id"] for example in examples if "id" in example), paths)
     return examples
 
 
-def check_unique(ids: Iterable[str], start: str = "An") -> None:
-    """Raises a `ValueError`, whose message has this start, if an id is repeated."""
+def check_unique(ids: Iterable[str], paths=None) -> None:
+    """Raises a `ValueError`, which names the paths if they are given, if an id is repeated."""
     twice = next((name for name, n in collections.Counter(ids).items() if n > 1), None)
     if twice is not None:
+        start = "An" if paths is None else f"{_join(paths)}: an"
         raise ValueError(f"{start} id must not be repeated. Received: {twice!r} again")
 
 
@@ -85,10 +86,6 @@ def write_lines(path: str | os.PathLike, examples, predictions, line, header=())
     lines = [*header, *(line(*pair) for pair in zip(examples, predictions))]
     with files.atomic_write(check_path("path", path)) as file:
         file.writelines(f"{line}\n" for line in lines)
-
-
-def as_list(paths) -> list:
-    return check_paths("paths", paths)
 
 
 def field(value, key, place: str, kind):

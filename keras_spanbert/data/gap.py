@@ -2,7 +2,8 @@
 
 import os
 
-from keras_spanbert.data.examples import as_list, check, check_not_empty, write_lines
+from keras_spanbert.checks import check_paths
+from keras_spanbert.data.examples import check, check_not_empty, write_lines
 from keras_spanbert.data.tables import read_table
 
 _COLUMNS = (
@@ -45,7 +46,7 @@ def read(paths) -> list[dict]:
         [Webster et al. 2018](https://aclanthology.org/Q18-1042/).
     """
     examples = {}
-    for path in as_list(paths):
+    for path in check_paths("paths", paths):
         for place, row in read_table(path, _COLUMNS):
             example = _example(row, place)
             check(row["ID"] not in examples, place, "an id must not be repeated", row["ID"])

@@ -7,9 +7,8 @@ import numbers
 import os
 
 from keras_spanbert import files, stores
-from keras_spanbert.checks import check_in
+from keras_spanbert.checks import check_in, check_paths
 from keras_spanbert.data.examples import (
-    as_list,
     check,
     check_known,
     check_not_empty,
@@ -88,7 +87,9 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
         [Wang et al. 2019](https://arxiv.org/abs/1804.07461).
     """
     task = task_name(task)
-    has_labels = _check_split(task, split)
+    splits = splits_of(task)
+    check_in("split", split, split in splits, f"one of {', '.join(splits)} for {task}")
+    has_labels = split.startswith(("train", "dev"))
     if split == "ax":
         task, split = "ax", "test"
     columns = _COLUMNS[task]
@@ -97,7 +98,7 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
     header = _COLA if task == "cola" and has_labels else None
     examples, short = [], [] if task == "qqp" and not strict else None
     undecided = []  # Places.
-    for one in as_list(path):
+    for one in check_paths("paths", path):
         file = _file(one, task, split)
         for place, row in read_table(file, filter(None, columns), header=header, short=short):
             example = {name: column and row[column] for name, column in columns._asdict().items()}
@@ -171,13 +172,6 @@ def _format_label(task, value):
 def splits_of(task: str) -> tuple[str, ...]:
     """Returns the splits of a task."""
     return _SPLITS.get(task_name(task), ("train", "dev", "test"))
-
-
-def _check_split(task, split):
-    """Returns whether a split of a task has labels. Raises an error if it is unknown."""
-    splits = splits_of(task)
-    check_in("split", split, split in splits, f"one of {', '.join(splits)} for {task}")
-    return split.startswith(("train", "dev"))
 
 
 def _file(path, task, split):

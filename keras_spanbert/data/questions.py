@@ -7,16 +7,15 @@ from collections.abc import Callable
 
 import keras
 
-from keras_spanbert.checks import check_in, is_number
+from keras_spanbert.checks import check_in, check_paths, is_number
 from keras_spanbert.data.examples import (
-    as_list,
     check,
     check_label,
     check_not_empty,
     check_text,
     field,
 )
-from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.text.strings import replace_surrogates
 
 Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])
 
@@ -42,7 +41,7 @@ def read_questions(
         id_key: string. The key of a question's id, a string or a number.
         strict, for_training, needs_answers: see `keras_spanbert.data.squad.read`.
     """
-    paths = as_list(paths)
+    paths = check_paths("paths", paths)
     rows, seen, misplaced = [], set(), []
     for place, context, question in (item for path in paths for item in questions(path)):
         text = field(question, "question", place, str)

@@ -3,8 +3,9 @@
 import os
 import re
 
+from keras_spanbert.checks import check_paths
 from keras_spanbert.data import tacred
-from keras_spanbert.data.examples import as_list, check, check_ids, check_label, check_not_empty
+from keras_spanbert.data.examples import check, check_ids, check_label, check_not_empty
 from keras_spanbert.data.tacred import example_of_text, relation_names
 from keras_spanbert.data.text_files import read_lines
 from keras_spanbert.metrics.relation import SEMEVAL2010_TASK8
@@ -59,7 +60,7 @@ def read(paths, needs_labels: bool = True) -> list[dict]:
         [Hendrickx et al. 2010](https://aclanthology.org/S10-1006/).
     """
     examples = []
-    for path in as_list(paths):
+    for path in check_paths("paths", paths):
         examples.extend(_read_file(path, needs_labels))
     return check_ids(examples, paths)
 

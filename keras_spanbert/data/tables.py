@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import dataclasses
 import logging
 import math
 import os
@@ -9,8 +10,8 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from keras_spanbert.checks import check_paths
 from keras_spanbert.data.examples import (
-    as_list,
     check,
     check_ids,
     check_known,
@@ -156,10 +157,20 @@ def read_examples(
     """
     columns = [*filter(None, columns), *([label] if needs_labels else [])]
     examples, number, has_warned = [], 0, quoted is not None
-    for path in as_list(paths):
-        is_tsv = ending(path) == ".tsv"
-        for place, cells in _rows(path, columns, label, quoted):
-            if is_tsv and not has_warned:
+    for path in check_paths("paths", paths):
+        kind = ending(path)
+        if kind in _TABLES:
+            is_quoted = kind == ".csv" if quoted is None else quoted
+            rows = read_table(path, columns, [label], _TABLES[kind], is_quoted, hint=_HINT)
+        elif kind in _JSON_LINES:
+            rows = _read_objects(path, columns)
+        else:
+            raise ValueError(
+                f"A file must end in {', '.join([*_TABLES, *_JSON_LINES])}, optionally with .gz. "
+                f"Received: {path}"
+            )
+        for place, cells in rows:
+            if kind == ".tsv" and not has_warned:
                 has_warned = _warn_if_quoted(cells.values(), place)
             examples.append(example(Row(cells, place, number)))
             number += 1
@@ -179,23 +190,14 @@ def _warn_if_quoted(cells, place):
     return cell is not None
 
 
-def _rows(path, columns, label, quoted):
-    kind = ending(path)
-    if kind in _TABLES:
-        quoted = kind == ".csv" if quoted is None else quoted
-        yield from read_table(path, columns, [label], _TABLES[kind], quoted, hint=_HINT)
-    elif kind in _JSON_LINES:
-        for place, row in read_json_lines(path):
-            check(isinstance(row, dict), place, "a line must be a JSON object", row)
-            check_header(list(row), columns, columns, place, _HINT)
-            yield place, row
-    else:
-        raise ValueError(
-            f"A file must end in {', '.join([*_TABLES, *_JSON_LINES])}, optionally with .gz. "
-            f"Received: {path}"
-        )
+def _read_objects(path, columns):
+    for place, row in read_json_lines(path):
+        check(isinstance(row, dict), place, "a line must be a JSON object", row)
+        check_header(list(row), columns, columns, place, _HINT)
+        yield place, row
 
 
+@dataclasses.dataclass
 class Row:
     """A row of a file. Its methods check and convert the cells of columns.
 
@@ -205,10 +207,9 @@ class Row:
         number: int. The number of the row, from 0, over all files.
     """
 
-    def __init__(self, cells: dict, place: str, number: int):
-        self.cells = cells
-        self.place = place
-        self.number = number
+    cells: dict
+    place: str
+    number: int
 
     def check(self, is_right, name, rule, value):
         check(is_right, self.place, f"`{name}` must {rule}", value)

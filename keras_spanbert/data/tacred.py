@@ -5,8 +5,8 @@ import os
 import re
 from collections.abc import Sequence
 
+from keras_spanbert.checks import check_paths
 from keras_spanbert.data.examples import (
-    as_list,
     check,
     check_ids,
     check_known,
@@ -57,7 +57,7 @@ def read(paths, needs_labels: bool = True, relations=None) -> list[dict]:
         [Zhang et al. 2017](https://aclanthology.org/D17-1004/).
     """
     examples = []
-    for path in as_list(paths):
+    for path in check_paths("paths", paths):
         for place, value in _objects(path):
             examples.append(relation_example(value, place, needs_labels, relations))
     return check_ids(examples, paths)

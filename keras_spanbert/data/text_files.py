@@ -15,7 +15,7 @@ from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, filter
 from keras_spanbert.data.examples import check, check_text
 from keras_spanbert.data.file_ranges import GZIP, READ_BYTES, WHOLE_FILE, ByteRange
 from keras_spanbert.files import ending
-from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.text.strings import replace_surrogates
 
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
 

@@ -5,7 +5,7 @@ import math
 import gradio
 
 from keras_spanbert.demo.layout import build, table, text_box
-from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.text.strings import replace_surrogates
 
 NUM_CANDIDATES = 5
 TEXTS = (

@@ -4,8 +4,8 @@ import gradio
 
 from keras_spanbert.demo.layout import build, check_texts, text_box
 from keras_spanbert.models.classifier import probabilities
-from keras_spanbert.models.strings import replace_surrogates
 from keras_spanbert.tasks.relation_extraction.sentences import SPANS, TYPES
+from keras_spanbert.text.strings import replace_surrogates
 
 MAX_LABELS = 10
 REVIEWS = ("A fine film, and two hours well spent.", "Two long hours that end where they began.")

@@ -4,7 +4,7 @@ import html
 
 import gradio
 
-from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.text.strings import replace_surrogates
 
 
 def build(

@@ -20,21 +20,6 @@ def length_probabilities(scheme: str, geometric_p: float, max_span_words: int) -
     )
 
 
-def check_span_marks(span_marks, scheme: str) -> None:
-    """Raises a `ValueError` if `span_marks` are missing, or the scheme does not use them."""
-    if scheme in LINGUISTIC_SCHEMES and span_marks is None:
-        raise ValueError(
-            f"`scheme='{scheme}'` requires `span_marks` of linguistic spans. A corpus of JSON "
-            "lines has them: `keras_spanbert.data.linguistic_spans.write` writes one. "
-            "Received: span_marks=None"
-        )
-    if scheme not in LINGUISTIC_SCHEMES and span_marks is not None:
-        raise ValueError(
-            f"`span_marks` require scheme={' or '.join(map(repr, LINGUISTIC_SCHEMES))}. "
-            f"Received: span_marks with scheme={scheme!r}"
-        )
-
-
 def is_integer(x) -> bool:
     """Returns whether an array of NumPy or a tensor of TensorFlow has integers."""
     dtype = getattr(x.dtype, "as_numpy_dtype", x.dtype)  # TensorFlow's dtypes.
@@ -70,9 +55,7 @@ def as_array(xp, name: str, value):
 
 
 def as_marks(xp, span_marks, token_ids):
-    """Returns int32 marks for `token_ids`, or `None`. Checks values if they are known."""
-    if span_marks is None:
-        return None
+    """Returns int32 marks for `token_ids`. Checks values if they are known."""
     span_marks = as_array(xp, "span_marks", span_marks)
     is_right = is_integer(span_marks) and span_marks.shape[1:] == token_ids.shape[1:]
     if is_right and xp is np:

@@ -7,7 +7,7 @@ from keras_spanbert.checks import check_id, check_ids, check_positive, check_ran
 from keras_spanbert.layers.array_functions import cumsum, draw_below, int32, take, true_indices
 from keras_spanbert.layers.masking_schemes import as_array
 from keras_spanbert.layers.span_masking import SpanMasking
-from keras_spanbert.layers.stateless_random import check_first_row, uniform
+from keras_spanbert.layers.stateless_random import uniform
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.layers.token_layer import TokenLayer
 
@@ -307,13 +307,12 @@ class NextSentencePairs(TokenLayer):
         return cls(**{**arguments, **kwargs})
 
     def call(self, token_ids, seed=None, span_marks=None, first_row=0):
-        check_first_row(first_row)
-        return self.run(self._pairs, token_ids, seed, span_marks, first_row)
+        return self.run(self._pairs, token_ids, seed, first_row, span_marks)
 
     def fits(self, shape) -> bool:
         return len(shape) == 2 and shape[0] != 1 and (shape[1] or 0) >= 5
 
-    def _pairs(self, xp, token_ids, seed, span_marks, first_row):
+    def _pairs(self, xp, token_ids, seed, first_row, span_marks):
         if token_ids.shape[0] is None:
             import tensorflow as tf
 

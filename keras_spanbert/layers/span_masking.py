@@ -19,14 +19,12 @@ from keras_spanbert.layers.masking_schemes import (
     LINGUISTIC_SCHEMES,
     SCHEMES,
     as_marks,
-    check_span_marks,
     continuations,
     length_probabilities,
     unigram_stops,
 )
 from keras_spanbert.layers.stateless_random import (
-    check_first_row,
-    check_seed,
+    check_draws,
     row_uniform,
     uniform,
 )
@@ -238,11 +236,21 @@ class SpanMasking(TokenLayer):
         )
 
     def call(self, token_ids, seed=None, span_marks=None, first_row=0, unigram_counts=None):
-        check_span_marks(span_marks, self.scheme)
-        check_first_row(first_row)
+        is_linguistic = self.scheme in LINGUISTIC_SCHEMES
+        if is_linguistic and span_marks is None:
+            raise ValueError(
+                f"`scheme='{self.scheme}'` requires `span_marks` of linguistic spans. A corpus of "
+                "JSON lines has them: `keras_spanbert.data.linguistic_spans.write` writes one. "
+                "Received: span_marks=None"
+            )
+        if not is_linguistic and span_marks is not None:
+            raise ValueError(
+                f"`span_marks` require scheme={' or '.join(map(repr, LINGUISTIC_SCHEMES))}. "
+                f"Received: span_marks with scheme={self.scheme!r}"
+            )
         if unigram_counts is not None:
             unigram_counts = unigram_stops(unigram_counts, self.kinds != _SPECIAL)
-        return self.run(self._masks, token_ids, seed, span_marks, first_row, unigram_counts)
+        return self.run(self._masks, token_ids, seed, first_row, span_marks, unigram_counts)
 
     def fits(self, shape) -> bool:
         return len(shape) in (1, 2) and bool(shape[-1])
@@ -250,7 +258,7 @@ class SpanMasking(TokenLayer):
     def num_predictions(self, sequence_length: int) -> int:
         """Returns the number M of slots for masked tokens in a sequence of this length."""
         check_counts(sequence_length=sequence_length)
-        _, num_drawn = self._sizes(sequence_length)
+        _, num_drawn, _ = self._sizes(sequence_length)
         return num_drawn + -num_drawn % self.pad_predictions_to
 
     def drawn_span_lengths(
@@ -270,49 +278,47 @@ class SpanMasking(TokenLayer):
             int32 array `[B, K]`, in words.
         """
         check_counts(batch_size=batch_size, sequence_length=sequence_length)
-        check_seed(seed)
-        check_first_row(first_row)
-        num_candidates, _ = self._sizes(sequence_length)
-        draws = uniform(seed, batch_size, self._num_draws(sequence_length), first_row=first_row)
+        check_draws(seed, first_row)
+        num_candidates, _, num_draws = self._sizes(sequence_length)
+        draws = uniform(seed, batch_size, num_draws, first_row=first_row)
         draws = draws[:, num_candidates + 1 : 2 * num_candidates + 1]
         return span_masks.span_lengths(np, draws, self.length_probabilities)
 
     def _sizes(self, length):
+        """Returns a sequence's numbers of candidate spans, masked tokens and uniform draws."""
         num_candidates = span_masks.num_candidates(
             length, self.mask_rate, self.length_probabilities
         )
-        return num_candidates, self.max_predictions or math.ceil(self.mask_rate * length)
+        num_drawn = self.max_predictions or math.ceil(self.mask_rate * length)
+        is_linguistic = self.scheme in LINGUISTIC_SCHEMES
+        num_draws = span_masks.draws_per_sequence(num_candidates, num_drawn, is_linguistic)
+        return num_candidates, num_drawn, num_draws
 
-    def _num_draws(self, length):
-        return span_masks.draws_per_sequence(
-            *self._sizes(length), self.scheme in LINGUISTIC_SCHEMES
-        )
-
-    def _draws(self, xp, token_ids, seed, first_row):
+    def _draws(self, xp, token_ids, seed, first_row, num_draws):
         batch_size = xp.size(token_ids) // token_ids.shape[1]
-        num_draws = self._num_draws(token_ids.shape[1])
         if self.num_mask_copies is None:
             return uniform(seed, batch_size, num_draws, first_row=first_row)
         copy = uniform(seed, batch_size, 1, first_row=first_row)
         copy = xp.floor(copy * self.num_mask_copies)
         return row_uniform(xp, token_ids, copy, self.base_seed, num_draws)
 
-    def _masks(self, xp, token_ids, seed, span_marks, first_row, stops):
-        span_marks = as_marks(xp, span_marks, token_ids)
+    def _masks(self, xp, token_ids, seed, first_row, span_marks, stops):
+        if span_marks is not None:
+            span_marks = as_marks(xp, span_marks, token_ids)
         if len(token_ids.shape) == 1:
             span_marks = None if span_marks is None else span_marks[None]
-            masks = self._masks(xp, token_ids[None], seed, span_marks, first_row, stops)
+            masks = self._masks(xp, token_ids[None], seed, first_row, span_marks, stops)
             return {name: value[0] for name, value in masks.items()}
-        length = token_ids.shape[1]
+        _, num_drawn, num_draws = self._sizes(token_ids.shape[1])
         kinds = take(xp, self.kinds, token_ids)
         masks = span_masks.span_masks(
             xp,
             token_ids,
             kinds != _SPECIAL,
             kinds == _CONTINUATION,
-            self._draws(xp, token_ids, seed, first_row),
+            self._draws(xp, token_ids, seed, first_row, num_draws),
             mask_rate=self.mask_rate,
-            max_predictions=self._sizes(length)[1],
+            max_predictions=num_drawn,
             length_probabilities=self.length_probabilities,
             max_span_tokens=self.max_span_tokens,
             mask_token_id=self.mask_token_id,
@@ -322,7 +328,7 @@ class SpanMasking(TokenLayer):
             span_marks=span_marks,
             unigram_stops=stops,
         )
-        empty = self.num_predictions(length) - self._sizes(length)[1]
+        empty = -num_drawn % self.pad_predictions_to
         if empty:
             for name in set(masks) - {"token_ids"}:
                 masks[name] = xp.pad(masks[name], [[0, 0], [0, empty]], "constant")

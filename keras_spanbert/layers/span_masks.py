@@ -200,18 +200,18 @@ def span_masks(
     change = xp.where(real, new_ids - ids, 0)
 
     row_start = length * (cumsum(xp, xp.ones_like(count), axis=0) - 1)  # [B, 1]
-
-    def in_row(x):
-        # A span at the edge of a sequence has no neighbor and no target.
-        return xp.where(real, xp.minimum(xp.maximum(x - row_start, 0), length - 1), 0)
-
+    # A span at the edge of a sequence has no neighbor and no target.
+    positions, left, right = (
+        xp.where(real, xp.minimum(xp.maximum(x - row_start, 0), length - 1), 0)
+        for x in (place, start - 1, stop)
+    )
     return {
         "token_ids": scatter_add(xp, token_ids, source, change),
-        "mask_positions": in_row(place),
+        "mask_positions": positions,
         "mask_ids": xp.where(real, ids, 0),
         "mask_weights": xp.asarray(real, dtype=np.float32),
-        "span_left": in_row(start - 1),
-        "span_right": in_row(stop),
+        "span_left": left,
+        "span_right": right,
         "span_offsets": xp.where(real, offset, 0),
         "span_weights": xp.asarray(has_target, dtype=np.float32),
     }
@@ -297,30 +297,31 @@ def _first_accepted_spans(xp, anchors, bounds, end, num_spans):
     # piece adds or removes its span. The bounds increase from sequence to
     # sequence, so one search finds the pieces of all anchors.
     piece = count_at_most(xp, xp.reshape(bounds, (-1,)), anchors) - 1  # [B, K]
-    over_pieces, over_anchors = [], []
-    for bits in _bits(num_spans):
-        over = xp.cumsum(take(xp, np.append(bits, -bits), end), axis=1)
-        over_pieces.append(over)
-        over_anchors.append(take(xp, xp.reshape(over, (-1,)), piece))
-    return _first_covering_span(xp, over_pieces, _accept_spans(xp, over_anchors, num_spans))
-
-
-def _bits(num_spans):
-    """Yields int64 arrays `[num_spans]`. In each, some spans have a bit and the others 0."""
     spans = np.arange(num_spans)
-    for first in range(0, num_spans, _BITS):
-        mine = (first <= spans) & (spans < first + _BITS)
-        yield np.where(mine, np.int64(1) << (spans % _BITS), 0)
+    # Arrays `[num_spans]`: the bits of the spans in each of the int64 that make up a set.
+    bits = [
+        np.where(spans // _BITS == n, np.int64(1) << (spans % _BITS), 0)
+        for n in range(-(-num_spans // _BITS))
+    ]
+    over_pieces = [xp.cumsum(take(xp, np.append(mine, -mine), end), axis=1) for mine in bits]
+    over_anchors = [take(xp, xp.reshape(over, (-1,)), piece) for over in over_pieces]
+    accepted = _accept_spans(xp, over_anchors, bits)
+    owner = 0
+    for n in reversed(range(len(bits))):
+        over = over_pieces[n] & accepted[n]
+        lowest = xp.asarray(xp.maximum(over & -over, 1), dtype=np.float64)
+        first = n * _BITS + int32(xp, xp.log2(lowest) + 0.5)
+        owner = xp.where(over != 0, first, owner)
+    return owner
 
 
-def _accept_spans(xp, over_anchors, num_spans):
+def _accept_spans(xp, over_anchors, bits):
     """Returns the spans whose anchor is not masked yet, as sets `[B, 1]`.
 
     `over_anchors` contains the spans over each anchor, as sets `[B, K]`.
     """
     num_anchors = over_anchors[0].shape[1]
     anchors = np.arange(num_anchors)
-    bits = list(_bits(num_spans))
     # A span is accepted if no accepted span before it covers its anchor. Each round settles at
     # least one more span. A few rounds mostly settle all of them.
     before = [
@@ -338,17 +339,6 @@ def _accept_spans(xp, over_anchors, num_spans):
         ]
 
     return fixed_point(xp, accept, [xp.zeros_like(over[:, :1]) for over in over_anchors])
-
-
-def _first_covering_span(xp, over_pieces, accepted):
-    """Returns the first accepted span over each piece, int32 `[B, pieces]`."""
-    owner = 0
-    for n in reversed(range(len(accepted))):
-        over = over_pieces[n] & accepted[n]
-        lowest = xp.asarray(xp.maximum(over & -over, 1), dtype=np.float64)
-        first = n * _BITS + int32(xp, xp.log2(lowest) + 0.5)
-        owner = xp.where(over != 0, first, owner)
-    return owner
 
 
 def _runs(xp, place):

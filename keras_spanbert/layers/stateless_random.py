@@ -10,8 +10,8 @@ from keras_spanbert.layers.array_functions import is_symbolic
 _NUMPY_DRAWS, _TENSORFLOW_DRAWS = 4, 2
 
 
-def check_seed(seed) -> None:
-    """Raises `ValueError` unless the seed of a call is an int or two ints."""
+def check_draws(seed, first_row) -> None:
+    """Raises `ValueError` unless `seed` is an int or two ints, and `first_row` an int."""
     try:
         given = seed if hasattr(seed, "dtype") else np.asarray(seed)
         is_right = tuple(given.shape) in [(), (2,)] and np.issubdtype(
@@ -21,10 +21,6 @@ def check_seed(seed) -> None:
         is_right = False
     if not is_right:
         raise ValueError(f"`seed` must be an int or two ints, below 2^63. Received: seed={seed!r}")
-
-
-def check_first_row(first_row) -> None:
-    """Raises `ValueError` unless the number of a first row is an integer, or a tensor of one."""
     if not is_symbolic(first_row):
         is_integer = hasattr(first_row, "__index__") and not isinstance(first_row, bool)
         check_in("first_row", first_row, is_integer and np.ndim(first_row) == 0, "an integer")
@@ -111,11 +107,9 @@ def _shift_right(xp, x, bits):
 
 
 def tensorflow():
-    """Returns the module `tensorflow`, or `None` if it is not installed.
-
-    Draws come from TensorFlow whenever it is installed, so that they are the
-    same inside and outside `tf.data`.
-    """
+    """Returns the module `tensorflow`, or `None` if it is not installed."""
+    # Draws come from TensorFlow whenever it is installed, so that they are the same inside and
+    # outside `tf.data`.
     try:
         import tensorflow as tf
     except ImportError:

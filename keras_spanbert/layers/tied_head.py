@@ -112,11 +112,12 @@ class TiedHead(keras.layers.Layer):
         """Returns logits `[..., V]` for hidden vectors `[..., H]`."""
         # With model parallelism, each device computes the logits of a part of the vocabulary. The
         # stored tables are sharded along H, which would make each logit a sum over devices.
-        if self._is_plain_in_torch():
+        tied = self.token_embedding
+        is_plain = tied is None or (tied.built and not tied.lora_enabled and _is_plain(tied))
+        if is_plain and keras.backend.backend() == "torch":
             from keras_spanbert.layers.torch_layers import project
 
             return project(self, x)
-        tied = self.token_embedding
         if tied is None:
             logits = ops.matmul(x, relayout(self._output_kernel, (None, "model")))
         elif tied.built and tied.compute_dtype == self.compute_dtype and _is_plain(tied):
@@ -133,11 +134,6 @@ class TiedHead(keras.layers.Layer):
             if are_plain([dense]):
                 return hidden_layer(x, dense, norm)
         return norm(dense(x))
-
-    def _is_plain_in_torch(self):
-        tied = self.token_embedding
-        is_plain = tied is None or (tied.built and not tied.lora_enabled and _is_plain(tied))
-        return is_plain and keras.backend.backend() == "torch"
 
     def get_build_config(self):
         # In a functional model the head is built when it is called, after its embedding is found.

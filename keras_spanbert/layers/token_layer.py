@@ -9,7 +9,7 @@ from keras_spanbert.checks import check_in, is_number
 from keras_spanbert.keras_private import accept_tensorflow_tensors, in_grain
 from keras_spanbert.layers.array_functions import in_graph, int32
 from keras_spanbert.layers.masking_schemes import as_array, is_integer
-from keras_spanbert.layers.stateless_random import check_seed, tensorflow
+from keras_spanbert.layers.stateless_random import check_draws, tensorflow
 
 
 class TokenLayer(keras.layers.Layer):
@@ -72,8 +72,8 @@ class TokenLayer(keras.layers.Layer):
         """Returns whether the layer accepts token ids of a shape."""
         raise NotImplementedError
 
-    def run(self, function, token_ids, seed, *args) -> dict:
-        """Calls `function(xp, token_ids, seed, *args)`, which returns a dict of arrays.
+    def run(self, function, token_ids, seed, first_row, *args) -> dict:
+        """Calls `function(xp, token_ids, seed, first_row, *args)`, which returns a dict of arrays.
 
         Token ids become int32 arrays of `xp`. Returns tensors of TensorFlow in `tf.data`,
         NumPy arrays in a Grain pipeline, otherwise tensors of the backend.
@@ -97,11 +97,9 @@ class TokenLayer(keras.layers.Layer):
                     f"`token_ids` must be in [0, {self.vocabulary_size}). Received: ids from "
                     f"{least} to {most}"
                 )
-        if seed is None:
-            seed = self.next_seed()
-        else:
-            check_seed(seed)
-        results = function(xp, int32(xp, token_ids), seed, *args)
+        seed = self.next_seed() if seed is None else seed
+        check_draws(seed, first_row)
+        results = function(xp, int32(xp, token_ids), seed, first_row, *args)
         if is_graph or in_grain():
             return results
         return {name: keras.ops.convert_to_tensor(x) for name, x in results.items()}

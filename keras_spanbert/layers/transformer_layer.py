@@ -1,6 +1,7 @@
 """BERT's transformer layer."""
 
 import functools
+import operator
 
 import keras
 from keras import ops
@@ -124,9 +125,12 @@ class TransformerLayer(keras.layers.Layer):
     def _compute(self, x, padding_mask, training):
         if keras.backend.backend() == "torch" and self._is_plain():
             return self._compute_in_torch(x, padding_mask, training)
-        normalize, activate = _call, _activate
-        if training and self._uses_jax_gradients():
-            from keras_spanbert.layers.jax_gradients import activate, normalize
+        normalize, activate = operator.call, _activate
+        if training and keras.backend.backend() == "jax" and not self.rematerialize:
+            from keras_spanbert.layers import jax_gradients
+
+            if jax_gradients.are_cheaper(self.compute_dtype):
+                normalize, activate = jax_gradients.normalize, jax_gradients.activate
         attended = self._self_attention_layer(x, padding_mask=padding_mask, training=training)
         attended = self._self_attention_dropout(attended, training=training)
         x = normalize(self._self_attention_layer_norm, attended + x)
@@ -168,13 +172,6 @@ class TransformerLayer(keras.layers.Layer):
             torch_attention.attend_fused if is_fused else functools.partial(attend, training=True),
         )
 
-    def _uses_jax_gradients(self):
-        if keras.backend.backend() != "jax" or self.rematerialize:
-            return False
-        from keras_spanbert.layers.jax_gradients import are_cheaper
-
-        return are_cheaper(self.compute_dtype)
-
     def _compute_rematerialized(self, inputs, padding_mask):
         # All state is passed in and the new seeds of dropout are returned, so that the
         # recomputation draws the same masks.
@@ -204,10 +201,6 @@ class TransformerLayer(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), **config_of(self, TransformerLayer)}
-
-
-def _call(function, x):
-    return function(x)
 
 
 def _activate(activation, layer, x):

@@ -86,7 +86,9 @@ def glue(task: str, labels, predictions) -> dict:
         return {"matthews_correlation": _matthews(labels, predictions, len(CLASSES[task]))}
     scores = {"accuracy": float(np.mean(labels == predictions))}
     if task in _F1:
-        scores["f1"] = _f1(labels == 1, predictions == 1)
+        right = int(np.sum((labels == 1) & (predictions == 1)))
+        marked = int(np.sum(labels == 1)) + int(np.sum(predictions == 1))
+        scores["f1"] = 2.0 * right / marked if marked else 0.0
     return scores
 
 
@@ -117,11 +119,6 @@ def _numbers(name, values):
     is_right = numbers is not None and numbers.ndim == 1 and np.isfinite(numbers).all()
     check_in(name, values, is_right, "finite numbers [N]")
     return numbers
-
-
-def _f1(labels, predictions):
-    marked = int(np.sum(labels)) + int(np.sum(predictions))
-    return 2.0 * int(np.sum(labels & predictions)) / marked if marked else 0.0
 
 
 def _matthews(labels, predictions, num_classes):

@@ -12,9 +12,9 @@ from keras_spanbert.data.batches import Batches, predict_by_length
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup, dense
-from keras_spanbert.models.labels import check_names, known_labels
 from keras_spanbert.models.pooler import POOLER
 from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.text.labels import check_names, known_labels
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 
 _LOG = logging.getLogger("keras_spanbert")

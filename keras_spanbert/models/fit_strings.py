@@ -21,10 +21,10 @@ from keras_spanbert.checks import (
 )
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.keras_private import build_training
-from keras_spanbert.models.examples import is_examples
-from keras_spanbert.models.labels import check_label_arrays
 from keras_spanbert.models.lora import forget_functions
 from keras_spanbert.models.one_thread import one_thread, one_thread_on_all_backends
+from keras_spanbert.text.examples import is_examples
+from keras_spanbert.text.labels import check_label_arrays
 
 _RULE = (
     "`x` must be at least one row of strings (lists or arrays of strings, see the class), a dict "
@@ -368,9 +368,16 @@ class StringInputs:
         batch = x, y, sample_weight
         kind = kind_of(x)
         if kind in ("dataset", "py_dataset"):
-            batch = unpack(x.element_spec if kind == "dataset" else x[0])
-        # A batch of a generator or a `DataLoader` could not be put back. They are no arrays.
-        are_arrays = all(leaf is None or _is_array(leaf) for leaf in keras.tree.flatten(batch))
+            batch = x.element_spec if kind == "dataset" else x[0]
+            batch = keras.utils.unpack_x_y_sample_weight(batch)
+        # A batch of a generator or a `DataLoader` could not be put back. They are no arrays. Keras
+        # converts pandas objects to arrays. TensorFlow's placeholder for `None` has no dtype.
+        are_arrays = all(
+            leaf is None
+            or isinstance(leaf, np.ndarray)
+            or (type(leaf).__module__.startswith("tensorflow.") and hasattr(leaf, "dtype"))
+            for leaf in keras.tree.flatten(batch)
+        )
         if are_arrays and self.distribute_strategy.num_replicas_in_sync == 1:
             with self.distribute_strategy.scope():
                 build_training(self, batch)
@@ -505,12 +512,6 @@ def _num_rows(x) -> int:
         return len(column)
     except TypeError:  # A number, or an array with no axes.
         return 0
-
-
-def _is_array(leaf):
-    # Keras converts pandas objects to arrays. TensorFlow's placeholder for `None` has no dtype.
-    of_tensorflow = type(leaf).__module__.startswith("tensorflow.")
-    return isinstance(leaf, np.ndarray) or (of_tensorflow and hasattr(leaf, "dtype"))
 
 
 def _generate(batches, start):

@@ -14,7 +14,6 @@ from keras_spanbert.models import lora
 from keras_spanbert.models.from_preset import FromPreset, registration_hint
 from keras_spanbert.models.one_thread import one_thread, one_thread_on_all_backends
 from keras_spanbert.models.onnx_export import export_onnx
-from keras_spanbert.models.torch_parameters import register_parameters
 
 _LOG = logging.getLogger("keras_spanbert")
 _logged_advice = set()
@@ -56,7 +55,15 @@ class KerasModel(FromPreset):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         resolve_policies(self)
-        register_parameters(self)
+        if keras.backend.backend() == "torch":
+            import torch
+
+            # While they are constructed, keras-hub's models set attributes without
+            # `torch.nn.Module`, including Keras's own table of parameters. Without the following,
+            # the module would silently have no parameters to train or load.
+            for name, value in list(vars(self).items()):
+                if isinstance(value, torch.nn.ParameterDict):
+                    torch.nn.Module.__setattr__(self, name, value)
 
     @one_thread
     def __call__(self, inputs, *args, **kwargs):

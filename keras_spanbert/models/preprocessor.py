@@ -10,11 +10,11 @@ from keras_spanbert.checks import accepts_datasets, check_in
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.models.backbone import SpanBertBackbone
-from keras_spanbert.models.examples import is_examples
 from keras_spanbert.models.fit_strings import unpack
 from keras_spanbert.models.from_preset import FromPreset
-from keras_spanbert.models.labels import as_labels, check_names
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.text.examples import is_examples
+from keras_spanbert.text.labels import as_labels, check_names
 from keras_spanbert.wording import format_count
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -151,10 +151,6 @@ class LabelledPreprocessor(SpanBertPreprocessor):
     def get_config(self):
         names = self.label_names
         return {**super().get_config(), "label_names": names and list(names)}
-
-
-def _has_no_axis(column):
-    return isinstance(column, (str, bytes, int)) or getattr(column, "shape", None) == ()
 
 
 def _as_batch(x):

@@ -264,10 +264,6 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
                 " and ".join(heads),
             )
 
-    def save_to_preset(self, preset_dir, *args, **kwargs):
-        self.warn_if_untrained()
-        super().save_to_preset(preset_dir, *args, **kwargs)
-
     def _head_checksums(self):
         of_backbone = {id(weight) for weight in self.backbone.weights}
         checksums = {}
@@ -316,7 +312,9 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         if jit_compile == "auto" and _is_tensorflow_on_cpu():
             jit_compile = False  # XLA is slower on CPUs.
         if keras.backend.backend() == "torch":
-            compiles = _has_cuda() if jit_compile == "auto" else bool(jit_compile)
+            import torch
+
+            compiles = torch.cuda.is_available() if jit_compile == "auto" else bool(jit_compile)
             self._compiles_steps = compiles and not kwargs.get("run_eagerly")
             # PyTorch's compiler takes minutes for Keras's code of a whole step.
             for layer in self.backbone.transformer_layers:
@@ -401,6 +399,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
 
     # Presets leave out the optimizer's state, which is twice as large as the weights.
     def save_task_weights(self, filepath):
+        self.warn_if_untrained()
         keras.saving.save_weights(self, filepath, objects_to_skip=self._trackables_outside_heads())
 
     def load_task_weights(self, filepath):
@@ -409,12 +408,6 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     def _trackables_outside_heads(self):
         skipped = [self.backbone, *self.backbone.layers]
         return skipped if self.optimizer is None else [*skipped, self.optimizer]
-
-
-def _has_cuda():
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _is_tensorflow_on_cpu():

@@ -19,12 +19,12 @@ from keras_spanbert.checks import (
 from keras_spanbert.layers.array_functions import in_graph
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.from_preset import FromPreset
-from keras_spanbert.models.normalization import (
+from keras_spanbert.text.normalization import (
     MAX_WORD_CHARACTERS,
     graph_normalizer,
     reference_normalizer,
 )
-from keras_spanbert.models.strings import replace_surrogates
+from keras_spanbert.text.strings import replace_surrogates
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -119,7 +119,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         return source.tokenizer(cls, **kwargs)
 
     def set_vocabulary(self, vocabulary):
-        for name in ["reference", "fast_wordpiece", "traced"]:
+        for name in ["reference", "normalizer", "fast_wordpiece", "traced"]:
             self.__dict__.pop(name, None)  # Computed from the old vocabulary.
         try:
             is_path = isinstance(vocabulary, (str, os.PathLike))
@@ -169,7 +169,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         signature = [tf.TensorSpec([None], tf.string)]
         return tf.function(self._tokenize_in_graph, input_signature=signature)
 
-    @property
+    @functools.cached_property
     def normalizer(self):
         """The `GraphNormalizer` for texts that `fast_wordpiece` takes."""
         return graph_normalizer(self.lowercase, tuple(self._found_tokens().items()))

@@ -51,7 +51,12 @@ def check() -> None:
     _check_training()
     _check_model()
     find_recipe(FLAGS.task).check()
-    _check_effects()
+    # The flags of a resumed run were checked at its start. Since then, the user may have turned off
+    # something that they apply to, such as predictions.
+    checked = recorded_run().get("given", {})
+    for name, condition in unused_flags():
+        if name not in checked:
+            refuse(condition.rule.format(name), name, *condition.reasons)
     if FLAGS.preset:  # It keeps its own settings.
         set_flags(**dict.fromkeys(NEW_MODEL_FLAGS))
 
@@ -112,16 +117,6 @@ def _conditions():
         yield only_with(["batch_size"], *INPUTS)
     yield from chosen.conditions()
     yield Condition(False, f"--task={FLAGS.task} does not use --{{}}", chosen.unused())
-
-
-def _check_effects():
-    """Raises `ValueError` if a flag is given that has no effect."""
-    # The flags of a resumed run were checked at its start. Since then, the user may have turned off
-    # something that they apply to, such as predictions.
-    checked = recorded_run().get("given", {})
-    for name, condition in unused_flags():
-        if name not in checked:
-            refuse(condition.rule.format(name), name, *condition.reasons)
 
 
 def matching_files(name: str) -> list[str]:

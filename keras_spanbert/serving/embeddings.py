@@ -1,8 +1,8 @@
 """Encoder embeddings of texts, as graph code."""
 
-from keras_spanbert.models.strings import as_strings
-from keras_spanbert.models.tokens import Part, token_rows, tokenize_texts
 from keras_spanbert.serving.row_batches import trim_padding
+from keras_spanbert.text.strings import as_strings
+from keras_spanbert.text.tokens import Part, token_rows, tokenize_texts
 
 
 def embeddings(backbone, tokenizer, longest: int):

@@ -12,7 +12,13 @@ from keras_spanbert.models.tensorflow_process import check_is_registered, run_on
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.optional import require
 from keras_spanbert.serving.embeddings import embeddings
-from keras_spanbert.serving.signature import strings
+
+
+def strings(*names: str) -> list:
+    """Returns the specifications of arguments that are strings `[B]`."""
+    import tensorflow as tf
+
+    return [tf.TensorSpec([None], tf.string, name=name) for name in names]
 
 
 def export_saved_model(

@@ -61,7 +61,7 @@ MUTATIONS = [
      "tasks/token_classification/test_decoding.py"),
     ("the best of equal answers is kept", "tasks/question_answering/decoding.py",
      "if text not in seen:", "if True:", "tasks/question_answering/test_decoding.py"),
-    ("uncased models remove accents", "models/normalization.py", "strip_accents=lowercase,",
+    ("uncased models remove accents", "text/normalization.py", "strip_accents=lowercase,",
      "strip_accents=False,", "models/test_tokenizer.py"),
     ("layer normalization divides by the standard deviation", "layers/sublayers.py",
      "epsilon=parent.layer_norm_epsilon", "epsilon=1e-2",

@@ -10,8 +10,8 @@ import tensorflow as tf
 import tokenizers
 
 import keras_spanbert as ks
-from keras_spanbert.models.normalization import reference_normalizer
-from keras_spanbert.models.tokens import tokenize_texts
+from keras_spanbert.text.normalization import reference_normalizer
+from keras_spanbert.text.tokens import tokenize_texts
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SMALL = [*SPECIAL_TOKENS, "span", "Span", "##BERT", "##bert", "##s", "cafe", "café", "[", "]", "."]

@@ -11,11 +11,11 @@ from keras_spanbert.checks import (
     to_python,
 )
 from keras_spanbert.layers.array_functions import is_symbolic
-from keras_spanbert.models.examples import column, is_examples
-from keras_spanbert.models.labels import check_labels_in_graph, label_id
-from keras_spanbert.models.pairs import encode_pairs
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
-from keras_spanbert.models.strings import as_strings
+from keras_spanbert.text.examples import column, is_examples
+from keras_spanbert.text.labels import check_labels_in_graph, label_id
+from keras_spanbert.text.pairs import encode_pairs
+from keras_spanbert.text.strings import as_strings
 
 
 def label_rows(labels, names: list[str]):

@@ -10,7 +10,7 @@ from keras import ops
 from keras_spanbert.checks import check_in
 from keras_spanbert.models.checkpoint_entries import Checkpoint, Entry, TensorGroup
 from keras_spanbert.models.task import SpanBertTask
-from keras_spanbert.serving.signature import strings
+from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.coreference.layers import gather_rows
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,

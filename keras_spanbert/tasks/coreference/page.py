@@ -10,8 +10,8 @@ import html
 import itertools
 from collections.abc import Sequence
 
-from keras_spanbert.models.strings import replace_surrogates
 from keras_spanbert.tasks.coreference.replacing import cluster_score, sort_mentions
+from keras_spanbert.text.strings import replace_surrogates
 from keras_spanbert.wording import format_count
 
 # Boxes nested deeper than this are drawn at the same height.

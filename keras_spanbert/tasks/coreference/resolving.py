@@ -21,7 +21,6 @@ from keras_spanbert.checks import (
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.coreference_documents import check_has_clusters
 from keras_spanbert.metrics.coreference import MEASURES, coreference
-from keras_spanbert.models.strings import as_strings, replace_surrogates
 from keras_spanbert.tasks.coreference.inference import (
     Documents,
     cluster_mentions,
@@ -42,6 +41,7 @@ from keras_spanbert.tasks.coreference.replacing import (
     sort_key,
 )
 from keras_spanbert.tasks.coreference.splitting import split_text
+from keras_spanbert.text.strings import as_strings, replace_surrogates
 
 NO_SPEAKER = "-"
 

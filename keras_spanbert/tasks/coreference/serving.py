@@ -7,7 +7,6 @@ segment, K = spans that are kept.
 
 from typing import Any, NamedTuple
 
-from keras_spanbert.models.graph_tokens import tokenize_with_offsets
 from keras_spanbert.tasks.coreference.inference import (
     document_inputs,
     extract_spans,
@@ -20,6 +19,7 @@ from keras_spanbert.tasks.coreference.preprocessor import (
     speaker_numbers,
 )
 from keras_spanbert.tasks.coreference.splitting import split
+from keras_spanbert.text.graph_tokens import tokenize_with_offsets
 
 
 def clusters(model):

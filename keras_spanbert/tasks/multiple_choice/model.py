@@ -15,13 +15,13 @@ from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import namespace
 from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
 from keras_spanbert.models.classifier import ClassifierTask, classifier, dropout_layer
-from keras_spanbert.models.examples import check_examples
 from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.serving.row_batches import outputs_by_length
 from keras_spanbert.tasks.multiple_choice.preprocessor import (
     SpanBertMultipleChoicePreprocessor,
     is_one,
 )
+from keras_spanbert.text.examples import check_examples
 
 # N = questions, C = choices, L = tokens of a sequence.
 

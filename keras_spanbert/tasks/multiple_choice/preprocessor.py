@@ -7,10 +7,10 @@ import numpy as np
 
 from keras_spanbert.checks import accepts_datasets, check_length, check_same_length, to_python
 from keras_spanbert.layers.array_functions import int32, is_symbolic, namespace, take
-from keras_spanbert.models.examples import columns_of, is_examples
-from keras_spanbert.models.pairs import encode_pairs, is_not_empty
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
-from keras_spanbert.models.strings import as_strings, check_in_graph
+from keras_spanbert.text.examples import columns_of, is_examples
+from keras_spanbert.text.pairs import encode_pairs, is_not_empty
+from keras_spanbert.text.strings import as_strings, check_in_graph
 
 # N questions: `contexts` and `prompts` are lists of N strings, `""` for no context. `choices` is a
 # list of N lists of strings, `None` for a missing choice. In a graph these are string tensors, and

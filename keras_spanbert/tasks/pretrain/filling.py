@@ -4,8 +4,8 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert.checks import check_counts, check_in
-from keras_spanbert.models.strings import as_strings
 from keras_spanbert.tasks.pretrain.objectives import mask_inputs
+from keras_spanbert.text.strings import as_strings
 
 _HEADS = ("mlm", "sbo")
 _SCORES = ("both", *_HEADS)

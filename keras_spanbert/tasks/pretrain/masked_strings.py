@@ -9,8 +9,7 @@ from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.training_stream import EVALUATION_SEED, mask_batches
 from keras_spanbert.distribution import check_rows
-from keras_spanbert.models.fit_strings import unpack
-from keras_spanbert.models.strings import as_strings, replace_surrogates
+from keras_spanbert.text.strings import as_strings, replace_surrogates
 
 
 class CountSteps(keras.callbacks.Callback):
@@ -89,7 +88,7 @@ class MaskedStringInputs:
     def preprocess_dataset(self, dataset, is_training: bool):
         import tensorflow as tf
 
-        text, *others = unpack(dataset.element_spec)
+        text, *others = keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
         is_text = getattr(text, "dtype", None) == tf.string and text.shape.rank == 1
         if not is_text or others != [None, None]:
             raise ValueError(

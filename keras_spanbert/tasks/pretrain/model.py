@@ -20,7 +20,7 @@ from keras_spanbert.models.checkpoint_entries import (
 from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.embeddings import embeddings
-from keras_spanbert.serving.signature import strings
+from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.pretrain import objectives
 from keras_spanbert.tasks.pretrain.filling import fill, score
 from keras_spanbert.tasks.pretrain.masked_strings import MaskedStringInputs

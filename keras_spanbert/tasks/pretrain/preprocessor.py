@@ -1,5 +1,7 @@
 """Converts strings to masked batches for `SpanBertPretrainer`."""
 
+import functools
+
 import keras
 import keras_hub
 import numpy as np
@@ -102,11 +104,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         check_flags(span_boundary=span_boundary, next_sentence=next_sentence)
         self.span_boundary = bool(span_boundary)
         self.next_sentence = bool(next_sentence)
-        self._masking = None
-        self._pairs = None
-        self._packer = None
-        if tokenizer.vocabulary is not None:
-            self._create_layers()
+        if tokenizer.vocabulary is not None:  # In a preset, it is loaded after construction.
+            self.masking  # noqa: B018, raises an error if an argument is out of range.
         self.built = True  # Even without a vocabulary: see the tokenizer.
 
     @classmethod
@@ -115,19 +114,25 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         found = {name: settings[name] for name in names if name in settings}
         return {**super().arguments_for(settings), **found}
 
-    def _create_layers(self):
-        # In a preset, the vocabulary is loaded after construction.
-        if self._masking is None:
-            self._masking = SpanMasking.from_tokenizer(self.tokenizer, **self.masking_config)
-            if self.next_sentence:
-                self._pairs = NextSentencePairs.from_tokenizer(self.tokenizer, seed=0)
-            self._packer = keras_hub.layers.StartEndPacker(
-                sequence_length=self.sequence_length,
-                start_value=self.tokenizer.cls_token_id,
-                end_value=self.tokenizer.sep_token_id,
-                pad_value=self.tokenizer.pad_token_id,
-            )
-            self._packer.built = True
+    @functools.cached_property
+    def masking(self):
+        """The `SpanMasking` layer."""
+        return SpanMasking.from_tokenizer(self.tokenizer, **self.masking_config)
+
+    @functools.cached_property
+    def _pairs(self):
+        return NextSentencePairs.from_tokenizer(self.tokenizer, seed=0)
+
+    @functools.cached_property
+    def _packer(self):
+        packer = keras_hub.layers.StartEndPacker(
+            sequence_length=self.sequence_length,
+            start_value=self.tokenizer.cls_token_id,
+            end_value=self.tokenizer.sep_token_id,
+            pad_value=self.tokenizer.pad_token_id,
+        )
+        packer.built = True
+        return packer
 
     def call(self, x, y=None, sample_weight=None, seed=None):
         if y is not None or sample_weight is not None:
@@ -139,7 +144,6 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
 
     def pack(self, x):
         """Returns token ids `[B, L]` of strings `[B]`: `[CLS]`, the text, `[SEP]`, padding."""
-        self._create_layers()
         return self._packer(self.tokenizer(x), sequence_length=self.sequence_length)
 
     def mask(self, token_ids, seed=None, span_marks=None, first_row=0, unigram_counts=None):
@@ -156,14 +160,13 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         Returns:
             `(x, y, sample_weight)`, as a call returns for strings.
         """
-        self._create_layers()
         pairs = {}
         if self.next_sentence:
             # Both use the same seed, because their draws differ.
-            seed = self._masking.next_seed() if seed is None else seed
+            seed = self.masking.next_seed() if seed is None else seed
             pairs = self._pairs(token_ids, seed=seed, span_marks=span_marks, first_row=first_row)
             token_ids, span_marks = pairs["token_ids"], pairs.get("span_marks")
-        masks = self._masking(
+        masks = self.masking(
             token_ids,
             seed=seed,
             span_marks=span_marks,
@@ -190,12 +193,6 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
     def has_padding(self) -> bool:
         """Whether full sequences can get padding, as shortened pairs do."""
         return self.next_sentence
-
-    @property
-    def masking(self):
-        """The `SpanMasking` layer."""
-        self._create_layers()
-        return self._masking
 
     def get_config(self):
         return {**super().get_config(), **self.masking_config}

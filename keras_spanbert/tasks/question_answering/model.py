@@ -12,14 +12,14 @@ from keras_spanbert.data.squad import to_dataset as squad_dataset
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
 from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
-from keras_spanbert.models.strings import as_strings
 from keras_spanbert.models.task import SpanBertTask
-from keras_spanbert.serving.signature import strings
+from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.question_answering.decoding import N_BEST, decode
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
 )
 from keras_spanbert.tasks.question_answering.serving import answers
+from keras_spanbert.text.strings import as_strings
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 
 LABELS = ("start", "end")

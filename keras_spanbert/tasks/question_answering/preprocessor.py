@@ -20,11 +20,11 @@ from keras_spanbert.layers.array_functions import (
     searchsorted,
     take,
 )
-from keras_spanbert.models import windows as text_windows
-from keras_spanbert.models.examples import column, columns_of, is_examples
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
-from keras_spanbert.models.strings import as_strings, check_in_graph, code_points
-from keras_spanbert.models.tokens import Part, in_chunks, token_rows, tokenize_texts, unique_texts
+from keras_spanbert.text import windows as text_windows
+from keras_spanbert.text.examples import column, columns_of, is_examples
+from keras_spanbert.text.strings import as_strings, check_in_graph, code_points
+from keras_spanbert.text.tokens import Part, in_chunks, token_rows, tokenize_texts, unique_texts
 
 # Characters at which the released script splits words.
 _BLANKS = " \t\r\n\u202f"

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from keras_spanbert.models.strings import as_strings
 from keras_spanbert.serving.row_batches import window_logits
 from keras_spanbert.tasks.question_answering.decoding import N_BEST, candidate_spans, score_answers
+from keras_spanbert.text.strings import as_strings
 
 
 def answers(model, max_answer_length: int):

@@ -15,16 +15,16 @@ from keras_spanbert.models.classifier import (
     dropout_layer,
     probabilities,
 )
-from keras_spanbert.models.examples import check_examples, is_examples
-from keras_spanbert.models.labels import check_names
 from keras_spanbert.models.pooler import pooler
 from keras_spanbert.serving.row_batches import trim_padding
-from keras_spanbert.serving.signature import strings
+from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SETTINGS,
     SpanBertRelationExtractorPreprocessor,
 )
 from keras_spanbert.tasks.relation_extraction.sentences import SPANS, TYPES
+from keras_spanbert.text.examples import check_examples, is_examples
+from keras_spanbert.text.labels import check_names
 
 # The number of unused tokens in BERT's cased vocabulary.
 _COUNT = 101

@@ -6,7 +6,6 @@ import numpy as np
 from keras_spanbert.checks import accepts_datasets, check_in, check_length
 from keras_spanbert.layers.array_functions import is_symbolic, namespace, range_like, size, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
-from keras_spanbert.models.tokens import Tokens, expand, in_chunks, tokenize_texts, unique_texts
 from keras_spanbert.tasks.relation_extraction.rows import MODES, Markers, Words, relation_rows
 from keras_spanbert.tasks.relation_extraction.sentences import (
     BRACKETS,
@@ -16,6 +15,7 @@ from keras_spanbert.tasks.relation_extraction.sentences import (
     replace_words,
     sentences,
 )
+from keras_spanbert.text.tokens import Tokens, expand, in_chunks, tokenize_texts, unique_texts
 
 
 def unused_tokens(tokenizer) -> dict[str, int]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_spanbert.checks import check_same_length, is_integer, to_python
 from keras_spanbert.data.tacred import example_of_text, relation_example
-from keras_spanbert.models.examples import columns_of, is_examples
-from keras_spanbert.models.strings import as_strings, check_in_graph, code_points
+from keras_spanbert.text.examples import columns_of, is_examples
+from keras_spanbert.text.strings import as_strings, check_in_graph, code_points
 
 # Brackets in the Penn Treebank.
 BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}

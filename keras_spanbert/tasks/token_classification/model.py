@@ -8,9 +8,7 @@ from keras_spanbert.data.batches import SEQUENCES, predict_by_length
 from keras_spanbert.data.conll import to_iob2
 from keras_spanbert.metrics.entities import entities as entity_scores
 from keras_spanbert.models.classifier import CLASSIFIER, ClassifierTask, classifier, dropout_layer
-from keras_spanbert.models.examples import is_examples
-from keras_spanbert.models.labels import check_names
-from keras_spanbert.serving.signature import strings
+from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.token_classification.decoding import (
     best_labels,
     entities,
@@ -25,6 +23,8 @@ from keras_spanbert.tasks.token_classification.preprocessor import (
     read_labels,
     spans_to_labels,
 )
+from keras_spanbert.text.examples import is_examples
+from keras_spanbert.text.labels import check_names
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

@@ -17,12 +17,13 @@ from keras_spanbert.checks import (
 )
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import append_end, int32, is_symbolic, namespace, take
-from keras_spanbert.models import windows as text_windows
-from keras_spanbert.models.examples import is_examples
-from keras_spanbert.models.labels import as_labels
 from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights
-from keras_spanbert.models.strings import as_strings, check_in_graph
-from keras_spanbert.models.tokens import (
+from keras_spanbert.tasks.token_classification.decoding import is_of_entities
+from keras_spanbert.text import windows as text_windows
+from keras_spanbert.text.examples import is_examples
+from keras_spanbert.text.labels import as_labels
+from keras_spanbert.text.strings import as_strings, check_in_graph
+from keras_spanbert.text.tokens import (
     Part,
     expand,
     in_chunks,
@@ -30,7 +31,6 @@ from keras_spanbert.models.tokens import (
     tokenize_repeated,
     tokenize_texts,
 )
-from keras_spanbert.tasks.token_classification.decoding import is_of_entities
 
 Words = collections.namedtuple(
     "Words",

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_spanbert.checks import check_in, is_integer
 from keras_spanbert.layers.array_functions import is_symbolic, namespace
-from keras_spanbert.models.strings import check_in_graph, decode
+from keras_spanbert.text.strings import check_in_graph, decode
 
 
 def check_names(name: str, values) -> list[str]:

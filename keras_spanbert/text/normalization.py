@@ -90,7 +90,10 @@ class GraphNormalizer:
             if len(mark) == 1:
                 forms[mark] = f" {mark} "
         forms = {ord(character): form for character, form in sorted(forms.items())}
-        self._simple_text = _code_point_pattern(is_simple)
+        # A regular expression for texts of only these code points.
+        edges = np.flatnonzero(np.diff(np.pad(is_simple, 1).astype("int8")))
+        ranges = [rf"\x{{{low:x}}}-\x{{{high - 1:x}}}" for low, high in edges.reshape(-1, 2)]
+        self._simple_text = f"[{''.join(ranges)}]*"
 
         changed = np.array(list(forms))
         sizes = np.ones(_NUM_CODE_POINTS, "int32")
@@ -127,35 +130,27 @@ class GraphNormalizer:
         import tensorflow as tf
 
         texts = self.mark_found_tokens(texts)
-        simple = _normalize_simple_text(texts, self.lowercase)
+        simple = _lowercase(texts) if self.lowercase else texts
         # Bytes that are not UTF-8 match neither pattern.
         is_simple = tf.strings.regex_full_match(texts, self._simple_text)
         is_simple &= tf.strings.regex_full_match(simple, _SHORT_WORDS)
 
         def normalize_others():
             others = tf.where(~is_simple)
-            normalized = self._normalize_any_text(tf.gather_nd(texts, others))
+            characters = tf.strings.unicode_decode(tf.gather_nd(texts, others), "UTF-8")
+            forms = tf.gather(self.forms, characters.values)
+            row_splits = tf.gather(forms.row_splits, characters.row_splits)
+            rows = tf.RaggedTensor.from_row_splits(forms.values, row_splits, validate=False)
+            normalized = tf.strings.unicode_encode(rows, "UTF-8")
+            normalized = tf.strings.regex_replace(normalized, _LONG_WORD, UNKNOWN_CHARACTER)
             return tf.tensor_scatter_nd_update(simple, others, normalized)
 
         return tf.cond(tf.reduce_all(is_simple), lambda: simple, normalize_others)
 
-    def _normalize_any_text(self, texts):
-        import tensorflow as tf
 
-        characters = tf.strings.unicode_decode(texts, "UTF-8")
-        forms = tf.gather(self.forms, characters.values)
-        row_splits = tf.gather(forms.row_splits, characters.row_splits)
-        rows = tf.RaggedTensor.from_row_splits(forms.values, row_splits, validate=False)
-        texts = tf.strings.unicode_encode(rows, "UTF-8")
-        return tf.strings.regex_replace(texts, _LONG_WORD, UNKNOWN_CHARACTER)
-
-
-def _normalize_simple_text(texts, lowercase):
-    """Normalizes texts of characters that TensorFlow's own functions can handle."""
+def _lowercase(texts):
+    """Lower-cases texts of characters that TensorFlow's own functions can handle."""
     import tensorflow as tf
-
-    if not lowercase:
-        return texts
     import tensorflow_text as tf_text
 
     texts = tf_text.normalize_utf8(texts, "NFD")
@@ -171,7 +166,7 @@ def _compare_libraries(lowercase):
     Returns:
         `(forms, stand-ins, is simple)`: a dictionary from characters that change to strings; one
         from characters to their stand-ins; and bool `[code points]`, whether
-        `_normalize_simple_text` and TensorFlow Text treat a character as the reference does.
+        `_lowercase` and TensorFlow Text treat a character as the reference does.
     """
     import tensorflow as tf
 
@@ -184,7 +179,8 @@ def _compare_libraries(lowercase):
     to_words = {character: " " for character in set(characters) - set("".join(words))}
     to_words |= {word: f" {word} " for word in words if len(word) == 1 and word != "0"}
     # `tf.strings.lower` stops at a NUL character.
-    simple = _normalize_simple_text(tf.constant(text.replace("\0", "")), lowercase)
+    simple = tf.constant(text.replace("\0", ""))
+    simple = _lowercase(simple) if lowercase else simple
     simple_forms = simple.numpy().decode().translate(str.maketrans(to_words)).split("0")
 
     # === The reference ===
@@ -201,7 +197,7 @@ def _compare_libraries(lowercase):
     is_simple = np.ones(_NUM_CODE_POINTS, bool)
     is_simple[code_points] = [a == b for a, b in zip(forms, simple_forms, strict=True)]
     # All texts with marks that remain in lower-cased text use the table, which does not sort
-    # them. `_normalize_simple_text` would.
+    # them. `_lowercase` would.
     marks = [
         code_point
         for code_point, form in zip(code_points, forms)
@@ -222,10 +218,3 @@ def _words(text):
     _, starts, ends = wordpiece.tokenize_with_offsets([text])
     text = text.encode()
     return [text[start:end].decode() for start, end in zip(starts[0].numpy(), ends[0].numpy())]
-
-
-def _code_point_pattern(is_in):
-    """Returns a regular expression for texts of only the code points in `is_in`."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], is_in, [False]]).astype("int8")))
-    ranges = [rf"\x{{{low:x}}}-\x{{{high - 1:x}}}" for low, high in edges.reshape(-1, 2)]
-    return f"[{''.join(ranges)}]*"

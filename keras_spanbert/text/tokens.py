@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from keras_spanbert.layers.array_functions import is_symbolic, namespace, range_like, repeat, take
-from keras_spanbert.models.graph_tokens import tokenize_with_offsets
+from keras_spanbert.text.graph_tokens import tokenize_with_offsets
 
 # The tokens of all texts, one text after another. All arrays are int32.
 Tokens = collections.namedtuple(

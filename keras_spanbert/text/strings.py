@@ -1,6 +1,7 @@
 """Converts strings in any container, and replaces invalid characters."""
 
 import collections
+import contextlib
 import re
 
 import numpy as np
@@ -30,20 +31,6 @@ def replace_surrogates(text: str) -> str:
     return text
 
 
-def _string_array(value) -> np.ndarray | None:
-    """Returns an array or tensor of strings of any library as a NumPy array, else `None`."""
-    if not hasattr(value, "__array__"):
-        return None
-    try:
-        array = np.asarray(value)
-    except (TypeError, RuntimeError):  # A tensor on a device or with gradients contains numbers.
-        return None
-    is_text = array.dtype.kind in "UST" or (
-        array.dtype.kind == "O" and all(isinstance(x, (str, bytes)) for x in array.ravel())
-    )
-    return array if is_text else None
-
-
 def as_strings(name: str, value):
     """Returns an argument with strings in any container as a list of strings.
 
@@ -61,9 +48,15 @@ def as_strings(name: str, value):
     """
     if is_symbolic(value):
         return _graph_strings(name, value)
-    array = _string_array(value)
-    if array is not None and array.ndim == 1:
-        return [decode(item) if isinstance(item, bytes) else item for item in array.tolist()]
+    if hasattr(value, "__array__"):
+        items = [None]
+        # Both errors come from tensors on a device or with gradients, which contain numbers.
+        with contextlib.suppress(TypeError, RuntimeError):
+            array = np.asarray(value)
+            if array.ndim == 1 and array.dtype.kind in "USTO":
+                items = array.tolist()
+        if all(isinstance(item, (str, bytes)) for item in items):
+            return [decode(item) if isinstance(item, bytes) else item for item in items]
     if not isinstance(value, (list, tuple)):
         shown = " ".join(repr(value).split())
         raise ValueError(

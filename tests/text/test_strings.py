@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_spanbert.models.strings import as_strings, replace_surrogates
+from keras_spanbert.text.strings import as_strings, replace_surrogates
 
 TEXTS = ["Ann", "é漢😀"]
 

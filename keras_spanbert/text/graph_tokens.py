@@ -6,7 +6,7 @@ normalized texts, T = tokens of all texts.
 
 import collections
 
-from keras_spanbert.models.normalization import MAX_WORD_CHARACTERS, UNKNOWN_CHARACTER
+from keras_spanbert.text.normalization import MAX_WORD_CHARACTERS, UNKNOWN_CHARACTER
 
 Tokens = collections.namedtuple(
     "Tokens",

@@ -10,7 +10,7 @@ Legend: N = rows, L = tokens per row. All integers are int32.
 import numpy as np
 
 from keras_spanbert.layers.array_functions import namespace
-from keras_spanbert.models.tokens import Part, in_chunks, token_rows, tokenize_repeated
+from keras_spanbert.text.tokens import Part, in_chunks, token_rows, tokenize_repeated
 
 
 def encode_pairs(preprocessor, first, second) -> dict:
