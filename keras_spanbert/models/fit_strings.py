@@ -308,7 +308,13 @@ class StringInputs:
             class_weight = self.number_class_weight(class_weight)
         kind = kind_of(x)
         if kind != "arrays":
-            callbacks = self._with_string_callbacks(callbacks)
+            added = [cls() for cls in self.string_callbacks]
+            if isinstance(callbacks, keras.callbacks.CallbackList):
+                for callback in added:
+                    callback.set_model(self)
+                callbacks.callbacks.extend(added)
+            else:
+                callbacks = [*(callbacks or []), *added]
             if validation_split and validation_data is None:
                 x, y, sample_weight, validation_data = _split(
                     kind, x, y, sample_weight, validation_split
@@ -351,15 +357,6 @@ class StringInputs:
                 validation_batch_size=validation_batch_size,
                 **kwargs,
             )
-
-    def _with_string_callbacks(self, callbacks):
-        own = [cls() for cls in self.string_callbacks]
-        if not isinstance(callbacks, keras.callbacks.CallbackList):
-            return [*(callbacks or []), *own]
-        for callback in own:
-            callback.set_model(self)
-            callbacks.callbacks.append(callback)
-        return callbacks
 
     def _build_training(self, x, y, sample_weight):
         # TensorFlow traces the step only once if the model is built first. On several devices
