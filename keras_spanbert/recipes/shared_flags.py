@@ -8,6 +8,7 @@ NEW_MODEL_FLAGS = [
     "size",
     "initializer_range",
     "unigram_bias",
+    "neighbor_attention",
     "rematerialize",
     "vocabulary_size",
     "lowercase",

@@ -23,6 +23,7 @@ _MIN_WORDS, _MAX_SENTENCE_CHARACTERS = 6, 300
 _MAX_SPAN_WORDS = 4
 _NUM_GUESSES = 3
 _NUM_SHOWN = 4  # Examples of words, and of spans.
+_NUM_RIGHT = 3  # Examples of words that the MLM head guesses right.
 _MAX_SHOWN_CHARACTERS = 36  # On each side of a blank.
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\s*\n\s*")
@@ -151,6 +152,13 @@ def render(blanks, before, after, guesses, counts: np.ndarray, vocabulary) -> li
     for heading, section in zip(headings, [seen, spans]):
         if section:
             lines += [heading, *_statistics_lines(section, constant, vocabulary)]
+    # Rare words first: "the" is right by its frequency alone.
+    right = [row for row in seen if row[3]["mlm"][0]["token_ids"] == row[0]["token_ids"]]
+    right.sort(key=lambda row: counts[row[0]["token_ids"][0]])
+    if len(right) >= _NUM_RIGHT:
+        lines.append(f"The {_NUM_RIGHT} rarest of the {len(right)} words that MLM guesses right:")
+        for row in right[:_NUM_RIGHT]:
+            lines += _example_lines(*row)
     lines.append("Drawn at random: [truth], and its probability per token before -> after training")
     for row in words[:_NUM_SHOWN] + spans[:_NUM_SHOWN]:
         lines += _example_lines(*row)

@@ -146,3 +146,20 @@ def test_figures_computed_by_hand_and_examples():
     lines = cloze_report.render(blanks, before, after, guesses, COUNTS, VOCABULARY)
     assert lines[-2] == "  ..." + "a" * 36 + "[great people]" + "b" * 36 + "..."
     assert lines[-1] == "    0.04% -> 30%   MLM: great people (50%)   SBO: of peace (50%)"
+
+
+@pytest.mark.once
+def test_the_rarest_right_words_are_shown_if_there_are_enough():
+    words = ["people", "country", "year", "great"]
+    blanks = [blank(word, "of ") for word in words]
+    scores = [-1.0] * 4
+    guesses = [guessed(word, word) for word in words]
+    lines = cloze_report.render(blanks, scores, scores, guesses, COUNTS, VOCABULARY)
+    start = lines.index("The 3 rarest of the 4 words that MLM guesses right:")
+    assert lines[start + 7].startswith("Drawn at random")
+    # "people" is the most frequent of them.
+    shown = [line.split("[")[1].split("]")[0] for line in lines[start + 1 : start + 7 : 2]]
+    assert shown == ["country", "year", "great"]
+    guesses[:2] = [guessed("the", "the")] * 2
+    lines = cloze_report.render(blanks, scores, scores, guesses, COUNTS, VOCABULARY)
+    assert not any("rarest" in line for line in lines)
