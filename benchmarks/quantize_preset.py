@@ -1,7 +1,7 @@
 """Writes a quantized preset. The quantized presets in saved_models/ were made with it.
 
     python benchmarks/quantize_preset.py saved_models/squad saved_models/question-answering-squad
-    python benchmarks/quantize_preset.py --mode=int8 saved_models/novels saved_models/encoder-novels
+    python benchmarks/quantize_preset.py --mode=int4 saved_models/tags saved_models/entities-litbank
 
 int8 stores the weights of dense layers and embeddings in 8 bits with a scale per channel, and int4
 in 4 bits with a scale for each block of 32 weights. mixed stores the token embedding as int4 and

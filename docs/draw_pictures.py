@@ -124,12 +124,12 @@ def draw_learning_curves(path):
     """Draws what the histories of the presets hold: a loss, and scores on held-out data."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     loss, scores = figure.subplots(1, 2)
-    rows = files.read_csv(str(PRESETS / "encoder-novels" / "history.csv"))
+    rows = files.read_csv(str(PRESETS / "encoder-english" / "history.csv"))
     for name, color in [("mlm", MLM), ("sbo", SBO)]:
         points = [(int(r["step"]), float(r[f"val_{name}_cross_entropy"])) for r in rows]
         loss.plot(*zip(*points), color=color, marker=".", label=name.upper())
     loss.set(
-        title="encoder-novels, held-out text",
+        title="encoder-english, held-out text",
         xlabel="steps",
         ylabel="cross-entropy (nats per token)",
     )

@@ -14,7 +14,7 @@ import keras_spanbert as ks
 SAVED_MODELS = pathlib.Path(__file__).parent.parent / "saved_models"
 CLASSES = {
     "coreference-litbank": ks.SpanBertCoreferenceResolver,
-    "encoder-novels": ks.SpanBertPretrainer,
+    "encoder-english": ks.SpanBertPretrainer,
     "entities-litbank": ks.SpanBertTokenClassifier,
     "question-answering-squad": ks.SpanBertQuestionAnswerer,
 }
@@ -30,7 +30,7 @@ def load(name):
 
 
 def fill(text):
-    return load("encoder-novels").fill(text, top_k=1)[0][0]["text"]
+    return load("encoder-english").fill(text, top_k=1)[0][0]["text"]
 
 
 def resolve(text):
@@ -61,8 +61,8 @@ def tag(text):
         (answer, "When was the bridge opened?", "1894"),
         (
             tag,
-            "The old captain left the ship in the harbour of Nantucket.",
-            [("The old captain", "PER"), ("the ship", "VEH"), ("the harbour of Nantucket", "FAC")],
+            "The old captain left his ship in the harbour of Nantucket.",
+            [("The old captain", "PER"), ("his ship", "VEH"), ("the harbour of Nantucket", "FAC")],
         ),
     ],
 )
@@ -72,7 +72,7 @@ def test_presets_give_expected_answers(ask, text, expected):
 
 ASK = {
     "coreference-litbank": lambda model: model.resolve("Anna met Tom. He had lost his coat."),
-    "encoder-novels": lambda model: model.fill("He shook his [MASK] and left.", top_k=3),
+    "encoder-english": lambda model: model.fill("He shook his [MASK] and left.", top_k=3),
     "entities-litbank": lambda model: model.tag("The captain left Nantucket."),
     "question-answering-squad": lambda model: model.answer("When was it opened?", BRIDGE, top_k=3),
 }

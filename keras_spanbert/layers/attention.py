@@ -24,8 +24,8 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
 
     - JAX: splash attention on TPUs and cuDNN's kernel on GPUs, if no dropout is
       applied and the kernel supports the dtype and the shape. With dropout in 16
-      bits on NVIDIA GPUs, a kernel of this library, if `L` is a multiple of 64 and
-      `D` is 16, 32, 64 or 128.
+      bits on NVIDIA GPUs, a kernel of this library, if `L` is a multiple of 128
+      and `D` is 32 or 64.
     - PyTorch: `torch.nn.functional.scaled_dot_product_attention`, on CPUs only
       without dropout. On GPUs, dropout uses PyTorch's own random generator, as
       Keras's `Dropout` does there.

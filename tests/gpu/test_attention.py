@@ -11,7 +11,7 @@ from keras_spanbert.layers.dropout import Dropout
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="other backends have no such kernel")
 @pytest.mark.parametrize(
     ("length", "size", "dtype"),
-    [(64, 128, "bfloat16"), (192, 16, "bfloat16"), (512, 64, "bfloat16"), (128, 32, "float16")],
+    [(384, 32, "bfloat16"), (512, 64, "bfloat16"), (128, 32, "float16"), (128, 64, "float16")],
 )
 def test_kernel_with_dropout(length, size, dtype, monkeypatch):
     import jax
