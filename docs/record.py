@@ -48,7 +48,8 @@ def run(path):
     with tempfile.TemporaryDirectory() as folder:
         clone = pathlib.Path(folder, "clone")
         link_clone(clone)
-        script = pathlib.Path(folder, path.name)
+        # With its own name, onnx.py would hide the package.
+        script = pathlib.Path(folder, f"example{path.suffix}")
         script.write_text(code)
         program = [sys.executable] if path.suffix == ".py" else ["bash", "-euo", "pipefail"]
         done = subprocess.run(

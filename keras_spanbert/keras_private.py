@@ -6,6 +6,7 @@ They may change with any release: `tests/test_keras_private.py` fails when they 
 import contextlib
 import functools
 import itertools
+import threading
 from collections.abc import Iterator
 
 import keras
@@ -114,6 +115,9 @@ def current_values(variables: list) -> list:
     return [variable._value for variable in variables]
 
 
+_replacing = threading.Lock()
+
+
 @contextlib.contextmanager
 def scalars_on_device() -> Iterator[None]:
     """Inside this context, Keras creates PyTorch's scalars and shapes on the device.
@@ -122,21 +126,23 @@ def scalars_on_device() -> Iterator[None]:
     """
     import torch
 
-    as_tensor = torch.as_tensor
+    thread = threading.get_ident()
 
     def create(data, dtype=None, device=None):
-        if isinstance(data, torch.Tensor) or not 0 < np.size(data) <= 8:
+        is_other_thread = threading.get_ident() != thread
+        if is_other_thread or isinstance(data, torch.Tensor) or not 0 < np.size(data) <= 8:
             return as_tensor(data, dtype=dtype, device=device)
         dtype = dtype or as_tensor(data).dtype
         numbers = np.ravel(data).tolist()
         created = [torch.full((), x, dtype=dtype, device=device) for x in numbers]
         return torch.stack(created).reshape(np.shape(data))
 
-    torch.as_tensor = create
-    try:
-        yield
-    finally:
-        torch.as_tensor = as_tensor
+    with _replacing:
+        as_tensor, torch.as_tensor = torch.as_tensor, create
+        try:
+            yield
+        finally:
+            torch.as_tensor = as_tensor
 
 
 def plain_kernel(layer: keras.layers.Layer) -> keras.Variable:
@@ -292,6 +298,22 @@ class TrainerParts:
         self.metrics = model.metrics
         is_plain = type(model).compute_loss is keras.Model.compute_loss
         self._has_plain_loss = is_plain and not model.losses  # Those of regularizers.
+        optimizer = model.optimizer
+        is_scheduled = isinstance(
+            getattr(optimizer, "_learning_rate", None),
+            (keras.Variable, keras.optimizers.schedules.LearningRateSchedule),
+        )
+        # Whether each step does the same, without decisions on the host. Recomputed layers read
+        # the state of the random generator, and coreference chooses spans.
+        self.are_fixed = (
+            is_plain
+            and is_scheduled
+            and type(optimizer).__module__.split(".")[0] in ("keras", "keras_spanbert")
+            and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+            and not optimizer.gradient_accumulation_steps
+            and not optimizer.use_ema
+            and not any(getattr(x, "rematerialize", False) for x in model._flatten_layers())
+        )
 
     @staticmethod
     def are_enough(model: keras.Model) -> bool:

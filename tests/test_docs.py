@@ -184,6 +184,30 @@ def test_no_command_chooses_the_best_model_on_test_data(path):
             assert "test" not in name.lower(), command
 
 
+def test_scores_in_the_readme_are_those_of_the_guides():
+    readme = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| \[.*", readme[readme.index("## Tasks") :], re.MULTILINE)
+    assert len(rows) == 7
+    for row in rows:
+        guides = [(ROOT / path).read_text() for path in re.findall(r"\]\((docs/\w+\.md)", row)]
+        for score in re.findall(r"\d+\.\d+", row.split("|")[3]):
+            assert any(score in guide for guide in guides), f"{score} in {row}"
+
+
+def test_scores_of_presets_are_those_of_their_cards():
+    rows = [
+        row
+        for path in ROOT.glob("docs/*.md")
+        for row in re.findall(r"^\| the preset `([\w-]+)`(.*)", path.read_text(), re.MULTILINE)
+    ]
+    assert len(rows) == 3
+    for preset, row in rows:
+        card = (ROOT / "saved_models" / preset / "README.md").read_text()
+        scores = {f"{float(score):.1f}" for score in re.findall(r"\d+\.\d+", card)}
+        found = re.findall(r"\d+\.\d", row.replace("SQuAD 1.1", ""))
+        assert found and set(found) <= scores, row
+
+
 def test_readme_is_short():
     assert 6_000 <= os.path.getsize(ROOT / "README.md") <= 8_000
 

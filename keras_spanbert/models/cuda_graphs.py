@@ -12,7 +12,7 @@ _LOG = logging.getLogger("keras_spanbert")
 
 # Steps before a capture, in which kernels are compiled and chosen.
 WARM_UP_STEPS = 3
-# Each has memory for its inputs and results. They share the memory of a step.
+# Each graph keeps its own inputs and results. Intermediate values share one pool of memory.
 MAX_GRAPHS = 16
 
 
@@ -21,24 +21,28 @@ class StepGraphs:
 
     A step launches more than a thousand kernels, for which the host needs longer than a GPU
     computes. A graph is launched at once. It repeats the kernels of the captured step on the
-    same memory, so that a batch is copied there first. The kernels must not depend on numbers
-    that the host reads. If a step cannot be captured, it is called as usual.
-
-    Args:
-        step: function of a nested structure of tensors on the GPU, which returns a dict of
-            scalar tensors.
+    same memory, so that a batch is copied there first. What the host computed in the captured
+    step is not computed again: rates of dropout, for example, stay as they were. If a step
+    cannot be captured, it is called as usual.
 
     Reference:
         [CUDA graphs in PyTorch](https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs)
     """
 
-    def __init__(self, step: Callable):
-        self._step = step
+    def __init__(self):
         self._graphs = {}  # By the shapes of a batch: a graph, or how often they occurred.
         self._pool = torch.cuda.graph_pool_handle()
         self._is_possible = True
 
-    def __call__(self, data) -> dict:
+    def __call__(self, step: Callable, data) -> dict:
+        """Computes a step.
+
+        Args:
+            step: function of a nested structure of tensors on the GPU, which returns a dict of
+                scalar tensors. It must do the same in each call.
+            data: nested structure of arrays or tensors, or `None`.
+        """
+        data = keras.tree.map_structure(_as_tensor, data)
         arrays = keras.tree.flatten(data)
         shapes = tuple(None if x is None else (x.shape, x.dtype) for x in arrays)
         found = self._graphs.get(shapes, 0)
@@ -46,30 +50,32 @@ class StepGraphs:
             return found.replay(arrays)
         data = keras.tree.map_structure(_to_gpu, data)
         num_graphs = sum(isinstance(graph, _Graph) for graph in self._graphs.values())
-        if self._is_possible and found >= WARM_UP_STEPS and num_graphs < MAX_GRAPHS:
-            try:
-                self._graphs[shapes] = _Graph(self._step, data, self._pool)
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:
-                # For example a loss or a metric that reads a number.
-                self._is_possible = False
-                _LOG.warning(
-                    "This training step cannot be a CUDA graph, so steps are slower: %s: %s",
-                    type(error).__name__,
-                    str(error).strip().split("\n")[0],
-                )
-            else:
-                return self._graphs[shapes].replay(arrays)
-        elif self._is_possible:
+        if not self._is_possible or found < WARM_UP_STEPS or num_graphs == MAX_GRAPHS:
             self._graphs[shapes] = found + 1
-        return self._step(data)
+            return step(data)
+        stream = torch.cuda.current_stream()
+        try:
+            graph = _Graph(step, data, self._pool)
+        except Exception as error:
+            # For example a loss or a metric that reads a number, or too little memory.
+            torch.cuda.set_stream(stream)  # A failed capture does not do this.
+            self._is_possible = False
+            _LOG.warning(
+                "This training step cannot be a CUDA graph, so steps are slower: %s: %s",
+                type(error).__name__,
+                str(error).strip().split("\n")[0],
+            )
+            return step(data)
+        self._graphs[shapes] = graph
+        return graph.replay(arrays)
 
 
 class _Graph:
     """A captured step, its inputs and its results."""
 
     def __init__(self, step, data, pool):
+        # Copies, because a caller may use tensors again that are on the GPU.
+        data = keras.tree.map_structure(lambda x: None if x is None else x.clone(), data)
         self._inputs = keras.tree.flatten(data)
         self._graph = torch.cuda.CUDAGraph()
         # Other threads, which prepare batches, may allocate memory meanwhile.
@@ -78,14 +84,22 @@ class _Graph:
             torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"),
         ):
             self._results = step(data)
+        for name, result in self._results.items():
+            if not torch.is_tensor(result):
+                raise TypeError(f"the result of {name} is no tensor")
 
     def replay(self, arrays):
         for kept, array in zip(self._inputs, arrays):
-            if kept is not None and kept is not array:
+            if kept is not None:
                 kept.copy_(_pinned(array), non_blocking=True)
         self._graph.replay()
         # The next replay overwrites them.
         return {name: result.clone() for name, result in self._results.items()}
+
+
+def _as_tensor(array):
+    is_tensor = array is None or torch.is_tensor(array)
+    return array if is_tensor else keras.ops.convert_to_tensor(array)
 
 
 def _to_gpu(array):

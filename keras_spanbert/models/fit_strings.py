@@ -308,13 +308,16 @@ class StringInputs:
             class_weight = self.number_class_weight(class_weight)
         kind = kind_of(x)
         if kind != "arrays":
-            added = [cls() for cls in self.string_callbacks]
             if isinstance(callbacks, keras.callbacks.CallbackList):
-                for callback in added:
-                    callback.set_model(self)
-                callbacks.callbacks.extend(added)
+                kinds = {type(callback) for callback in callbacks.callbacks}
+                if missing := set(self.string_callbacks) - kinds:
+                    names = ", ".join(sorted(cls.__name__ for cls in missing))
+                    raise ValueError(
+                        f"A `CallbackList` must have the callbacks of the model: {names}. Pass a "
+                        "list of callbacks, to which `fit` adds them"
+                    )
             else:
-                callbacks = [*(callbacks or []), *added]
+                callbacks = [*(callbacks or []), *(cls() for cls in self.string_callbacks)]
             if validation_split and validation_data is None:
                 x, y, sample_weight, validation_data = _split(
                     kind, x, y, sample_weight, validation_split

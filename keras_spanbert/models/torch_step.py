@@ -13,7 +13,7 @@ class TorchStep:
 
     Keras's step finds the trainable variables three times, and the metrics and the losses of
     layers once, by visiting all layers. Here they are found once. On one GPU, steps that are
-    compiled become CUDA graphs.
+    compiled and do the same each time become CUDA graphs.
 
     Args:
         model: compiled `keras.Model` whose optimizer, loss and metrics are built.
@@ -21,15 +21,17 @@ class TorchStep:
     """
 
     def __init__(self, model: keras.Model, compiles: bool):
-        self._graphs = None
-        if compiles and is_on_gpu(model) and num_torch_processes() == 1:
-            from keras_spanbert.models.cuda_graphs import StepGraphs
-
-            self._graphs = StepGraphs(functools.partial(self._compute, model))
         self._parts = TrainerParts(model)
         self._variables = model.trainable_variables
         self._parameters = current_values(self._variables)
         self._all_parameters = current_values(model.weights)
+        self._graphs = None
+        is_fixed = self._parts.are_fixed and num_torch_processes() == 1
+        if compiles and is_fixed and _is_on_current_gpu(self._parameters[0]):
+            from keras_spanbert.models.cuda_graphs import StepGraphs
+
+            self._graphs = StepGraphs()
+            self._addresses = self._find_addresses()
 
     @classmethod
     def of(
@@ -51,15 +53,23 @@ class TorchStep:
 
     def _fits(self, model):
         """Returns whether the model has the same optimizer and trains the same variables."""
+        if self._graphs is not None and self._addresses != self._find_addresses():
+            return False  # Weights were moved, for example by `model.cpu()`.
         num_trainable = sum(parameter.requires_grad for parameter in self._all_parameters)
         are_same = num_trainable == len(self._parameters) and all(
             parameter.requires_grad for parameter in self._parameters
         )
         return are_same and self._parts.optimizer is model.optimizer
 
+    def _find_addresses(self):
+        return [parameter.data_ptr() for parameter in self._all_parameters]
+
     def __call__(self, model: keras.Model, data) -> dict:
         """Trains the model on a batch, and returns its metrics."""
-        return self._compute(model, data) if self._graphs is None else self._graphs(data)
+        if self._graphs is None:
+            return self._compute(model, data)
+        # The graphs must not keep the function: only the garbage collector would free a circle.
+        return self._graphs(functools.partial(self._compute, model), data)
 
     def _compute(self, model, data):
         import torch
@@ -80,7 +90,7 @@ class TorchStep:
                 return self._parts.results()
 
 
-def is_on_gpu(model: keras.Model) -> bool:
-    """Returns whether PyTorch computes a model on a GPU."""
-    (parameter,) = current_values(model.trainable_variables[:1])
-    return parameter.is_cuda
+def _is_on_current_gpu(parameter):
+    import torch
+
+    return parameter.is_cuda and parameter.device.index == torch.cuda.current_device()

@@ -143,6 +143,7 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
         )
         epochs = -(-steps // eval_every)
         callbacks = [report, copies, checkpoint, *profiles, interruption]
+        callbacks += [cls() for cls in model.string_callbacks]
         model.fit(
             timed(distribution.dataset(settings.stream)),
             epochs=epochs,

@@ -111,8 +111,8 @@ class TrainingReport(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         self._began = time.perf_counter() - self._seconds
         self._first_step = None  # Set when the first call returns, which compiles.
-        # PyTorch compiles only on request.
-        compiles = keras.backend.backend() != "torch" or getattr(self.model, "jit_compile", False)
+        # PyTorch compiles on request and on GPUs.
+        compiles = getattr(self.model, "_compiles_steps", keras.backend.backend() != "torch")
         self.progress.log(f"{'Compiling' if compiles else 'Running'} the first step")
 
     def on_epoch_begin(self, epoch, logs=None):

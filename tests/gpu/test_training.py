@@ -200,5 +200,7 @@ def bytes_in_use():
 
     if torch.cuda.is_available():
         return torch.cuda.memory_allocated()
-    tensors = [x for x in gc.get_objects() if issubclass(type(x), torch.Tensor)]
+    # Other classes, such as those of tracing, have no memory.
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    tensors = [x for x in gc.get_objects() if type(x) in kinds]
     return sum(x.nbytes for x in tensors)

@@ -16,6 +16,7 @@ import keras_spanbert as ks
 from keras_spanbert import files
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.files import lock, write_csv
+from keras_spanbert.runs.callbacks import Callbacks
 from keras_spanbert.runs.checkpoint_folder import CheckpointFolder
 from keras_spanbert.runs.interruption import Interruption
 
@@ -393,3 +394,21 @@ def test_state_belongs_to_its_step_with_slow_writing(tmp_path, monkeypatch):
     checkpoint.close()
     state = json.loads((tmp_path / "step-3" / "state.json").read_text())
     assert state["parts"] == {"history": {"rows": []}}
+
+
+@pytest.mark.parametrize("bad", [3, 4])
+def test_a_loss_on_the_device_is_checked_before_the_evaluation(tmp_path, bad):
+    class Epochs(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            ended.append(epoch)
+
+    ended, losses = [], np.ones(8, "float32")
+    losses[bad - 1] = np.nan
+    checkpoint = ks.TrainingCheckpoint(str(tmp_path), 5)
+    callbacks = Callbacks([Epochs(), checkpoint], model=build(), steps=4, epochs=2)
+    with pytest.raises(FloatingPointError, match=f"Received: nan at step {bad}"):
+        for step in range(4):
+            callbacks.on_train_batch_end(step, {"loss": keras.ops.convert_to_tensor(losses[step])})
+        callbacks.on_epoch_end(0)
+    checkpoint.close()
+    assert not ended
