@@ -3,7 +3,7 @@
 # %% read
 import keras_spanbert as ks
 
-pretrainer = ks.SpanBertPretrainer.from_preset("saved_models/encoder-novels", dtype="float32")
+pretrainer = ks.SpanBertPretrainer.from_preset("saved_models/encoder-english", dtype="float32")
 ks.checkpoints.to_huggingface(pretrainer, "novels_bert_2")
 again = ks.SpanBertPretrainer.from_preset("novels_bert_2")  # Or "hf://owner/name".
 print([x["text"] for x in again.fill("He put his [MASK] in his pocket.", top_k=3)[0]])

@@ -4,7 +4,7 @@
 python -c '
 import keras_spanbert as ks
 
-pretrainer = ks.SpanBertPretrainer.from_preset("saved_models/encoder-novels", dtype="float32")
+pretrainer = ks.SpanBertPretrainer.from_preset("saved_models/encoder-english", dtype="float32")
 ks.checkpoints.to_huggingface(pretrainer, "novels_bert")
 '
 ls novels_bert

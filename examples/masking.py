@@ -3,7 +3,7 @@
 # %% compare
 import keras_spanbert as ks
 
-tokenizer = ks.SpanBertPretrainerPreprocessor.from_preset("saved_models/encoder-novels").tokenizer
+tokenizer = ks.SpanBertPretrainerPreprocessor.from_preset("saved_models/encoder-english").tokenizer
 text = "The harbormaster repainted his weatherbeaten house near the lighthouse in the autumn."
 ids = [tokenizer.cls_token_id, *tokenizer(text), tokenizer.sep_token_id]
 for scheme in ["span", "whole_word", "subword"]:

@@ -3,7 +3,7 @@
 # %% fill
 import keras_spanbert as ks
 
-pretrainer = ks.SpanBertPretrainer.from_preset("saved_models/encoder-novels", dtype="float32")
+pretrainer = ks.SpanBertPretrainer.from_preset("saved_models/encoder-english", dtype="float32")
 sentence = "She opened the [MASK] and read the letter."
 for candidate in pretrainer.fill(sentence, top_k=3)[0]:
     print(f"{candidate['text']}  MLM {candidate['mlm']:.2f}  SBO {candidate['sbo']:.2f}")

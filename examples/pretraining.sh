@@ -4,7 +4,7 @@
 head -n 2 examples/data/lighthouse.txt
 
 # %% train
-python train.py --preset=saved_models/encoder-novels --train_data=examples/data/lighthouse.txt \
+python train.py --preset=saved_models/encoder-english --train_data=examples/data/lighthouse.txt \
   --document_boundary=line --sequence_length=64 --batch_size=16 --steps=30 --learning_rate=3e-4 \
   --eval_every=10 --eval_steps=2 --output=saved_models/lighthouse
 
@@ -12,7 +12,7 @@ python train.py --preset=saved_models/encoder-novels --train_data=examples/data/
 ls saved_models/lighthouse
 
 # %% prepare
-python train.py --task=prepare --preset=saved_models/encoder-novels \
+python train.py --task=prepare --preset=saved_models/encoder-english \
   --train_data=examples/data/lighthouse.txt --document_boundary=line --sequence_length=64 \
   --output=prepared
 ls prepared

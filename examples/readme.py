@@ -13,5 +13,5 @@ answerer = ks.SpanBertQuestionAnswerer.from_preset(
     "saved_models/question-answering-squad", dtype="float32"
 )
 print(answerer.answer("When did the train leave?", story)[0]["answer"])
-pretrainer = ks.SpanBertPretrainer.from_preset("saved_models/encoder-novels", dtype="float32")
+pretrainer = ks.SpanBertPretrainer.from_preset("saved_models/encoder-english", dtype="float32")
 print([found["text"] for found in pretrainer.fill("She wrote a [MASK] to her mother.", top_k=3)[0]])

@@ -4,7 +4,7 @@
 import keras_spanbert as ks
 
 tagger = ks.SpanBertTokenClassifier.from_preset("saved_models/entities-litbank", dtype="float32")
-for entity in tagger.tag("The old captain left the ship in the harbor of Nantucket."):
+for entity in tagger.tag("The old captain left his ship in the harbor of Nantucket."):
     print(f"{entity['label']}  {entity['text']!r}  score {entity['score']:.2f}")
 
 # %% words
