@@ -221,3 +221,23 @@ def test_activity_regularizers_are_in_the_loss():
     assert not TrainerParts.are_enough(model)
     call_layers(model, {"a": keras.ops.ones((2, 3))}, training=True)
     assert model.losses
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda: ks.AdamW(1e-3), True),
+        (lambda: ks.AdamW(ks.LinearWarmupDecay(1e-3, 2, 9)), True),
+        (lambda: ks.AdamW(1e-3, gradient_accumulation_steps=2), False),
+        (lambda: keras.optimizers.AdamW(lambda: 1e-3), False),
+        (lambda: keras.optimizers.AdamW(1e-3, use_ema=True), False),
+        (lambda: keras.optimizers.LossScaleOptimizer(ks.AdamW(1e-3)), False),
+    ],
+)
+def test_steps_that_differ_cannot_be_captured(change, expected):
+    from keras_spanbert.keras_private import TrainerParts
+
+    model, arguments = batches("texts")
+    model.compile(change())
+    first_batch(model, arguments)
+    assert TrainerParts(model).are_fixed == expected
