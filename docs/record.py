@@ -5,7 +5,7 @@ A file in `examples/` has parts, each under a line `# %% name`. A page shows a p
 arguments, this script runs no example and only copies the code. `all` runs every example.
 
 Examples run in a folder that looks like a fresh clone, and each one alone. They run on the backend
-in `KERAS_BACKEND`; the outputs in the pages are those of TensorFlow.
+in `KERAS_BACKEND`; the outputs in the pages are those of PyTorch.
 """
 
 import os
