@@ -7,7 +7,7 @@ train = ks.data.columns.read_texts("examples/data/reviews_train.csv")
 dev = ks.data.columns.read_texts("examples/data/reviews_dev.csv")
 print(train[0])
 classifier = ks.SpanBertTextClassifier.from_preset(
-    "saved_models/question-answering-squad", class_names=["bad", "good"], dtype="float32"
+    "saved_models/encoder-english", class_names=["bad", "good"], dtype="float32"
 )
 classifier.compile(ks.AdamW(2e-4))
 classifier.fit(train, batch_size=8, epochs=4, verbose=0)
@@ -24,13 +24,13 @@ classifier.fit(["A fine soup.", "A cold soup."], ["good", "bad"], verbose=0)
 # %% pairs
 pairs = {"text": ["It rains.", "It rains."], "text_pair": ["It is wet.", "It is dry."]}
 entailment = ks.SpanBertTextClassifier.from_preset(
-    "saved_models/question-answering-squad", class_names=["no", "yes"], dtype="float32"
+    "saved_models/encoder-english", class_names=["no", "yes"], dtype="float32"
 )
 entailment.fit(pairs, ["yes", "no"], verbose=0)
 
 # %% labels
 tagger = ks.SpanBertTextClassifier.from_preset(
-    "saved_models/question-answering-squad",
+    "saved_models/encoder-english",
     class_names=["food", "room"],
     multi_label=True,
     dtype="float32",

@@ -9,7 +9,7 @@ dev = ks.data.columns.read_texts("examples/data/reviews_dev.csv")
 
 def load():
     return ks.SpanBertTextClassifier.from_preset(
-        "saved_models/question-answering-squad", class_names=["bad", "good"], dtype="float32"
+        "saved_models/encoder-english", class_names=["bad", "good"], dtype="float32"
     )
 
 

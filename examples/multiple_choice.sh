@@ -4,7 +4,7 @@
 head -n 4 examples/data/quiz_train.csv
 
 # %% train
-python train.py --task=multiple_choice --preset=saved_models/question-answering-squad \
+python train.py --task=multiple_choice --preset=saved_models/encoder-english \
   --train_data=examples/data/quiz_train.csv --eval_data=examples/data/quiz_dev.csv \
   --choice_columns=choice0,choice1,choice2 \
   --epochs=6 --eval_every=15 --batch_size=6 --learning_rate=3e-4 --output=saved_models/quiz

@@ -12,10 +12,10 @@ train = ks.data.columns.read_relations("examples/data/people_train.csv", **colum
 dev = ks.data.columns.read_relations("examples/data/people_dev.csv", **columns)
 print(train[0])
 extractor = ks.SpanBertRelationExtractor.from_preset(
-    "saved_models/question-answering-squad",
+    "saved_models/encoder-english",
     relations=["none", "founded", "works_for"],  # The scores leave out the first one.
     preprocessor=ks.SpanBertRelationExtractorPreprocessor.from_preset(
-        "saved_models/question-answering-squad", sequence_length=64, mode="text"
+        "saved_models/encoder-english", sequence_length=64, mode="text"
     ),
     dtype="float32",
 )

@@ -15,7 +15,7 @@ train = ks.data.columns.read_words("examples/data/orders_train.csv")
 dev = ks.data.columns.read_words("examples/data/orders_dev.csv")
 print(train[0])
 waiter = ks.SpanBertTokenClassifier.from_preset(
-    "saved_models/question-answering-squad", labels=ks.data.conll.tag_names(train), dtype="float32"
+    "saved_models/encoder-english", labels=ks.data.conll.tag_names(train), dtype="float32"
 )
 waiter.compile(ks.AdamW(2e-4))
 waiter.fit(train, batch_size=8, epochs=8, verbose=0)

@@ -9,7 +9,7 @@ head -n 3 people.jsonl
 head -n 4 examples/data/orders_train.csv
 
 # %% train
-python train.py --task=token_classification --preset=saved_models/question-answering-squad \
+python train.py --task=token_classification --preset=saved_models/encoder-english \
   --train_data=examples/data/orders_train.csv --eval_data=examples/data/orders_dev.csv \
   --epochs=8 --batch_size=8 --learning_rate=2e-4 --output=saved_models/orders
 

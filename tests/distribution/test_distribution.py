@@ -167,7 +167,9 @@ def test_train_script_on_two_devices_equals_one(texts, tmp_path, monkeypatch):
     )
     flags = [
         f"--train_data={texts}", *FLAGS, "--steps=3", "--eval_every=2", "--dropout=0",
-        "--learning_rate=1e-2",
+        # Biases of keys have no gradient. Sharper attention has larger rounding errors there, and
+        # AdamW scales them up.
+        "--learning_rate=1e-2", "--noneighbor_attention",
     ]  # fmt: skip
     both, one = tmp_path / "both", tmp_path / "one"
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
