@@ -3,15 +3,11 @@
 They may change with any release: `tests/test_keras_private.py` fails when they do.
 """
 
-import contextlib
 import functools
 import itertools
-import threading
-from collections.abc import Iterator
 
 import keras
 import keras_hub
-import numpy as np
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.common.variables import AutocastScope, get_autocast_scope
 from keras.src.models import functional
@@ -113,36 +109,6 @@ def current_values(variables: list) -> list:
     if in_stateless_scope() or keras.backend.backend() != "torch":
         return [variable.value for variable in variables]
     return [variable._value for variable in variables]
-
-
-_replacing = threading.Lock()
-
-
-@contextlib.contextmanager
-def scalars_on_device() -> Iterator[None]:
-    """Inside this context, Keras creates PyTorch's scalars and shapes on the device.
-
-    Elsewhere it creates them on the host and copies them, which a CUDA graph cannot.
-    """
-    import torch
-
-    thread = threading.get_ident()
-
-    def create(data, dtype=None, device=None):
-        is_other_thread = threading.get_ident() != thread
-        if is_other_thread or isinstance(data, torch.Tensor) or not 0 < np.size(data) <= 8:
-            return as_tensor(data, dtype=dtype, device=device)
-        dtype = dtype or as_tensor(data).dtype
-        numbers = np.ravel(data).tolist()
-        created = [torch.full((), x, dtype=dtype, device=device) for x in numbers]
-        return torch.stack(created).reshape(np.shape(data))
-
-    with _replacing:
-        as_tensor, torch.as_tensor = torch.as_tensor, create
-        try:
-            yield
-        finally:
-            torch.as_tensor = as_tensor
 
 
 def plain_kernel(layer: keras.layers.Layer) -> keras.Variable:

@@ -142,16 +142,6 @@ def test_variables_are_updated_together():
     assert updates == [([3.0, 4.0], variables, 0.5)]
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="specific to PyTorch")
-@pytest.mark.parametrize("value", [2, -np.inf, True, (3, 4), np.eye(2), np.arange(20), (), [0.5]])
-def test_scalars_are_created_on_the_device(value):
-    expected = keras.ops.convert_to_tensor(value)
-    with keras_private.scalars_on_device():
-        found = keras.ops.convert_to_tensor(value)
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
-
-
 def test_files_of_a_preset_are_found(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     preset = str(tmp_path)

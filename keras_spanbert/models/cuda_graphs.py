@@ -1,12 +1,13 @@
 """Training steps on PyTorch as CUDA graphs, which need no work per kernel on the host."""
 
+import contextlib
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 import keras
+import numpy as np
 import torch
-
-from keras_spanbert.keras_private import scalars_on_device
 
 _LOG = logging.getLogger("keras_spanbert")
 
@@ -109,3 +110,31 @@ def _to_gpu(array):
 def _pinned(array):
     """Returns an array of the host in memory from which a GPU copies without a wait."""
     return array if array.is_cuda else array.pin_memory()
+
+
+_replacing = threading.Lock()
+
+
+@contextlib.contextmanager
+def scalars_on_device() -> Iterator[None]:
+    """Inside this context, Keras creates PyTorch's scalars and shapes on the device.
+
+    Elsewhere it creates them on the host and copies them, which a CUDA graph cannot.
+    """
+    thread = threading.get_ident()
+
+    def create(data, dtype=None, device=None):
+        is_other_thread = threading.get_ident() != thread
+        if is_other_thread or isinstance(data, torch.Tensor) or not 0 < np.size(data) <= 8:
+            return as_tensor(data, dtype=dtype, device=device)
+        dtype = dtype or as_tensor(data).dtype
+        numbers = np.ravel(data).tolist()
+        created = [torch.full((), x, dtype=dtype, device=device) for x in numbers]
+        return torch.stack(created).reshape(np.shape(data))
+
+    with _replacing:
+        as_tensor, torch.as_tensor = torch.as_tensor, create
+        try:
+            yield
+        finally:
+            torch.as_tensor = as_tensor

@@ -38,7 +38,7 @@ def each_device_draws_its_own_dropout():
     import jax
 
     # The code that JAX compiles for a TPU.
-    jax.lax.platform_dependent = lambda *args, tpu, default: tpu(*args)
+    jax.lax.platform_dependent = lambda *args, tpu, **others: tpu(*args)
     devices = keras.distribution.list_devices()
     mesh = keras.distribution.DeviceMesh((2, 2), ("batch", "model"), devices)
     layout = keras.distribution.LayoutMap(mesh)

@@ -241,3 +241,14 @@ def test_steps_that_differ_cannot_be_captured(change, expected):
     model.compile(change())
     first_batch(model, arguments)
     assert TrainerParts(model).are_fixed == expected
+
+
+@pytest.mark.parametrize("value", [2, -np.inf, True, (3, 4), np.eye(2), np.arange(20), (), [0.5]])
+def test_scalars_are_created_on_the_device(value):
+    from keras_spanbert.models.cuda_graphs import scalars_on_device
+
+    expected = keras.ops.convert_to_tensor(value)
+    with scalars_on_device():
+        found = keras.ops.convert_to_tensor(value)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
