@@ -34,11 +34,9 @@ def main():
     if os.path.exists(os.path.join(args.target, "config.json")):
         sys.exit(f"The target must not contain a preset. Received: {args.target}")
     # Loaded as float32: a preset trained in bfloat16 has float32 weights.
-    rates = (
-        {}
-        if args.dropout is None
-        else dict.fromkeys(["dropout", "attention_dropout"], args.dropout)
-    )
+    rates = {}
+    if args.dropout is not None:
+        rates = {"dropout": args.dropout, "attention_dropout": args.dropout}
     model = open_source(args.source).task.from_preset(args.source, dtype="float32", **rates)
     warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
     embedding = model.backbone.token_embedding

@@ -210,19 +210,17 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.step += batches - self._batches
         self._batches = batches
         self._raise_error()
+        ends_epoch = self._batches >= self.params["steps"]
         if logs:
             self._losses.append((self.step, logs["loss"]))
             # A loss on the device is read one step later, so that the host does not wait for it,
             # but before an evaluation, which may save the model.
-            self._check_losses(newest=isinstance(logs["loss"], float) or self._is_last_batch())
-        ends_epoch = self._batches >= self.params["steps"]
+            is_read = isinstance(logs["loss"], float) or ends_epoch or self._trained.stop_training
+            self._check_losses(newest=is_read)
         if ends_epoch and self._batches_before and not self._trained.stop_training:
             self.model.stop_training = _CUT  # Ends only this epoch: see `on_epoch_end`.
         if not (ends_epoch or self._trained.stop_training):
             self._save_if_due()
-
-    def _is_last_batch(self):
-        return self._batches >= self.params["steps"] or self._trained.stop_training
 
     def on_epoch_end(self, epoch, logs=None):
         if self._trained.stop_training is _CUT:

@@ -115,6 +115,21 @@ def test_steps_of_cuda_graphs_equal_others(name, graphs):
         np.testing.assert_allclose(x, y, atol=1e-3)
 
 
+def test_graphs_do_not_change_the_tensors_of_the_caller(graphs):
+    model, x, y, weights = build("pretraining")
+    model.compile(ks.AdamW(1e-3))
+    data = x, y, weights
+    batches = [keras.tree.map_structure(f, data) for f in [lambda a: a[:4], lambda a: a[4:8]]]
+    on_gpu = keras.tree.map_structure(keras.ops.convert_to_tensor, batches)
+    for _ in range(4):
+        for batch in [*batches, *on_gpu]:  # NumPy's arrays are accepted too.
+            model.train_step(batch)
+    assert graphs
+    expected, found = keras.tree.flatten(batches), keras.tree.flatten(on_gpu)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(one), other)
+
+
 def test_steps_that_read_numbers_are_called_as_usual(graphs, caplog):
     def loss(y_true, y_pred):
         return keras.ops.mean(y_pred) * float(keras.ops.mean(y_pred).detach()) ** 0

@@ -126,8 +126,8 @@ def test_attend_draws_the_same_mask_with_and_without_the_kernel(gpu_code, monkey
     ("length", "size", "dtype", "enabled"),
     [
         (128, 32, "bfloat16", True),
-        (96, 32, "bfloat16", False),
-        (128, 24, "bfloat16", False),
+        (192, 32, "bfloat16", False),
+        (128, 16, "bfloat16", False),
         (128, 32, "float32", False),
     ],
 )

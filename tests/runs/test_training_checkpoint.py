@@ -310,6 +310,7 @@ def test_batch_with_a_non_finite_loss_is_saved(tmp_path, data, names):
     stream = Batches(data, BATCH_SIZE, seed=1)
     checkpoint = ks.TrainingCheckpoint(str(tmp_path), 3, data=stream)
     checkpoint.set_model(build())
+    checkpoint.set_params({"steps": 4})
     with pytest.raises(FloatingPointError, match="its batch is in"):
         checkpoint.on_train_batch_end(0, {"loss": np.nan})
     with np.load(tmp_path / "bad-batch-step-1.npz") as batch:
@@ -402,7 +403,10 @@ def test_a_loss_on_the_device_is_checked_before_the_evaluation(tmp_path, bad):
         def on_epoch_end(self, epoch, logs=None):
             ended.append(epoch)
 
-    ended, losses = [], np.ones(8, "float32")
+        def on_train_batch_end(self, batch, logs=None):
+            read.append(isinstance(logs["loss"], float))
+
+    read, ended, losses = [], [], np.ones(8, "float32")
     losses[bad - 1] = np.nan
     checkpoint = ks.TrainingCheckpoint(str(tmp_path), 5)
     callbacks = Callbacks([Epochs(), checkpoint], model=build(), steps=4, epochs=2)
@@ -411,4 +415,4 @@ def test_a_loss_on_the_device_is_checked_before_the_evaluation(tmp_path, bad):
             callbacks.on_train_batch_end(step, {"loss": keras.ops.convert_to_tensor(losses[step])})
         callbacks.on_epoch_end(0)
     checkpoint.close()
-    assert not ended
+    assert len(read) == 4 and not any(read) and not ended
