@@ -11,7 +11,10 @@ for candidate in pretrainer.fill(sentence, top_k=3)[0]:
 # %% strings
 with open("examples/data/lighthouse.txt") as file:
     lines = file.read().splitlines()
-log = "The wind came from the [MASK], and the air was cold."
+log = "I lit the [MASK] at eight in the evening."
+preset = "saved_models/encoder-english"
+preprocessor = ks.SpanBertPretrainerPreprocessor.from_preset(preset, sequence_length=64)
+pretrainer = ks.SpanBertPretrainer.from_preset(preset, preprocessor=preprocessor, dtype="float32")
 print(pretrainer.fill(log)[0][0]["text"])
 pretrainer.compile(ks.AdamW(3e-4))
 pretrainer.fit(lines, batch_size=16, epochs=4, verbose=0)
