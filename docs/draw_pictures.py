@@ -52,7 +52,7 @@ def arrow(axes, start, end, color=EDGE, **style):
 
 def draw_model(path):
     """Draws the encoder with its two heads, and what each head reads to predict one token."""
-    tokens = ["Slow", "[MASK]", "[MASK]", "[MASK]", "the", "sea"]
+    tokens = ["Slow", "[MASK]", "[MASK]", "[MASK]", "to", "the"]
     width, step = 0.95, 1.1
     figure, axes = canvas(0.3 + step * len(tokens) + 0.15, 4.65)
     centers = [0.3 + step * i + width / 2 for i in range(len(tokens))]

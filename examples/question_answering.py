@@ -43,8 +43,10 @@ scores = ks.metrics.squad(dataset, {"1": "about eight years"})
 print({name: round(scores[name], 1) for name in ["exact", "f1"]})
 
 # %% rows
+import json
+
 row = {"id": 1, "question": "谁写了这封信？", "context": "鲍勃写了这封信。"}
 row["answers"] = {"text": ["鲍勃"], "answer_start": [0]}
-with open("letters.json", "w") as file:
-    file.write(f"[{row}]".replace("'", '"'))
+with open("letters.json", "w", encoding="utf-8") as file:
+    json.dump([row], file)
 print(ks.data.squad.read("letters.json").answers)

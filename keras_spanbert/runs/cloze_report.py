@@ -174,9 +174,10 @@ def _statistics_lines(rows, constant, vocabulary):
     always = [(truth, [constant] * len(truth)) for truth in truths]
     sbo = [(truth, guess) for truth, guess in zip(truths, by_sbo) if guess]
     agreed = [(truth, a) for truth, a, b in zip(truths, by_sbo, by_mlm) if a == b]
-    of_sbo = f", SBO {_accuracy(sbo)}" if sbo else ""
+    # SBO guesses no blank at the start or end of a sentence.
+    of_sbo = f", SBO {_accuracy(sbo)} of {sum(len(truth) for truth, _ in sbo):,}" if sbo else ""
     yield (
-        f"  right: MLM {_accuracy(mlm)}{of_sbo} of {tokens:,} tokens; "
+        f"  right: MLM {_accuracy(mlm)} of {tokens:,} tokens{of_sbo}; "
         f'always "{vocabulary[constant]}": {_accuracy(always)}'
     )
     if agreed:

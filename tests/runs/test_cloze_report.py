@@ -133,11 +133,11 @@ def test_figures_computed_by_hand_and_examples():
     assert lines[:7] == [
         "3 held-out words seen in training, each blanked alone (of 5; the others are unseen "
         "or take several tokens)",
-        '  right: MLM 67%, SBO 50% of 3 tokens; always "people": 33%',
+        '  right: MLM 67% of 3 tokens, SBO 50% of 2; always "people": 33%',
         "  MLM and SBO guess the same in 50% of blanks: 100% right",
         "  probability per token (geometric mean, MLM): 4% before training, 20% after",
         "1 held-out span of 2 to 4 words, each blanked alone",
-        '  right: MLM 50%, SBO 100% of 2 tokens; always "people": 50%',
+        '  right: MLM 50% of 2 tokens, SBO 100% of 2; always "people": 50%',
         "  probability per token (geometric mean, MLM): 10% before training, 50% after",
     ]
     blanks = [blank("great people", "a" * 60, "b" * 60)]
