@@ -176,7 +176,7 @@ def coreference(case):
     """Returns a resolver and a batch for it, one document."""
     resolver = build_resolver(case)
     resolver.compile(jit_compile=case.jit_compile)
-    x, y = resolver.batches([document(case)], max_segments=NUM_SEGMENTS).document(0, 0)
+    x, y = resolver.batches([document(case)], max_segments=NUM_SEGMENTS).arrays.document(0, 0)
     return resolver, (x, y, None)
 
 

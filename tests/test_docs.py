@@ -34,10 +34,13 @@ NOT_RUN = (
     ("docker run", "needs Docker and the network"),
     ("export ", "sets variables for the next lines"),
     ("git clone", "needs the network"),
+    ("head ", "needs data from outside the project"),
     ("mkdocs ", "builds the site, as continuous integration does"),
     ("pip install", "installs packages, which continuous integration tests"),
+    ("python -m keras_spanbert.checkpoints", "is the name of a command"),
     ("python -m keras_spanbert.demo", "starts a server, see tests/test_demo.py"),
     ("python -m pytest", "runs tests"),
+    ("python -m venv", "creates the environment, as continuous integration does"),
     ("python -m tests", "runs tests"),
     ("python benchmarks/", "takes minutes to hours"),
     ("python docs/", "draws and records for the pages"),
@@ -47,13 +50,15 @@ NOT_RUN = (
     ("ruff ", "checks the code"),
     ("spanbert-compare", "starts processes, see tests/test_compare.py"),
     ("spanbert-demo", "starts a server, see tests/test_demo.py"),
-    ("spanbert-train --help", "prints the flags"),
+    ("source ", "changes the environment"),
+    ("spanbert-convert", "is the name of a command"),
+    ("spanbert-train", "prints the flags"),
     ("torchrun", "needs several processes, see tests/distribution"),
     ("until python train.py", "needs several processes, see tests/distribution"),
 )
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
-VARIABLE = re.compile(r"^[A-Z][A-Z0-9_]*=\S+ ")
+VARIABLE = re.compile(r'^[A-Z][A-Z0-9_]*=("[^"]*"|\S+) ')
 LANGUAGES = ("python", "sh", "text", "json", "html")
 
 

@@ -93,7 +93,7 @@ def mask_batches(
             row = i * batch_size + first_row
             draws = {"seed": seed, "first_row": row, "unigram_counts": unigram_counts}
         x, *rest = preprocessor.mask(batch, **draws, **marks)
-        if are_full and not preprocessor.has_padding:
+        if are_full and not preprocessor.next_sentence:  # Shortened pairs have padding.
             del x["padding_mask"]
         return x, *rest
 

@@ -3,7 +3,11 @@
 # ruff: noqa: F401
 from keras_spanbert.distribution.distribution import Distribution
 from keras_spanbert.distribution.engines import MODES, distribute
-from keras_spanbert.distribution.even_batches import check_rows, even_batches, pad_to_batch_shards
+from keras_spanbert.distribution.even_batches import (
+    check_even_rows,
+    even_batches,
+    pad_to_batch_shards,
+)
 from keras_spanbert.distribution.layout import add_layout, check_shards, relayout, shares_model
 from keras_spanbert.distribution.processes import (
     all_gather,

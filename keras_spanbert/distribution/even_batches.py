@@ -27,7 +27,7 @@ def num_batch_shards() -> int:
     return max(1, shards // jax.process_count())
 
 
-def check_rows(num_rows: int, batch_size: int | None) -> None:
+def check_even_rows(num_rows: int, batch_size: int | None) -> None:
     """Raises `ValueError` if the devices cannot share one of the batches evenly.
 
     Args:

@@ -20,7 +20,7 @@ def length_probabilities(scheme: str, geometric_p: float, max_span_words: int) -
     )
 
 
-def is_integer(x) -> bool:
+def has_integers(x) -> bool:
     """Returns whether an array of NumPy or a tensor of TensorFlow has integers."""
     dtype = getattr(x.dtype, "as_numpy_dtype", x.dtype)  # TensorFlow's dtypes.
     return np.issubdtype(dtype, np.integer)
@@ -57,7 +57,7 @@ def as_array(xp, name: str, value):
 def as_marks(xp, span_marks, token_ids):
     """Returns int32 marks for `token_ids`. Checks values if they are known."""
     span_marks = as_array(xp, "span_marks", span_marks)
-    is_right = is_integer(span_marks) and span_marks.shape[1:] == token_ids.shape[1:]
+    is_right = has_integers(span_marks) and span_marks.shape[1:] == token_ids.shape[1:]
     if is_right and xp is np:
         is_right = span_marks.shape == token_ids.shape and np.isin(span_marks, (0, 1, 2)).all()
     if not is_right:

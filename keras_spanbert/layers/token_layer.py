@@ -8,7 +8,7 @@ import numpy as np
 from keras_spanbert.checks import check_in, is_number
 from keras_spanbert.keras_private import accept_tensorflow_tensors, in_grain
 from keras_spanbert.layers.array_functions import in_graph, int32
-from keras_spanbert.layers.masking_schemes import as_array, is_integer
+from keras_spanbert.layers.masking_schemes import as_array, has_integers
 from keras_spanbert.layers.stateless_random import check_draws, tensorflow
 
 
@@ -85,7 +85,7 @@ class TokenLayer(keras.layers.Layer):
 
             function = tf.autograph.experimental.do_not_convert(function)
         token_ids = as_array(xp, "token_ids", token_ids)
-        if not is_integer(token_ids) or not self.fits(token_ids.shape):
+        if not has_integers(token_ids) or not self.fits(token_ids.shape):
             raise ValueError(
                 f"`token_ids` must be integers {self.shape_rule}. Received: "
                 f"dtype={token_ids.dtype}, shape={tuple(token_ids.shape)}"

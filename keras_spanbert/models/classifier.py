@@ -188,7 +188,7 @@ class ClassifierTask(SpanBertTask):
             arrays,
             batch_size or 32,
             seed=random.randint(1, 10**9),
-            shuffle=is_training and shuffle is not False,
+            shuffle=is_training and shuffle,
             by_length=True,
             pad=False,
         )

@@ -34,7 +34,7 @@ _RULE = (
 
 
 def kind_of(x) -> str:
-    """Returns what `x` is, asked once for the data of a call and once for each of its batches.
+    """Returns what `x` is: the data of a call, or one of its batches.
 
     Returns:
         `"arrays"`: a dict of the model's arrays, or a tuple that begins with one.
@@ -80,7 +80,7 @@ def unpack(batch) -> tuple:
 
 
 def _are_rows(dicts):
-    return kind_of(dicts[0]) != "arrays" and bool(set.intersection(*map(set, dicts)))
+    return "token_ids" not in dicts[0] and bool(set.intersection(*map(set, dicts)))
 
 
 class StringInputs:
@@ -332,14 +332,14 @@ class StringInputs:
             # Keras can shuffle only the batches of a `PyDataset`, and warns about other streams.
             shuffle = shuffle and kind == "py_dataset"
         elif not validation_split and kwargs.get("steps_per_epoch") is None:
-            distribution.check_rows(_num_rows(x), batch_size)
+            distribution.check_even_rows(_num_rows(x), batch_size)
         if validation_data is not None:
             held_out = unpack(validation_data)
             size = validation_batch_size or batch_size
             *validation_data, is_whole = self._prepare(kind_of(held_out[0]), *held_out, size)
             validation_data = tuple(validation_data)
             if is_whole:
-                distribution.check_rows(_num_rows(validation_data[0]), size)
+                distribution.check_even_rows(_num_rows(validation_data[0]), size)
         # keras-hub's `fit` is not used: its preprocessing has no seeds, and it requires tf.data or
         # grain even without a preprocessor.
         with distribution.even_batches(self):
@@ -399,7 +399,7 @@ class StringInputs:
         """Computes loss and metrics of data as in `fit`. See `keras.Model.evaluate`."""
         x, y, sample_weight, has_all = self._prepare(kind_of(x), x, y, sample_weight, batch_size)
         if has_all and kwargs.get("steps") is None:
-            distribution.check_rows(_num_rows(x), batch_size)
+            distribution.check_even_rows(_num_rows(x), batch_size)
         with distribution.even_batches(self):
             return keras.Model.evaluate(
                 self, x, y, batch_size, verbose=verbose, sample_weight=sample_weight, **kwargs
@@ -414,7 +414,7 @@ class StringInputs:
         if has_all:
             num_rows = _num_rows(x)
             x = distribution.pad_to_batch_shards(x, num_rows)
-            distribution.check_rows(_num_rows(x), batch_size)
+            distribution.check_even_rows(_num_rows(x), batch_size)
         with distribution.even_batches(self):
             found = keras.Model.predict(self, x, batch_size=batch_size, verbose=verbose, **kwargs)
         return keras.tree.map_structure(lambda array: array[:num_rows], found)
@@ -429,7 +429,7 @@ class StringInputs:
     # Keras's methods, for arrays that are already preprocessed. keras-hub's would preprocess them.
     def _check_batch(self, x, *labels):
         self._forget_old_functions()
-        if kind_of((x,)) != "arrays":
+        if not (isinstance(x, dict) and "token_ids" in x):
             raise ValueError(
                 "`x` must be a dict of the model's arrays, which is the first result of "
                 "`model.preprocess`. `fit`, `evaluate` and `predict` take strings. Received: "

@@ -78,8 +78,8 @@ def export_saved_model(
 
     Args:
         model: a task model with a preprocessor, or a `SpanBertBackbone`.
-        path: string. A new folder, local or in a store. TensorFlow Serving looks for versions in
-            numbered folders: `answers/1`, `answers/2`, ...
+        path: string. A new or empty folder, local or in a store. TensorFlow Serving looks
+            for versions in numbered folders: `answers/1`, `answers/2`, ...
         tokenizer: `SpanBertTokenizer`. Required for a backbone. Defaults to
             `None`: the tokenizer of the task's preprocessor.
         max_answer_length: int. Only for a `SpanBertQuestionAnswerer`: the largest
@@ -87,8 +87,8 @@ def export_saved_model(
         **kwargs: other arguments of a task's `serving_function`.
 
     Raises:
-        ValueError: if `path` exists, or if the model is not one of these, has no
-            tokenizer, or has longer windows than its encoder allows.
+        ValueError: if `path` is not a new or empty folder, or if the model is not one of
+            these, has no tokenizer, or has longer windows than its encoder allows.
 
     Example:
     ```python
@@ -99,8 +99,7 @@ def export_saved_model(
     """
     require("tensorflow", "`export_saved_model`")
     path = check_path("path", path)
-    if files.exists(path):
-        raise ValueError(f"`path` must be new. Received: {path}")
+    files.check_new(path)
     if not isinstance(model, (SpanBertTask, SpanBertBackbone)):
         raise ValueError(
             f"`model` must be a task of this library or a SpanBertBackbone. Received: {model!r}"
@@ -128,11 +127,11 @@ def export_saved_model(
             "`special_tokens_in_strings` must be False: otherwise clients could inject special "
             f"tokens. Received: {tokenizer.special_tokens_in_strings}"
         )
-    endpoints = _endpoints(model, tokenizer, kwargs)
+    endpoints = _endpoints(model, tokenizer, kwargs)  # Raises errors before a process starts.
     if isinstance(model, SpanBertTask) and model.serves_heads:
         model.warn_if_untrained()
     # TensorFlow Serving must never see an incomplete model.
-    with files.new_folder(path) as folder:
+    with files.local_folder(path) as folder:
         if is_tensorflow:
             _export(model, folder, endpoints)
         else:

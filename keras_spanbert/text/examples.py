@@ -8,12 +8,12 @@ def is_examples(x) -> bool:
     return isinstance(x, (list, tuple)) and bool(x) and all(isinstance(row, dict) for row in x)
 
 
-def check_examples(examples, reader: str) -> None:
-    """Raises a `ValueError` if examples to score are not a list of examples of a reader."""
+def check_examples(examples) -> None:
+    """Raises a `ValueError` if examples to score are not a list of dicts."""
     if not is_examples(examples):
         raise ValueError(
-            f"`examples` must come from `keras_spanbert.data.{reader}.read`. Received: "
-            f"{examples!r:.80}"
+            "`examples` must be a list of dicts, as the readers in `keras_spanbert.data` return "
+            f"them. Received: {examples!r:.80}"
         )
 
 

@@ -4,22 +4,16 @@ Legend: B = texts, C = characters of all texts, K = characters of all
 normalized texts, T = tokens of all texts.
 """
 
-import collections
-
 from keras_spanbert.text.normalization import MAX_WORD_CHARACTERS, UNKNOWN_CHARACTER
-
-Tokens = collections.namedtuple(
-    "Tokens",
-    [
-        "ids",  # int32 [T]
-        "sizes",  # int32 [B], tokens of each text
-        "offsets",  # int64 [T, 2], characters within the text
-    ],
-)
 
 
 def tokenize_with_offsets(tokenizer, texts):
-    """Tokenizes a string tensor `[B]`, valid UTF-8, and returns the offsets of the tokens."""
+    """Tokenizes a string tensor `[B]`, valid UTF-8.
+
+    Returns:
+        Ids int32 `[T]`, the number of tokens of each text int32 `[B]`, and the offsets of the
+        tokens in characters of their text, int64 `[T, 2]`.
+    """
     import tensorflow as tf
 
     # === Characters, normalized ===
@@ -47,7 +41,7 @@ def tokenize_with_offsets(tokenizer, texts):
     last = tf.searchsorted(starts, ends.values + shift, "left", tf.int64) - 1
     first, last = tf.gather(source, first), tf.gather(last_source, last)
     text_start = tf.gather(characters.row_starts(), token_text)
-    return Tokens(
+    return (
         tf.cast(ids.values, tf.int32),
         tf.cast(ids.row_lengths(), tf.int32),
         tf.stack([first - text_start, last + 1 - text_start], axis=1),

@@ -37,7 +37,7 @@ def coreference():
         "speakers": [["-"] * len(sentence) for sentence in sentences],
         "clusters": [[(0, 0), (5, 5)], [(2, 3), (7, 7)]],
     }
-    x, y = model.batches([document], max_segments=4).document(0, 0)
+    x, y = model.batches([document], max_segments=4).arrays.document(0, 0)
     return model, x, y, None
 
 

@@ -59,11 +59,8 @@ def label_serving_functions(model) -> dict:
             answers["labels"] = tf.where(is_assigned(logits), names, "")
         return answers
 
-    def serve(text):
-        return serve_pairs(text, tf.zeros_like(text))
-
     return {
-        "serving_default": (serve, strings("text")),
+        "serving_default": (lambda text: serve_pairs(text, None), strings("text")),
         "pairs": (serve_pairs, strings("text", "text_pair")),
     }
 
@@ -368,7 +365,7 @@ class SpanBertTextClassifier(ClassifierTask):
         model.evaluate_texts(examples, "rte")["accuracy"]
         ```
         """
-        check_examples(examples, "glue")
+        check_examples(examples)
         if task is not None:
             self.check_task(task)
         known = self._selection_metrics(task)

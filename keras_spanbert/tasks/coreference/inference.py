@@ -219,7 +219,7 @@ _CHUNK_TOKENS = 1024
 
 
 @one_thread
-def run(
+def predict_rows(
     model, inputs: list[dict], sizes: dict | None = None, memory: dict | None = None, xp=np
 ) -> list:
     """Runs the model on documents, or on a chunk of one.
@@ -243,10 +243,7 @@ def run(
         batch = distribution.pad_to_batch_shards({**batch, "memory": memory}, len(inputs))
         jit_compile, model = model.jit_compile, model.resolver_layers.chunk_model
         model.jit_compile = jit_compile
-    if xp is np:
-        outputs = keras.tree.map_structure(np.asarray, model.predict_on_batch(batch))
-    else:
-        outputs = model(batch, training=False)
+    outputs = model.predict_on_batch(batch) if xp is np else model(batch, training=False)
     found = []
     for row, x in enumerate(inputs):
         num_top = xp.size(x["top_span_mask"])
@@ -266,7 +263,7 @@ def run(
     return found
 
 
-def score_documents(
+def link_documents(
     model,
     documents: dict[int, dict],
     batch_size: int,
@@ -303,7 +300,9 @@ def score_documents(
             continue
         num_rows = max(min(batch_size, max_spans_in_memory // max(most, 1)), 1)
         batch, waiting = waiting[:num_rows], waiting[num_rows:]
-        rows = run(model, [document_inputs(documents[i], model, given=i in given) for i in batch])
+        rows = predict_rows(
+            model, [document_inputs(documents[i], model, given=i in given) for i in batch]
+        )
         for number, row in zip(batch, rows):
             found[number] = extract_spans(row, min_link_score=min_link_score)
     return found
@@ -316,7 +315,7 @@ def score_in_chunks(
     min_link_score: float | None = None,
     given: bool = False,
 ) -> dict:
-    """Scores one document in chunks: see `score_documents`."""
+    """Scores one document in chunks: see `link_documents`."""
     num_segments = max(_CHUNK_TOKENS // tensors["input_ids"].shape[1], 1)
     begins = [*range(0, len(tensors["input_ids"]), num_segments)]
     first_tokens = np.cumsum([0, *tensors["text_len"]])
@@ -343,7 +342,7 @@ def score_in_chunks(
     for begin in begins:
         first = memory.num_added
         remembered = memory.inputs()
-        (row,) = run(model, [inputs_at(begin)], sizes, remembered)
+        (row,) = predict_rows(model, [inputs_at(begin)], sizes, remembered)
         index = np.concatenate([remembered["index"][0], row["spans"]["index"]]) + first
         found.append(extract_spans(row, first_tokens[begin], index, min_link_score))
         memory.add(row["spans"], found[-1]["best_antecedents"])
@@ -422,7 +421,7 @@ def _spans_to_keep(cluster_of, size):
 def extract_spans(
     row: dict, first_token: int = 0, index=None, min_link_score: float | None = None, xp=np
 ) -> dict:
-    """Returns the spans of a result of `inference.run`, each with its best antecedent.
+    """Returns the spans of a result of `predict_rows`, each with its best antecedent.
 
     Args:
         row: dict.

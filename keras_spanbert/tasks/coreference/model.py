@@ -382,8 +382,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
 
     def head_names(self) -> list[str]:
         """Returns the names of the layers outside the encoder: see `TwoRateAdam`."""
-        heads = [layer for layer in self.layers if layer.trainable_weights]
-        return [layer.name for layer in heads if layer is not self.backbone]
+        return [name for name, layer in self.head_layers().items() if layer.trainable_weights]
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Returns the weighted mean over documents of the loss, summed over their spans."""
@@ -403,7 +402,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         return WeightedMean()(losses, losses, sample_weight) + sum(self.losses)
 
     def span_losses(self, scores, antecedents, mention_scores, labels):
-        """Returns the loss of each span that is kept, `[..., K]`: see `decoding`."""
+        """Returns the loss of each span that is kept, `[..., K]`: see `marginal_loss`."""
         labels = ops.convert_to_tensor(labels)
         losses = marginal_loss(scores, antecedents, labels)
         return losses + mention_loss(mention_scores, labels) if self.singletons else losses
@@ -417,12 +416,6 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         # It was compiled with the old weights.
         self.resolver_layers.__dict__.pop("chunk_model", None)
 
-    def get_config(self):
-        config = super().get_config()
-        config.update({name: getattr(self, name) for name in DEFAULTS})
-        config["genres"] = list(self.genres)
-        return config
-
 
 _PARAMETERS = inspect.signature(SpanBertCoreferenceResolver.__init__).parameters.values()
 # The arguments with defaults, except the preprocessor.
@@ -431,3 +424,4 @@ DEFAULTS = {
     for p in _PARAMETERS
     if p.default is not inspect.Parameter.empty and p.name != "preprocessor"
 }
+SpanBertCoreferenceResolver.config_names = tuple(DEFAULTS)

@@ -4,6 +4,7 @@ W = words, S = segments, L = longest segment, T = tokens of the document. `xp` i
 or `tensorflow.experimental.numpy`.
 """
 
+import functools
 import itertools
 from collections.abc import Collection, Iterable
 
@@ -96,7 +97,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         are the same as in the released scripts.
     """
 
-    config_names = ("sequence_length", "model_type", "max_num_speakers")
+    config_names = ("sequence_length", "model_type", "max_num_speakers", "genres")
 
     def __init__(
         self,
@@ -119,7 +120,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         self.model_type = model_type
         self.max_num_speakers = int(max_num_speakers)
         self.genres = tuple(genres)
-        self._id_of = None
         self.built = True
 
     @classmethod
@@ -252,6 +252,10 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         """
         return self.encode(document)[0]
 
+    @functools.cached_property
+    def _id_of(self):
+        return {token: number for number, token in enumerate(self.tokenizer.get_vocabulary())}
+
     def encode(self, document: dict) -> tuple[dict, np.ndarray]:
         """Returns the `tensors` of a document, and the word of each of its tokens.
 
@@ -259,9 +263,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         own word.
         """
         document, word_of = self._segment(document)
-        if self._id_of is None:
-            vocabulary = self.tokenizer.get_vocabulary()
-            self._id_of = {token: number for number, token in enumerate(vocabulary)}
         unknown = self._id_of[self.tokenizer.oov_token]
         separators = len(self.added_separators() or ())
         sizes = [len(segment) for segment in document["sentences"]]
@@ -303,9 +304,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         tokenizer = self.tokenizer
         is_overlap = self.model_type == "overlap"
         return (tokenizer.cls_token_id, tokenizer.sep_token_id) if is_overlap else None
-
-    def get_config(self):
-        return {**super().get_config(), "genres": list(self.genres)}
 
 
 def _merge_clusters(clusters) -> list[list[tuple[int, int]]]:

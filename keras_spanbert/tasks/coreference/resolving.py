@@ -7,6 +7,7 @@ import random
 from numbers import Integral
 from typing import NamedTuple
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -27,8 +28,8 @@ from keras_spanbert.tasks.coreference.inference import (
     document_inputs,
     extract_spans,
     gold_clusters,
-    run,
-    score_documents,
+    link_documents,
+    predict_rows,
 )
 from keras_spanbert.tasks.coreference.preprocessor import split_rows
 from keras_spanbert.tasks.coreference.replacing import (
@@ -123,7 +124,7 @@ def find_clusters(
     }
     for i in given & tensors.keys():
         _check_widths(f"mentions[{i}]", documents[i], *encoded[i], model.max_span_width)
-    found = score_documents(model, tensors, batch_size, max_spans_in_memory, min_link_score, given)
+    found = link_documents(model, tensors, batch_size, max_spans_in_memory, min_link_score, given)
     return [
         cluster_mentions(found[i], word_of, model.singletons, i in given)
         if i in found
@@ -296,8 +297,8 @@ class DocumentInputs:
 
     @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
-        """Converts documents to one batch of arrays: see the class."""
-        return (*self.batches(x, batch_size=len(x))[0], None, None)[:3]
+        """Converts documents to one batch of arrays: see `document_inputs`."""
+        return keras.utils.unpack_x_y_sample_weight(self.batches(x, batch_size=len(x))[0])
 
     def preprocess_rows(
         self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
@@ -313,7 +314,7 @@ class DocumentInputs:
             x,
             batch_size or 1,
             max_segments=self.max_training_sentences if is_training else None,
-            shuffle=is_training and shuffle is not False,
+            shuffle=is_training and shuffle,
             seed=random.randint(1, 10**9),
         )
         return found, None, None
@@ -327,14 +328,9 @@ class DocumentInputs:
         seed: int = 0,
         pad: bool = False,
     ) -> Batches:
-        """Converts documents to batches of arrays: see `Documents` and `Batches`.
-
-        The batches also have `document(index, epoch)`, which returns the arrays of one document.
-        """
+        """Converts documents to batches of arrays: see `Documents` and `Batches`."""
         rows = Documents(self, documents, max_segments, seed)
-        batches = Batches(rows, batch_size, seed, whole_epochs=True, shuffle=shuffle, pad=pad)
-        batches.document = rows.document
-        return batches
+        return Batches(rows, batch_size, seed, whole_epochs=True, shuffle=shuffle, pad=pad)
 
     def predict_clusters(
         self,
@@ -497,14 +493,10 @@ class DocumentInputs:
         ```
         """
         check_flags(scores=scores)
-        if isinstance(texts, str):
-            speakers, genre, mentions = (
-                None if value is None else [value] for value in (speakers, genre, mentions)
+        if is_string := isinstance(texts, str):
+            texts, speakers, genre, mentions = (
+                None if value is None else [value] for value in (texts, speakers, genre, mentions)
             )
-            sizes = batch_size, max_spans_in_memory
-            return self.resolve([texts], speakers, genre, *sizes, scores, min_link_score, mentions)[
-                0
-            ]
         texts, documents = as_documents(texts, speakers, genre, mentions, self.genres)
         found = find_clusters(
             self, documents, batch_size, max_spans_in_memory, min_link_score, has_mentions=True
@@ -512,7 +504,7 @@ class DocumentInputs:
         result = [{"clusters": as_dicts(x, *pair, scores)} for x, pair in zip(texts, found)]
         for row in result if scores else []:
             row["cluster_scores"] = [*map(cluster_score, row["clusters"])]
-        return result
+        return result[0] if is_string else result
 
     def replace(self, text: str, **kwargs) -> str:
         """Replaces each mention in a text with the main mention of its cluster.
@@ -573,7 +565,7 @@ class DocumentInputs:
         self.warn_if_untrained()
         tensors = self.preprocessor.tensors(document)
         inputs = document_inputs(tensors, self)
-        (scores,) = run(self, [inputs])
+        (scores,) = predict_rows(self, [inputs])
         token_of = np.arange(len(inputs["token_places"]), dtype=np.int32)
         clusters, _ = cluster_mentions(extract_spans(scores), token_of, self.singletons)
         top_spans = scores.pop("top_spans")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from keras_spanbert.tasks.coreference.inference import (
     document_inputs,
     extract_spans,
-    run,
+    predict_rows,
 )
 from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS
 from keras_spanbert.tasks.coreference.preprocessor import (
@@ -19,7 +19,6 @@ from keras_spanbert.tasks.coreference.preprocessor import (
     speaker_numbers,
 )
 from keras_spanbert.tasks.coreference.splitting import split
-from keras_spanbert.text.graph_tokens import tokenize_with_offsets
 
 
 def clusters(model):
@@ -73,7 +72,7 @@ def _mentions(model, words, sentence_sizes):
     check = tf.debugging.assert_less_equal(tf.size(word_of), most, message=rule)
     with tf.control_dependencies([check]):
         tensors = {name: tf.identity(x) for name, x in tensors.items()}
-    (row,) = run(model, [document_inputs(tensors, model, tnp)], xp=tnp)
+    (row,) = predict_rows(model, [document_inputs(tensors, model, tnp)], xp=tnp)
     found = _token_to_word_clusters(extract_spans(row, xp=tnp), word_of, model.singletons)
 
     # === Each mention once, in order of the text; clusters from 0 on by their first mentions ===
@@ -97,9 +96,8 @@ def _tensors(preprocessor, words, sentence_sizes):
 
     tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
     # === Subtokens, at least one for each word ===
-    tokens = tokenize_with_offsets(tokenizer, words)
-    sizes = tf.cast(tokens.sizes, tf.int64)
-    found = tf.RaggedTensor.from_row_lengths(tokens.ids, sizes)
+    found = tf.cast(tokenizer.traced(words), tf.int32)
+    sizes = found.row_lengths()
     unknown = tf.RaggedTensor.from_row_lengths(
         tf.fill([tf.math.count_nonzero(sizes == 0)], tokenizer.token_to_id(tokenizer.oov_token)),
         tf.cast(sizes == 0, tf.int64),
@@ -107,7 +105,7 @@ def _tensors(preprocessor, words, sentence_sizes):
     pieces = tf.concat([found, unknown], axis=1)
     sizes = tf.cast(pieces.row_lengths(), tf.int32)
     added = preprocessor.added_separators()
-    segments = _cut_words(sizes, sentence_sizes, length, not added)
+    segments = _cut_into_segments(sizes, sentence_sizes, length, not added)
     separators = tokenizer.cls_token_id, tokenizer.sep_token_id
     ids = tf.gather(tf.concat([pieces.values, separators], axis=0), segments.index)
     (speaker,) = speaker_numbers(["-"], preprocessor.max_num_speakers, preprocessor.model_type)
@@ -125,7 +123,7 @@ class _Segments(NamedTuple):
     sentence_of: Any  # int32 [T], the sentence of each token.
 
 
-def _cut_words(sizes, sentence_sizes, max_segment_len, with_separators):
+def _cut_into_segments(sizes, sentence_sizes, max_segment_len, with_separators):
     """Cuts the subtokens of words into segments, as the preprocessor's `segment` does."""
     import tensorflow as tf
 

@@ -297,7 +297,7 @@ class SpanBertMultipleChoice(ClassifierTask):
         model.evaluate_choices(examples)["accuracy"]
         ```
         """
-        check_examples(examples, "swag")
+        check_examples(examples)
         inputs, labels, _ = self.preprocess(examples)
         if labels is None:
             raise ValueError("Examples to score must have labels. Received: none")

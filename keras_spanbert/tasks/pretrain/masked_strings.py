@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.data.batches import Batches
-from keras_spanbert.data.training_stream import EVALUATION_SEED, mask_batches
-from keras_spanbert.distribution import check_rows
+from keras_spanbert.data.training_stream import EVALUATION_SEED
+from keras_spanbert.distribution import check_even_rows
 from keras_spanbert.text.strings import as_strings, replace_surrogates
 
 
@@ -63,16 +63,16 @@ class MaskedStringInputs:
     ) -> tuple:
         # Batches instead of arrays, so that masks are new in each epoch.
         if y is not None or sample_weight is not None:
-            self.preprocess(x, y, sample_weight)  # Raises the error.
+            return self.preprocess(x, y, sample_weight)  # Raises an error.
         texts = [replace_surrogates(text) for text in as_strings("x", x)]
         batch_size = batch_size or 32
-        if self.next_sentence and len(texts) % batch_size == 1 % batch_size:
+        if self.next_sentence and (len(texts) - 1) % batch_size == 0:
             raise ValueError(
                 "Batches must have at least 2 texts with `next_sentence`, because half of the rows "
                 f"take their second segment from another row. Received: batch_size={batch_size} of "
                 f"{len(texts)} texts, which leaves one alone"
             )
-        check_rows(len(texts), batch_size)
+        check_even_rows(len(texts), batch_size)
         shuffle = is_training and shuffle
         try:
             import tensorflow as tf
@@ -98,22 +98,25 @@ class MaskedStringInputs:
         # Checked here and not in the constructor, because a backbone's preset comes with
         # a preprocessor that has default settings.
         self.check_preprocessor()
-        packed = dataset.map(
-            lambda *batch: self.preprocessor.pack(batch[0]), num_parallel_calls=tf.data.AUTOTUNE
-        )
+        seed = self.preprocessor.masking.base_seed if is_training else EVALUATION_SEED
+
+        @tf.autograph.experimental.do_not_convert  # AutoGraph would change error messages.
+        def preprocess(number, batch):
+            text, *_ = keras.utils.unpack_x_y_sample_weight(batch)
+            return self.preprocessor.call(text, seed=tf.stack([np.int64(seed), number]))
+
+        def mask(first):
+            numbered = dataset.enumerate(first)
+            return numbered.map(preprocess, tf.data.AUTOTUNE, deterministic=True)
+
         if not is_training:
-            return mask_batches(packed, self.preprocessor, EVALUATION_SEED).prefetch(
-                tf.data.AUTOTUNE
-            )
+            return mask(0).prefetch(tf.data.AUTOTUNE)
 
         # Read when an iterator is created, at the start of an epoch. Masks are then new in
         # each epoch, and a resumed run gets the same masks as an uninterrupted one.
         first_step = tf.data.Dataset.from_tensors(0).map(
             lambda _: tf.numpy_function(lambda: np.int64(self._steps_so_far), [], tf.int64)
         )
-        seed = self.preprocessor.masking.base_seed
-        steps = first_step.flat_map(
-            lambda step: mask_batches(packed, self.preprocessor, seed, step)
-        )
+        steps = first_step.flat_map(mask)
         steps = steps.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
         return steps.prefetch(tf.data.AUTOTUNE)

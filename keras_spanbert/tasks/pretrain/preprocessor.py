@@ -189,11 +189,6 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             y["nsp"], sample_weight["nsp"] = pairs["is_random"], pairs["pair_weights"]
         return x, y, sample_weight
 
-    @property
-    def has_padding(self) -> bool:
-        """Whether full sequences can get padding, as shortened pairs do."""
-        return self.next_sentence
-
     def get_config(self):
         return {**super().get_config(), **self.masking_config}
 

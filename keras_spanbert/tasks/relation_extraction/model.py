@@ -297,7 +297,7 @@ class SpanBertRelationExtractor(ClassifierTask):
         extractor.evaluate_relations(keras_spanbert.data.tacred.read("dev.json"))["f1"]
         ```
         """
-        check_examples(examples, "tacred")
+        check_examples(examples)
         names = self.relations
         labels = [names[i] for i in self.label_ids([e.get("relation") for e in examples])]
         predictions = [x["relation"] for x in self.extract(examples, batch_size=batch_size)]

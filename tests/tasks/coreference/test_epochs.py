@@ -10,8 +10,8 @@ def test_each_epoch_uses_other_segments(build, document):
     batches = model.batches([document], max_segments=2, seed=7)
     begins = []
     for epoch in range(12):
-        x, y = batches.document(0, epoch)
-        again, _ = batches.document(0, epoch)
+        x, y = batches.arrays.document(0, epoch)
+        again, _ = batches.arrays.document(0, epoch)
         np.testing.assert_array_equal(x["token_ids"], again["token_ids"])
         assert x["token_ids"].shape[1] == 2
         begins.append(x["token_ids"][0, 0].tobytes() + x["token_ids"][0, 1].tobytes())

@@ -54,7 +54,7 @@ def test_chunks_equal_the_whole_text_with_enough_memory(build, document, recorde
     model = build(model_type, max_training_sentences=3, **every)
     words = np.random.default_rng(0).choice(sum(document["sentences"], []), (20, 5))
     tensors = model.preprocessor.tensors({"sentences": words.tolist()})
-    (whole,) = inference.run(model, [document_inputs(tensors, model)])
+    (whole,) = inference.predict_rows(model, [document_inputs(tensors, model)])
     expected = list(rows(whole["top_antecedent_scores"], whole["top_antecedents"]))
     recorder = recorded(model, 2 * 19)
     found = inference.score_in_chunks(model, tensors, 200)

@@ -213,5 +213,5 @@ def test_losses_of_the_first_steps_equal_the_released_code(reference):
     batches = model.batches(reference.documents("independent")[:3])
     # Later losses differ, since the released code does not sum repeated rows before clipping.
     for number, expected in list(zip(steps["doc_sequence"], steps["losses_before_step"]))[:4]:
-        loss = model.train_on_batch(*batches.document(number, 0))
+        loss = model.train_on_batch(*batches.arrays.document(number, 0))
         assert float(loss) == pytest.approx(expected, rel=5e-4)

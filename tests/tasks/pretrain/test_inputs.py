@@ -10,6 +10,8 @@ import tensorflow as tf
 import tiny_pretrainer
 from batch_streams import stream
 
+import keras_spanbert as ks
+
 SIZE = 6
 TEXTS = tiny_pretrainer.texts(11, 8)
 BATCHES = [TEXTS[i : i + SIZE] for i in range(0, len(TEXTS), SIZE)]
@@ -171,6 +173,17 @@ def test_strings_without_a_preprocessor_are_refused():
     model.preprocessor = None
     with pytest.raises(ValueError, match="Strings need a preprocessor"):
         model.fit(iter(BATCHES), verbose=0)
+
+
+@ONCE
+@pytest.mark.parametrize("kind", ["rows", "dataset", "generator"])
+def test_strings_without_linguistic_spans_are_refused(kind):
+    model = build()
+    tokenizer = model.preprocessor.tokenizer
+    model.preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, 13, scheme="entity")
+    x = TEXTS if kind == "rows" else stream(kind, BATCHES)
+    with pytest.raises(ValueError, match="`scheme='entity'` requires `span_marks`"):
+        model.evaluate(x, verbose=0)
 
 
 @ONCE
