@@ -128,6 +128,20 @@ def test_values_of_other_kinds_are_refused(function, arguments, name, value):
     assert str(item) in received or name in ARRAYS  # Messages about arrays have their shapes.
 
 
+def test_a_checkpoint_takes_a_stream_and_not_its_dataset(tmp_path):
+    stream = ks.Batches((np.ones(4),), 2, seed=1)
+    ks.TrainingCheckpoint(str(tmp_path), every=1, data=stream).close()
+    with pytest.raises(ValueError, match="`data` must be a stream, .* Received: generator"):
+        ks.TrainingCheckpoint(str(tmp_path), every=1, data=(batch for batch in stream))
+    with pytest.raises(ValueError, match="`every` must be at least 1. Received: every=0"):
+        ks.TrainingCheckpoint(str(tmp_path), every=0)
+
+
+def test_an_unknown_version_of_onnx_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`opset_version` must be .* Received: opset_version=12"):
+        CLASSIFIER.export(str(tmp_path / "a.onnx"), format="onnx", opset_version=12)
+
+
 @pytest.mark.parametrize("value", [None, math.nan, 3, [1]])
 def test_other_values_are_no_paths(value):
     data = ks.data

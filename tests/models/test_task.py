@@ -6,6 +6,8 @@ import pytest
 import tiny_tasks
 from tiny_pretrainer import arrays, build, texts
 
+import keras_spanbert as ks
+
 
 @pytest.mark.parametrize("how", ["built", "loaded"])
 def test_first_batch_is_preprocessed_once(how, tmp_path, monkeypatch):
@@ -39,6 +41,12 @@ def test_presets_are_loaded_with_other_dropout_rates(name, tmp_path):
         task.backbone.dropout,
         0.3,
     )
+
+
+@pytest.mark.once
+def test_one_device_saves_the_model_itself():
+    with ks.distribution.Distribution().local(model := object()) as local:
+        assert local is model
 
 
 def test_heads_that_are_not_trained_stay_so_with_other_dropout_rates():

@@ -182,6 +182,18 @@ def test_untrained_head_is_not_evaluated(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_rows_may_be_as_long_as_the_preset_allows(tmp_path, capsys):
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    backbone = ks.SpanBertBackbone(5, 1, 2, 8, 16, max_sequence_length=16)
+    preset = train_script.save_encoder(tmp_path / "preset", backbone, vocabulary)
+    (tmp_path / "a.csv").write_text("text,label\nb,c\nd,e\n")
+    flags = [
+        "--task=classification", f"--preset={preset}", f"--train_data={tmp_path / 'a.csv'}",
+        "--sequence_length=17", f"--output={tmp_path / 'out'}",
+    ]  # fmt: skip
+    train_script.check_fails(capsys, flags, "`--sequence_length` must be at most the preset's 16")
+
+
 @pytest.mark.parametrize(
     "name, values",
     [

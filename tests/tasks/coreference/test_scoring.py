@@ -28,6 +28,16 @@ def test_model_sums_unrounded_mention_scores(build, document, mixed_precision):
     np.testing.assert_array_equal(scores, np.where(is_pair, sums, -np.inf))
 
 
+def test_training_drops_out_units_of_the_head(build, document):
+    model = build(dropout_rate=0.5)
+    x, _, _ = model.preprocess([document])
+    trained, again = (
+        keras.ops.convert_to_numpy(model(x, training=True)["candidate_mention_scores"])
+        for _ in range(2)
+    )
+    assert np.abs(trained - again).max() > 1e-3
+
+
 def test_distance_buckets_have_the_published_bounds():
     bounds = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 7: 5, 8: 6, 15: 6, 16: 7, 31: 7, 32: 8, 63: 8}
     expected = {**bounds, 64: 9, 65: 9, 5000: 9}
