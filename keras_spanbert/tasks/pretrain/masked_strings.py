@@ -105,18 +105,17 @@ class MaskedStringInputs:
             text, *_ = keras.utils.unpack_x_y_sample_weight(batch)
             return self.preprocessor.call(text, seed=tf.stack([np.int64(seed), number]))
 
-        def mask(first):
-            numbered = dataset.enumerate(first)
-            return numbered.map(preprocess, tf.data.AUTOTUNE, deterministic=True)
-
-        if not is_training:
-            return mask(0).prefetch(tf.data.AUTOTUNE)
-
         # Read when an iterator is created, at the start of an epoch. Masks are then new in
         # each epoch, and a resumed run gets the same masks as an uninterrupted one.
-        first_step = tf.data.Dataset.from_tensors(0).map(
-            lambda _: tf.numpy_function(lambda: np.int64(self._steps_so_far), [], tf.int64)
+        first_step = tf.data.Dataset.from_tensors(np.int64(0))
+        if is_training:
+            first_step = first_step.map(
+                lambda _: tf.numpy_function(lambda: np.int64(self._steps_so_far), [], tf.int64)
+            )
+        steps = first_step.flat_map(
+            lambda first: dataset.enumerate(first).map(
+                preprocess, tf.data.AUTOTUNE, deterministic=True
+            )
         )
-        steps = first_step.flat_map(mask)
         steps = steps.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
         return steps.prefetch(tf.data.AUTOTUNE)

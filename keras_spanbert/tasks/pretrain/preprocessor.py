@@ -140,11 +140,9 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
                 "`y` and `sample_weight` must be None because labels and weights are made from the "
                 f"strings. Received: y={y!r:.80}, sample_weight={sample_weight!r:.80}"
             )
-        return self.mask(self.pack(x), seed=seed)
-
-    def pack(self, x):
-        """Returns token ids `[B, L]` of strings `[B]`: `[CLS]`, the text, `[SEP]`, padding."""
-        return self._packer(self.tokenizer(x), sequence_length=self.sequence_length)
+        # [B, L]: `[CLS]`, the text, `[SEP]`, padding.
+        token_ids = self._packer(self.tokenizer(x), sequence_length=self.sequence_length)
+        return self.mask(token_ids, seed=seed)
 
     def mask(self, token_ids, seed=None, span_marks=None, first_row=0, unigram_counts=None):
         """Masks sequences that are already tokenized and packed.

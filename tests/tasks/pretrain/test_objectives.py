@@ -61,7 +61,9 @@ def test_masks_of_pairs_are_seeded():
     ):
         row[positions[weights > 0]] = ids[weights > 0]
     layer = ks.NextSentencePairs.from_tokenizer(model.preprocessor.tokenizer)
-    pairs = layer(model.preprocessor.pack(TEXTS), seed=5)
+    preprocessor = model.preprocessor
+    packed = preprocessor._packer(preprocessor.tokenizer(TEXTS), sequence_length=L)
+    pairs = layer(packed, seed=5)
     pairs = {n: keras.ops.convert_to_numpy(value) for n, value in pairs.items()}
     np.testing.assert_array_equal(token_ids, pairs["token_ids"])
     np.testing.assert_array_equal(x["segment_ids"], pairs["segment_ids"])
