@@ -32,6 +32,7 @@ def split_sentences(texts):
         ("Mr. Hill and Dr. J. R. Smith left. So did I.",
          "Mr. Hill and Dr. J. R. Smith left .|So did I ."),
         ('"Go!" she said. "I won\'t." He left.', '" Go ! " she said .|" I wo n\'t . "|He left .'),
+        ("Oh?!! said Tom. We ran.", "Oh ? ! ! said Tom .|We ran ."),
         ("“Go!!” said he. ‘No…’ ”Oh?”", "“ Go ! ! ” said he .|‘ No … ’|” Oh ? ”"),
         ("At 5 p.m. he left, e.g. for Rome, etc. and so on.",
          "At 5 p.m. he left , e.g. for Rome , etc. and so on ."),
