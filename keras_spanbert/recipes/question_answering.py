@@ -33,6 +33,7 @@ def define_flags() -> None:
         "A question to answer from each text in --predict_data, which must name text files "
         "(.txt). The three best answers are printed. Default: the questions in the files of "
         "--predict_data.",
+        allow_overwrite=False,  # A second question would replace the first.
     )
     g.integer("max_answer_length", "Largest number of tokens in a predicted answer.", default=30)
     g.boolean(

@@ -45,8 +45,8 @@ class TrainingReport(keras.callbacks.Callback):
             Defaults to `None`: no scalars.
         evaluate: function that returns the scores of the model. It is called at
             the end of each epoch. Defaults to `None`: no scores.
-        save_best: function that saves the model. It is called if the score is the
-            best so far. Defaults to `None`.
+        save_best: function that saves the model. It is called if no earlier
+            score is better. Defaults to `None`.
 
     Attributes:
         progress: `ProgressLine`.
@@ -161,7 +161,8 @@ class TrainingReport(keras.callbacks.Callback):
         name = self.task.best_score
         if scores and name and name not in scores:
             raise ValueError(f"An evaluation must return the score {name!r}. Received: {scores}")
-        if name in scores and scores[name] > self.best.get(name, -math.inf):
+        # Small evaluation data often have equal scores. The later model has learned more.
+        if name in scores and scores[name] >= self.best.get(name, -math.inf):
             self.best = scores
             if self.save_best:
                 self.save_best()

@@ -111,6 +111,7 @@ PAIRS = "--objectives=mlm,nsp"
         ("pretrain", [PAIRS, "--batch_size=1"], ["`--batch_size` must be 2 or more for pairs"]),
         ("pretrain", [PAIRS, "--sequence_length=4"], ["--sequence_length=4", "for pairs"]),
         ("prepare", ["--eval_data=a.txt"], ["--task=prepare does not use --eval_data"]),
+        (QA, ["--question=who", "--question=what"], ["--question=what: already defined as who"]),
         (QA, ["--doc_stride=400"], ["--sequence_length=384", "doc_stride=400"]),
         (QA, ["--max_question_length=28", "--sequence_length=30"], ["--max_question_length=28"]),
         (
