@@ -5,14 +5,14 @@ python -c '
 import keras_spanbert as ks
 
 pretrainer = ks.SpanBertPretrainer.from_preset("saved_models/encoder-english", dtype="float32")
-ks.checkpoints.to_huggingface(pretrainer, "novels_bert")
+ks.checkpoints.to_huggingface(pretrainer, "english_bert")
 '
-ls novels_bert
+ls english_bert
 
 # %% convert
-python -m keras_spanbert.checkpoints novels_bert saved_models/from_huggingface | tail -n 4
+python -m keras_spanbert.checkpoints english_bert saved_models/from_huggingface | tail -n 4
 
 # %% train
-python train.py --preset=novels_bert --train_data=examples/data/lighthouse.txt \
+python train.py --preset=english_bert --train_data=examples/data/lighthouse.txt \
   --document_boundary=line --sequence_length=64 --batch_size=16 --steps=10 --eval_steps=2 \
   --learning_rate=3e-4 --output=saved_models/continued

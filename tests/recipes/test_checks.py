@@ -169,13 +169,18 @@ def test_missing_package_error_names_the_extra(check_fails, without, task, flag,
     check_fails(task, [flag], flag.split("=")[0], *names)
 
 
-def test_untrained_head_is_not_evaluated(tmp_path, capsys):
+@pytest.fixture
+def encoder(tmp_path):
+    """A preset for sequences of at most 16 tokens."""
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     backbone = ks.SpanBertBackbone(5, 1, 2, 8, 16, max_sequence_length=16)
-    preset = train_script.save_encoder(tmp_path / "preset", backbone, vocabulary)
+    return train_script.save_encoder(tmp_path / "preset", backbone, vocabulary)
+
+
+def test_untrained_head_is_not_evaluated(encoder, tmp_path, capsys):
     (tmp_path / "dev.json").write_text("{}")
     flags = [
-        "--task=question_answering", f"--preset={preset}", f"--eval_data={tmp_path / 'dev.json'}",
+        "--task=question_answering", f"--preset={encoder}", f"--eval_data={tmp_path / 'dev.json'}",
         f"--output={tmp_path / 'out'}",
     ]  # fmt: skip
     names = ["`--preset` must have a trained head", "give --train_data", "without weights for"]
@@ -183,13 +188,10 @@ def test_untrained_head_is_not_evaluated(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_rows_may_be_as_long_as_the_preset_allows(tmp_path, capsys):
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    backbone = ks.SpanBertBackbone(5, 1, 2, 8, 16, max_sequence_length=16)
-    preset = train_script.save_encoder(tmp_path / "preset", backbone, vocabulary)
+def test_rows_may_be_as_long_as_the_preset_allows(encoder, tmp_path, capsys):
     (tmp_path / "a.csv").write_text("text,label\nb,c\nd,e\n")
     flags = [
-        "--task=classification", f"--preset={preset}", f"--train_data={tmp_path / 'a.csv'}",
+        "--task=classification", f"--preset={encoder}", f"--train_data={tmp_path / 'a.csv'}",
         "--sequence_length=17", f"--output={tmp_path / 'out'}",
     ]  # fmt: skip
     train_script.check_fails(capsys, flags, "`--sequence_length` must be at most the preset's 16")
