@@ -27,7 +27,7 @@ _NO_LIMIT = 2**31 - 1
 
 _TABLES = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".jsonlines")
-_HINT = " (arguments or flags can name others)"
+_HINT = " (an argument, or a flag such as --text_column, can give another name)"
 _QUOTED_HINT = ". For cells in quotes, use quoted=True (--quoted_tsv)"
 _QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 _SEVERAL = " (for several labels per row, set `label_separator` or --multi_label)"
