@@ -34,7 +34,7 @@ NOT_RUN = (
     ("docker run", "needs Docker and the network"),
     ("export ", "sets variables for the next lines"),
     ("git clone", "needs the network"),
-    ("head ", "needs data from outside the project"),
+    ("head -n 1001 sst-2/", "needs data from outside the project"),
     ("mkdocs ", "builds the site, as continuous integration does"),
     ("pip install", "installs packages, which continuous integration tests"),
     ("python -m keras_spanbert.checkpoints", "is the name of a command"),
@@ -52,7 +52,7 @@ NOT_RUN = (
     ("spanbert-demo", "starts a server, see tests/test_demo.py"),
     ("source ", "changes the environment"),
     ("spanbert-convert", "is the name of a command"),
-    ("spanbert-train", "prints the flags"),
+    ("spanbert-train", "is train.py, whose flags are checked"),
     ("torchrun", "needs several processes, see tests/distribution"),
     ("until python train.py", "needs several processes, see tests/distribution"),
 )
@@ -163,6 +163,7 @@ def check_command(command):
     if command.startswith("until "):
         command = command.removeprefix("until ").partition(";")[0]
     words = shlex.split(command)
+    words[0] = words[0].replace("spanbert-train", "train.py")
     scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
     if not scripts:
         return

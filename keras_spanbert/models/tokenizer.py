@@ -163,11 +163,16 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
     @functools.cached_property
     def traced(self):
-        """`tokenize` for strings `[B]` as a `tf.function`, traced once for any B."""
+        """A `tf.function` of strings `[B]` to a ragged tensor of tokens, traced once for any B.
+
+        As in `tokenize_batch`, `sequence_length` is not used.
+        """
         import tensorflow as tf
 
-        signature = [tf.TensorSpec([None], tf.string)]
-        return tf.function(self._tokenize_in_graph, input_signature=signature)
+        return tf.function(
+            lambda texts: self.fast_wordpiece.tokenize(self.normalizer(texts)),
+            input_signature=[tf.TensorSpec([None], tf.string)],
+        )
 
     @functools.cached_property
     def normalizer(self):

@@ -260,3 +260,11 @@ def test_shapes_and_dtypes_of_strings_in_graphs():
     assert list(tokenizer("SpanBERT dog")) == ["Span", "##BERT", "[UNK]"]
     tokenizer = ks.SpanBertTokenizer(SMALL, dtype="string", special_tokens_in_strings=True)
     assert graph_ids(tokenizer, ["Spans [MASK] dog"]) == [[b"Span", b"##s", b"[MASK]", b"[UNK]"]]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "string"])
+def test_tokens_of_graphs_are_ids_neither_padded_nor_cut(dtype):
+    tokenizer = ks.SpanBertTokenizer(SMALL, sequence_length=2, dtype=dtype)
+    texts = ["Span", "cafe Span ."]
+    expected = [ids.tolist() for ids in tokenizer.tokenize_batch(texts)]
+    assert tokenizer.traced(tf.constant(texts)).to_list() == expected == [[6], [10, 6, 14]]

@@ -188,7 +188,7 @@ def test_untrained_head_is_not_evaluated(encoder, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_rows_may_be_as_long_as_the_preset_allows(encoder, tmp_path, capsys):
+def test_rows_longer_than_the_preset_allows_are_refused(encoder, tmp_path, capsys):
     (tmp_path / "a.csv").write_text("text,label\nb,c\nd,e\n")
     flags = [
         "--task=classification", f"--preset={encoder}", f"--train_data={tmp_path / 'a.csv'}",

@@ -297,7 +297,10 @@ class DocumentInputs:
 
     @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
-        """Converts documents to one batch of arrays: see `document_inputs`."""
+        """Converts documents to one batch of arrays.
+
+        They are those of `inference.document_inputs`, and `cluster_ids`.
+        """
         return keras.utils.unpack_x_y_sample_weight(self.batches(x, batch_size=len(x))[0])
 
     def preprocess_rows(

@@ -117,5 +117,7 @@ class MaskedStringInputs:
                 preprocess, tf.data.AUTOTUNE, deterministic=True
             )
         )
-        steps = steps.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
+        # The number of batches of a text file is unknown until it has been read.
+        if (num_batches := int(dataset.cardinality())) != tf.data.UNKNOWN_CARDINALITY:
+            steps = steps.apply(tf.data.experimental.assert_cardinality(num_batches))
         return steps.prefetch(tf.data.AUTOTUNE)

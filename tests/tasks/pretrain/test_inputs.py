@@ -176,6 +176,17 @@ def test_strings_without_a_preprocessor_are_refused():
 
 
 @ONCE
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras cannot know its size.
+def test_datasets_of_unknown_size(model, expected):
+    dataset = stream("dataset", BATCHES).filter(lambda *batch: True)
+    losses = model.evaluate(dataset, verbose=0, return_dict=True)
+    assert losses["loss"] == pytest.approx(expected[0]["loss"], rel=1e-5)
+    assert len(model.predict(dataset, verbose=0)["mlm"]) == len(TEXTS)
+    history = fit(model, dataset, shuffle=False)
+    assert history["mlm_loss"] == pytest.approx(expected[1][:1], rel=1e-5)
+
+
+@ONCE
 @pytest.mark.parametrize("kind", ["rows", "dataset", "generator"])
 def test_strings_without_linguistic_spans_are_refused(kind):
     model = build()
