@@ -123,11 +123,11 @@ def test_clusters_of_a_text_are_printed_and_written(trained, tmp_path, capsys):
 
 def test_links_below_the_threshold_are_dropped(trained, tmp_path):
     folder, _ = trained
-    (tmp_path / "story.txt").write_text("ann wrote it. she read it.\n")
+    (tmp_path / "story.txt").write_text("ann saw eve. she saw it.\n")
     flags = [TASK, f"--preset={folder / 'run'}", "--min_link_score=1"]
     (tmp_path / "gap.tsv").write_text(
         "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n"
-        "a\tann wrote it. she read it.\tshe\t14\tann\t0\tTRUE\tit\t10\tFALSE\tu\n"
+        "a\tann saw eve. she saw it.\tshe\t13\tann\t0\tTRUE\teve\t8\tFALSE\tu\n"
     )
     for data, name in [
         (folder / "dev.conll", "found.jsonlines"), (tmp_path / "story.txt", "texts.jsonl"),
