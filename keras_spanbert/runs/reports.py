@@ -51,7 +51,7 @@ class TrainingReport(keras.callbacks.Callback):
     Attributes:
         progress: `ProgressLine`.
         rows: list of dicts, one per evaluation.
-        best: dict. The scores of the best model.
+        best: dict. The scores of the best model, and its step as `best_step`.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class TrainingReport(keras.callbacks.Callback):
             raise ValueError(f"An evaluation must return the score {name!r}. Received: {scores}")
         # Small evaluation data often have equal scores. The later model has learned more.
         if name in scores and scores[name] >= self.best.get(name, -math.inf):
-            self.best = scores
+            self.best = {**scores, "best_step": self.step}
             if self.save_best:
                 self.save_best()
 

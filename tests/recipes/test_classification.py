@@ -78,7 +78,9 @@ def test_run_learns_and_writes_consistent_files(trained):
     assert f"accuracy {final['accuracy']:.2f}" in out
     assert final["score"] == final["accuracy"] and final["best_score"] == "score"
     history = files.read_csv(folder / "run" / "history.csv")
+    best = [row["step"] for row in history if float(row["accuracy"]) == final["accuracy"]]
     assert max(float(row["accuracy"]) for row in history) == final["accuracy"]
+    assert str(final["best_step"]) == best[-1]
 
 
 def test_benchmark_layout_scores_and_submission(preset, tmp_path):

@@ -82,7 +82,7 @@ def test_best_model_is_saved_and_known_after_resuming(tmp_path, capsys):
         save_best=lambda: saved.append(report.step),
     )
     train(report, 4 * [{"loss": 1.0}])
-    assert saved == [3, 6, 9] and report.best == {"f1": 30.0, "exact": 9.0}
+    assert saved == [3, 6, 9] and report.best == {"f1": 30.0, "exact": 9.0, "best_step": 9}
     assert "loss 1.000  exact match 9.00  F1 30.00" in capsys.readouterr().out
     another = reports.TrainingReport(None, total_steps=12, tokens_per_step=10)
     another.set_state(json.loads(json.dumps(report.get_state())))
