@@ -189,9 +189,13 @@ def _read_gap(paths, flag):
 
 
 def _read_texts(paths, flag):
+    from keras_spanbert.data.examples import check
     from keras_spanbert.data.text_files import read_text
 
-    return [(path, read_text(path, FLAGS.encoding_errors)) for path in paths]
+    texts = [(path, read_text(path, FLAGS.encoding_errors)) for path in paths]
+    for path, text in texts:
+        check(text.strip(), path, "a text must not be empty", text)
+    return texts
 
 
 def build():
