@@ -3,6 +3,7 @@
 import errno
 import os
 import pathlib
+from unittest import mock
 
 import h5py
 import pytest
@@ -205,5 +206,11 @@ def test_failed_export_changes_nothing(tmp_path, monkeypatch):
             with pytest.raises((OSError, ValueError), match="No space left"):
                 write(tmp_path / name)
             assert contents(tmp_path) == before
+        # TensorFlow's own error for a full disk.
+        full = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+        patch.setattr(tf.saved_model, "save", mock.Mock(side_effect=full))
+        with pytest.raises(OSError, match="No space left"):
+            ks.serving.export_saved_model(model, tmp_path / "strings")
+        assert contents(tmp_path) == before
     export(tmp_path / "old")
     assert contents(tmp_path).keys() == before.keys()

@@ -286,7 +286,7 @@ def _check_cell(cell, place):
 def _name_and_part(document):
     key, part = document["doc_key"], document.get("part")
     if part is None:
-        found = re.fullmatch(r"(.*)_(0|[1-9]\d*)", key)
+        found = re.fullmatch(r"(.*)_(0|[1-9]\d{0,8})", key)  # See `BEGIN`.
         return (found[1], f"{int(found[2]):03d}") if found else (key, None)
     return key.removesuffix(f"_{int(part)}"), part
 

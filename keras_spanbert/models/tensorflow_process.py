@@ -38,7 +38,8 @@ def run_on_tensorflow(function: Callable, model: keras.Model, preset: str, *argu
         *arguments: values that JSON preserves.
 
     Raises:
-        RuntimeError: if the function fails, with the output of the process.
+        OSError: if the function cannot write its files.
+        RuntimeError: if it fails in another way, with the output of the process.
     """
     # This package's folder comes first in the path. The current folder is not in the path.
     root = str(pathlib.Path(__file__).parents[2])
@@ -61,6 +62,8 @@ def run_on_tensorflow(function: Callable, model: keras.Model, preset: str, *argu
         stderr=subprocess.STDOUT,
         text=True,
     )
+    if done.returncode == os.EX_IOERR:
+        raise OSError(done.stdout.splitlines()[-1])
     if done.returncode:
         raise RuntimeError(f"The export under TensorFlow failed:\n{done.stdout}")
 
@@ -70,7 +73,11 @@ def main(
 ) -> None:
     """Runs in the process of `run_on_tensorflow`."""
     model = _registered(class_name).from_preset(preset, dtype=dtype or None)
-    getattr(importlib.import_module(module), function)(model, *json.loads(arguments))
+    try:
+        getattr(importlib.import_module(module), function)(model, *json.loads(arguments))
+    except OSError as error:
+        print(" ".join(str(error).split()))
+        sys.exit(os.EX_IOERR)
 
 
 def _registered(class_name):

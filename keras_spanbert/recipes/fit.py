@@ -201,7 +201,8 @@ def export(model: keras.Model, **kwargs) -> None:
     versions = [int(name) for name in files.entries(FLAGS.export) if name.isdecimal()]
     path = stores.join(FLAGS.export, str(1 + max(versions, default=0)))
     stop_on_signals("before the SavedModel was written", clean_up=True)
-    export_saved_model(model, path, **kwargs)
+    with exit_on_user_error(OSError):
+        export_saved_model(model, path, **kwargs)
     log(f"Wrote the SavedModel {path}")
 
 

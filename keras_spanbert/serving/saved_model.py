@@ -89,6 +89,7 @@ def export_saved_model(
     Raises:
         ValueError: if `path` is not a new or empty folder, or if the model is not one of
             these, has no tokenizer, or has longer windows than its encoder allows.
+        OSError: if the disk is full, or `path` cannot be written.
 
     Example:
     ```python
@@ -172,4 +173,7 @@ def _export(model, path, endpoints):
     }
     for name, function in functions.items():
         setattr(module, name, function)
-    tf.saved_model.save(module, path, signatures=functions)
+    try:
+        tf.saved_model.save(module, path, signatures=functions)
+    except (tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError) as error:
+        raise OSError(f"TensorFlow cannot write the SavedModel: {error.message}") from error

@@ -55,12 +55,15 @@ def as_labels(labels, names: list[str] | None, place: Callable = str):
                 f"{value!r:.80} at {place(i)}"
             )
     array = np.array(values)
-    return array.astype("float32" if array.dtype.kind in "fUS" else "int32")
+    # Larger integers are values of a regression.
+    are_small = array.dtype.kind in "biu" and np.all(array < 2**31) and np.all(array >= -(2**31))
+    return array.astype("int32" if are_small else "float32")
 
 
 def _is_number(value):
     try:
-        return bool(np.isfinite(np.asarray(value, "float64")).all())
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(np.asarray(value, "float64").astype("float32")).all())
     except (TypeError, ValueError):
         return False
 
@@ -80,12 +83,17 @@ def _in_graph(labels, names):
     if labels.shape.rank == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if names is None:
-        return tf.cast(labels, tf.float32 if labels.dtype.is_floating else tf.int32)
+        if labels.dtype.is_floating:
+            return tf.cast(labels, tf.float32)
+        found = tf.cast(labels, tf.int32)
+        is_right = tf.cast(found, labels.dtype) == labels
+        rule = "An integer label must be below 2**31. Use floats. Received:"
+        return check_in_graph(found, is_right, rule, labels)
     if labels.dtype.is_floating or labels.shape.rank != 1:
         raise ValueError(f"A label must be {known_labels(names)}. Received: {labels!r:.80}")
-    labels = tf.cast(labels, tf.int32)
+    labels = tf.cast(labels, tf.int64)
     is_right = (labels >= 0) & (labels < len(names))
-    return check_labels_in_graph(labels, is_right, labels, names)
+    return check_labels_in_graph(tf.cast(labels, tf.int32), is_right, labels, names)
 
 
 def check_labels_in_graph(found, is_right, labels, names):

@@ -69,7 +69,7 @@ def _rows_in_graph(labels, names):
         found, is_right = tf.reduce_any(is_name, axis=1), tf.reduce_any(is_name, axis=2)
         is_right |= labels == ""  # Padding.
     else:
-        found = tf.ensure_shape(labels, [None, len(names)])
+        found = tf.ensure_shape(tf.cast(labels, tf.float64), [None, len(names)])
         is_right = (found == 0) | (found == 1)
     return check_labels_in_graph(tf.cast(found, tf.int32), is_right, labels, names)
 

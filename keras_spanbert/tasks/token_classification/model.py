@@ -101,6 +101,12 @@ class SpanBertTokenClassifier(ClassifierTask):
         """Whether the labels mark entities: see the class."""
         return is_of_entities(self.labels)
 
+    def number_class_weight(self, class_weight: dict) -> dict:
+        raise ValueError(
+            "`class_weight` must be None for a token classifier, whose tokens already have weights "
+            f"of 0 or 1. Use `sample_weight`. Received: {class_weight}"
+        )
+
     @property
     def kinds(self) -> list[str]:
         """The types of entities, or the labels if they do not mark entities."""
