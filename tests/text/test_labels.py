@@ -1,0 +1,47 @@
+"""Labels as numbers, eagerly and in graph code."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_spanbert.tasks.classification.preprocessor import label_rows
+from keras_spanbert.text.labels import as_labels
+
+
+def in_graph(function, labels, *arguments):
+    dataset = tf.data.Dataset.from_tensors(labels).map(lambda y: function(y, *arguments))
+    return next(iter(dataset)).numpy()
+
+
+@pytest.mark.parametrize("labels", [[3_000_000_000, 1], [-(2**31) - 1, 1], [10**20, 1]])
+def test_large_integers_are_values_of_a_regression(labels):
+    found = as_labels(labels, None)
+    assert found.dtype == "float32" and found.tolist() == np.array(labels, "float32").tolist()
+
+
+def test_integers_stay_integers_if_they_fit():
+    assert as_labels([2**31 - 1, -(2**31), True], None).dtype == "int32"
+    found = in_graph(as_labels, np.array([2**31 - 1, 1]), None)
+    assert found.dtype == "int32" and found.tolist() == [2**31 - 1, 1]
+
+
+def test_numbers_beyond_float32_are_refused():
+    with pytest.raises(ValueError, match="finite number.*Received: 1e[+]300 at 1"):
+        as_labels([0.5, 1e300], None)
+
+
+def test_integers_in_a_graph_do_not_wrap_around():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="below 2.*31"):
+        in_graph(as_labels, np.array([2**32, 1]), None)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="model.*s 2: bad, good"):
+        in_graph(as_labels, np.array([2**32, 1]), ["bad", "good"])
+    many = list(map(str, range(300)))
+    assert in_graph(as_labels, np.array([255], "uint8"), many).tolist() == [255]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32"])
+def test_rows_of_labels_have_any_dtype(dtype):
+    labels = np.array([[0, 1, 1], [0, 0, 0]], dtype)
+    names = ["a", "b", "c"]
+    assert label_rows(labels, names).tolist() == labels.astype(int).tolist()
+    assert in_graph(label_rows, labels, names).tolist() == labels.astype(int).tolist()
