@@ -3,8 +3,10 @@
 import keras
 import numpy as np
 import pytest
+import tiny_classifier
 from saved_copies import copies
 from tiny_models import V, answerer, backbone, outputs, pretrainer
+from tiny_tasks import TASKS
 
 import keras_spanbert as ks
 from keras_spanbert.layers.sublayers import flatten_sublayers
@@ -112,6 +114,17 @@ def test_dtype_loads_a_quantized_preset_as_float(build, mode, tolerance, tmp_pat
     for ours, theirs in zip(outputs(copy), outputs(model)):
         np.testing.assert_allclose(ours, theirs, atol=tolerance * np.abs(theirs).max())
     assert copy.preprocessor.tokenizer.vocabulary
+
+
+@pytest.mark.once("torch")
+@pytest.mark.parametrize("name", [*TASKS, "regression"])
+def test_dtype_loads_a_quantized_preset_of_every_task(name, tmp_path):
+    model = TASKS[name].build() if name in TASKS else tiny_classifier.build(num_classes=1)
+    model.quantize("int8")
+    model.save_to_preset(tmp_path / "preset")
+    copy = type(model).from_preset(str(tmp_path / "preset"), dtype="float32")
+    assert quantized(model) and not quantized(copy)
+    assert copy.head_layers().keys() == model.head_layers().keys()
 
 
 @pytest.mark.once

@@ -32,14 +32,13 @@ def as_array(xp, name: str, value):
     Raises:
         ValueError: if it has rows of different lengths.
     """
+    if hasattr(value, "nested_row_splits"):
+        raise ValueError(
+            f"The rows of `{name}` must have the same length: pad them. Received: a ragged tensor"
+        )
     if xp is not np:
         import tensorflow as tf
 
-        if isinstance(value, tf.RaggedTensor):
-            raise ValueError(
-                f"The rows of `{name}` must have the same length: pad them. Received: a ragged "
-                "tensor"
-            )
         return tf.convert_to_tensor(value)
     try:
         return keras.ops.convert_to_numpy(to_lists(value))

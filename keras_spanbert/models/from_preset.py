@@ -130,7 +130,8 @@ def dequantize(model: keras.Model, dtype: str | keras.DTypePolicy) -> keras.Mode
     config, backbone = model.get_config(), getattr(model, "backbone", model)
     copy = type(backbone).from_config({**backbone.get_config(), "dtype": dtype})
     if backbone is not model:
-        copy = type(model)(**{**config, "backbone": copy, "preprocessor": model.preprocessor})
+        parts = {"backbone": copy, "preprocessor": model.preprocessor}
+        copy = type(model).from_config({**config, **parts})
     values = {variable.path: variable for variable in model.weights}
     quantized = {
         layer.path: layer for layer in flatten_sublayers([model]) if layer.quantization_mode
