@@ -54,7 +54,7 @@ def entities(gold, predicted, strict: bool = False) -> dict:
     """
     check_flags(strict=strict)
     gold, predicted = _sentences("gold", gold), _sentences("predicted", predicted)
-    if not gold or len(gold) != len(predicted):
+    if len(gold) == 0 or len(gold) != len(predicted):
         raise ValueError(
             "`gold` and `predicted` must be of the same sentences, one or more. Received: "
             f"{len(gold)} and {len(predicted)}"

@@ -2,6 +2,7 @@
 
 import collections
 import logging
+import math
 import re
 import string
 import unicodedata
@@ -50,9 +51,10 @@ def squad(
 ) -> dict:
     """Scores predictions like the official scripts.
 
-    A question without a prediction counts as answered with `""`. A warning counts
-    these questions. The data are SQuAD 2.0 if some questions have no answer. Only then
-    are there scores for both kinds of questions, and the best thresholds.
+    A question without a prediction counts as answered with `""`, which is wrong if
+    the question has an answer. A warning counts these questions. The data are SQuAD
+    2.0 if some questions have no answer. Only then are there scores for both kinds of
+    questions, and the best thresholds.
 
     Args:
         dataset: dict with `"data"`, the articles of a SQuAD file or the rows of
@@ -89,8 +91,8 @@ def squad(
         answers all of them.
 
     Raises:
-        ValueError: if there are no questions, one has no score in
-            `no_answer_scores`, or an argument is something else.
+        ValueError: if there are no questions, two have the same id, one has no score
+            in `no_answer_scores`, or an argument is something else.
 
     Example:
     ```python
@@ -127,9 +129,17 @@ def squad(
             for i, text in zip(ids, texts)
         ]
     )
+    # An answer such as "The" is empty after normalization, and would equal a missing prediction.
+    is_missed = has_answer & np.array([i not in predictions for i in ids])
+    exact, f1 = (np.where(is_missed, 0.0, values) for values in [exact, f1])
     scores = None
     if no_answer_scores is not None:
-        no_answer_scores = _by_id("no_answer_scores", no_answer_scores, is_number, "a number")
+        no_answer_scores = _by_id(
+            "no_answer_scores",
+            no_answer_scores,
+            lambda x: is_number(x) and not math.isnan(x),
+            "a number",
+        )
         missing = next((i for i in ids if i not in no_answer_scores), None)
         if missing is not None:
             raise ValueError(f"`no_answer_scores` must have every question. Received: no {missing}")
@@ -164,17 +174,23 @@ def squad(
 def _gold_answers(dataset):
     """Returns the texts of each question's answers, by id."""
     try:
-        return {
-            str(question["id"]): _texts(question["answers"])
+        pairs = [
+            (str(question["id"]), _texts(question["answers"]))
             for article in (dataset["data"] if isinstance(dataset, dict) else dataset)
             for paragraph in article.get("paragraphs", [{"qas": [article]}])
             for question in paragraph["qas"]
-        }
+        ]
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(
             "`dataset` must be the content of a SQuAD file, with `id` and `answers` for each "
             f"question. Received: dataset={dataset!r:.80}, of type {type(dataset).__name__}"
         ) from error
+    golds = dict(pairs)
+    if len(golds) < len(pairs):
+        counts = collections.Counter(name for name, _ in pairs)
+        name = counts.most_common(1)[0][0]
+        raise ValueError(f"Each question must have an id of its own. Received: {name} twice")
+    return golds
 
 
 def _texts(answers):

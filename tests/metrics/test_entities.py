@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from keras_spanbert import metrics
@@ -96,3 +97,8 @@ def test_tags_are_read_like_conlleval(tags, spans, strict_spans):
 def test_invalid_inputs_are_named(gold, predicted, error):
     with pytest.raises(ValueError, match=error):
         metrics.entities(gold, predicted)
+
+
+def test_tags_can_be_arrays():
+    tags = np.array([["B-x", "I-x", "O"]])
+    assert metrics.entities(tags, tags)["f1"] == 100.0

@@ -87,6 +87,7 @@ def test_answers_with_only_articles():
     assert metrics.squad(data(a=["the"]), {"a": "an"})["f1"] == 0.0
     both = metrics.squad(data(a=["the"], b=[]), {"a": "an", "b": ""})
     assert both["exact"] == both["f1"] == 100.0
+    assert metrics.squad(data(a=["the"], b=["x"]), {"b": "x"})["exact"] == 50.0
 
 
 # Words as MLQA's script counts them for Chinese, in each script without blanks between words.
@@ -171,3 +172,8 @@ def test_missing_entries_are_named():
         metrics.squad({"data": []}, {})
     with pytest.raises(ValueError, match="`no_answer_scores` must have every question.*no b"):
         metrics.squad(data(a=["x"], b=[]), {}, no_answer_scores={"a": 1.0})
+    twice = {"data": data(a=["x"])["data"] * 2}
+    with pytest.raises(ValueError, match="an id of its own. Received: a twice"):
+        metrics.squad(twice, {"a": "x"})
+    with pytest.raises(ValueError, match=r"`no_answer_scores\['a'\]` must be a number"):
+        metrics.squad(data(a=["x"]), {"a": "x"}, no_answer_scores={"a": np.nan})
