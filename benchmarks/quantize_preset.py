@@ -17,7 +17,7 @@ import warnings
 
 import keras
 
-from keras_spanbert import api  # noqa: F401, registers the classes.
+from keras_spanbert import api
 from keras_spanbert.models.source import open_source
 
 INT4 = keras.quantizers.Int4QuantizationConfig(block_size=32)
@@ -37,7 +37,9 @@ def main():
     rates = {}
     if args.dropout is not None:
         rates = {"dropout": args.dropout, "attention_dropout": args.dropout}
-    model = open_source(args.source).task.from_preset(args.source, dtype="float32", **rates)
+    # An encoder without a task becomes a pretrainer, which stores its tokenizer too.
+    task = open_source(args.source).task or api.SpanBertPretrainer
+    model = task.from_preset(args.source, dtype="float32", **rates)
     warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
     embedding = model.backbone.token_embedding
     if args.mode == "mixed":
