@@ -21,23 +21,27 @@ def check_fails(tmp_path, monkeypatch, capsys):
     """Runs a task with a flag, and checks that it stops before loading a backend or data."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "preset").mkdir()
-    for name in ["a.txt", "b.txt", "train.json"]:
+    for name in ["a.txt", "b.txt", "a.conll", "a.tsv", "train.json", "train.csv"]:
         (tmp_path / name).write_text("{}")
 
     def loaded():
         raise AssertionError("The error was not raised")
 
     monkeypatch.setattr(run, "_set_up", loaded)
-    tasks = {
-        "pretrain": ["--train_data=*.txt"],
-        "prepare": ["--train_data=*.txt"],
-        "question_answering": ["--preset=preset", "--train_data=train.json"],
-        "relation_extraction": ["--preset=preset", "--train_data=train.json"],
+    data = {
+        "pretrain": "--train_data=*.txt",
+        "prepare": "--train_data=*.txt",
+        "question_answering": "--train_data=train.json",
+        "classification": "--train_data=train.csv",
+        "relation_extraction": "--train_data=train.json",
+        "multiple_choice": "--eval_data=train.csv",
     }
 
     def check(task, flags, *values):
         given = {flag.split("=")[0] for flag in flags}
-        usual = [flag for flag in tasks[task] if flag.split("=")[0] not in given]
+        usual = [data[task]] if task in data else []
+        usual += ["--preset=preset"] if task not in ("pretrain", "prepare") else []
+        usual = [flag for flag in usual if flag.split("=")[0] not in given]
         flags = [f"--task={task}", "--output=out", *usual, *flags]
         train_script.check_fails(capsys, flags, *values)
         assert not (tmp_path / "out").exists()
@@ -94,6 +98,10 @@ def test_invalid_value_error_names_flag_and_value(check_fails, flag, rule):
 
 
 QA = "question_answering"
+TEXTS = "classification"
+WORDS = "token_classification"
+CHOICES = "multiple_choice"
+CLUSTERS = "coreference"
 PAIRS = "--objectives=mlm,nsp"
 
 
@@ -147,6 +155,42 @@ PAIRS = "--objectives=mlm,nsp"
             ["--max_answer_length=9"],
             ["with --eval_data, --predict_data or --export", ", no --"],
         ),
+        # Flags of a task.
+        (TEXTS, ["--dataset=swag"], ["--dataset=swag", "sst-2"]),
+        (TEXTS, ["--dataset=ax"], ["--dataset=ax", "with only --predict_data"]),
+        (TEXTS, ["--dataset=rte", "--regression"], ["`--regression` must be left out"]),
+        (TEXTS, ["--dataset=rte", "--multi_label"], ["`--multi_label` must be left out"]),
+        (TEXTS, ["--dataset=rte", "--skip_label=-"], ["`--skip_label` must be left out"]),
+        (TEXTS, ["--regression", "--multi_label"], ["cannot both be given"]),
+        (TEXTS, ["--multi_label", "--label_separator="], ["`--label_separator`", "non-empty"]),
+        (TEXTS, ["--label_separator=;"], ["together with --multi_label", "--label_separator=;"]),
+        (TEXTS, ["--regression", "--selection_metric=macro_f1"], ["--selection_metric=macro_f1"]),
+        (TEXTS, ["--selection_metric=accuracy"], ["given together with --eval_data"]),
+        (WORDS, ["--train_data=a.conll", "--dataset=swag"], ["`--dataset` must be left out with"]),
+        (WORDS, ["--train_data=a.conll", "--label_column=tag"], ["a column number", "tag"]),
+        (WORDS, ["--train_data=a.conll", "--words_column=word"], ["a column number", "word"]),
+        (WORDS, ["--train_data=a.conll", "--quoted_tsv"], ["`--quoted_tsv` must be left out unle"]),
+        (WORDS, ["--predict_data=a.conll"], ["--predictions must be given together"]),
+        (CHOICES, ["--dataset=rte"], ["`--dataset` must be one of swag, codah"]),
+        (CHOICES, ["--dataset=codah", "--question_column=q"], ["`--question_column` must be left"]),
+        (CHOICES, ["--text_column=q"], ["`--text_column` must be left out; use --question_column"]),
+        (CHOICES, ["--choice_columns="], ["`--choice_columns` must be one or more columns"]),
+        (CHOICES, ["--sequence_length=4"], ["`--sequence_length` must be at least 5"]),
+        (CHOICES, ["--preset="], ["--task=multiple_choice needs --preset"]),
+        (CLUSTERS, ["--train_data=a.txt"], ["--train_data", "documents with clusters"]),
+        (CLUSTERS, ["--train_data=a.conll", "--eval_data=a.tsv"], ["--eval_data", "documents"]),
+        (CLUSTERS, ["--predict_data=a.conll"], ["--predictions"]),
+        (CLUSTERS, ["--predict_data=a.conll", "--predictions=b.conll", "--html=c"], ["--html"]),
+        (CLUSTERS, ["--predict_data=a.txt", "--html=a.conll"], ["`--html` must be", "new file"]),
+        (CLUSTERS, ["--predict_data=a.txt", "--max_spans_in_memory=0"], ["--max_spans_in_memory"]),
+        (CLUSTERS, ["--predict_data=a.txt", "--min_link_score=1.5"], ["--min_link_score", "1.5"]),
+        (
+            CLUSTERS,
+            ["--predict_data=a.*", "--predictions=b.jsonl"],
+            ["must be of one kind", "a.tsv a.txt"],
+        ),
+        (CLUSTERS, ["--predict_data=*.txt", "--html=c.html"], ["one text", "2 files"]),
+        (CLUSTERS, ["--predict_data=preset"], ["must end in", ".txt.gz"]),
     ],
 )
 def test_incompatible_flags_are_named(check_fails, task, flags, values):

@@ -162,27 +162,6 @@ def test_multi_label_preset_is_recognized(tagged_words, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags, values",
-    [
-        (["--dataset=swag"], ["--dataset=swag", "sst-2"]),
-        (["--dataset=ax"], ["--dataset=ax", "with only --predict_data"]),
-        (["--dataset=rte", "--regression"], ["`--regression` must be left out"]),
-        (["--dataset=rte", "--multi_label"], ["`--multi_label` must be left out"]),
-        (["--dataset=rte", "--skip_label=-"], ["`--skip_label` must be left out"]),
-        (["--regression", "--multi_label"], ["cannot both be given"]),
-        (["--multi_label", "--label_separator="], ["`--label_separator`", "non-empty"]),
-        (["--label_separator=;"], ["given together with --multi_label", "--label_separator=;"]),
-        (["--regression", "--selection_metric=macro_f1"], ["--selection_metric=macro_f1"]),
-        (["--selection_metric=accuracy"], ["given together with --eval_data"]),
-    ],
-)
-def test_invalid_flags_are_reported_before_reading(preset, tmp_path, capsys, flags, values):
-    (tmp_path / "train.csv").write_bytes(b"\xff")
-    data = f"--train_data={tmp_path / 'train.csv'}"
-    check_fails(capsys, [TASK, f"--preset={preset}", data, *flags], *values)
-
-
-@pytest.mark.parametrize(
     "preset_name, flags, values",
     [
         ("encoder", ["--train_data=one.csv"], ["two or more labels", "only a"]),

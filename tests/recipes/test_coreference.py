@@ -185,29 +185,6 @@ def test_resumed_run_equals_uninterrupted_run(preset, tmp_path, capsys):
     check_resumes(capsys, tmp_path / "run", resolver, flags, kept=[2, 4, 6], steps=[3, 6])
 
 
-@pytest.mark.parametrize(
-    "flags, values",
-    [
-        (["--train_data=a.txt"], ["--train_data", "documents with clusters"]),
-        (["--train_data=a.conll", "--eval_data=a.tsv"], ["--eval_data", "documents"]),
-        (["--predict_data=a.conll"], ["--predictions"]),
-        (["--predict_data=a.conll", "--predictions=b.conll", "--html=c"], ["--html"]),
-        (["--predict_data=a.txt", "--html=a.conll"], ["`--html` must be", "new file"]),
-        (["--predict_data=a.txt", "--max_spans_in_memory=0"], ["--max_spans_in_memory"]),
-        (["--predict_data=a.txt", "--min_link_score=1.5"], ["--min_link_score", "1.5"]),
-        (["--predict_data=a.*", "--predictions=b.jsonl"], ["must be of one kind", "a.tsv a.txt"]),
-        (["--predict_data=*.txt", "--html=c.html"], ["needs exactly one text", "2 files"]),
-        (["--predict_data=preset"], ["must end in", ".txt.gz"]),
-    ],
-)
-def test_invalid_flags_are_reported_before_reading(tmp_path, capsys, monkeypatch, flags, values):
-    monkeypatch.chdir(tmp_path)
-    for name in ["a.txt", "b.txt", "a.conll", "a.tsv"]:
-        (tmp_path / name).touch()
-    (tmp_path / "preset").mkdir()
-    check_fails(capsys, [TASK, "--preset=preset", *flags], *values)
-
-
 @pytest.mark.parametrize("ending", ["conll", "jsonlines"])
 def test_mentions_in_the_same_word_are_skipped_only_in_conll(ending, tmp_path, capsys):
     document = {"doc_key": "a", "sentences": [["ann", "saw", "bob", "."]]}

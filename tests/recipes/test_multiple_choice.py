@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from tiny_chooser import VOCABULARY, build, examples
-from train_script import check_fails, check_flags_only, check_resumes, run_in_process, save_encoder
+from train_script import check_fails, check_resumes, run_in_process, save_encoder
 
 import keras_spanbert as ks
 from keras_spanbert import data, files
@@ -149,20 +149,3 @@ def test_invalid_inputs_are_named(preset, tmp_path, capsys, caplog, monkeypatch,
     check_fails(capsys, [TASK, f"--preset={preset}", "--output=out", *flags], *values)
     assert "random weights" not in caplog.text  # Reported before a missing head.
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    "flags, rule",
-    [
-        (["--dataset=rte"], "`--dataset` must be one of swag, codah"),
-        (["--dataset=codah", "--question_column=q"], "`--question_column` must be left out"),
-        (["--text_column=q"], "`--text_column` must be left out; use --question_column"),
-        (["--choice_columns="], "`--choice_columns` must be one or more columns"),
-        (["--sequence_length=4"], "`--sequence_length` must be at least 5"),
-        (["--preset="], "--task=multiple_choice needs --preset"),
-    ],
-)
-def test_incompatible_flags_are_named(preset, tmp_path, flags, rule):
-    evaluate = f"--eval_data={write_csv(tmp_path / 'dev.csv', examples(4))}"
-    with pytest.raises(ValueError, match=rule):
-        check_flags_only(TASK, f"--preset={preset}", evaluate, *flags)

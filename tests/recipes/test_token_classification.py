@@ -173,19 +173,3 @@ def test_bad_files_are_named(trained, tmp_path, capsys, monkeypatch, text, flags
     (tmp_path / "tagged.txt").write_text("annie\tB-person\n")
     check_fails(capsys, [TASK, f"--preset={trained[0] / 'run'}", "--output=run", *flags], *values)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "flags, values",
-    [
-        (["--train_data=a.conll", "--dataset=swag"], ["`--dataset` must be left out with"]),
-        (["--train_data=a.conll", "--label_column=tag"], ["a column number", "tag"]),
-        (["--train_data=a.conll", "--words_column=word"], ["a column number", "word"]),
-        (["--train_data=a.conll", "--quoted_tsv"], ["`--quoted_tsv` must be left out unless"]),
-        (["--predict_data=a.conll"], ["--predict_data and --predictions must be given together"]),
-    ],
-)
-def test_flags_are_checked_before_reading(preset, tmp_path, capsys, monkeypatch, flags, values):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.conll").write_bytes(b"\xff")
-    check_fails(capsys, [TASK, f"--preset={preset}", *flags], *values)
