@@ -37,40 +37,34 @@ def test_hidden_act_is_used(transformers, tmp_path):
         np.testing.assert_allclose(mlm_logits(model, x), logits, atol=2e-5)
 
 
-def test_question_answering_outputs_equal_in_both_directions(transformers, tmp_path):
-    model = build(transformers.BertForQuestionAnswering)
-    x = inputs()
+@pytest.mark.parametrize(
+    "name, cls, outputs",
+    [
+        ("QuestionAnswering", ks.SpanBertQuestionAnswerer, ["start_logits", "end_logits"]),
+        ("MultipleChoice", ks.SpanBertMultipleChoice, ["logits"]),
+        ("TokenClassification", ks.SpanBertTokenClassifier, ["logits"]),
+    ],
+)
+def test_logits_equal_in_both_directions(transformers, tmp_path, name, cls, outputs):
+    theirs, x = getattr(transformers, f"BertFor{name}"), inputs()
+    if name == "MultipleChoice":
+        x = {name: array.reshape(1, 3, -1) for name, array in x.items()}
+
+    model = build(theirs)
     expected = compute(model, x)
-    answerer = ks.SpanBertQuestionAnswerer.from_preset(write(model, tmp_path / "in"))
-    # Windows of 23 tokens, the maximum of the model, need a smaller stride.
-    (answer,) = answerer.answer("the", "The house is")
-    assert answer["answer"] == "The house is"[answer["start"] : answer["end"]] != ""
-    logits = answerer(x, training=False)
-    for name in ["start", "end"]:
-        ours = keras.ops.convert_to_numpy(logits[name])
-        np.testing.assert_allclose(ours, expected[f"{name}_logits"].numpy(), atol=2e-5)
-
-    ks.checkpoints.to_huggingface(answerer, tmp_path / "out")
-    again = ks.SpanBertQuestionAnswerer.from_preset(tmp_path / "out")
-    assert_same(again, answerer)
-    load(transformers.BertForQuestionAnswering, tmp_path / "out")
-
-
-def test_multiple_choice_logits_equal_in_both_directions(transformers, tmp_path):
-    model = build(transformers.BertForMultipleChoice)
-    x = {name: array.reshape(1, 3, -1) for name, array in inputs().items()}
-    expected = compute(model, x).logits.numpy()
-    chooser = ks.SpanBertMultipleChoice.from_preset(write(model, tmp_path / "in"))
-    logits = keras.ops.convert_to_numpy(chooser(x, training=False))
-    np.testing.assert_allclose(logits, expected, atol=2e-5)
-
-    ks.checkpoints.to_huggingface(chooser, tmp_path / "out")
-    back = load(transformers.BertForMultipleChoice, tmp_path / "out")
-    np.testing.assert_allclose(compute(back, x).logits.numpy(), expected, atol=1e-6)
+    ours = cls.from_preset(write(model, tmp_path / "in"))
+    logits = ours(x, training=False)
+    ks.checkpoints.to_huggingface(ours, tmp_path / "out")
+    back = compute(load(theirs, tmp_path / "out"), x)
+    for output in outputs:
+        found = logits[output.split("_")[0]] if len(outputs) > 1 else logits
+        found, array = keras.ops.convert_to_numpy(found), expected[output].numpy()
+        np.testing.assert_allclose(found, array, atol=2e-5)
+        np.testing.assert_allclose(back[output].numpy(), array, atol=1e-6)
     ks.checkpoints.convert(tmp_path / "out", tmp_path / "converted")
-    converted = ks.SpanBertMultipleChoice.from_preset(tmp_path / "converted")
+    converted = cls.from_preset(tmp_path / "converted")
     assert converted.untrained_heads() == []
-    assert_same(converted, chooser)
+    assert_same(converted, ours)
 
 
 @pytest.mark.parametrize(

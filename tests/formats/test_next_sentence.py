@@ -61,6 +61,7 @@ def test_google_checkpoint_gives_the_same_logits(bert, expected, tmp_path):
     folder = write_google(bert, tmp_path / "google")
     pretrainer = ks.checkpoints.from_google(folder, span_boundary=False, next_sentence=True)
     assert pretrainer.untrained_heads() == []
+    assert not pretrainer.preprocessor.tokenizer.lowercase
     check(pretrainer, expected)
 
 

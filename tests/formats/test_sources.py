@@ -15,6 +15,7 @@ import zipfile
 import pytest
 import torch
 from bert_checkpoints import VOCABULARY, V, assert_same, write
+from google_checkpoints import write_google
 from safetensors.torch import load_file
 
 import keras_spanbert as ks
@@ -106,6 +107,22 @@ def test_truncated_pytorch_file_is_named(folder, conversion_error, legacy):
     error = conversion_error(folder)
     assert f"{path} must be a complete PyTorch file" in error
     assert f"a file of {path.stat().st_size:,} bytes whose end is missing" in error
+
+
+@pytest.mark.parametrize(
+    "file, message",
+    [
+        ("index", "bert_model.ckpt is not a complete TensorFlow checkpoint"),
+        ("data-00000-of-00001", "cannot be read"),
+    ],
+)
+def test_truncated_tensorflow_checkpoint_is_named(
+    masked_lm, tmp_path, conversion_error, file, message
+):
+    folder = write_google(masked_lm, tmp_path / "google")
+    path = folder / f"bert_model.ckpt.{file}"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert message in conversion_error(folder)
 
 
 @pytest.mark.parametrize(

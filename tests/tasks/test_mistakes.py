@@ -54,6 +54,7 @@ MISTAKES = {
         ({**ASK, "context": ["ann"]}, None, "must have the same length. Received: 2, 1"),
         (ASK, [None], "must have the same length. Received: 2, 2, 1"),
         (ASK, ["ann"] * 2, r"\{'text': string, .* Received: answers\[0\]='ann'"),
+        (ASK, [{"text": ["ann"], "answer_start": []}] * 2, r"An answer must be .*answers\[0\]"),
         (ASK, "ann", "`answers` must be a list .* Received: 'ann', of type str"),
         (ASK, [None, {"text": "b", "answer_start": 0}], "'b' at 0 of question 1, .* has 'i'"),
     ],

@@ -104,25 +104,6 @@ def test_more_than_20_answers_are_returned():
 
 
 @pytest.mark.once
-def test_first_answer_of_huggingface_datasets_is_the_target():
-    preprocessor = build().preprocessor
-    questions, contexts, answers = examples(3)
-    answers[1] = None
-    lists = [
-        {name: [answer[name], "b" if name == "text" else 0] for name in answer}
-        if answer
-        else {"text": [], "answer_start": []}
-        for answer in answers
-    ]
-    for form in [lists, [{name: np.array(x) for name, x in row.items()} for row in lists]]:
-        found = preprocessor.windows(questions, contexts, form)
-        for name, expected in preprocessor.windows(questions, contexts, answers).items():
-            np.testing.assert_array_equal(found[name], expected)
-    with pytest.raises(ValueError, match=r"An answer must be .*answers\[0\]"):
-        preprocessor.windows(["who"], ["ann"], [{"text": ["ann"], "answer_start": []}])
-
-
-@pytest.mark.once
 def test_scores_by_character():
     model = build()
     context = "東京都庁舎"
