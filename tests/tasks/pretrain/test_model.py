@@ -1,4 +1,3 @@
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -86,45 +85,6 @@ def test_fit_on_full_blocks_needs_no_mask(tmp_path):
     model = build(L, objectives={"next_sentence": True})
     dataset = corpus.training_dataset(model.preprocessor, 4, seed=1, min_tokens=L - 2)
     assert "padding_mask" in dataset.element_spec[0]
-
-
-def assert_same_outputs(a, b):
-    x, _, _ = arrays(a)
-    for name, value in predict(a, x).items():
-        np.testing.assert_array_equal(value, predict(b, x)[name], err_msg=name)
-
-
-@pytest.fixture(scope="module")
-def trained():
-    """A model after 3 steps. Tests must not change it."""
-    model = build(L)
-    model.compile(ks.AdamW(ks.LinearWarmupDecay(0.01, 2, 50)), run_eagerly=IS_TENSORFLOW)
-    model.fit(texts(), epochs=3, verbose=0)
-    return model
-
-
-def test_file_restores_heads_and_optimizer(trained, tmp_path):
-    trained.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.optimizer.get_config() == trained.optimizer.get_config()
-    assert_same_outputs(trained, loaded)
-    assert int(loaded.optimizer.iterations) == 3
-    for a, b in zip(trained.optimizer.variables, loaded.optimizer.variables, strict=True):
-        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (a, b)))
-
-
-def test_preset_restores_everything_except_the_optimizer(trained, tmp_path):
-    trained.save_to_preset(str(tmp_path / "preset"))
-    loaded = ks.SpanBertPretrainer.from_preset(str(tmp_path / "preset"))
-    assert_same_outputs(trained, loaded)
-    assert loaded.preprocessor.get_config() == {
-        **trained.preprocessor.get_config(),
-        "tokenizer": loaded.preprocessor.get_config()["tokenizer"],
-    }
-    assert loaded.preprocessor.tokenizer.get_vocabulary() == VOCABULARY
-    assert int(loaded.optimizer.iterations) == 0
-    with h5py.File(tmp_path / "preset" / "task.weights.h5") as file:
-        assert "optimizer" not in file
 
 
 def test_fill_scores_candidates_with_both_heads():

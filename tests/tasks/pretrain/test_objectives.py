@@ -118,26 +118,6 @@ def test_model_learns_each_objective():
     assert np.isfinite([history["loss"], history["val_loss"]]).all()
 
 
-@pytest.mark.usefixtures("untraced")
-# Keras warns about unbuilt optimizers.
-@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
-def test_presets_and_keras_files_keep_the_objectives(tmp_path):
-    name = "mlm,nsp"
-    model = build(name, nsp_weight=0.7)
-    x, _, _ = arrays(model)
-    model.save_to_preset(tmp_path / "preset")
-    model.save(tmp_path / "model.keras")
-    for loaded in [
-        ks.SpanBertPretrainer.from_preset(tmp_path / "preset"),
-        keras.saving.load_model(tmp_path / "model.keras"),
-    ]:
-        assert loaded.objectives == model.objectives and loaded.nsp_weight == 0.7
-        for n, value in predict(model, x).items():
-            np.testing.assert_array_equal(predict(loaded, x)[n], value, err_msg=n)
-        assert loaded.preprocessor.get_config().items() >= CHOICES[name].items()
-        loaded.check_preprocessor()
-
-
 @pytest.mark.once
 def test_other_objectives_initialize_missing_heads_and_log_it(tmp_path, caplog):
     model = build("mlm,sbo")
