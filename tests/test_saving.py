@@ -44,8 +44,7 @@ def user_model():
 
 
 POSITIONS = ["span_left", "span_right", "span_offsets"]
-BUILDS = [backbone, transformer_layer, pretrainer, pairs, answerer, user_model]
-MODELS = {f.__name__: f for f in BUILDS}
+MODELS = {f.__name__: f for f in [backbone, transformer_layer, pretrainer, answerer, user_model]}
 
 
 def outputs(model):
