@@ -16,7 +16,6 @@ import keras_spanbert as ks
 from keras_spanbert.data import file_ranges
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import PreparedCorpus, prepare, shards, writer
-from keras_spanbert.data.training_stream import TrainingStream
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -56,22 +55,6 @@ def folder(corpus, tokenizer, tmp_path_factory):
 def copy(folder, tmp_path):
     """A copy of a prepared corpus that tests can damage."""
     return shutil.copytree(folder, tmp_path / "copy")
-
-
-def test_each_epoch_is_a_seeded_permutation(folder, tokenizer):
-    prepared = PreparedCorpus(folder)
-    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH)
-    size = prepared.num_blocks()
-
-    def orders(seed):
-        stream = TrainingStream(prepared, preprocessor, size, seed)
-        return [stream.rows(epoch)[0].tolist() for epoch in range(2)]
-
-    first, second = orders(1)
-    assert sorted(first) == sorted(second) == list(range(size))
-    assert first != second
-    assert orders(1) == [first, second]
-    assert orders(2)[0] != first
 
 
 @pytest.mark.long

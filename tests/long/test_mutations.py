@@ -40,7 +40,7 @@ MUTATIONS = [
     ("a correct no_relation is not a true positive", "metrics/relation.py", "a == b != no_relation",
      "a == b", "metrics/test_relation.py"),
     ("epochs have different orders", "data/batches.py", "default_rng([self.seed, epoch])",
-     "default_rng([self.seed])", "data/test_prepared.py"),
+     "default_rng([self.seed])", "data/test_corpus.py::test_epoch_has_each_block_once"),
     ("text with other settings is tokenized again", "data/corpus.py",
      "crosses, length, min_tokens]", "crosses, length]",
      "data/test_corpus.py::test_any_change_is_tokenized_again"),

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from tiny_chooser import VOCABULARY, build, examples
-from train_script import check_fails, check_resumes, run_in_process, save_encoder
+from train_script import check_fails, run_in_process, save_encoder
 
 import keras_spanbert as ks
 from keras_spanbert import data, files
@@ -116,17 +116,6 @@ def test_predictions_of_codah_are_a_table(trained, tmp_path):
     model = ks.SpanBertMultipleChoice.from_preset(str(trained / "run"))
     assert [int(row["choice"]) for row in rows] == model.logits_of(read).argmax(axis=1).tolist()
     assert [row["id"] for row in rows] == [example["id"] for example in read]
-
-
-# test_question_answering.py and test_coreference.py resume runs on every backend.
-def test_run_on_codah_resumes(preset, tmp_path, capsys, caplog):
-    train = write_codah(tmp_path / "train.tsv", examples(40, choices=4))
-    flags = [TASK, f"--preset={preset}", "--dataset=codah", f"--train_data={train}"]
-    flags += [f"--eval_data={train}", "--batch_size=8", "--steps=6", "--eval_every=3"]
-    flags += ["--checkpoint_every=3"]
-    chooser = ks.SpanBertMultipleChoice
-    check_resumes(capsys, tmp_path / "run", chooser, flags, kept=[3, 6], steps=[3, 6])
-    assert caplog.text.count("random weights") == 1  # When resuming, the checkpoint replaces them.
 
 
 # tests/data/test_columns.py tests more errors in tables.
