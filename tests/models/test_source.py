@@ -69,6 +69,13 @@ def test_subclass_takes_its_own_arguments_those_of_its_parent_and_rates(tmp_path
     )
     assert (type(model), model.scale, model.backbone.dropout) == (ScaledPretrainer, 2.0, 0.4)
     assert model.objectives == ("mlm", "sbo", "nsp") and model.preprocessor.next_sentence
+    model.save_to_preset(tmp_path / "child")
+    both = ks.SpanBertPretrainer.from_preset(tmp_path / "child")
+    assert type(both) is ScaledPretrainer
+    for one, other in zip(outputs(both), outputs(model), strict=True):
+        np.testing.assert_array_equal(one, other)
+    fresh = ScaledPretrainer.from_preset(tmp_path, load_weights=False)
+    assert set(fresh.untrained_heads()) == {"mlm_head", "sbo_head"}
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")

@@ -42,34 +42,6 @@ def test_evaluate_on_strings_equals_windows(trained):
     assert by_strings["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
 
 
-@keras.saving.register_keras_serializable(package="test_model")
-class ScaledAnswerer(ks.SpanBertQuestionAnswerer):
-    def __init__(self, backbone, preprocessor=None, scale=1.0, **kwargs):
-        super().__init__(backbone, preprocessor, **kwargs)
-        self.scale = scale
-
-
-@pytest.mark.once
-def test_subclass_loads_head_and_settings_of_its_parent(trained, caplog, tmp_path):
-    def texts_of(model):
-        return [found[0]["answer"] for found in model.answer(*examples(3, seed=5)[:2])]
-
-    trained.save_to_preset(str(tmp_path / "parent"))
-    loaded = ScaledAnswerer.from_preset(
-        str(tmp_path / "parent"), scale=2.0, null_threshold=1000.0, dtype="float32"
-    )
-    assert type(loaded) is ScaledAnswerer and loaded.scale == 2.0
-    assert loaded.null_threshold == 1000.0 and loaded.preprocessor.sequence_length == 24
-    loaded.null_threshold = None
-    loaded.save_to_preset(str(tmp_path / "child"))
-    both = ks.SpanBertQuestionAnswerer.from_preset(str(tmp_path / "child"))
-    assert type(both) is ScaledAnswerer
-    assert texts_of(both) == texts_of(loaded) == texts_of(trained)
-    assert not [record for record in caplog.records if record.name == "keras_spanbert"]
-    fresh = ScaledAnswerer.from_preset(str(tmp_path / "parent"), load_weights=False)
-    assert fresh.untrained_heads() == ["qa_outputs"]
-
-
 @pytest.mark.once
 def test_single_loss_works_with_default_weights():
     model = build()
