@@ -116,18 +116,20 @@ def test_validation_split_holds_out_the_last_rows(task, model):
 
 @once
 @pytest.mark.parametrize("task", tiny_tasks.TASKS, indirect=True)
-def test_loss_is_weighted_by_row(task, model):
+def test_loss_and_metrics_are_weighted_by_row(task, model):
     """Each window of a question and each word has the weight of its row."""
     x, y = task.forms["columns"]
-    weights, losses, counts = np.zeros(10), [], []
+    weights, alone, counts = np.zeros(10), [], []
     for row, weight in [(1, 1.0), (5, 3.0)]:
-        alone = [rows(column, slice(row, row + 1)) for column in (x, y)]
-        arrays = model.preprocess(*alone)
+        given = [rows(column, slice(row, row + 1)) for column in (x, y)]
+        arrays = model.preprocess(*given)
         counts.append(len(arrays[0]["token_ids"]) if arrays[2] is None else arrays[2].sum())
-        losses.append(evaluate(model, *alone))
+        alone.append(model.evaluate(*given, **QUIET, return_dict=True))
         weights[row] = weight
-    expected = np.average(losses, weights=np.multiply(counts, [1.0, 3.0]))
-    assert evaluate(model, x, y, sample_weight=weights) == pytest.approx(expected, rel=1e-4)
+    counts = np.multiply(counts, [1.0, 3.0])
+    found = model.evaluate(x, y, sample_weight=weights, **QUIET, return_dict=True)
+    expected = {name: np.average([one[name] for one in alone], weights=counts) for name in found}
+    assert len(found) > 1 and found == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.once
