@@ -2,10 +2,14 @@
 
 import json
 
+import keras
+import squad_runs
+import tiny_answerer
 import tiny_chooser
 import tiny_classifier
 import tiny_extractor
 import tiny_tagger
+from train_script import save_encoder
 
 from keras_spanbert import files
 from keras_spanbert.data import coreference
@@ -49,10 +53,25 @@ def coreference_resolution(folder):
     return folder / "rows.conll", tiny_classifier, [*flags, "--head_learning_rate=1e-2"]
 
 
+def question_answering(folder):
+    return squad_runs.write_squad(folder / "data.json", 12, seed=1), tiny_answerer, squad_runs.SIZES
+
+
 TASKS = {
     "classification": classification,
     "relation_extraction": relation_extraction,
     "multiple_choice": multiple_choice,
     "token_classification": token_classification,
     "coreference": coreference_resolution,
+    "question_answering": question_answering,
 }
+
+
+def start(task, folder):
+    """Writes data and the preset of an encoder. Returns the encoder and flags of a run."""
+    path, tiny, flags = TASKS[task](folder)
+    keras.utils.set_random_seed(1)
+    backbone = tiny.build().backbone
+    preset = save_encoder(folder / "preset", backbone, tiny.VOCABULARY)
+    flags = [f"--task={task}", f"--preset={preset}", f"--train_data={path}", *flags]
+    return backbone, [*flags, f"--eval_data={path}", "--batch_size=4"]

@@ -1,8 +1,8 @@
 """A run is not continued on other data than it started with."""
 
 import pytest
-from small_runs import classification
-from train_script import check_fails, run_in_process, save_encoder
+from small_runs import start
+from train_script import check_fails, run_in_process
 
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
@@ -22,12 +22,9 @@ def test_changed_text_is_refused(tmp_path, capsys):
 
 @pytest.mark.once("torch")
 def test_changed_rows_are_refused(tmp_path, capsys):
-    path, tiny, flags = classification(tmp_path)
-    preset = save_encoder(tmp_path / "preset", tiny.build().backbone, tiny.VOCABULARY)
+    _, flags = start("classification", tmp_path)
     run = f"--output={tmp_path / 'run'}"
-    run_in_process(
-        "--task=classification", f"--preset={preset}", f"--train_data={path}", run, *flags,
-        "--batch_size=4", "--steps=2", "--checkpoint_every=1",
-    )  # fmt: skip
+    run_in_process(*flags, run, "--steps=2", "--checkpoint_every=1")
+    path = tmp_path / "rows.csv"
     path.write_text(path.read_text().rstrip("\n").rsplit("\n", 1)[0] + "\n")
     check_fails(capsys, ["--resume", run], "12 rows at the start and 11 now")

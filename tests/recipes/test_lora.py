@@ -3,15 +3,13 @@
 import keras
 import numpy as np
 import pytest
-import squad_runs
-from small_runs import TASKS
+from small_runs import TASKS, start
 from train_script import (
     check_fails,
     check_flags_only,
     check_resumes,
     run_and_capture,
     run_in_process,
-    save_encoder,
 )
 
 import keras_spanbert as ks
@@ -24,13 +22,8 @@ pytestmark = pytest.mark.usefixtures("untraced")
 @pytest.fixture
 def run_flags(request, tmp_path):
     """The class of a task, its encoder to start from, and the flags of a run."""
-    path, tiny, flags = TASKS[request.param](tmp_path)
-    keras.utils.set_random_seed(1)
-    backbone = tiny.build().backbone
-    preset = save_encoder(tmp_path / "preset", backbone, tiny.VOCABULARY)
-    data = [f"--{name}={path}" for name in ["train_data", "eval_data"]]
-    flags = [f"--task={request.param}", f"--preset={preset}", *data, *flags]
-    flags += ["--lora_rank=2", "--batch_size=4", "--learning_rate=1e-2"]
+    backbone, flags = start(request.param, tmp_path)
+    flags += ["--lora_rank=2", "--learning_rate=1e-2"]
     return model_class(request.param), backbone, flags
 
 
@@ -57,11 +50,9 @@ def test_every_task_trains_only_query_value_and_head(run_flags, tmp_path):
 
 @pytest.mark.every_backend
 def test_question_answering_resumes_and_is_exported_without_lora(tmp_path, capsys, monkeypatch):
-    preset = squad_runs.save_preset(tmp_path / "preset")
-    data = squad_runs.write_squad(tmp_path / "data.json", 40, seed=1)
-    flags = ["--task=question_answering", f"--preset={preset}", f"--train_data={data}"]
-    flags += [*squad_runs.SIZES, "--lora_rank=2", "--learning_rate=1e-2", "--steps=6"]
-    more = [f"--eval_data={data}", "--eval_every=3", "--checkpoint_every=2"]
+    encoder, flags = start("question_answering", tmp_path)
+    flags += ["--lora_rank=2", "--learning_rate=1e-2", "--steps=6"]
+    more = ["--eval_every=3", "--checkpoint_every=2"]
     cls = ks.SpanBertQuestionAnswerer
     check_resumes(capsys, tmp_path / "run", cls, [*flags, *more], kept=[2, 4, 6], steps=[3, 6])
 
@@ -70,6 +61,7 @@ def test_question_answering_resumes_and_is_exported_without_lora(tmp_path, capsy
     monkeypatch.setattr(
         "keras_spanbert.recipes.fit.export_saved_model", lambda x, *_, **__: exported.append(x)
     )
+    flags = [flag for flag in flags if not flag.startswith("--eval_data")]
     run_in_process(*flags, f"--output={tmp_path / 'last'}", f"--export={tmp_path / 'served'}")
     (model,) = exported
     saved = cls.from_preset(str(tmp_path / "last"))
@@ -77,7 +69,6 @@ def test_question_answering_resumes_and_is_exported_without_lora(tmp_path, capsy
         np.testing.assert_allclose(
             keras.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(theirs), atol=1e-6
         )
-    encoder = ks.SpanBertBackbone.from_preset(str(preset))
     assert changed_weights(encoder, saved) == {"query/kernel", "value/kernel"}
 
 
