@@ -4,6 +4,7 @@ import inspect
 import math
 import re
 
+import keras
 import numpy as np
 import pytest
 from tiny_models import VOCABULARY, L, V
@@ -30,6 +31,8 @@ TAGGER = ks.SpanBertTokenClassifier(
 )
 PRETRAINER = ks.SpanBertPretrainer(BACKBONE, ks.SpanBertPretrainerPreprocessor(TOKENIZER, L))
 RESOLVER = {"max_segment_len": L, "ffnn_size": 3, "feature_size": 3}
+DOCUMENTS = ks.SpanBertCoreferenceResolverPreprocessor(TOKENIZER, L)
+RESOLVE = ks.SpanBertCoreferenceResolver(BACKBONE, DOCUMENTS, max_span_width=3, **RESOLVER).resolve
 # Functions, and arguments with which they work.
 FUNCTIONS = [
     (ks.SpanBertBackbone, {**SIZES, "intermediate_dim": 2}),
@@ -126,6 +129,178 @@ def test_values_of_other_kinds_are_refused(function, arguments, name, value):
     (item,) = value if isinstance(value, list) else [value]  # Messages may have only the item.
     received = str(error.value).split("Received: ")[1]
     assert str(item) in received or name in ARRAYS  # Messages about arrays have their shapes.
+
+
+# Arguments with values of the right kind that are refused: function, arguments that differ from
+# those above, error.
+VALID = {**dict(FUNCTIONS), RESOLVE: {"texts": "Ann"}}
+NO_RULE = r"at least two names.*Received:.*\['a'\]"
+HER = {"id": "7", "pronoun": "it", "a_coref": True, "b_coref": False}
+INVALID = [
+    (ks.SpanMasking, {"mask_rate": 0.0}, "mask_rate=0.0"),
+    (ks.SpanMasking, {"geometric_p": 0}, "geometric_p=0"),
+    (ks.SpanMasking, {"mask_token_rate": 0.8, "random_token_rate": 0.3}, "random_token_rate=0.3"),
+    (ks.SpanMasking, {"scheme": "words"}, "scheme='words'"),
+    (ks.SpanMasking, {"replacement": "word"}, "replacement='word'"),
+    (ks.SpanMasking, {"max_predictions": 0}, "max_predictions=0"),
+    (ks.SpanMasking, {"num_mask_copies": 0}, "num_mask_copies=0"),
+    (ks.SpanMasking, {"seed": 1.5}, "seed=1.5"),
+    (ks.SpanMasking, {"mask_token_id": 9}, "mask_token_id=9, vocabulary_size=9"),
+    (ks.NextSentencePairs, {"short_rate": 2}, r"\[0, 1\]. Received: short_rate=2"),
+    (ks.NextSentencePairs, {"sentence_end_token_ids": [9]}, r"=\(9,\), vocabulary_size=9"),
+    (ks.SpanBoundaryHead, {"vocabulary_size": None}, "vocabulary_size=None"),
+    (ks.SpanBoundaryHead, {"fusion": "product"}, "fusion='product'"),
+    (ks.SpanBoundaryHead, {"token_embedding": keras.layers.ReversibleEmbedding(5, 6)}, "size=9"),
+    (ks.LinearWarmupDecay, {"warmup_steps": -1}, "warmup_steps=-1, total_steps=3"),
+    (ks.LinearWarmupDecay, {"warmup_steps": 4}, "warmup_steps=4, total_steps=3"),
+    (ks.LinearWarmupDecay, {"peak": math.inf}, "peak=inf"),
+    *(
+        (ks.Batches, {"batch_size": size}, f"1 to the number of rows, 4. Received: .*={size}$")
+        for size in [5, 10**12, 0]
+    ),
+    (ks.SpanBertTextClassifierPreprocessor, {"sequence_length": 2}, "an integer of at least 3"),
+    (ks.SpanBertTextClassifierPreprocessor, {"sequence_length": True}, "be an integer.*=True"),
+    (ks.SpanBertQuestionAnswererPreprocessor, {"doc_stride": 0}, "at least 1. .*: doc_stride=0"),
+    (
+        ks.SpanBertQuestionAnswererPreprocessor,
+        {"sequence_length": 24, "doc_stride": 16, "max_question_length": 6},
+        "must allow the question.*length=24.*doc_stride=16",
+    ),
+    (ks.SpanBertMultipleChoicePreprocessor, {"sequence_length": 4}, "at least 5.*_length=4"),
+    (ks.SpanBertRelationExtractorPreprocessor, {"mode": "x"}, "ner, text, text_ner, ner_text. Rec"),
+    (ks.SpanBertRelationExtractorPreprocessor, {"truncation": "x"}, "one of window, released"),
+    (ks.SpanBertTokenClassifierPreprocessor, {"sequence_length": 2}, "at least 3.* a token"),
+    (
+        ks.SpanBertTokenClassifierPreprocessor,
+        {"sequence_length": 16, "doc_stride": 15},
+        "at most .* less 2 .* doc_stride=15, sequence_length=16",
+    ),
+    (
+        ks.SpanBertCoreferenceResolverPreprocessor,
+        {"model_type": "both"},
+        "`model_type` must be one",
+    ),
+    (ks.SpanBertCoreferenceResolverPreprocessor, {"sequence_length": 3}, "must be 4 or more"),
+    (ks.SpanBertCoreferenceResolverPreprocessor, {"max_num_speakers": 1}, "must be 2 or more"),
+    (ks.SpanBertCoreferenceResolver, {"model_type": "both"}, "`model_type` must be one of"),
+    (ks.SpanBertCoreferenceResolver, {"max_span_width": 0}, "`max_span_width` must be 1 or more"),
+    (ks.SpanBertCoreferenceResolver, {"top_span_ratio": 0.0}, r"_ratio` must be in \(0, 1\]"),
+    (ks.SpanBertCoreferenceResolver, {"dropout_rate": 1.0}, r"_rate` must be in \[0, 1\)"),
+    (ks.SpanBertCoreferenceResolver, {"max_segment_len": L + 1}, f"at most the backbone's {L}"),
+    (
+        ks.SpanBertCoreferenceResolver,
+        {"max_segment_len": L - 1, "preprocessor": DOCUMENTS},
+        f"`max_segment_len` must be the preprocessor's, {L}",
+    ),
+    (ks.SpanBertCoreferenceResolver, {"genres": ()}, "`genres` must have at least one"),
+    (ks.SpanBertTextClassifier, {"num_classes": 0}, "at least 1"),
+    (
+        ks.SpanBertTextClassifier,
+        {"num_classes": 3, "class_names": ["a", "b"]},
+        "have `num_classes`",
+    ),
+    (ks.SpanBertTextClassifier, {"num_classes": None, "class_names": ["a"]}, NO_RULE),
+    (ks.SpanBertTextClassifier, {"num_classes": 1, "class_names": ["a"]}, NO_RULE),
+    (ANSWERER.answer, {"top_k": 0}, "`top_k` must be at least 1. Received: top_k=0"),
+    (ANSWERER.answer, {"null_threshold": "2"}, "or None. Received: null_threshold='2'"),
+    (ANSWERER.answer, {"questions": "who"}, r"both a list of strings. Received: .*'who', contexts"),
+    (PRETRAINER.fill, {"texts": "no blank"}, "0 masks"),
+    (PRETRAINER.fill, {"texts": "a " * 20 + "[MASK]"}, "21 tokens"),
+    (PRETRAINER.fill, {"score": "nsp"}, "score=.nsp."),
+    (PRETRAINER.score, {"fillings": [["b d"]]}, r"\[1\] in .a \[MASK\].. Received: .*of \[2\]"),
+    (PRETRAINER.score, {"texts": "a [MASK]", "fillings": "a"}, "fillings=.a., of type str"),
+    (PRETRAINER.score, {"fillings": None}, "a list for each text. Received: None for 1 texts"),
+    (RESOLVE, {"texts": [3]}, r"`texts` must be a list of strings, or of lists.*texts\[0\]=3"),
+    (RESOLVE, {"texts": [["Ann", "left"]]}, "each a list of words"),
+    (RESOLVE, {"genre": "novel"}, r"one of the resolver's, \['bc', .*'novel'"),
+    (RESOLVE, {"texts": ["Ann"], "genre": ["nw", "nw"]}, "each of the 1 texts. Received: 2"),
+    (RESOLVE, {"texts": ["Ann"], "speakers": []}, "each of the 1 texts. Received: 0"),
+    (RESOLVE, {"texts": ["Ann"], "speakers": [[(0, 4, "Ann")]]}, "in the 3 characters of the text"),
+    (RESOLVE, {"texts": ["Ann"], "speakers": [["Ann"]]}, r"a list of \(start, end, name\)"),
+    (RESOLVE, {"texts": [[["Ann"]]], "speakers": [[["A", "B"]]]}, r"one for each word: \[1\]"),
+    (RESOLVE, {"texts": [[["Ann"]]], "speakers": [["A"]]}, "a list of names for each sentence"),
+    (RESOLVE, {"max_spans_in_memory": 0}, "`max_spans_in_memory` must be at least 1"),
+    (RESOLVE, {"mentions": [(0, 4)]}, r"`mentions\[0\]` must be .*in the 3 characters.*\(0, 4\)"),
+    (RESOLVE, {"mentions": [(-1, 2)]}, r"Received: \(-1, 2\)"),
+    (RESOLVE, {"mentions": [(2, 2)]}, r"not empty.*Received: \(2, 2\)"),
+    (RESOLVE, {"mentions": [(2, 1)]}, r"not empty.*Received: \(2, 1\)"),
+    (RESOLVE, {"mentions": [(0.0, 2)]}, r"a list of \(start, end\)"),
+    (RESOLVE, {"mentions": [(True, 2)]}, r"a list of \(start, end\)"),
+    (RESOLVE, {"mentions": ["Ann"]}, "Received: 'Ann'"),
+    (RESOLVE, {"mentions": 3}, "Received: 3"),
+    (RESOLVE, {"texts": "a b", "mentions": [(1, 2)]}, r"contain a word. Received: \(1, 2\), ' '"),
+    (RESOLVE, {"texts": ["Ann"], "mentions": [(0, 1), (1, 2)]}, "each of the 1 texts. Received: 2"),
+    (RESOLVE, {"texts": ["Ann"], "mentions": [(0, 3)]}, r"a list of \(start, end\).*Received: 0"),
+    (RESOLVE, {"texts": [[["Ann"]]], "mentions": [[(0, 2)]]}, "in the 1 words of the text"),
+    (
+        RESOLVE,
+        {"texts": ["ann she bob he it."], "mentions": [[(0, 14)]]},
+        r"`mentions\[0\]` must have at most .*`max_span_width` of 3 tokens.*4 tokens, 'ann she",
+    ),
+    (RESOLVE, {"min_link_score": 1.5}, r"`min_link_score` must be a number in \[0, 1\].*=1.5"),
+    (RESOLVE, {"min_link_score": -0.1}, "min_link_score=-0.1"),
+    (RESOLVE, {"min_link_score": math.nan}, "min_link_score=nan"),
+    (RESOLVE, {"min_link_score": "0.5"}, "min_link_score='0.5'"),
+    (RESOLVE, {"min_link_score": True}, "min_link_score=True"),
+    (ks.metrics.coreference, {"gold": [], "predicted": []}, "contain documents. Received: none"),
+    (ks.metrics.coreference, {"gold": [[], []]}, "the same documents. Received: 2 and 1 of them"),
+    (ks.metrics.coreference, {"gold": [[[(0, 1, 2)]]]}, r"Received: gold\[0\]\[0\]\[0\]=\(0"),
+    (ks.metrics.coreference, {"predicted": [[[(0, 0), (2, 1)]]]}, r"before it. .*\[1\]=\(2, 1\)"),
+    (ks.metrics.coreference, {"gold": [[[(0.5, 1)]]]}, "must be a pair of integers"),
+    (
+        ks.metrics.coreference,
+        {"predicted": {"a": 1}},
+        "lists of documents.*predicted={'a': 1}, whi",
+    ),
+    (ks.metrics.coreference, {"gold": [["ab"]]}, r"\[0\]='ab', which is not a list of mentions"),
+    (ks.metrics.entities, {"gold": [], "predicted": []}, "one or more. Received: 0 and 0"),
+    (ks.metrics.entities, {"gold": [["O", "O"]]}, "same words. .*: 2 and 1 tags in sentence 0"),
+    (ks.metrics.entities, {"gold": [["person"]]}, r"O or B-type, .*: gold\[0\]\[0\]='person'"),
+    (ks.metrics.entities, {"predicted": [[3]]}, r"predicted\[0\]\[0\]=3"),
+    (
+        ks.metrics.entities,
+        {"predicted": "O"},
+        "`predicted` must be a list of lists of tags. .*: 'O'",
+    ),
+    (ks.metrics.gap, {"examples": []}, "`examples` must contain examples. Received: none"),
+    (ks.metrics.gap, {"examples": [HER]}, "must be one of he, his,.* Received: 'it' of 7"),
+    (ks.metrics.gap, {"predictions": {"1": True}}, "must be two bools.* Received: True of 1"),
+    (ks.metrics.gap, {"predictions": {"1": ([True], [False])}}, "must be two bools.* of 1"),
+    (
+        ks.metrics.glue,
+        {"task": "snli"},
+        "`task` must be one of cola, sst-2,.* Received: task='snli'",
+    ),
+    (ks.metrics.glue, {"labels": [], "predictions": []}, "one or more. Received: 0 and 0"),
+    (ks.metrics.glue, {"labels": ["neutral"]}, r"of entailment, not_entailment.*\[0\]='neutral'"),
+    (ks.metrics.glue, {"predictions": [2]}, r"indices below 2. Received: predictions\[0\]=2"),
+    (
+        ks.metrics.glue,
+        {"task": "sts-b", "labels": [1.0, 2.0], "predictions": [1.0, math.nan]},
+        "`predictions` must be finite numbers",
+    ),
+    (ks.metrics.relation, {"predictions": ["a", "b"]}, "one or more. Received: 1 and 2"),
+    (ks.metrics.relation, {"labels": [0], "predictions": [0]}, r"all integers.*='no_relation'"),
+    (ks.metrics.relation, {"predictions": [1]}, r"labels\[0\]='a', predictions\[0\]=1"),
+    (
+        ks.metrics.semeval2010_task8,
+        {"predictions": ["Cause-Effect"]},
+        r"by \(e1,e2\) or .*-Effect'",
+    ),
+    (ks.metrics.semeval2010_task8, {"labels": ["Love-Hate(e1,e2)"]}, r"labels\[0\]='Love-Hate\("),
+    (ks.metrics.semeval2010_task8, {"labels": [None]}, r"labels\[0\]=None"),
+    (
+        ks.metrics.semeval2010_task8,
+        {"labels": [], "predictions": []},
+        "one or more. Received: 0 an",
+    ),
+]
+
+
+@pytest.mark.parametrize("function, changes, message", INVALID)
+def test_invalid_values_are_refused(function, changes, message):
+    with pytest.raises(ValueError, match=message):
+        function(**{**VALID[function], **changes})
 
 
 def test_a_checkpoint_takes_a_stream_and_not_its_dataset(tmp_path):

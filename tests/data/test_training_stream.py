@@ -98,13 +98,6 @@ def test_invalid_parts_are_refused(part, num_parts):
         stream.dataset(part, num_parts)
 
 
-@pytest.mark.parametrize("batch_size", [6, 10**12, 0])
-def test_batch_larger_than_the_data_is_refused(batch_size):
-    message = f"1 to the number of rows, 5. Received: batch_size={batch_size}$"
-    with pytest.raises(ValueError, match=message):
-        Batches(np.arange(5), batch_size=batch_size, seed=1)
-
-
 def test_batch_returns_the_training_batch(corpus, preprocessor):
     stream = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1)
     iterator = stream.dataset().as_numpy_iterator()

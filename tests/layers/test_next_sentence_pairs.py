@@ -218,18 +218,6 @@ def test_sentence_ends_come_from_the_vocabulary():
     assert tokens == [[".", "?", "。", "..."], ['"', "”"], ["##s"]]
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"short_rate": 2}, r"\[0, 1\]. Received: short_rate=2"),
-        ({"sentence_end_token_ids": [9]}, r"sentence_end_token_ids=\(9,\), vocabulary_size=9"),
-    ],
-)
-def test_invalid_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        NextSentencePairs(9, 3, **arguments)
-
-
 def test_single_and_short_rows_are_refused():
     layer = make()
     with pytest.raises(ValueError, match=r"B of at least 2.*shape=\(1, 11\)"):

@@ -77,19 +77,3 @@ def test_larger_offsets_use_the_last_embedding():
         for offset in (MAX_SPAN - 1, MAX_SPAN + 9)
     )
     np.testing.assert_array_equal(last, beyond)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({}, "vocabulary_size=None"),
-        ({"vocabulary_size": 5, "fusion": "product"}, "fusion='product'"),
-        (
-            {"vocabulary_size": 5, "token_embedding": keras.layers.ReversibleEmbedding(V, H)},
-            "vocabulary_size=5",
-        ),
-    ],
-)
-def test_invalid_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        SpanBoundaryHead(**arguments)

@@ -256,25 +256,6 @@ def test_from_tokenizer_finds_word_starts(tokenizer):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"mask_rate": 0.0}, "mask_rate=0.0"),
-        ({"geometric_p": 0}, "geometric_p=0"),
-        ({"mask_token_rate": 0.8, "random_token_rate": 0.3}, "random_token_rate=0.3"),
-        ({"scheme": "words"}, "scheme='words'"),
-        ({"replacement": "word"}, "replacement='word'"),
-        ({"max_predictions": 0}, "max_predictions=0"),
-        ({"num_mask_copies": 0}, "num_mask_copies=0"),
-        ({"seed": 1.5}, "seed=1.5"),
-        ({"mask_token_id": 97}, "mask_token_id=97, vocabulary_size=97"),
-    ],
-)
-def test_invalid_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        SpanMasking(**{"vocabulary_size": 97, "mask_token_id": MASK, **arguments})
-
-
-@pytest.mark.parametrize(
     "token_ids, message",
     [
         ([[5, 97]], "ids from 5 to 97"),

@@ -96,20 +96,3 @@ def test_first_of_repeated_mentions_counts():
     assert scores["muc"]["precision"] == pytest.approx(100 * 2 / 3)
     assert scores["b_cubed"]["precision"] == pytest.approx(100 * 4 / 6)
     assert scores["mentions"]["precision"] == pytest.approx(100 * 4 / 5)
-
-
-@pytest.mark.parametrize(
-    "gold, predicted, error",
-    [
-        ([], [], "`gold` must contain documents. Received: none"),
-        ([[], []], [[]], "must have the same documents. Received: 2 and 1 of them"),
-        ([[[(0, 1, 2)]]], [[]], r"must be a pair of integers.* Received: gold\[0\]\[0\]\[0\]=\(0"),
-        ([[]], [[[(0, 0), (2, 1)]]], r"not before it. Received: predicted\[0\]\[0\]\[1\]=\(2, 1\)"),
-        ([[[(0.5, 1)]]], [[]], "must be a pair of integers"),
-        ([[mentions(1)]], {"a": 1}, "must be lists of documents.*predicted={'a': 1}, which is no"),
-        ([["ab"]], [[]], r"gold\[0\]\[0\]='ab', which is not a list of mentions"),
-    ],
-)
-def test_invalid_inputs_are_named(gold, predicted, error):
-    with pytest.raises(ValueError, match=error):
-        metrics.coreference(gold, predicted)

@@ -84,21 +84,6 @@ def test_tags_are_read_like_conlleval(tags, spans, strict_spans):
         assert sum(of_one["support"] for of_one in scores["by_type"].values()) == len(wanted)
 
 
-@pytest.mark.parametrize(
-    "gold, predicted, error",
-    [
-        ([], [], "same sentences, one or more. Received: 0 and 0"),
-        ([["O", "O"]], [["O"]], "same words. Received: 2 and 1 tags in sentence 0"),
-        ([["person"]], [["O"]], r"O or B-type, .*Received: gold\[0\]\[0\]='person'"),
-        ([["O"]], [[3]], r"predicted\[0\]\[0\]=3"),
-        ([["O"]], "O", "`predicted` must be a list of lists of tags. Received: 'O'"),
-    ],
-)
-def test_invalid_inputs_are_named(gold, predicted, error):
-    with pytest.raises(ValueError, match=error):
-        metrics.entities(gold, predicted)
-
-
 def test_tags_can_be_arrays():
     tags = np.array([["B-x", "I-x", "O"]])
     assert metrics.entities(tags, tags)["f1"] == 100.0

@@ -38,17 +38,3 @@ def test_missing_predictions_count_as_misses():
     scores = metrics.gap(EXAMPLES, {"1": (True, False)})
     assert scores["masculine"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
     assert scores["bias"] is None
-
-
-@pytest.mark.parametrize(
-    "examples, predictions, error",
-    [
-        ([], {}, "`examples` must contain examples. Received: none"),
-        ([example("7", "it", True, False)], {}, "must be one of he, his,.* Received: 'it' of 7"),
-        (EXAMPLES, {"1": True}, "must be two bools.* Received: True of 1"),
-        (EXAMPLES, {"2": ([True], [False])}, "must be two bools.* of 2"),
-    ],
-)
-def test_invalid_inputs_are_named(examples, predictions, error):
-    with pytest.raises(ValueError, match=error):
-        metrics.gap(examples, predictions)

@@ -64,18 +64,3 @@ def test_class_names_and_indices_are_equivalent():
     assert metrics.glue("mnli", labels, np.array([2, 0, 0]))["accuracy"] == pytest.approx(2 / 3)
     assert metrics.glue("QNLI", ["entailment", "not_entailment"], [0, 1]) == {"accuracy": 1.0}
     assert metrics.glue("sst2", ["0", "1"], [0, 1]) == {"accuracy": 1.0}
-
-
-@pytest.mark.parametrize(
-    "task, labels, predictions, error",
-    [
-        ("snli", [0], [0], "`task` must be one of cola, sst-2,.* Received: task='snli'"),
-        ("rte", [], [], "same examples, one or more. Received: 0 and 0"),
-        ("rte", ["neutral"], [0], r"of entailment, not_entailment.*labels\[0\]='neutral'"),
-        ("rte", [0, 1], [0, 2], r"indices below 2. Received: predictions\[1\]=2"),
-        ("sts-b", [1.0, 2.0], [1.0, math.nan], "`predictions` must be finite numbers"),
-    ],
-)
-def test_invalid_inputs_are_named(task, labels, predictions, error):
-    with pytest.raises(ValueError, match=error):
-        metrics.glue(task, labels, predictions)

@@ -147,31 +147,6 @@ def test_examples_without_valid_labels_are_not_scored(request, model, examples, 
         getattr(model, task.evaluate)(examples)
 
 
-@pytest.mark.parametrize(
-    "name, arguments, rule",
-    [
-        ("texts", {"sequence_length": 2}, "`sequence_length` must be an integer of at least 3"),
-        ("questions", {"doc_stride": 0}, "`doc_stride` must be at least 1. Received: doc_stride=0"),
-        ("questions", {"doc_stride": 16}, "must allow the question.*length=24.*doc_stride=16"),
-        (
-            "choices",
-            {"sequence_length": 4},
-            "`sequence_length` must be .* at least 5.*sequence_length=4",
-        ),
-        ("relations", {"mode": "x"}, "`mode` must be one of ner, text, text_ner, ner_text. Rec"),
-        ("relations", {"truncation": "x"}, "`truncation` must be one of window, released"),
-        ("words", {"sequence_length": 2}, "`sequence_length` must be .* at least 3.* a token"),
-        ("texts", {"sequence_length": True}, "`sequence_length` must be an integer.*=True"),
-        ("words", {"doc_stride": 15}, "at most .* less 2 .* doc_stride=15, sequence_length=16"),
-    ],
-)
-def test_invalid_settings_of_preprocessors_are_named(name, arguments, rule):
-    preprocessor = TASKS[name].build().preprocessor
-    config = {**preprocessor.get_config(), "tokenizer": preprocessor.tokenizer}
-    with pytest.raises(ValueError, match=rule):
-        type(preprocessor)(**{**config, **arguments})
-
-
 @pytest.mark.parametrize("names", [["O"] * 2, "O"])
 def test_invalid_label_names_are_named(names):
     rule = "must not contain a name twice" if len(names) == 2 else "must be a list of strings"

@@ -43,19 +43,6 @@ def test_rate_rises_to_its_peak_and_decays(arguments, expected):
         np.testing.assert_allclose(rates, [*expected.values()], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ((1e-4, -1, 10), "warmup_steps=-1, total_steps=10"),
-        ((1e-4, 11, 10), "warmup_steps=11, total_steps=10"),
-        ((float("inf"), 1, 10), "peak=inf"),
-    ],
-)
-def test_invalid_schedule_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ks.LinearWarmupDecay(*arguments)
-
-
 @pytest.mark.parametrize("is_loaded", [False, True])
 def test_decay_skips_biases_and_norms(is_loaded):
     optimizer = ks.AdamW(

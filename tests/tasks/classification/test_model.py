@@ -149,21 +149,6 @@ def test_regression_gives_numbers():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "arguments, rule",
-    [
-        ({"num_classes": 0}, "at least 1"),
-        ({"num_classes": 3, "class_names": ["a", "b"]}, "must have `num_classes` names"),
-        ({"class_names": ["a"]}, r"at least two names.*Received:.*\['a'\]"),
-        ({"num_classes": 1, "class_names": ["a"]}, r"at least two names.*Received:.*\['a'\]"),
-    ],
-)
-def test_invalid_arguments_are_named(arguments, rule):
-    with pytest.raises(ValueError, match=rule):
-        build(**arguments)
-
-
-@pytest.mark.once
 def test_name_of_a_regression_is_kept_in_files_only(tmp_path):
     """`transformers` names the number of a regression, and so did earlier presets."""
     model = build(num_classes=1)

@@ -157,36 +157,6 @@ def test_given_mentions_of_a_long_text_are_scored_in_chunks(build, model_type, m
         np.testing.assert_allclose(*scores, atol=1e-4)
 
 
-@pytest.mark.once("torch")
-@pytest.mark.parametrize(
-    "arguments, error",
-    [
-        ({"mentions": [(0, 4)]}, r"`mentions\[0\]` must be .*in the 3 characters.*\(0, 4\)"),
-        ({"mentions": [(-1, 2)]}, r"Received: \(-1, 2\)"),
-        ({"mentions": [(2, 2)]}, r"not empty.*Received: \(2, 2\)"),
-        ({"mentions": [(2, 1)]}, r"not empty.*Received: \(2, 1\)"),
-        ({"mentions": [(0.0, 2)]}, r"a list of \(start, end\)"),
-        ({"mentions": [(True, 2)]}, r"a list of \(start, end\)"),
-        ({"mentions": ["Ann"]}, "Received: 'Ann'"),
-        ({"mentions": 3}, "Received: 3"),
-        ({"texts": "a b", "mentions": [(1, 2)]}, r"must contain a word. Received: \(1, 2\), ' '"),
-        ({"texts": ["Ann"], "mentions": [(0, 1), (1, 2)]}, "each of the 1 texts. Received: 2"),
-        ({"texts": ["Ann"], "mentions": [(0, 3)]}, r"a list of \(start, end\).*Received: 0"),
-        ({"texts": [[["Ann"]]], "mentions": [[(0, 2)]]}, "in the 1 words of the text"),
-        ({"texts": ["ann she bob he it."], "mentions": [[(0, 14)]]},
-         r"`mentions\[0\]` must have at most .*`max_span_width` of 3 tokens.*4 tokens, 'ann she"),
-        ({"min_link_score": 1.5}, r"`min_link_score` must be a number in \[0, 1\].*=1.5"),
-        ({"min_link_score": -0.1}, "min_link_score=-0.1"),
-        ({"min_link_score": float("nan")}, "min_link_score=nan"),
-        ({"min_link_score": "0.5"}, "min_link_score='0.5'"),
-        ({"min_link_score": True}, "min_link_score=True"),
-    ],
-)  # fmt: skip
-def test_invalid_argument_is_named(build, arguments, error):
-    with pytest.raises(ValueError, match=error):
-        build().resolve(**{"texts": "Ann", **arguments})
-
-
 @pytest.mark.long
 @pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="blocks TensorFlow")
 def test_text_is_resolved_without_tensorflow(build, tmp_path):

@@ -165,24 +165,6 @@ def test_text_without_words_or_mentions_has_no_clusters(build):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "arguments, error",
-    [
-        ({"model_type": "both", "with_preprocessor": False}, "`model_type` must be one of"),
-        ({"max_span_width": 0}, "`max_span_width` must be 1 or more"),
-        ({"top_span_ratio": 0.0}, r"`top_span_ratio` must be in \(0, 1\]"),
-        ({"dropout_rate": 1.0}, r"`dropout_rate` must be in \[0, 1\)"),
-        ({"max_segment_len": 24, "with_preprocessor": False}, "at most the backbone's 23"),
-        ({"max_segment_len": 18}, "`max_segment_len` must be the preprocessor's, 19"),
-        ({"genres": (), "with_preprocessor": False}, "`genres` must have at least one"),
-    ],
-)
-def test_invalid_argument_is_named(build, arguments, error):
-    with pytest.raises(ValueError, match=error):
-        build(**arguments)
-
-
-@pytest.mark.once
 def test_clusters_use_the_units_of_their_documents(build, document, caplog):
     keras.utils.set_random_seed(1)
     model = build(top_span_ratio=0.7)

@@ -126,16 +126,3 @@ def test_numbers_of_speakers_and_genres(tokenizer):
 def test_invalid_document_is_named(tokenizer, document, error):
     with pytest.raises(ValueError, match=error):
         preprocessor(tokenizer).tensors(document)
-
-
-@pytest.mark.parametrize(
-    "arguments, error",
-    [
-        ({"model_type": "both"}, "`model_type` must be one of"),
-        ({"sequence_length": 3}, "`sequence_length` must be 4 or more"),
-        ({"max_num_speakers": 1}, "`max_num_speakers` must be 2 or more"),
-    ],
-)
-def test_invalid_argument_is_named(tokenizer, arguments, error):
-    with pytest.raises(ValueError, match=error):
-        preprocessor(tokenizer, **arguments)

@@ -99,26 +99,6 @@ def test_speakers_and_genre_change_scores(resolver, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments, error",
-    [
-        ({"texts": [3]}, r"`texts` must be a list of strings, or of lists.*texts\[0\]=3"),
-        ({"texts": [["Ann", "left"]]}, "each a list of words"),
-        ({"texts": ["Ann"], "genre": "novel"}, r"one of the resolver's, \['nw', 'bc'\].*'novel'"),
-        ({"texts": ["Ann"], "genre": ["nw", "nw"]}, "each of the 1 texts. Received: 2"),
-        ({"texts": ["Ann"], "speakers": []}, "each of the 1 texts. Received: 0"),
-        ({"texts": ["Ann"], "speakers": [[(0, 4, "Ann")]]}, "in the 3 characters of the text"),
-        ({"texts": ["Ann"], "speakers": [["Ann"]]}, r"must be a list of \(start, end, name\)"),
-        ({"texts": [[["Ann"]]], "speakers": [[["A", "B"]]]}, r"one for each word: \[1\]"),
-        ({"texts": [[["Ann"]]], "speakers": [["A"]]}, "a list of names for each sentence"),
-        ({"texts": ["Ann"], "max_spans_in_memory": 0}, "`max_spans_in_memory` must be at least 1"),
-    ],
-)
-def test_invalid_argument_is_named(build, arguments, error):
-    with pytest.raises(ValueError, match=error):
-        build().resolve(**arguments)
-
-
-@pytest.mark.parametrize(
     "words, begins_sentence, kind",
     [
         ("he himself", False, PRONOUN),

@@ -168,24 +168,6 @@ def test_preprocessor_that_does_not_fit_is_named():
         ks.SpanBertPretrainer(backbone, model.preprocessor)
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "method, arguments, message",
-    [
-        ("fill", ("no blank",), "0 masks"),
-        ("fill", ("the " * 20 + "[MASK]",), "21 tokens"),
-        ("fill", ("the [MASK]", 5, "nsp"), "score=.nsp."),
-        ("fill", (None,), "`texts` must be a list of strings. Received: texts=None"),
-        ("score", ("the [MASK]", ["with as"]), r"\[1\] in .the \[MASK\].. Received: .*of \[2\]"),
-        ("score", ("the [MASK]", "a"), "must be a list of strings. Received: fillings=.a., of ty"),
-        ("score", (["the [MASK]"], None), "a list for each text. Received: None for 1 texts"),
-    ],
-)
-def test_invalid_texts_and_fillings_are_named(method, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        getattr(build(L), method)(*arguments)
-
-
 def test_script_gives_the_same_losses_on_every_backend():
     vocabulary = VOCABULARY[:21]
     rng = np.random.default_rng(0)

@@ -94,17 +94,3 @@ def test_blank_question_or_context_has_no_answer():
     answers = model.answer(["who", ""], [" ", "ann"])
     assert answers[0] == [{"answer": "", "score": 0.0, "start": -1, "end": -1}]
     assert answers[1] == answers[0]
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "arguments, error",
-    [
-        ({"top_k": 0}, "`top_k` must be at least 1. Received: top_k=0"),
-        ({"null_threshold": "2"}, "a number or None. Received: null_threshold='2'"),
-        ({"contexts": ["ann"]}, r"both a list of strings. Received: .*'who', contexts=\['ann'\]"),
-    ],
-)
-def test_invalid_argument_is_named(arguments, error):
-    with pytest.raises(ValueError, match=error):
-        build().answer(**{"questions": "who", "contexts": "ann", **arguments})
