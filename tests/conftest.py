@@ -26,12 +26,12 @@ ONCE = (
     "tasks/*/test_decoding.py", "tasks/*/test_preprocessor.py", "tasks/coreference/test_page.py",
     "tasks/coreference/test_replacing.py", "tasks/coreference/test_resolve.py",
     "tasks/coreference/test_splitting.py", "tasks/multiple_choice/test_serving.py",
-    "tasks/pretrain/test_unigram.py", "tasks/relation_extraction/test_serving.py",
+    "tasks/relation_extraction/test_serving.py",
     "tasks/test_datasets.py", "tasks/test_mistakes.py",
     "tasks/token_classification/test_serving.py",
     "tasks/token_classification/test_spans.py", "test_arguments.py", "test_benchmarks_*.py",
     "test_compare.py", "test_compiled_step.py", "test_demo.py", "test_docs.py", "test_files.py",
-    "test_floors.py", "test_imports.py", "test_optional.py", "test_package.py", "test_runner.py",
+    "test_floors.py", "test_optional.py", "test_package.py", "test_runner.py",
     "test_spacy.py", "test_stores.py", "text",
 )  # fmt: skip
 # Tests that run once use TensorFlow by default, and PyTorch in these files, since it does not trace
@@ -57,7 +57,7 @@ LONG = (
     "recipes/test_resume.py", "recipes/test_stores.py", "recipes/test_token_classification.py",
     "runs/test_cost.py", "runs/test_training_checkpoint.py", "serving", "tasks/*/test_serving.py",
     "tasks/coreference/test_model.py", "tasks/coreference/test_reference.py", "test_demo.py",
-    "test_imports.py", "test_keras_hub.py", "test_package.py", "test_stores.py",
+    "test_keras_hub.py", "test_package.py", "test_stores.py",
 )  # fmt: skip
 
 

@@ -66,3 +66,10 @@ def test_missing_packages_name_the_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(ValueError, match=r"s3:// needs the package s3fs.*spanbert\[s3\]"):
         files.is_file("s3://bucket/x")
+
+
+def test_public_modules_are_listed_and_unknown_names_are_errors():
+    for name in ["checkpoints", "data", "metrics", "serving"]:
+        assert name in ks.__all__ and name in dir(ks)
+    with pytest.raises(AttributeError, match="no attribute 'SpanBert'"):
+        ks.SpanBert  # noqa: B018

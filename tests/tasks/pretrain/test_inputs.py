@@ -202,3 +202,13 @@ def test_strings_without_linguistic_spans_are_refused(kind):
 def test_preprocessor_refuses_labels(given):
     with pytest.raises(ValueError, match="must be None because labels and weights are made from"):
         build().preprocessor(TEXTS[:1], **given)
+
+
+def test_accumulated_gradients_do_not_change_the_masks_of_a_batch():
+    model = build()
+    model.compile(ks.AdamW(1e-3, gradient_accumulation_steps=2))
+    texts = ["the of and to in a is that"] * 4
+    for epochs in [1, 2]:
+        model.fit(texts, batch_size=1, epochs=epochs, verbose=0)
+    assert model._steps_so_far == 12
+    assert int(keras.ops.convert_to_numpy(model.optimizer.iterations)) == 6
