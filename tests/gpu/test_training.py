@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tiny_pretrainer
+import tiny_resolver
 import tiny_tasks
 
 import keras_spanbert as ks
@@ -21,23 +22,8 @@ def pretraining():
 
 
 def coreference():
-    words = "ann bob wrote sold the letter it she he was old .".split()
-    tokenizer = ks.SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
-    backbone = ks.SpanBertBackbone(
-        tokenizer.vocabulary_size(), 1, 2, 14, 22, dropout=0.0, max_sequence_length=32
-    )
-    preprocessor = ks.SpanBertCoreferenceResolverPreprocessor(tokenizer, 32)
-    model = ks.SpanBertCoreferenceResolver(
-        backbone, preprocessor, max_segment_len=32, max_span_width=3, ffnn_size=11, dropout_rate=0.0
-    )
-    sentences = ["ann wrote the letter .".split(), "she sold it .".split()] * 2
-    document = {
-        "doc_key": "nw/x",
-        "sentences": sentences,
-        "speakers": [["-"] * len(sentence) for sentence in sentences],
-        "clusters": [[(0, 0), (5, 5)], [(2, 3), (7, 7)]],
-    }
-    x, y = model.batches([document], max_segments=4).arrays.document(0, 0)
+    model = tiny_resolver.build(dropout_rate=0.0)
+    x, y = model.batches([tiny_resolver.document()]).arrays.document(0, 0)
     return model, x, y, None
 
 

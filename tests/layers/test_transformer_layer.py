@@ -128,15 +128,6 @@ def test_uses_its_dtype_and_softmax_uses_float32(monkeypatch):
     np.testing.assert_allclose(call(layer, x, padding_mask=PADDING), expected, atol=0.1)
 
 
-def test_kernels_support_lora():
-    layer, x = build()
-    expected = call(layer, x)
-    layer._feedforward_output_dense.enable_lora(2)
-    layer._self_attention_layer.query_dense.enable_lora(2)
-    np.testing.assert_allclose(call(layer, x), expected, atol=1e-5)
-    assert len(layer.trainable_weights) == 16 - 2 + 4
-
-
 def test_heads_must_divide_the_hidden_size():
     with pytest.raises(ValueError, match=r"num_heads=3, inputs_shape=\(2, 7, 10\)"):
         TransformerLayer(FF, 3).build((2, 7, 10))

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tiny_answerer
+import tiny_resolver
 
 import keras_spanbert as ks
 
@@ -104,17 +105,11 @@ def test_logits_of_models_of_every_backend(tmp_path):
 
 @pytest.mark.once
 def test_scores_and_antecedents_of_coreference(tmp_path):
-    words = "ann bob wrote sold the letter it she he was old .".split()
-    tokenizer = ks.SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
     # Few options are enabled, since tf2onnx is slow for large graphs.
-    model = ks.SpanBertCoreferenceResolver(
-        backbone(), ks.SpanBertCoreferenceResolverPreprocessor(tokenizer, sequence_length=19),
-        max_segment_len=19, max_span_width=3, max_top_antecedents=5, ffnn_size=7, feature_size=3,
-        coref_depth=1, use_metadata=False, use_segment_distance=False,
-    )  # fmt: skip
+    switches = ["use_metadata", "use_segment_distance"]
+    model = tiny_resolver.build(coref_depth=1, **dict.fromkeys(switches, False))
     session = exported(model, tmp_path / "model.onnx")
-    sentences = ["ann wrote the letter .", "she was old .", "bob sold it to ann .", "he was old ."]
-    documents = [{"sentences": [s.split() for s in sentences * n]} for n in (1, 3)]
+    documents = [{"sentences": [s.split() for s in tiny_resolver.SENTENCES * n]} for n in (1, 3)]
     for some in [documents[:1], documents]:
         check(session, model, model.preprocess(some)[0])
 

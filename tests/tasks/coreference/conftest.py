@@ -3,11 +3,11 @@ import os
 
 import numpy as np
 import pytest
+import tiny_resolver
 
 import keras_spanbert as ks
 
 FILES = {"independent": "documents.jsonlines", "overlap": "documents_overlap.jsonlines"}
-WORDS = "ann bob wrote sold the letter it she he was old . to read them".split()
 
 
 class Reference:
@@ -83,43 +83,16 @@ def reference(shared_data, tmp_path_factory):
 
 @pytest.fixture
 def tokenizer():
-    return ks.SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
+    return tiny_resolver.tokenizer()
 
 
 @pytest.fixture
-def build(tokenizer):
+def build():
     """Returns a function that builds a small resolver."""
-
-    def build(model_type="independent", with_preprocessor=True, **kwargs):
-        backbone = ks.SpanBertBackbone(
-            len(tokenizer.get_vocabulary()), num_layers=1, num_heads=2, hidden_dim=14,
-            intermediate_dim=22, max_sequence_length=23, initializer_range=0.1, dropout=0.0,
-        )  # fmt: skip
-        shared = {"model_type": model_type, "genres": ("nw", "bc")}
-        preprocessor = None
-        if with_preprocessor:
-            preprocessor = ks.SpanBertCoreferenceResolverPreprocessor(
-                tokenizer, sequence_length=19, **shared
-            )
-        arguments = {
-            "max_segment_len": 19, "max_training_sentences": 2, "max_span_width": 3,
-            "max_top_antecedents": 5, "ffnn_size": 11, "feature_size": 4, **shared,
-        }  # fmt: skip
-        return ks.SpanBertCoreferenceResolver(backbone, preprocessor, **{**arguments, **kwargs})
-
-    return build
+    return tiny_resolver.build
 
 
 @pytest.fixture
 def document():
-    """A document about two people and a letter, with more segments than a training step uses."""
-    sentences = ["ann wrote the letter .", "she was old .", "bob sold it to ann .", "he was old ."]
-    return {
-        "doc_key": "nw",
-        "sentences": [sentence.split() for sentence in sentences * 3],
-        "speakers": [[name] * len(s.split()) for s, name in zip(sentences * 3, "abcb" * 3)],
-        "clusters": [
-            [(20 * i + at, 20 * i + at) for i in range(3) for at in (0, 5, 13)],
-            [(20 * i + at, 20 * i + end) for i in range(3) for at, end in [(2, 3), (11, 11)]],
-        ],
-    }
+    """A document about two people and a letter."""
+    return tiny_resolver.document()

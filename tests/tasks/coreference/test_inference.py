@@ -102,13 +102,6 @@ def test_resolve_in_chunks_equals_whole_with_enough_memory(build, monkeypatch):
     assert model.resolve(text, max_spans_in_memory=20) == whole
 
 
-def test_chunk_model_is_created_once(build):
-    model = build()
-    number = len(model.layers), len(model.weights)
-    assert model.resolver_layers.chunk_model is model.resolver_layers.chunk_model
-    assert (len(model.layers), len(model.weights)) == number
-
-
 def spans_at(index, first=0):
     index = np.array(index, np.int32)
     values = index.astype(np.float32)
