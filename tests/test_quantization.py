@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tiny_classifier
-from tiny_models import V, answerer, backbone, outputs, pretrainer
+from tiny_models import V, answerer, outputs, pretrainer
 from tiny_tasks import TASKS
 
 import keras_spanbert as ks
@@ -42,34 +42,21 @@ def quantized(model):
     return {layer.path for layer in flatten_sublayers([model]) if layer.quantization_mode == "int8"}
 
 
-@pytest.mark.parametrize("build, dtype", [(backbone, "mixed_bfloat16"), (pretrainer, "float32")])
-def test_int8_models_predict_save_and_load(build, dtype, tmp_path):
-    model = build(dtype)
-    before = outputs(model)
-    model.quantize("int8")
-    after = outputs(model)
-    scale = max(np.abs(x).max() for x in before)
-    assert 0 < max(np.abs(x - y).max() for x, y in zip(before, after)) < 0.1 * scale
-    model.save_to_preset(tmp_path / "preset")
-    model.save(tmp_path / "model.keras")
-    loaded = [
-        type(model).from_preset(str(tmp_path / "preset")),
-        keras.models.load_model(tmp_path / "model.keras", compile=False),
-    ]
-    for copy in loaded:
-        assert quantized(copy) == quantized(model)
-        for ours, theirs in zip(after, outputs(copy)):
-            np.testing.assert_array_equal(theirs, ours)
-        assert copy.get_config() == model.get_config()
-
-
 @pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")  # It has no state.
-@pytest.mark.parametrize("mode", ["int8", "int4"])
-def test_loaded_quantized_models_can_be_saved_and_copied(mode, tmp_path):
-    model = pretrainer("float32")
+@pytest.mark.parametrize("mode, dtype", [("int8", "mixed_bfloat16"), ("int4", "float32")])
+def test_loaded_quantized_models_can_be_saved_and_copied(mode, dtype, tmp_path):
+    model = pretrainer(dtype)
+    before = outputs(model)
     model.quantize(mode)
+    after = outputs(model)
+    largest = 0.1 if mode == "int8" else 0.5
+    scale = max(np.abs(x).max() for x in before)
+    assert 0 < max(np.abs(x - y).max() for x, y in zip(before, after)) < largest * scale
     model.save_to_preset(tmp_path / "first")
     loaded = type(model).from_preset(str(tmp_path / "first"))
+    assert loaded.get_config() == model.get_config()
+    for ours, theirs in zip(after, outputs(loaded), strict=True):
+        np.testing.assert_allclose(theirs, ours, atol=0.0 if mode == "int8" else 0.02 * scale)
     for number, saved in enumerate([loaded, loaded.backbone]):
         expected = outputs(saved)
         folder = tmp_path / str(number)
@@ -144,27 +131,6 @@ def test_dtype_loads_a_quantized_preset_of_every_task(name, tmp_path):
     copy = type(model).from_preset(str(tmp_path / "preset"), dtype="float32")
     assert quantized(model) and not quantized(copy)
     assert copy.head_layers().keys() == model.head_layers().keys()
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("build", [pretrainer, answerer])
-def test_float_kernels_do_not_depend_on_biases(build, tmp_path):
-    model, kernels = build("float32"), []
-    model.quantize("int8")
-    for value in [0.0, 3.0]:
-        for layer in flatten_sublayers([model]):
-            if getattr(layer, "bias", None) is not None:
-                layer.bias.assign(np.full(layer.bias.shape, value))
-        folder = tmp_path / str(value)
-        model.save_to_preset(folder)
-        copy = type(model).from_preset(str(folder), dtype="float32")
-        weights = {w.path: keras.ops.convert_to_numpy(w) for w in copy.weights}
-        kernels.append({path: w for path, w in weights.items() if path.endswith("/kernel")})
-        biases = [w for path, w in weights.items() if path.endswith("/bias")]
-        assert biases and all((bias == value).all() for bias in biases)
-    assert kernels[0].keys() == kernels[1].keys() and kernels[0]
-    for path, kernel in kernels[0].items():
-        np.testing.assert_allclose(kernels[1][path], kernel, atol=1e-6, err_msg=path)
 
 
 @pytest.mark.once

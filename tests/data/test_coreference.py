@@ -271,14 +271,6 @@ def test_invalid_gap_names_path_and_line(tmp_path, row, error):
         gap.read(path)
 
 
-def test_gap_is_read_completely(shared_data):
-    for name, size, neither in [("development", 2000, 201), ("validation", 454, 62)]:
-        examples = gap.read(shared_data / "data" / "gap" / f"gap-{name}.tsv")
-        assert len(examples) == size
-        labels = [(example["a_coref"], example["b_coref"]) for example in examples]
-        assert labels.count((False, False)) == neither and (True, True) not in labels
-
-
 @pytest.mark.parametrize(
     "clusters, expected",
     [

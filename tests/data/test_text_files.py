@@ -91,13 +91,6 @@ def test_blank_line_within_long_white_space_ends_the_document(tmp_path, small_ch
     assert split_words(Corpus(path, "blank_line")) == [["one"], ["two"]]
 
 
-def test_long_white_space_is_read_quickly():
-    # A search for the last word must not start again at each blank.
-    text = 70_000 * "a " + 20_000 * " " + "b " * 10
-    pieces = list(text_files._split_documents([text], "file"))
-    assert "".join(piece for piece, _ in pieces) == text
-
-
 def test_memory_does_not_grow_with_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "_READ_BYTES", 1 << 16)
     num_words = 1_000_000

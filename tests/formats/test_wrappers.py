@@ -10,7 +10,6 @@ from bert_checkpoints import assert_same, build, write
 from safetensors.torch import load_file, save_file
 
 import keras_spanbert as ks
-from keras_spanbert.checkpoints import __main__ as command
 
 # The prefixes of DataParallel, `torch.compile` and Lightning, and of both around a part.
 PREFIXES = ["module.", "_orig_mod.", "model.", "module._orig_mod.", "model.model."]
@@ -81,15 +80,6 @@ def test_wrapped_fairseq_checkpoints_load(shared_data, tmp_path):
     torch.save({"student.decoder.bert.a": torch.ones(2)}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match=r"under model/decoder.*Received: student.decoder.bert.a"):
         ks.checkpoints.from_fairseq(tmp_path / "other.pt")
-
-
-@pytest.mark.once
-def test_command_converts_a_wrapped_checkpoint(transformers, tmp_path, capsys):
-    model = build(transformers.BertForTokenClassification, num_labels=3)
-    folder = rename(write(model, tmp_path / "source"), lambda name: f"_orig_mod.{name}")
-    assert command.main([str(folder), str(tmp_path / "preset")]) == 0
-    assert " 0 left unused, 0 initialized" in capsys.readouterr().out
-    assert ks.SpanBertTokenClassifier.from_preset(tmp_path / "preset").untrained_heads() == []
 
 
 @pytest.mark.once

@@ -33,13 +33,6 @@ def test_layers_have_the_given_arguments():
     assert layer._self_attention_layer.dropout == 0.5 and not layer.rematerialize
 
 
-@pytest.mark.once
-def test_config_round_trip():
-    backbone = build(dropout=0.3, attention_dropout=0.0, num_segments=3)
-    copy = SpanBertBackbone.from_config(backbone.get_config())
-    assert copy.get_config() == backbone.get_config()
-
-
 def test_new_weights_have_the_scale_of_the_initializer():
     stddev = 0.07
     backbone = SpanBertBackbone(101, 2, 2, 32, 64, initializer_range=stddev)

@@ -137,18 +137,6 @@ def test_rematerialized_layers_train_lora_weights(untraced, dtype):
 
 
 @pytest.mark.once
-def test_transformers_loads_the_merged_weights(tmp_path):
-    transformers = pytest.importorskip("transformers")
-    from bert_checkpoints import compute, load
-
-    model = with_lora(tiny_models.backbone())
-    ks.checkpoints.to_huggingface(model, tmp_path / "out")
-    theirs = load(transformers.BertModel, tmp_path / "out", add_pooling_layer=False)
-    encoded = compute(theirs, tiny_models.inputs(model)).last_hidden_state.numpy()
-    check_equal(model, [encoded])
-
-
-@pytest.mark.once
 def test_mistakes_are_refused(tmp_path):
     backbone, path = tiny_models.backbone(), tmp_path / "a.lora.h5"
     for arguments, message in [

@@ -177,12 +177,13 @@ def test_gap_is_scored_and_predicted(trained, tmp_path, capsys):
 
 
 @pytest.mark.every_backend
-def test_resumed_run_equals_uninterrupted_run(preset, tmp_path, capsys):
+def test_resumed_run_equals_uninterrupted_run(preset, tmp_path, capsys, caplog):
     data = write_conll(tmp_path / "data.conll", 10, seed=1)
     flags = [TASK, f"--preset={preset}", f"--train_data={data}", f"--eval_data={data}", *SIZES]
     flags += ["--steps=6", "--eval_every=3", "--checkpoint_every=2"]
     resolver = ks.SpanBertCoreferenceResolver
     check_resumes(capsys, tmp_path / "run", resolver, flags, kept=[2, 4, 6], steps=[3, 6])
+    assert caplog.text.count("random weights") == 1  # When resuming, the checkpoint replaces them.
 
 
 @pytest.mark.parametrize("ending", ["conll", "jsonlines"])

@@ -12,20 +12,6 @@ from keras_spanbert.recipes.run import parse_flags
 
 
 @pytest.mark.parametrize(
-    "former", "scheme static_copies predictions_multiple spans seeds profile strict entities genre "
-    "max_spans model_type".split(),
-)  # fmt: skip
-def test_former_names_are_unknown(former, capsys):
-    with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
-        parse_flags(["train.py", f"--{former}=3"])
-    assert end.value.code == 2 and former not in FLAGS
-    error = capsys.readouterr().err
-    unknown, _, meant = error.partition("Did you mean: ")
-    assert f"Unknown command line flag '{former}'" in unknown
-    assert set(re.findall(r"\w+", meant)) <= {*FLAGS, "or"}
-
-
-@pytest.mark.parametrize(
     "typed, advice",
     [
         ("--grid=epochs=1,2", "For several seeds or values of flags, use spanbert-compare"),

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import tensorflow as tf
 from squad_runs import SIZES, save_preset, write_squad
-from train_script import check_fails, check_resumes, run, run_in_process
+from train_script import check_fails, run, run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert import files, metrics
@@ -121,17 +121,6 @@ def test_export_without_training_writes_the_next_version(trained, tmp_path, caps
     found = served(question=questions, context=contexts)["answer"].numpy()
     predictions = files.read_json(folder / "answers.json")
     assert [answer.decode() for answer in found] == [predictions[name] for name in examples.ids]
-
-
-@pytest.mark.every_backend
-def test_resumed_run_equals_uninterrupted_run(preset, tmp_path, capsys, caplog):
-    data = write_squad(tmp_path / "data.json", 40, seed=1)
-    flags = [TASK, f"--preset={preset}", f"--train_data={data}", f"--eval_data={data}", *SIZES]
-    flags += ["--steps=8", "--eval_every=3", "--checkpoint_every=2"]
-    # Checkpoints at steps 2 and 4, then at 6 after its evaluation, and at 8.
-    answerer = ks.SpanBertQuestionAnswerer
-    check_resumes(capsys, tmp_path / "run", answerer, flags, kept=[4, 6, 8], steps=[3, 6, 8])
-    assert caplog.text.count("random weights") == 1  # When resuming, the checkpoint replaces them.
 
 
 def test_unanswerable_questions_set_the_threshold(preset, tmp_path):
