@@ -32,7 +32,9 @@ TAGGER = ks.SpanBertTokenClassifier(
 PRETRAINER = ks.SpanBertPretrainer(BACKBONE, ks.SpanBertPretrainerPreprocessor(TOKENIZER, L))
 RESOLVER = {"max_segment_len": L, "ffnn_size": 3, "feature_size": 3}
 DOCUMENTS = ks.SpanBertCoreferenceResolverPreprocessor(TOKENIZER, L)
-RESOLVE = ks.SpanBertCoreferenceResolver(BACKBONE, DOCUMENTS, max_span_width=3, **RESOLVER).resolve
+COREFERENCE = ks.SpanBertCoreferenceResolver(BACKBONE, DOCUMENTS, max_span_width=3, **RESOLVER)
+RESOLVE = COREFERENCE.resolve
+WITHOUT = ks.SpanBertCoreferenceResolver(BACKBONE, **RESOLVER)  # Without a preprocessor.
 # Functions, and arguments with which they work.
 FUNCTIONS = [
     (ks.SpanBertBackbone, {**SIZES, "intermediate_dim": 2}),
@@ -134,6 +136,8 @@ def test_values_of_other_kinds_are_refused(function, arguments, name, value):
 # Arguments with values of the right kind that are refused: function, arguments that differ from
 # those above, error.
 VALID = {**dict(FUNCTIONS), RESOLVE: {"texts": "Ann"}}
+VALID |= dict.fromkeys([COREFERENCE.fit, COREFERENCE.predict_clusters, WITHOUT.score_document], {})
+NO_DOCUMENT = "must be a dict with `sentences`. Received: 'ann"
 NO_RULE = r"at least two names.*Received:.*\['a'\]"
 HER = {"id": "7", "pronoun": "it", "a_coref": True, "b_coref": False}
 INVALID = [
@@ -242,6 +246,9 @@ INVALID = [
     (RESOLVE, {"min_link_score": math.nan}, "min_link_score=nan"),
     (RESOLVE, {"min_link_score": "0.5"}, "min_link_score='0.5'"),
     (RESOLVE, {"min_link_score": True}, "min_link_score=True"),
+    (COREFERENCE.fit, {"x": ["ann left ."]}, NO_DOCUMENT),
+    (COREFERENCE.predict_clusters, {"documents": ["ann left ."]}, NO_DOCUMENT),
+    (WITHOUT.score_document, {"document": {"sentences": [["a"]]}}, "Strings need a preprocessor"),
     (ks.metrics.coreference, {"gold": [], "predicted": []}, "contain documents. Received: none"),
     (ks.metrics.coreference, {"gold": [[], []]}, "the same documents. Received: 2 and 1 of them"),
     (ks.metrics.coreference, {"gold": [[[(0, 1, 2)]]]}, r"Received: gold\[0\]\[0\]\[0\]=\(0"),

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import train_script
-from train_script import check_fails, run_and_capture, run_in_process
+from train_script import run_and_capture, run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert import files
@@ -159,39 +159,3 @@ def test_multi_label_preset_is_recognized(tagged_words, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "labels.jsonl").read_text().splitlines()]
     assert len(rows) == 160 and {len(row["labels"]) for row in rows} == {0, 1, 2}
     assert all(len(row["labels"]) == len(row["scores"]) for row in rows)
-
-
-@pytest.mark.parametrize(
-    "preset_name, flags, values",
-    [
-        ("encoder", ["--train_data=one.csv"], ["two or more labels", "only a"]),
-        ("encoder", ["--train_data=one.csv", "--regression"], ["line 2", "finite number"]),
-        ("encoder", ["--eval_data=one.csv"], ["give --train_data", "preset"]),
-        ("encoder", ["--train_data=snli.csv"], ["snli.csv, line 3", "--skip_label=-"]),
-        ("encoder", ["--train_data=snli.csv", "--skip_label=-"], ["two or more labels"]),
-        ("single", ["--eval_data=one.csv"], ["one.csv, line 2", "awful, fine", "'a'"]),
-        ("single", ["--eval_data=one.csv", "--regression"], ["with one output", "2 classes"]),
-        ("single", ["--eval_data=one.csv", "--multi_label"], ["needs a multi-label preset"]),
-        (
-            "single",
-            ["--dataset=sst-2", "--eval_data=sst.tsv"],
-            ["classes of sst-2, 0, 1", "awful, fine"],
-        ),
-        ("multi", ["--eval_data=one.csv"], ["one.csv, line 2", "dull, fine"]),
-        (
-            "multi",
-            ["--predict_data=one.csv", "--predictions=x.csv", "--label_separator=i"],
-            ["--label_separator=i", "'fine'"],
-        ),
-    ],
-)
-def test_invalid_inputs_are_named(
-    preset, trained, tagged_words, tmp_path, capsys, monkeypatch, preset_name, flags, values
-):
-    monkeypatch.chdir(tmp_path)
-    write_sst(tmp_path / "sst.tsv", 4, seed=1)
-    (tmp_path / "one.csv").write_text("text,label\ngood,a\nfine,a\n")
-    (tmp_path / "snli.csv").write_text("text,label\ngood,neutral\nfine,-\n")
-    runs = {"encoder": preset, "single": trained[0] / "run", "multi": tagged_words[0] / "run"}
-    check_fails(capsys, [TASK, f"--preset={runs[preset_name]}", "--output=out", *flags], *values)
-    assert not (tmp_path / "out").exists()

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from tiny_chooser import VOCABULARY, build, examples
-from train_script import check_fails, run_in_process, save_encoder
+from train_script import run_in_process, save_encoder
 
 import keras_spanbert as ks
 from keras_spanbert import data, files
@@ -116,25 +116,3 @@ def test_predictions_of_codah_are_a_table(trained, tmp_path):
     model = ks.SpanBertMultipleChoice.from_preset(str(trained / "run"))
     assert [int(row["choice"]) for row in rows] == model.logits_of(read).argmax(axis=1).tolist()
     assert [row["id"] for row in rows] == [example["id"] for example in read]
-
-
-# tests/data/test_columns.py tests more errors in tables.
-@pytest.mark.parametrize(
-    "flags, values",
-    [
-        (["--train_data=dev.csv"], ["dev.csv", "choice0"]),
-        (["--train_data=dev.csv", "--choice_columns=a"], ["dev.csv, line 2", "list"]),
-        (["--train_data=dev.csv", COLORS, "--label_column=right"], ["dev.csv", "right"]),
-        (["--train_data=none.csv", COLORS], ["none.csv, line 2", "must have a label"]),
-        (["--train_data=dev.txt", COLORS], ["dev.txt", ".csv"]),
-        (["--train_data=dev.csv", "--dataset=codah"], ["dev.csv, line 1", "the 7 columns"]),
-    ],
-)
-def test_invalid_inputs_are_named(preset, tmp_path, capsys, caplog, monkeypatch, flags, values):
-    monkeypatch.chdir(tmp_path)
-    write_csv(tmp_path / "dev.csv", examples(40, choices=2))
-    (tmp_path / "none.csv").write_text("question,a,b,c,d,label\nit is,it,red,,,\n")
-    (tmp_path / "dev.txt").write_text("it is\n")
-    check_fails(capsys, [TASK, f"--preset={preset}", "--output=out", *flags], *values)
-    assert "random weights" not in caplog.text  # Reported before a missing head.
-    assert not (tmp_path / "out").exists()

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import tensorflow as tf
 from squad_runs import SIZES, save_preset, write_squad
-from train_script import check_fails, run, run_in_process
+from train_script import run, run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert import files, metrics
@@ -179,45 +179,3 @@ def test_rows_of_huggingface_datasets_are_scored_by_character(trained, tmp_path)
         (tmp_path / "answer.nbest.json").unlink()
     assert 1 <= len(answer) <= 2
     assert f1 == [0.0, pytest.approx(100 * 2 * len(answer) / (len(answer) + 5))]
-
-
-# tests/data/test_questions.py tests more errors in files.
-@pytest.mark.parametrize(
-    "flags, values",
-    [
-        ([], ["--train_data", "--eval_data", "--predict_data"]),
-        (["--eval_data=dev.json", "--preset="], ["needs --preset"]),
-        (["--predict_data=dev.json", "--question=who"], [".txt", "dev.json"]),
-        (["--predict_data=story.txt"], ["--question", "story.txt"]),
-        (["--train_data=dev.json", "--question=who"], ["--predict_data"]),
-        (["--predict_data=story.txt", "--question= "], ["`--question` must be a question"]),
-        (
-            ["--preset={trained}", "--predict_data=*.txt", "--question=who"],
-            ["blank.txt", "must have words"],
-        ),
-        (
-            ["--export=answers", "--eval_data=dev.json"],
-            ["trained head", "--train_data", "qa_outputs"],
-        ),
-        (["--train_data=dev.json,other.jsonl"], ["dev.json", "other.jsonl"]),
-        (["--train_data=dev.json", "--sequence_length=48"], ["--sequence_length", "24", "48"]),
-        (["--train_data=dev.json", "--batch_size=99999"], ["--batch_size", "99"]),
-        (["--train_data=misplaced.json", "--strict_answers"], ["question 0", "'bob'"]),
-        (["--preset={trained}", "--eval_data=open.json"], ["open.json", "must have `answers`"]),
-    ],
-)
-def test_invalid_inputs_are_named(preset, trained, tmp_path, capsys, monkeypatch, flags, values):
-    monkeypatch.chdir(tmp_path)
-    write_squad(tmp_path / "dev.json", 4, seed=5)
-    for name, text in [("story.txt", "ann wrote it."), ("blank.txt", " \n")]:
-        (tmp_path / name).write_text(text)
-    (tmp_path / "other.jsonl").write_text("")
-    content = files.read_json("dev.json")
-    question = content["data"][0]["paragraphs"][0]["qas"][0]
-    question["answers"] = [{"text": "bob", "answer_start": 700}]
-    files.write_json("misplaced.json", content)
-    del question["answers"]
-    files.write_json("open.json", content)
-    flags = [flag.format(trained=trained[0] / "run") for flag in flags]
-    check_fails(capsys, [TASK, "--output=out", f"--preset={preset}", *SIZES, *flags], *values)
-    assert not (tmp_path / "out").exists()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from tiny_extractor import LENGTH, RELATIONS, VOCABULARY, build, columns, examples
-from train_script import check_fails, run_and_capture, run_in_process, save_encoder
+from train_script import run_and_capture, run_in_process, save_encoder
 
 import keras_spanbert as ks
 from keras_spanbert import files
@@ -122,37 +122,3 @@ def test_semeval_score_and_format(preset, tmp_path, capsys):
     assert final["macro_f1"] == pytest.approx(scores["macro_f1"])
     # `ner` modes need types.
     assert files.read_json(tmp_path / "run" / "run.json")["flags"]["feature_mode"] == "text"
-
-
-# tests/data/test_relations.py and test_columns.py test more errors in files.
-@pytest.mark.parametrize(
-    "flags, values",
-    [
-        (["--train_data=train.csv", "--text_column=body"], ["train.csv, line 1", "no body"]),
-        (["--train_data=train.json,train.csv"], ["or give --dataset", "train.csv"]),
-        (["--train_data=train.c*", "--feature_mode=ner"], ["text without --subject_type_column"]),
-        (["--train_data=train.txt", "--feature_mode=text_ner"], ["text with SemEval-2010 Task 8"]),
-        (["--train_data=part.json"], ["id 5-0: --feature_mode=ner needs", "=text needs no types"]),
-        (["--train_data=train.json", "--eval_data=odd.json"], ["odd.json, example 0", "'boss'"]),
-        (
-            ["--train_data=train.csv", *COLUMNS, "--negative_label=nothing"],
-            ["a relation of --train_data: former_head, head, no_relation. Received: --negat"],
-        ),
-        (["--preset={trained}", "--eval_data=dog.json"], ["dog.json, id 5-0", "`obj_type` 'DOG'"]),
-        (["--preset={trained}", "--eval_data=train.txt"], ["train.txt, id 1: the relation must"]),
-    ],
-)
-def test_invalid_inputs_are_named(preset, trained, tmp_path, capsys, monkeypatch, flags, values):
-    monkeypatch.chdir(tmp_path)
-    write_csv(tmp_path / "train.csv", 16, seed=1)
-    write_tacred(tmp_path / "train.json", 16, seed=1)
-    write_semeval(tmp_path / "train.txt", 16, seed=1)
-    for name, key, value in [
-        ("odd", "relation", "boss"),
-        ("part", "obj_type", None),
-        ("dog", "obj_type", "DOG"),
-    ]:
-        files.write_json(f"{name}.json", [{**row, key: value} for row in examples(4, seed=5)])
-    flags = [flag.format(trained=trained[0] / "run") for flag in flags]
-    check_fails(capsys, [TASK, f"--preset={preset}", "--output=out", *SIZES, *flags], *values)
-    assert not (tmp_path / "out").exists()

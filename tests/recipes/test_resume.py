@@ -182,20 +182,6 @@ def test_unfinished_run_is_not_a_preset(tmp_path, capsys):
     check_fails(capsys, flags, "--seed=2 with --resume", "where it is 1", "another --output")
 
 
-def test_changed_text_is_named(finished, texts, capsys):
-    path = texts.replace("*", "07")
-    with open(path) as file:
-        before = file.read()
-    try:
-        with open(path, "a") as file:
-            file.write(" More.")
-        values = [f"{path}, which has changed", f"--preset={finished}"]
-        check_fails(capsys, [f"--output={finished}", "--resume"], *values)
-    finally:
-        with open(path, "w") as file:
-            file.write(before)
-
-
 def test_divergence_error_names_step_and_checkpoint(texts, tmp_path, capsys):
     flags = [f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY]
     flags += ["--learning_rate=1e38", "--clip_norm=0"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from tiny_tagger import LABELS, VOCABULARY, build, examples
-from train_script import check_fails, run_and_capture, run_in_process, save_encoder
+from train_script import run_and_capture, run_in_process, save_encoder
 
 import keras_spanbert as ks
 from keras_spanbert import files
@@ -154,22 +154,3 @@ def test_other_labels(preset, tmp_path, capsys):
     found = [line.split("\t") for line in (tmp_path / "tags.txt").read_text().split("\n") if line]
     right = sum(gold == tag for _, gold, tag in found)
     assert final["accuracy"] == pytest.approx(100.0 * right / len(found)) and "f1" not in final
-
-
-# tests/data/test_conll.py and test_columns.py test more errors in files.
-@pytest.mark.parametrize(
-    "text, flags, values",
-    [
-        ("bob\tB-x\n", ["--eval_data=a.conll"], ["a.conll, line 1", "one of person, place", "B-x"]),
-        ("bob\tO\n", ["--eval_data=a.conll", "--label_column=7"], ["(--label_column)", "=7"]),
-        ("annie met bob.\n", ["--eval_data=a.conll"], [".jsonl files with --text_column"]),
-        ("annie met.\n", ["--predict_data=*.txt", "--predictions=b.jsonl"], ["a.txt, line 1"]),
-    ],
-)
-def test_bad_files_are_named(trained, tmp_path, capsys, monkeypatch, text, flags, values):
-    monkeypatch.chdir(tmp_path)
-    for name in ["a.conll", "a.txt"]:
-        (tmp_path / name).write_text(text)
-    (tmp_path / "tagged.txt").write_text("annie\tB-person\n")
-    check_fails(capsys, [TASK, f"--preset={trained[0] / 'run'}", "--output=run", *flags], *values)
-    assert not (tmp_path / "run").exists()

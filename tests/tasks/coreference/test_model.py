@@ -156,14 +156,6 @@ def test_many_documents_have_few_shapes(build, document):
     assert len(sizes) < len(shapes)
 
 
-def test_text_without_words_or_mentions_has_no_clusters(build):
-    model = build()
-    for sentences in [[[]], [["ann"]]]:
-        found = model.score_document({"sentences": sentences, "clusters": []})
-        assert found["clusters"] == [] and found["loss"] == 0.0
-        assert len(found["top_span_starts"]) <= 1
-
-
 @pytest.mark.once
 def test_clusters_use_the_units_of_their_documents(build, document, caplog):
     keras.utils.set_random_seed(1)
@@ -188,12 +180,3 @@ def test_clusters_use_the_units_of_their_documents(build, document, caplog):
     assert scored["muc_f1"] == pytest.approx(scores["muc"]["f1"])
     assert scored["average_f1"] == pytest.approx(scored["average_f1_without_singletons"])
     assert "has not been trained" in caplog.text
-
-
-@pytest.mark.once
-def test_documents_need_sentences_and_a_preprocessor(build, document):
-    for method in ["fit", "predict_clusters"]:
-        with pytest.raises(ValueError, match="must be a dict with `sentences`. Received: 'ann"):
-            getattr(build(), method)(["ann left ."])
-    with pytest.raises(ValueError, match="Strings need a preprocessor"):
-        build(with_preprocessor=False).score_document(document)
