@@ -7,6 +7,7 @@ import re
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from tiny_models import VOCABULARY, L, V
 
 import keras_spanbert as ks
@@ -14,6 +15,7 @@ import keras_spanbert as ks
 TOKENIZER = ks.SpanBertTokenizer([*VOCABULARY, *(f"[unused{i}]" for i in range(1, 9))])
 BACKBONE = ks.SpanBertBackbone(V + 8, 1, 2, 6, 7, max_sequence_length=L)
 MASKING = ks.SpanMasking(V, mask_token_id=4, scheme="entity")
+MASKS = ks.SpanMasking(V, 4, range(8, V), (0, 2, 3, 4)).call
 TEXTS = ["a b", "c d"]
 SIZES = dict.fromkeys(["vocabulary_size", "num_layers", "num_heads", "hidden_dim"], 2)
 PREPROCESSOR = {"tokenizer": TOKENIZER}
@@ -136,7 +138,11 @@ def test_values_of_other_kinds_are_refused(function, arguments, name, value):
 # Arguments with values of the right kind that are refused: function, arguments that differ from
 # those above, error.
 VALID = {**dict(FUNCTIONS), RESOLVE: {"texts": "Ann"}}
-VALID |= dict.fromkeys([COREFERENCE.fit, COREFERENCE.predict_clusters, WITHOUT.score_document], {})
+VALID |= {MASKS: {"token_ids": [[5, 6]]}, PRETRAINER.fit: {"verbose": 0}}
+for method in [COREFERENCE.fit, COREFERENCE.predict_clusters, WITHOUT.score_document]:
+    VALID[method] = {}
+for method in [DOCUMENTS.tensors, PRETRAINER.evaluate, PRETRAINER.preprocessor.call]:
+    VALID[method] = {}
 NO_DOCUMENT = "must be a dict with `sentences`. Received: 'ann"
 NO_RULE = r"at least two names.*Received:.*\['a'\]"
 HER = {"id": "7", "pronoun": "it", "a_coref": True, "b_coref": False}
@@ -150,11 +156,28 @@ INVALID = [
     (ks.SpanMasking, {"num_mask_copies": 0}, "num_mask_copies=0"),
     (ks.SpanMasking, {"seed": 1.5}, "seed=1.5"),
     (ks.SpanMasking, {"mask_token_id": 9}, "mask_token_id=9, vocabulary_size=9"),
+    (MASKS, {"token_ids": [[5, V]]}, f"ids from 5 to {V}"),
+    (MASKS, {"token_ids": [[5.0, 7.0]]}, "integers of shape .* Received: dtype=float"),
+    (MASKS, {"token_ids": np.array([["a", "b"]])}, "integers of shape .* Received: dtype=<U1"),
+    (MASKS, {"token_ids": [[5, 6, 7], [5, 6], [6, 7]]}, "the same length.* lengths 2, 3"),
+    *((MASKS, {"seed": seed}, "an int or two ints") for seed in [1.5, True, [1, 2, 3], 2**70]),
+    *(
+        (MASKS, {"unigram_counts": counts}, f"`unigram_counts` must be {V} counts, none nega")
+        for counts in [np.ones(V - 1), -np.ones(V), np.eye(V)[3], [math.nan] * V]
+    ),
     (ks.NextSentencePairs, {"short_rate": 2}, r"\[0, 1\]. Received: short_rate=2"),
     (ks.NextSentencePairs, {"sentence_end_token_ids": [9]}, r"=\(9,\), vocabulary_size=9"),
     (ks.SpanBoundaryHead, {"vocabulary_size": None}, "vocabulary_size=None"),
     (ks.SpanBoundaryHead, {"fusion": "product"}, "fusion='product'"),
     (ks.SpanBoundaryHead, {"token_embedding": keras.layers.ReversibleEmbedding(5, 6)}, "size=9"),
+    (ks.SpanBertTokenizer, {"vocabulary": [*VOCABULARY, "\ud800"]}, r"'\\ud800' on line 14"),
+    (ks.SpanBertTokenizer, {"vocabulary": [*VOCABULARY, 7]}, "7 on line 14"),
+    (
+        ks.SpanBertTokenizer,
+        {"vocabulary": [*VOCABULARY, "a"]},
+        "'a' on line 6 and again on line 14",
+    ),
+    (ks.SpanBertTokenizer, {"vocabulary": VOCABULARY[:4]}, r"\[MASK\]"),
     (ks.LinearWarmupDecay, {"warmup_steps": -1}, "warmup_steps=-1, total_steps=3"),
     (ks.LinearWarmupDecay, {"warmup_steps": 4}, "warmup_steps=4, total_steps=3"),
     (ks.LinearWarmupDecay, {"peak": math.inf}, "peak=inf"),
@@ -208,6 +231,16 @@ INVALID = [
     (ANSWERER.answer, {"top_k": 0}, "`top_k` must be at least 1. Received: top_k=0"),
     (ANSWERER.answer, {"null_threshold": "2"}, "or None. Received: null_threshold='2'"),
     (ANSWERER.answer, {"questions": "who"}, r"both a list of strings. Received: .*'who', contexts"),
+    (PRETRAINER.fit, {"x": "text"}, "at least one row .* Received: x='text', of type str"),
+    (PRETRAINER.evaluate, {"x": "text"}, "at least one row .* Received: x='text', of type str"),
+    (PRETRAINER.fit, {"x": ["a", 7]}, r"be a list of strings. Received: x\[1\]=7, of type int"),
+    (PRETRAINER.fit, {"x": iter([[7]])}, r"`x` must be a list of strings. Received: x=7"),
+    (PRETRAINER.fit, {"x": tf.data.Dataset.from_tensors([7])}, "of strings, .*: element_spec"),
+    (PRETRAINER.fit, {"x": TEXTS, "y": [1, 1]}, r"must be None .* Received: y=\[1, 1"),
+    (PRETRAINER.fit, {"x": iter([TEXTS]), "y": [1]}, "batches include .* x of type list_iterator"),
+    (PRETRAINER.fit, {"x": TEXTS, "validation_split": 1.5}, "validation_split=1.5 of 2 rows"),
+    (PRETRAINER.preprocessor.call, {"x": TEXTS, "y": [1]}, "because labels and weights are made"),
+    (PRETRAINER.preprocessor.call, {"x": TEXTS, "sample_weight": [1.0]}, "must be None because"),
     (PRETRAINER.fill, {"texts": "no blank"}, "0 masks"),
     (PRETRAINER.fill, {"texts": "a " * 20 + "[MASK]"}, "21 tokens"),
     (PRETRAINER.fill, {"score": "nsp"}, "score=.nsp."),
@@ -246,6 +279,27 @@ INVALID = [
     (RESOLVE, {"min_link_score": math.nan}, "min_link_score=nan"),
     (RESOLVE, {"min_link_score": "0.5"}, "min_link_score='0.5'"),
     (RESOLVE, {"min_link_score": True}, "min_link_score=True"),
+    (DOCUMENTS.tensors, {"document": {}}, "`sentences` must be a list. Received: None"),
+    (
+        DOCUMENTS.tensors,
+        {"document": {"sentences": [["a"]], "clusters": [[(0, 1)]]}},
+        "within the 1 tokens of the text",
+    ),
+    (
+        DOCUMENTS.tensors,
+        {"document": {"sentences": [["[CLS]", *"aaaaaaaaaa", "[SEP]"]], "sentence_map": [0] * 12}},
+        "at most the preprocessor's 11 tokens. Received: 12",
+    ),
+    (
+        DOCUMENTS.tensors,
+        {"document": {"sentences": [["a"]], "sentence_map": [0]}},
+        r"must be stored with \[CLS\] and \[SEP\]. Received: \['a'\]",
+    ),
+    (
+        DOCUMENTS.tensors,
+        {"document": {"sentences": [["a"]], "subtoken_map": [0]}},
+        "must have a `sentence_map`",
+    ),
     (COREFERENCE.fit, {"x": ["ann left ."]}, NO_DOCUMENT),
     (COREFERENCE.predict_clusters, {"documents": ["ann left ."]}, NO_DOCUMENT),
     (WITHOUT.score_document, {"document": {"sentences": [["a"]]}}, "Strings need a preprocessor"),

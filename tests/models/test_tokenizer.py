@@ -1,7 +1,6 @@
 """The tokenizer gives the reference ids, eagerly and in graphs."""
 
 import json
-import re
 
 import keras
 import numpy as np
@@ -171,20 +170,6 @@ def test_invalid_characters_become_replacement_characters(lowercase):
         (ids,), (offsets,) = tokenizer.tokenize_batch([text], with_offsets=True)
         assert ids.tolist() == tokenizer.tokenize_batch([text])[0].tolist() == expected
         assert offsets.tolist() == [[0, 5], [8, 12], [12, 13], [15, 19]]
-
-
-@pytest.mark.parametrize(
-    "vocabulary, message",
-    [
-        ([*SPECIAL_TOKENS, "\ud800"], r"'\\ud800' on line 6"),
-        ([*SPECIAL_TOKENS, 7], "7 on line 6"),
-        ([*SPECIAL_TOKENS, "span", "dog", "span"], "'span' on line 6 and again on line 8"),
-        ([t for t in SMALL if t != "[MASK]"], re.escape("[MASK]")),
-    ],
-)
-def test_invalid_vocabulary_is_refused(vocabulary, message):
-    with pytest.raises(ValueError, match=message):
-        ks.SpanBertTokenizer(vocabulary)
 
 
 def test_vocabulary_file(tmp_path):

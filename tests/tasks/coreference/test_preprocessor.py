@@ -105,24 +105,3 @@ def test_numbers_of_speakers_and_genres(tokenizer):
     for key, number in [("tc/x_0", 5), ("emma", 0), ("", 0)]:
         document = {"sentences": [["he"]], "doc_key": key}
         assert preprocessor(tokenizer).tensors(document)["genre"] == number
-
-
-@pytest.mark.parametrize(
-    "document, error",
-    [
-        ({}, "`sentences` must be a list. Received: None"),  # More are in `tests/data`.
-        ({"sentences": [["he"]], "clusters": [[(0, 1)]]}, "within the 1 tokens of the text"),
-        (
-            {"sentences": [["[CLS]", *["he"] * 6, "[SEP]"]], "sentence_map": [0] * 8},
-            "at most the preprocessor's 7 tokens. Received: 8",
-        ),
-        (
-            {"sentences": [["he"]], "sentence_map": [0]},
-            r"must be stored with \[CLS\] and \[SEP\]. Received: \['he'\]",
-        ),
-        ({"sentences": [["he"]], "subtoken_map": [0]}, "must have a `sentence_map`"),
-    ],
-)
-def test_invalid_document_is_named(tokenizer, document, error):
-    with pytest.raises(ValueError, match=error):
-        preprocessor(tokenizer).tensors(document)

@@ -135,46 +135,6 @@ def test_strings_are_masked_without_tensorflow(model, monkeypatch):
     assert fit(model, TEXTS, **arguments)["mlm_loss"] == shuffled
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "x, message",
-    [
-        ("text", "at least one row .* Received: x='text', of type str"),
-        (["a", 7], r"`x` must be a list of strings. Received: x\[1\]=7, of type int"),
-        (tf.data.Dataset.from_tensors([7]), "batches `.B.` of strings, .* Received: element_spec"),
-        (iter([[7]]), r"`x` must be a list of strings. Received: x=7"),
-    ],
-)
-def test_invalid_x_is_named(model, x, message):
-    for method in [model.fit, model.evaluate]:
-        with pytest.raises(ValueError, match=message):
-            method(x, verbose=0)
-        if hasattr(x, "__next__"):
-            break
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"x": TEXTS, "y": [1] * 11}, r"`sample_weight` must be None .* Received: y=\[1, 1"),
-        ({"x": iter(BATCHES), "y": [1]}, "batches include .* Received: x of type list_iterator"),
-        ({"x": TEXTS, "validation_split": 1.5}, "validation_split=1.5 of 11 rows"),
-    ],
-)
-def test_incompatible_arguments_are_named(model, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        model.fit(**arguments, verbose=0)
-
-
-@pytest.mark.once
-def test_strings_without_a_preprocessor_are_refused():
-    model = build()
-    model.preprocessor = None
-    with pytest.raises(ValueError, match="Strings need a preprocessor"):
-        model.fit(iter(BATCHES), verbose=0)
-
-
 @ONCE
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras cannot know its size.
 def test_datasets_of_unknown_size(model, expected):
@@ -195,13 +155,6 @@ def test_strings_without_linguistic_spans_are_refused(kind):
     x = TEXTS if kind == "rows" else stream(kind, BATCHES)
     with pytest.raises(ValueError, match="`scheme='entity'` requires `span_marks`"):
         model.evaluate(x, verbose=0)
-
-
-@ONCE
-@pytest.mark.parametrize("given", [{"y": [1]}, {"sample_weight": [1.0]}])
-def test_preprocessor_refuses_labels(given):
-    with pytest.raises(ValueError, match="must be None because labels and weights are made from"):
-        build().preprocessor(TEXTS[:1], **given)
 
 
 def test_accumulated_gradients_do_not_change_the_masks_of_a_batch():
