@@ -1,11 +1,12 @@
-"""After training, every recipe predicts and exports with the model whose score was best."""
+"""Every recipe writes files that agree, and uses the model whose score was best."""
 
 import keras
 import numpy as np
 import pytest
 from small_runs import TASKS, start
-from train_script import run_in_process
+from train_script import run_and_capture, run_in_process
 
+from keras_spanbert import files
 from keras_spanbert.recipes.recipe import find_recipe
 from keras_spanbert.tasks import model_class
 
@@ -19,6 +20,36 @@ ENDINGS = {
     "coreference": "jsonlines",
     "question_answering": "json",
 }
+
+
+def flags_of_a_run(task, folder):
+    """Returns the flags of two steps, each with an evaluation, and of predictions."""
+    _, flags = start(task, folder)
+    (data,) = [flag for flag in flags if flag.startswith("--eval_data=")]
+    return [
+        *flags, data.replace("eval", "predict"), "--learning_rate=1e-2", "--steps=2",
+        "--eval_every=1", f"--output={folder / 'run'}",
+        f"--predictions={folder / f'out.{ENDINGS[task]}'}",
+    ]  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.once("torch")
+@pytest.mark.parametrize("task", TASKS)
+def test_files_of_a_run_agree(task, tmp_path):
+    out, _ = run_and_capture(*flags_of_a_run(task, tmp_path))
+    assert f"the head of {model_class(task).__name__}, which starts from random weights" in out
+    assert "To train: 2 steps, each with 4 of " in out
+    assert "loss.png to" in out.splitlines()[-1] and f"{tmp_path / 'out'}." in out
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"metrics.json", "history.csv", "run.json", "loss.png", "task.json"} <= names
+    final = files.read_json(tmp_path / "run" / "metrics.json")
+    best, rows = final["best_score"], files.read_csv(tmp_path / "run" / "history.csv")
+    assert [row["step"] for row in rows] == ["1", "2"]
+    assert max(float(row[best]) for row in rows) == pytest.approx(final[best])
+    assert f" {final[best]:.2f}" in out
+    assert files.read_json(tmp_path / "run" / "run.json")["flags"]["batch_size"] == 4
+    assert (tmp_path / f"out.{ENDINGS[task]}").stat().st_size > 0
 
 
 @pytest.mark.once("torch")
@@ -36,13 +67,7 @@ def test_predictions_and_export_use_the_best_model(task, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "keras_spanbert.recipes.fit.export_saved_model", lambda model, *_, **__: used.append(model)
     )
-    _, flags = start(task, tmp_path)
-    (data,) = [flag for flag in flags if flag.startswith("--eval_data=")]
-    run_in_process(
-        *flags, data.replace("eval", "predict"), "--learning_rate=1e-2", "--steps=2",
-        "--eval_every=1", f"--output={tmp_path / 'run'}", f"--export={tmp_path / 'served'}",
-        f"--predictions={tmp_path / f'out.{ENDINGS[task]}'}",
-    )  # fmt: skip
+    run_in_process(*flags_of_a_run(task, tmp_path), f"--export={tmp_path / 'served'}")
     assert scores == [] and len(used) == 2
     best = cls.from_preset(str(tmp_path / "run"))
     for model in used:

@@ -14,7 +14,6 @@ from keras_spanbert import files
 WORDS = "good fine dull long film hours and it".split()
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 TASK = "--task=classification"
-COLUMNS = ["--text_column=body", "--label_column=folder", "--id_column=key"]
 
 
 def rows(count, seed):
@@ -24,12 +23,6 @@ def rows(count, seed):
         word = generator.choice(WORDS[:2] if is_good else WORDS[2:4])
         rest = generator.choice(WORDS[4:], int(generator.integers(1, 12)))
         yield i, " ".join([word, *rest]), is_good
-
-
-def write_csv(path, count, seed):
-    lines = [f'm{i},"{text}",{["awful", "fine"][y]}\n' for i, text, y in rows(count, seed)]
-    path.write_text("".join(["key,body,folder\n", *lines]))
-    return path
 
 
 def write_sst(path, count, seed, has_labels=True):
@@ -49,38 +42,6 @@ def save_preset(folder, hidden_dim, **kwargs):
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
     return save_preset(tmp_path_factory.mktemp("preset") / "preset", 16)
-
-
-@pytest.fixture(scope="module")
-def trained(preset, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained")
-    write_csv(folder / "train.csv", 150, seed=1)
-    write_csv(folder / "dev.csv", 40, seed=2)
-    out, _ = run_and_capture(
-        TASK, f"--preset={preset}", f"--output={folder / 'run'}",
-        f"--train_data={folder / 'train.csv'}", f"--eval_data={folder / 'dev.csv'}",
-        f"--predict_data={folder / 'dev.csv'}", f"--predictions={folder / 'labels.csv'}",
-        "--epochs=12", "--learning_rate=1e-2", "--batch_size=16", *COLUMNS,
-    )  # fmt: skip
-    return folder, out
-
-
-def test_run_learns_and_writes_consistent_files(trained):
-    folder, out = trained
-    assert "random weights" in out and "2 classes: awful, fine" in out
-    # Each epoch trains on all rows: the tenth batch is smaller.
-    assert "To train: 120 steps, each with 16 of 150 rows (12 epochs)" in out
-    final = files.read_json(folder / "run" / "metrics.json")
-    predicted, gold = (files.read_csv(folder / name) for name in ["labels.csv", "dev.csv"])
-    assert [row["id"] for row in predicted] == [row["key"] for row in gold]
-    right = sum(a["label"] == b["folder"] for a, b in zip(predicted, gold))
-    assert final["accuracy"] == pytest.approx(100.0 * right / 40) and right > 35
-    assert f"accuracy {final['accuracy']:.2f}" in out
-    assert final["score"] == final["accuracy"] and final["best_score"] == "score"
-    history = files.read_csv(folder / "run" / "history.csv")
-    best = [row["step"] for row in history if float(row["accuracy"]) == final["accuracy"]]
-    assert max(float(row["accuracy"]) for row in history) == final["accuracy"]
-    assert str(final["best_step"]) == best[-1]
 
 
 def test_benchmark_layout_scores_and_submission(preset, tmp_path):

@@ -12,13 +12,12 @@ from train_script import (
     check_flags_only,
     check_resumes,
     parse_flags,
-    run_and_capture,
     run_in_process,
     save_encoder,
 )
 
 import keras_spanbert as ks
-from keras_spanbert import files, metrics
+from keras_spanbert import files
 from keras_spanbert.data import coreference
 from keras_spanbert.recipes import coreference as recipe
 
@@ -69,39 +68,20 @@ def trained(preset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     write_conll(folder / "train.conll", 80, seed=1)
     write_conll(folder / "dev.conll", 10, seed=2)
-    out, err = run_and_capture(
+    run_in_process(
         TASK, f"--preset={preset}", f"--output={folder / 'run'}",
         f"--train_data={folder / 'train.conll'}", f"--eval_data={folder / 'dev.conll'}",
         f"--predict_data={folder / 'dev.conll'}", f"--predictions={folder / 'found.conll'}",
         "--epochs=4", "--learning_rate=3e-3", "--head_learning_rate=5e-3", *SIZES,
     )  # fmt: skip
-    return folder, out
-
-
-def test_run_learns_and_writes_consistent_files(trained):
-    folder, out = trained
-    final = files.read_json(folder / "run" / "metrics.json")
-    assert final["average_f1"] > 85.0 and final["total"] == 10
-    assert f"average F1 {final['average_f1']:.2f}, on 10 examples" in out
-    rows = files.read_csv(folder / "run" / "history.csv")
-    assert [row["step"] for row in rows] == ["20", "40", "60", "80"]
-    assert max(float(row["average_f1"]) for row in rows) == pytest.approx(final["average_f1"])
-    record = files.read_json(folder / "run" / "run.json")["flags"]
-    assert record["sequence_length"] == 16 and record["top_span_ratio"] == 0.4
-    gold, found = (coreference.read(folder / name) for name in ["dev.conll", "found.conll"])
-    assert [x["sentences"] for x in gold] == [x["sentences"] for x in found]
-    scores = metrics.coreference(*([x["clusters"] for x in part] for part in (gold, found)))
-    assert scores["average_f1"] == pytest.approx(final["average_f1"])
-    assert scores["muc"]["recall"] == pytest.approx(final["muc_recall"])
-    assert (folder / "run" / "loss.png").is_file()
+    return folder
 
 
 def test_clusters_of_a_text_are_printed_and_written(trained, tmp_path, capsys):
-    folder, _ = trained
     text = "ann wrote it. she read it.\n\nbob saw it. he sold it. she saw it.\n"
     (tmp_path / "story.txt").write_text(text)
     run_in_process(
-        TASK, f"--preset={folder / 'run'}", f"--output={tmp_path / 'out'}",
+        TASK, f"--preset={trained / 'run'}", f"--output={tmp_path / 'out'}",
         f"--predict_data={tmp_path / 'st*y.txt'}", f"--html={tmp_path / 'story.html'}",
         f"--predictions={tmp_path / 'found.jsonl'}", "--document_genre=st",
     )  # fmt: skip
@@ -121,19 +101,18 @@ def test_clusters_of_a_text_are_printed_and_written(trained, tmp_path, capsys):
     flags = [TASK, f"--preset={folder / 'run'}", f"--predict_data={tmp_path / 'story.txt'}"]
     check_fails(capsys, flags, "story.txt: a text must not be empty")
     # Clusters can also be printed only.
-    check_flags_only(TASK, f"--preset={folder / 'run'}", f"--predict_data={tmp_path}/*.txt")
+    check_flags_only(TASK, f"--preset={trained / 'run'}", f"--predict_data={tmp_path}/*.txt")
 
 
 def test_links_below_the_threshold_are_dropped(trained, tmp_path):
-    folder, _ = trained
     (tmp_path / "story.txt").write_text("ann saw eve. she saw it.\n")
-    flags = [TASK, f"--preset={folder / 'run'}", "--min_link_score=1"]
+    flags = [TASK, f"--preset={trained / 'run'}", "--min_link_score=1"]
     (tmp_path / "gap.tsv").write_text(
         "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n"
         "a\tann saw eve. she saw it.\tshe\t13\tann\t0\tTRUE\teve\t8\tFALSE\tu\n"
     )
     for data, name in [
-        (folder / "dev.conll", "found.jsonlines"), (tmp_path / "story.txt", "texts.jsonl"),
+        (trained / "dev.conll", "found.jsonlines"), (tmp_path / "story.txt", "texts.jsonl"),
         (tmp_path / "gap.tsv", "found.tsv"),
     ]:  # fmt: skip
         path = tmp_path / name
@@ -142,21 +121,20 @@ def test_links_below_the_threshold_are_dropped(trained, tmp_path):
         )
     documents = coreference.read(tmp_path / "found.jsonlines")
     found = [document["predicted_clusters"] for document in documents]
-    every = [document["clusters"] for document in coreference.read(folder / "found.conll")]
+    every = [document["clusters"] for document in coreference.read(trained / "found.conll")]
     num_links = [sum(len(c) - 1 for clusters in x for c in clusters) for x in (found, every)]
     assert num_links[0] < num_links[1]
     assert json.loads((tmp_path / "texts.jsonl").read_text())["clusters"] == []
     assert (tmp_path / "found.tsv").read_text().split() == ["a", "FALSE", "FALSE"]
-    run_in_process(*flags, f"--eval_data={folder / 'dev.conll'}", f"--output={tmp_path / 'out'}")
+    run_in_process(*flags, f"--eval_data={trained / 'dev.conll'}", f"--output={tmp_path / 'out'}")
     recall, of_every = (
         files.read_json(path / "metrics.json")["muc_recall"]
-        for path in (tmp_path / "out", folder / "run")
+        for path in (tmp_path / "out", trained / "run")
     )
     assert recall < of_every
 
 
 def test_gap_is_scored_and_predicted(trained, tmp_path, capsys):
-    folder, _ = trained
     rows = []
     for i, (pronoun, a, b) in enumerate([("she", "TRUE", "FALSE"), ("he", "FALSE", "TRUE")]):
         text = f"ann wrote it. bob saw it. {pronoun} read it."
@@ -166,7 +144,7 @@ def test_gap_is_scored_and_predicted(trained, tmp_path, capsys):
     data = tmp_path / "gap.tsv"
     files.write_csv(data, rows, "\t")
     run_in_process(
-        TASK, f"--preset={folder / 'run'}", f"--output={tmp_path / 'out'}",
+        TASK, f"--preset={trained / 'run'}", f"--output={tmp_path / 'out'}",
         f"--eval_data={data}", f"--predict_data={data}", f"--predictions={tmp_path / 'found.tsv'}",
     )  # fmt: skip
     found = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]

@@ -3,26 +3,13 @@
 import json
 
 import pytest
-from tiny_tagger import LABELS, VOCABULARY, build, examples
-from train_script import run_and_capture, run_in_process, save_encoder
+from tiny_tagger import VOCABULARY, build, examples, train
+from train_script import run_in_process, save_encoder
 
-import keras_spanbert as ks
 from keras_spanbert import files
-from keras_spanbert.data import conll
 
 TASK = "--task=token_classification"
 SIZES = ["--batch_size=16", "--sequence_length=16"]
-
-
-def write_conll(path, count, seed):
-    """Writes sentences with the columns word, number and tag."""
-    lines = []
-    for example in examples(count, seed):
-        rows = zip(example["words"], example["tags"])
-        lines += [f"{word} {i} {tag}\n" for i, (word, tag) in enumerate(rows)]
-        lines.append("\n")
-    path.write_text("".join(lines))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -31,46 +18,22 @@ def preset(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(preset, tmp_path_factory):
+def trained(tmp_path_factory):
+    """The preset of a trained model."""
     folder = tmp_path_factory.mktemp("trained")
-    write_conll(folder / "train.conll", 200, seed=1)
-    write_conll(folder / "dev.conll", 40, seed=2)
-    out, _ = run_and_capture(
-        TASK, f"--preset={preset}", f"--output={folder / 'run'}",
-        f"--train_data={folder / 'train.conll'}", f"--eval_data={folder / 'dev.conll'}",
-        f"--predict_data={folder / 'dev.conll'}", f"--predictions={folder / 'tags.conll'}",
-        "--epochs=6", "--learning_rate=2e-2", *SIZES,
-    )  # fmt: skip
-    return folder, out
+    train().save_to_preset(folder)
+    return folder
 
 
 def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_run_learns_and_writes_consistent_files(trained):
-    folder, out = trained
-    head = "the head of SpanBertTokenClassifier"
-    assert f"no weights for {head}, which starts from random weights" in out
-    assert "5 labels: O, B-person, I-person, B-place, I-place" in out
-    final = files.read_json(folder / "run" / "metrics.json")
-    gold = [example["tags"] for example in conll.read(folder / "dev.conll")]
-    predicted = [example["tags"] for example in conll.read(folder / "tags.conll", convert=False)]
-    scores = ks.metrics.entities(gold, predicted, strict=True)
-    assert scores["f1"] > 90.0 and scores["f1"] == final["f1"]
-    assert scores["by_type"]["person"]["recall"] == final["person_recall"]
-    assert f"F1 {final['f1']:.2f}, accuracy {final['accuracy']:.2f}, on 40 examples" in out
-    rows = files.read_csv(folder / "run" / "history.csv")
-    assert max(float(row["f1"]) for row in rows) == pytest.approx(final["f1"])
-    model = ks.SpanBertTokenClassifier.from_preset(folder / "run")
-    assert model.labels == LABELS and model.preprocessor.sequence_length == 16
-
-
 @pytest.fixture
 def again(trained, tmp_path, monkeypatch):
     """Runs the trained preset with flags, in an empty working directory."""
     monkeypatch.chdir(tmp_path)
-    return lambda *flags: run_in_process(TASK, f"--preset={trained[0] / 'run'}", *flags)
+    return lambda *flags: run_in_process(TASK, f"--preset={trained}", *flags)
 
 
 def test_tagged_words_in_txt_files_are_recognized(again, tmp_path, capsys):
