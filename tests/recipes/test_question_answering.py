@@ -6,13 +6,12 @@ import shutil
 import pytest
 import tensorflow as tf
 from squad_runs import SIZES, save_preset, write_squad
-from train_script import run, run_in_process
+from train_script import run_in_process
 
 import keras_spanbert as ks
-from keras_spanbert import files, metrics
+from keras_spanbert import files
 from keras_spanbert.data import squad
 
-# The run of `trained` is traced, in a separate process whose stderr is tested.
 pytestmark = pytest.mark.usefixtures("untraced")
 
 TASK = "--task=question_answering"
@@ -24,57 +23,31 @@ def preset(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(preset, tmp_path_factory):
+def trained(trained_answerer, tmp_path_factory):
+    """A folder with questions, the preset of a trained model, its answers and scores."""
     folder = tmp_path_factory.mktemp("trained")
-    write_squad(folder / "train.json", 200, seed=1)
-    write_squad(folder / "dev.json", 40, seed=2)
-    code, out, err = run(
-        TASK, f"--preset={preset}", f"--output={folder / 'run'}",
-        f"--train_data={folder / 'train.json'}", f"--eval_data={folder / 'dev.json'}",
-        f"--predict_data={folder / 'dev.json'}", f"--predictions={folder / 'answers.json'}",
-        "--epochs=6", "--learning_rate=5e-3", *SIZES,
-    )  # fmt: skip
-    assert code == 0, err
-    return folder, out, err
-
-
-def test_run_learns_and_writes_consistent_files(trained, preset):
-    folder, out, err = trained
-    assert err == ""
-    head = "the head of SpanBertQuestionAnswerer"
-    assert f"{preset} has no weights for {head}, which starts from random weights\n" in out
-    dataset = files.read_json(folder / "dev.json")
-    predictions = files.read_json(folder / "answers.json")
-    scores = metrics.squad(dataset, predictions)
-    final = files.read_json(folder / "run" / "metrics.json")
-    assert scores["f1"] > 90.0
-    assert {name: final[name] for name in scores} == scores
-    assert f"exact match {scores['exact']:.2f}, F1 {scores['f1']:.2f}, on 40 examples" in out
-    rows = files.read_csv(folder / "run" / "history.csv")
-    # 200 rows in batches of 16 are 13 steps, with an evaluation after each.
-    assert [row["step"] for row in rows] == ["13", "26", "39", "52", "65", "78"]
-    assert max(float(row["f1"]) for row in rows) == pytest.approx(scores["f1"])
-    n_best = files.read_json(folder / "answers.nbest.json")
-    for name, found in n_best.items():
-        assert found[0]["answer"] == predictions[name]
-        assert sum(item["score"] for item in found) == pytest.approx(1.0)
-    written = {path.name for path in (folder / "run").iterdir()}
-    assert {"metrics.json", "history.csv", "run.json", "loss.png", "task.json"} <= written
-    record = files.read_json(folder / "run" / "run.json")
-    assert record["flags"]["sequence_length"] == 24 and record["flags"]["beta_2"] == 0.999
+    examples = squad.read(write_squad(folder / "dev.json", 40, seed=2))
+    trained_answerer.save_to_preset(folder / "run")
+    answers = trained_answerer.answer(examples.questions, examples.contexts)
+    answers = {name: found[0]["answer"] for name, found in zip(examples.ids, answers)}
+    files.write_json(folder / "answers.json", answers)
+    files.write_json(folder / "metrics.json", trained_answerer.evaluate_squad(examples))
+    return folder
 
 
 @pytest.mark.parametrize("output", [[], ["--output=out"]])
 def test_questions_without_answers_are_predicted(trained, tmp_path, capsys, monkeypatch, output):
-    folder, *_ = trained
     monkeypatch.chdir(tmp_path)
-    content = files.read_json(folder / "dev.json")
+    content = files.read_json(trained / "dev.json")
     for paragraph in content["data"][0]["paragraphs"]:
         del paragraph["qas"][0]["answers"]
     files.write_json("questions.json", content)
-    flags = [f"--preset={folder / 'run'}", "--predict_data=questions.json"]
+    flags = [f"--preset={trained / 'run'}", "--predict_data=questions.json"]
     run_in_process(TASK, *flags, "--predictions=answers.json", *output)
-    assert files.read_json("answers.json") == files.read_json(folder / "answers.json")
+    assert files.read_json("answers.json") == files.read_json(trained / "answers.json")
+    for name, found in files.read_json("answers.nbest.json").items():
+        assert found[0]["answer"] == files.read_json("answers.json")[name]
+        assert sum(item["score"] for item in found) == pytest.approx(1.0)
     # A folder is written only if --output is given.
     names = ["answers.json", "answers.nbest.json", *(["out"] if output else []), "questions.json"]
     assert sorted(os.listdir()) == names
@@ -86,11 +59,10 @@ def test_questions_without_answers_are_predicted(trained, tmp_path, capsys, monk
 
 
 def test_question_about_a_text_is_answered_on_stdout(trained, tmp_path, capsys, monkeypatch):
-    folder, *_ = trained
     monkeypatch.chdir(tmp_path)
     (tmp_path / "story.txt").write_bytes(b"it and ann wrote it and sold it.\n\xe9")
     run_in_process(
-        TASK, f"--preset={folder / 'run'}", "--question=who wrote it",
+        TASK, f"--preset={trained / 'run'}", "--question=who wrote it",
         f"--predict_data={tmp_path / '*'}", "--encoding_errors=replace",
     )  # fmt: skip
     lines = capsys.readouterr().out.splitlines()
@@ -102,11 +74,10 @@ def test_question_about_a_text_is_answered_on_stdout(trained, tmp_path, capsys, 
 
 
 def test_export_without_training_writes_the_next_version(trained, tmp_path, capsys):
-    folder, *_ = trained
     for name in ["1", "9", "10", "notes"]:
         (tmp_path / "served" / name).mkdir(parents=True)
     run_in_process(
-        TASK, f"--preset={folder / 'run'}",
+        TASK, f"--preset={trained / 'run'}",
         f"--export={tmp_path / 'served'}", f"--output={tmp_path / 'again'}",
     )  # fmt: skip
     # With the windows of the preset, not the defaults of the flags.
@@ -116,10 +87,10 @@ def test_export_without_training_writes_the_next_version(trained, tmp_path, caps
     assert f"Wrote the SavedModel {path}" in capsys.readouterr().out
     assert len(list((tmp_path / "served").iterdir())) == 5
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
-    examples = squad.read([folder / "dev.json"])
+    examples = squad.read([trained / "dev.json"])
     questions, contexts = tf.constant(examples.questions), tf.constant(examples.contexts)
     found = served(question=questions, context=contexts)["answer"].numpy()
-    predictions = files.read_json(folder / "answers.json")
+    predictions = files.read_json(trained / "answers.json")
     assert [answer.decode() for answer in found] == [predictions[name] for name in examples.ids]
 
 
@@ -138,8 +109,7 @@ def test_unanswerable_questions_set_the_threshold(preset, tmp_path):
 
 
 def test_mrqa_is_scored_with_all_answers(trained, tmp_path):
-    folder, *_ = trained
-    examples = squad.read([folder / "dev.json"])
+    examples = squad.read([trained / "dev.json"])
     lines = [{"header": {"dataset": "Test"}}]
     columns = examples.ids, examples.questions, examples.contexts, examples.golds
     for name, question, context, golds in zip(*columns):
@@ -150,17 +120,16 @@ def test_mrqa_is_scored_with_all_answers(trained, tmp_path):
     files.write_json_lines(tmp_path / "dev.jsonl", lines)
     # The saved preset is the best one, so that SQuAD gave the same scores.
     run_in_process(
-        TASK, f"--preset={folder / 'run'}", f"--eval_data={tmp_path / 'dev.jsonl'}",
+        TASK, f"--preset={trained / 'run'}", f"--eval_data={tmp_path / 'dev.jsonl'}",
         f"--output={tmp_path / 'again'}", *SIZES,
     )  # fmt: skip
     again = files.read_json(tmp_path / "again" / "metrics.json")
-    final = files.read_json(folder / "run" / "metrics.json")
+    final = files.read_json(trained / "metrics.json")
     assert {name: final[name] for name in again} == again and again["f1"] > 90.0
     assert not (tmp_path / "again" / "task.json").exists()
 
 
 def test_rows_of_huggingface_datasets_are_scored_by_character(trained, tmp_path):
-    folder, *_ = trained
     context = "東京都庁舎"
     answers = {"text": [context], "answer_start": [0]}
     row = {"id": 17, "question": "who", "context": context, "answers": answers}
@@ -168,7 +137,7 @@ def test_rows_of_huggingface_datasets_are_scored_by_character(trained, tmp_path)
     f1 = []
     for flags in [[], ["--scores_by_character"]]:
         run_in_process(
-            TASK, f"--preset={folder / 'run'}", f"--eval_data={tmp_path / 'dev.jsonl'}",
+            TASK, f"--preset={trained / 'run'}", f"--eval_data={tmp_path / 'dev.jsonl'}",
             f"--predict_data={tmp_path / 'dev.jsonl'}", f"--predictions={tmp_path / 'answer.json'}",
             f"--output={tmp_path / 'out'}", "--max_answer_length=2", *SIZES, *flags,
         )  # fmt: skip
