@@ -13,25 +13,15 @@ from keras_spanbert.layers.transformer_layer import TransformerLayer
 only_jax = pytest.mark.skipif(keras.backend.backend() != "jax", reason="specific to JAX")
 
 
-def use_code_of(platform, monkeypatch):
-    import jax
-
-    def choose(*args, default, **functions):
-        return functions.get(platform, default)(*args)
-
-    monkeypatch.setattr(jax.lax, "platform_dependent", choose)
-
-
-@pytest.fixture
-def tpu_code(monkeypatch):
-    """Makes JAX use the code for TPUs."""
-    use_code_of("tpu", monkeypatch)
-
-
 @pytest.fixture(params=["tpu", "cuda"])
 def accelerator_code(request, monkeypatch):
     """Makes JAX use the code for TPUs or GPUs."""
-    use_code_of(request.param, monkeypatch)
+    import jax
+
+    def choose(*args, default, **functions):
+        return functions.get(request.param, default)(*args)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", choose)
 
 
 def call(layer, x):
