@@ -47,6 +47,8 @@ def test_files_of_a_run_agree(task, tmp_path):
     best, rows = final["best_score"], files.read_csv(tmp_path / "run" / "history.csv")
     assert [row["step"] for row in rows] == ["1", "2"]
     assert max(float(row[best]) for row in rows) == pytest.approx(final[best])
+    last_best = [row["step"] for row in rows if float(row[best]) == final[best]][-1]
+    assert str(final["best_step"]) == last_best
     assert f" {final[best]:.2f}" in out
     assert files.read_json(tmp_path / "run" / "run.json")["flags"]["batch_size"] == 4
     assert (tmp_path / f"out.{ENDINGS[task]}").stat().st_size > 0
