@@ -98,7 +98,7 @@ def test_clusters_of_a_text_are_printed_and_written(trained, tmp_path, capsys):
     assert len(row["cluster_scores"]) == len(row["clusters"]) and 0 < min(scores) < 1
     assert page.count("data-link=") == len(scores) and f"--sure:{round(min(scores), 2)}" in page
     (tmp_path / "story.txt").write_text(" \n")
-    flags = [TASK, f"--preset={folder / 'run'}", f"--predict_data={tmp_path / 'story.txt'}"]
+    flags = [TASK, f"--preset={trained / 'run'}", f"--predict_data={tmp_path / 'story.txt'}"]
     check_fails(capsys, flags, "story.txt: a text must not be empty")
     # Clusters can also be printed only.
     check_flags_only(TASK, f"--preset={trained / 'run'}", f"--predict_data={tmp_path}/*.txt")
