@@ -153,10 +153,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         for mine, theirs in zip(backbone.weights, self.backbone.weights, strict=True):
             mine.assign(theirs)
         head = {"dropout": dropout} if "dropout" in rates and "dropout" in self.config_names else {}
-        task = self.rebuilt(backbone=backbone, **head)
-        untrained = self.untrained_heads()
-        task._initial_heads = {n: c for n, c in task._head_checksums().items() if n in untrained}
-        return task
+        return self.rebuilt(backbone=backbone, **head)
 
     def rebuilt(self, cls=None, layers=None, **changes):
         """Returns a model with this one's backbone, preprocessor and config, except for changes.
@@ -170,9 +167,14 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         parts = {"backbone": self.backbone, "preprocessor": self.preprocessor}
         other = (cls or type(self)).from_config({**self.get_config(), **parts, **changes})
         mine = self.head_layers()
-        for name, layer in other.head_layers().items():
-            if name in mine and (layers is None or name in layers):
-                layer.set_weights(mine[name].get_weights())
+        layers = mine if layers is None else layers
+        copied = [name for name in other.head_layers() if name in mine and name in layers]
+        for name in copied:
+            other.head_layers()[name].set_weights(mine[name].get_weights())
+        untrained = set(self.untrained_heads()).intersection(copied)
+        if untrained:
+            now = other._head_checksums()
+            other._initial_heads.update({name: now[name] for name in untrained})
         return other
 
     def new_copy(self):

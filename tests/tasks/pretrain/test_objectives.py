@@ -119,6 +119,20 @@ def test_model_learns_each_objective():
     assert np.isfinite([history["loss"], history["val_loss"]]).all()
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class OwnPretrainer(ks.SpanBertPretrainer):
+    pass
+
+
+@pytest.mark.once
+def test_a_subclass_knows_that_a_new_head_is_untrained(tmp_path):
+    build("mlm,sbo").save_to_preset(tmp_path)
+    own = OwnPretrainer.from_preset(tmp_path, next_sentence=True)
+    assert (
+        own.untrained_heads() == own.with_dropout(0.3).untrained_heads() == ["pooler", "nsp_head"]
+    )
+
+
 @pytest.mark.once
 def test_other_objectives_initialize_missing_heads_and_log_it(tmp_path, caplog):
     model = build("mlm,sbo")
