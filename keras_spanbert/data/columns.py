@@ -82,6 +82,14 @@ def read_texts(
 
     skipped, undecided = [], []  # Places.
 
+    def check_agreement(place, labels):  # Of a row with the label `-`.
+        if not _INFERENCE.isdisjoint(labels):
+            raise ValueError(
+                f"{place}: in SNLI and MultiNLI, the label `-` means that the annotators did not "
+                'agree on one. `skip_label="-"` (--skip_label=-) leaves such rows out. Received: '
+                "'-'"
+            )
+
     def example(row):
         value = row.cells.get(label)
         value = str(value) if type(value) is int else value
@@ -93,7 +101,7 @@ def read_texts(
             row.cells[label] = None
         elif value == _NO_AGREEMENT and label_separator is None:
             undecided.append(row.place)
-            _check_agreement(row.place, labels or ())
+            check_agreement(row.place, labels or ())
         return {
             "id": row.id(id),
             "text": row.text(text),
@@ -104,22 +112,13 @@ def read_texts(
     columns = [text, text_pair, id]
     examples = read_examples(paths, example, columns, label, needs_labels, quoted)
     if undecided:
-        _check_agreement(undecided[0], {example["label"] for example in examples})
+        check_agreement(undecided[0], {example["label"] for example in examples})
     if skipped and needs_labels:
         logging.getLogger("keras_spanbert").warning(
             "Left out %s with the label %s. The first is %s",
             *(format_count(len(skipped), "row"), skip_label, skipped[0]),
         )
     return examples
-
-
-def _check_agreement(place, labels):
-    """Raises a `ValueError` if labels are SNLI's. Called if a row has its label `-`."""
-    if not _INFERENCE.isdisjoint(labels):
-        raise ValueError(
-            f"{place}: in SNLI and MultiNLI, the label `-` means that the annotators did not agree "
-            "on one. `skip_label=\"-\"` (--skip_label=-) leaves such rows out. Received: '-'"
-        )
 
 
 def read_relations(
@@ -326,28 +325,24 @@ def read_entities(
         content = row.text(text)
         rule = "be a list of {start, end, label}, which only .jsonl files can hold"
         row.check(not isinstance(row.cells[entities], str), entities, rule, row.cells[entities])
-        found = _check_entities(row.cells[entities], content, types, row.place, entities)
+        given = row.cells[entities]
+        is_list = isinstance(given, list)
+        size = len(content)
+        rule = f"be a list of {{start, end, label}}, in characters of the text, which has {size}"
+        for entity in given if is_list else [given]:
+            span = entity if is_list and isinstance(entity, dict) else {}
+            start, end, kind = (span.get(key) for key in ["start", "end", "label"])
+            is_right = type(start) is int and type(end) is int and 0 <= start < end <= size
+            is_right = is_right and isinstance(kind, str) and kind.strip()
+            row.check(is_right, entities, rule, entity)
+        found = [{**entity, "label": entity["label"].strip()} for entity in given]
+        last_end, place = 0, row.place
+        for entity in sorted(found, key=lambda entity: entity["start"]):
+            start, end = entity["start"], entity["end"]
+            check(last_end <= start, place, "an entity must not overlap another one", entity)
+            check(content[start:end].strip(), place, "an entity must not be blank", entity)
+            check_known(place, "the label of an entity", entity["label"], types)
+            last_end = end
         return {"id": row.id(id), "text": content, "entities": found, "place": row.place}
 
     return read_examples(paths, example, [text, id], entities, needs_labels=True)
-
-
-def _check_entities(entities, text, types, place, name):
-    """Checks the entities of the column `name`. Returns them with stripped labels."""
-    is_list = isinstance(entities, list)
-    rule = f"`{name}` must be a list of {{start, end, label}}, in characters of the text, which has"
-    for entity in entities if is_list else [entities]:
-        span = entity if is_list and isinstance(entity, dict) else {}
-        start, end, label = (span.get(key) for key in ["start", "end", "label"])
-        is_right = type(start) is int and type(end) is int and 0 <= start < end <= len(text)
-        is_right = is_right and isinstance(label, str) and label.strip()
-        check(is_right, place, f"{rule} {len(text)}", entity)
-    entities = [{**entity, "label": entity["label"].strip()} for entity in entities]
-    last_end = 0
-    for entity in sorted(entities, key=lambda entity: entity["start"]):
-        start, end = entity["start"], entity["end"]
-        check(last_end <= start, place, "an entity must not overlap another one", entity)
-        check(text[start:end].strip(), place, "an entity must not be blank", entity)
-        check_known(place, "the label of an entity", entity["label"], types)
-        last_end = end
-    return entities

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,11 +25,12 @@ from keras_spanbert.checks import (
 )
 from keras_spanbert.data.annotated_text import SPAN_KINDS
 from keras_spanbert.data.blocks import BlockBuilder, chunk_pieces, remove_span_marks
-from keras_spanbert.data.file_ranges import FileRange, find_ranges
 from keras_spanbert.data.prepared import PreparedCorpus, prepare
 from keras_spanbert.data.text_files import (
     DOCUMENT_BOUNDARIES,
+    ByteRange,
     find_files,
+    find_ranges,
     is_document_lines,
     read_document_lines,
     read_documents,
@@ -39,6 +41,14 @@ from keras_spanbert.data.vocabulary import add_words, train_vocabulary
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
 # the old blocks.
 _BLOCKS_VERSION = 2
+
+
+class FileRange(NamedTuple):
+    """A part of a corpus that one worker may read."""
+
+    file: int  # The number of the file.
+    first_document: int  # The number of the first document.
+    within: ByteRange  # A part of the file, or the whole file.
 
 
 class Corpus(BlockDatasets):

@@ -2,7 +2,6 @@
 
 import collections
 import os
-from collections.abc import Iterable
 
 from keras_spanbert import files
 from keras_spanbert.checks import check_path, check_paths
@@ -48,36 +47,26 @@ def check_text(place: str, **texts) -> None:
 def check_not_empty(examples: list, paths, name: str = "examples") -> list:
     """Returns the examples. Raises an error if there are none."""
     if not examples:
-        raise ValueError(f"{_join(paths)} must contain {name}. Received: none")
+        shown = ", ".join(map(str, check_paths("paths", paths)))
+        raise ValueError(f"{shown} must contain {name}. Received: none")
     return examples
 
 
-def _join(paths):
-    return ", ".join(map(str, check_paths("paths", paths)))
-
-
-def check_ids(examples: list[dict], paths) -> list[dict]:
-    """Returns the examples. Raises an error if there are none or an `id` is repeated."""
-    check_not_empty(examples, paths)
-    check_unique((example["id"] for example in examples if "id" in example), paths)
-    return examples
-
-
-def check_unique(ids: Iterable[str], paths=None) -> None:
-    """Raises a `ValueError`, which names the paths if they are given, if an id is repeated."""
-    twice = next((name for name, n in collections.Counter(ids).items() if n > 1), None)
+def check_ids(examples: list[dict], paths=None) -> list[dict]:
+    """Returns the examples. Raises an error if an `id` is repeated, or paths have no examples."""
+    if paths is not None:
+        check_not_empty(examples, paths)
+    counts = collections.Counter(example["id"] for example in examples if "id" in example)
+    twice = next((name for name, n in counts.items() if n > 1), None)
     if twice is not None:
-        start = "An" if paths is None else f"{_join(paths)}: an"
+        shown = paths and ", ".join(map(str, check_paths("paths", paths)))
+        start = f"{shown}: an" if shown else "An"
         raise ValueError(f"{start} id must not be repeated. Received: {twice!r} again")
+    return examples
 
 
 def write_lines(path: str | os.PathLike, examples, predictions, line, header=()) -> None:
-    """Writes the header, and `line(example, prediction)` for each example, atomically.
-
-    Raises:
-        ValueError: if the numbers of examples and predictions differ.
-        OSError: if the file cannot be written.
-    """
+    """Writes the header, and `line(example, prediction)` for each example, atomically."""
     if len(examples) != len(predictions):
         raise ValueError(
             f"`predictions` must have one item per example. Received: {len(predictions)} for "

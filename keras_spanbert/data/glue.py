@@ -10,9 +10,9 @@ from keras_spanbert import files, stores
 from keras_spanbert.checks import check_in, check_paths
 from keras_spanbert.data.examples import (
     check,
+    check_ids,
     check_known,
     check_not_empty,
-    check_unique,
     write_lines,
 )
 from keras_spanbert.data.tables import read_table
@@ -147,26 +147,19 @@ def write_predictions(path: str | os.PathLike, task: str, examples, predictions)
     ```
     """
     task = task_name(task)
-    check_unique(example["id"] for example in examples)
-    write_lines(
-        path,
-        examples,
-        predictions,
-        lambda example, value: f"{example['id']}\t{_format_label(task, value)}",
-        header=["index\tprediction"],
-    )
-
-
-def _format_label(task, value):
     classes = CLASSES[task]
-    if isinstance(value, str) and classes and value in classes:
-        return value
-    if classes and hasattr(value, "__index__") and value in range(len(classes)):
-        return classes[value]
-    if classes is None and isinstance(value, numbers.Real) and math.isfinite(value):
-        return f"{value:.6f}"
-    rule = f"any of {', '.join(classes)}, or their indices" if classes else "finite numbers"
-    raise ValueError(f"`predictions` must be {rule}. Received: {value!r:.80}")
+
+    def line(example, value):
+        if isinstance(value, str) and classes and value in classes:
+            return f"{example['id']}\t{value}"
+        if classes and hasattr(value, "__index__") and value in range(len(classes)):
+            return f"{example['id']}\t{classes[value]}"
+        if classes is None and isinstance(value, numbers.Real) and math.isfinite(value):
+            return f"{example['id']}\t{value:.6f}"
+        rule = f"any of {', '.join(classes)}, or their indices" if classes else "finite numbers"
+        raise ValueError(f"`predictions` must be {rule}. Received: {value!r:.80}")
+
+    write_lines(path, check_ids(examples), predictions, line, header=["index\tprediction"])
 
 
 def splits_of(task: str) -> tuple[str, ...]:

@@ -55,11 +55,7 @@ def read_rows(
     """Returns `(place, cells)` for the rows of a text file, plain or gzip. Skips empty lines.
 
     If `quoted`, cells may be in `"`, with delimiters, line ends and doubled `"` inside.
-    Line ends inside of them are kept. Otherwise `"` is an ordinary character.
-
-    Raises:
-        ValueError: if a line is not UTF-8, the file is a damaged gzip file, or a
-            quote is not closed. The message names the path and line.
+    Otherwise `"` is an ordinary character.
     """
     if not quoted:
         return ((place, line.split(delimiter)) for place, line in read_lines(path) if line)
@@ -94,41 +90,29 @@ def read_table(
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Yields `(place, row)` for the rows of a table. `row` is a dict from column to cell.
 
-    Args:
-        path, delimiter, quoted: see `read_rows`.
-        columns, optional: names that the header must contain, and that it may contain.
-        header: list of strings. The columns of a file without a header. Defaults to
-            `None`: the first row is the header.
-        short: list. If it is given, rows with fewer cells than the header are skipped
-            and their places are added to it. Defaults to `None`: they are errors.
-        hint: string, added to the message about a missing column.
-
-    Raises:
-        ValueError: see `read_rows`. Also if the header lacks or repeats a column,
-            or a row has another number of cells than the header.
+    The table must have the `columns`, and may have the `optional` ones. `header` has the columns of
+    a file without a header. If the list `short` is given, rows with fewer cells than the header are
+    skipped, and their places are added to it. `hint` is added to messages about missing columns.
     """
     wanted = list(columns)
     known = {*wanted, *optional}
     rule = f"the {len(header)} columns {', '.join(header)}" if header else None
-
-    def quotes(cells):
-        is_likely = hint and not quoted and any(cell.startswith('"') for cell in cells)
-        return _QUOTED_HINT if is_likely else ""
-
     for place, cells in read_rows(path, delimiter, quoted):
+        if header is not None and len(cells) == len(header):
+            yield place, {name: cell for name, cell in zip(header, cells) if name in known}
+            continue
+        are_quoted = hint and not quoted and any(cell.startswith('"') for cell in cells)
+        quoted_hint = _QUOTED_HINT if are_quoted else ""
         if header is None:
-            header = check_header(cells, wanted, known, place, hint + quotes(cells))
+            header = check_header(cells, wanted, known, place, hint + quoted_hint)
             rule = f"as many cells as the header, {len(header)}"
-            continue
-        if short is not None and len(cells) < len(header):
+        elif short is not None and len(cells) < len(header):
             short.append(place)
-            continue
-        if len(cells) != len(header):
+        else:
             raise ValueError(
-                f"{place}: a row must have {rule}, separated by {delimiter!r}{quotes(cells)}. "
+                f"{place}: a row must have {rule}, separated by {delimiter!r}{quoted_hint}. "
                 f"Received: {len(cells)}, {cells!r:.80}"
             )
-        yield place, {name: cell for name, cell in zip(header, cells) if name in known}
     if header is None:
         raise ValueError(f"{path}: a table must have a header. Received: an empty file")
 
@@ -141,19 +125,10 @@ def read_examples(
     needs_labels: bool,
     quoted: bool | None = None,
 ) -> list[dict]:
-    """Returns `example(row)` for each row of tables, or of files of JSON lines.
+    """Returns `example(row)` for each `Row` of tables, or of files of JSON lines.
 
-    Args:
-        paths: string or list of strings.
-        example: function of a `Row` that returns a dict, or `None` to leave the row out.
-        columns: list of names, `None` for a column that is not used.
-        label: string. The column of labels, which must exist if `needs_labels`.
-        quoted: see `read_rows`. Defaults to `None`: `True` for `.csv`, else `False`, with a
-            warning if a cell looks quoted.
-
-    Raises:
-        ValueError: if a file has another ending, there are no rows, or an id is
-            repeated. See also `read_table`.
+    If it is `None`, the row is left out. `columns` may have `None` for a column that is not used.
+    The column `label` must exist if `needs_labels`.
     """
     columns = [*filter(None, columns), *([label] if needs_labels else [])]
     examples, number, has_warned = [], 0, quoted is not None
@@ -171,23 +146,16 @@ def read_examples(
             )
         for place, cells in rows:
             if kind == ".tsv" and not has_warned:
-                has_warned = _warn_if_quoted(cells.values(), place)
+                if cell := next(filter(_QUOTED_CELL.fullmatch, cells.values()), None):
+                    has_warned = True
+                    logging.getLogger("keras_spanbert").warning(
+                        "%s: the quotes of %.80s are read as a part of the text. If the program "
+                        "that wrote the table added them, use quoted=True (--quoted_tsv)",
+                        *(place, cell),
+                    )
             examples.append(example(Row(cells, place, number)))
             number += 1
     return check_ids([one for one in examples if one is not None], paths)
-
-
-def _warn_if_quoted(cells, place):
-    """Warns of a cell that looks quoted. Returns whether there is one."""
-    cell = next(filter(_QUOTED_CELL.fullmatch, cells), None)
-    if cell is not None:
-        logging.getLogger("keras_spanbert").warning(
-            "%s: the quotes of %.80s are read as a part of the text. If the program that wrote the "
-            "table added them, use quoted=True (--quoted_tsv)",
-            place,
-            cell,
-        )
-    return cell is not None
 
 
 def _read_objects(path, columns):
@@ -199,17 +167,11 @@ def _read_objects(path, columns):
 
 @dataclasses.dataclass
 class Row:
-    """A row of a file. Its methods check and convert the cells of columns.
+    """A row of a file. Its methods check and convert the cells of columns."""
 
-    Args:
-        cells: dict from column to value: strings, or any values in JSON lines.
-        place: string. Path and line, for messages.
-        number: int. The number of the row, from 0, over all files.
-    """
-
-    cells: dict
-    place: str
-    number: int
+    cells: dict  # From columns to values: strings, or any values in JSON lines.
+    place: str  # Path and line, for messages.
+    number: int  # From 0, over all files.
 
     def check(self, is_right, name, rule, value):
         check(is_right, self.place, f"`{name}` must {rule}", value)
@@ -228,10 +190,7 @@ class Row:
         return value
 
     def check_not_printed(self, name, of_labels=False):
-        """Raises an error if a cell is a list that was printed as text.
-
-        `of_labels` also refuses lists of numbers and of names without quotes.
-        """
+        """Refuses a list printed as text; `of_labels` also one of numbers or unquoted names."""
         value = self.cells.get(name)
         text = value.strip() if isinstance(value, str) else ""
         if not text.endswith(("]", ")", "}")):
@@ -260,18 +219,28 @@ class Row:
         return value
 
     def label(self, name, needs_labels, labels=None, is_regression=False, separator=None):
-        """Returns a label, a number, or a list of labels if there is a separator.
-
-        Returns `None` if the row has no label.
-        """
+        """Returns a label, a number, a list of labels if there is a separator, or `None`."""
         value = self.cells.get(name)
         self.check_not_printed(name, of_labels=separator is not None)
         if separator is not None and not (value is None and not needs_labels):
-            return self._labels(name, value, labels, separator)
+            values = value
+            if isinstance(value, str):
+                values = value.split(separator) if value.strip() else []
+            rule = f"be a list of labels, or a text of labels with {separator!r} between them"
+            self.check(isinstance(values, list), name, rule, value)
+            self.check(not any(map(is_blank, values)), name, "not have an empty label", value)
+            return [self._label(name, value, labels) for value in values]
         if is_blank(value):
             check_label(self.place, None, needs_labels, f"a `{name}`")
             return None
-        return self._number(name, value) if is_regression else self._label(name, value, labels)
+        if not is_regression:
+            return self._label(name, value, labels)
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        self.check(math.isfinite(number), name, "be a finite number", value)
+        return number
 
     def _label(self, name, value, labels):
         value = str(value) if type(value) is int else value
@@ -281,23 +250,6 @@ class Row:
         value = value.strip()
         check_known(self.place, f"`{name}`", value, labels)
         return value
-
-    def _labels(self, name, value, labels, separator):
-        values = value
-        if isinstance(value, str):
-            values = value.split(separator) if value.strip() else []
-        rule = f"be a list of labels, or a text of labels with {separator!r} between them"
-        self.check(isinstance(values, list), name, rule, value)
-        self.check(not any(map(is_blank, values)), name, "not have an empty label", value)
-        return [self._label(name, value, labels) for value in values]
-
-    def _number(self, name, value):
-        try:
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            number = math.nan
-        self.check(math.isfinite(number), name, "be a finite number", value)
-        return number
 
 
 def is_blank(value) -> bool:

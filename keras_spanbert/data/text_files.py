@@ -8,23 +8,98 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from keras_spanbert import files, stores
 from keras_spanbert.checks import check_paths
 from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, filter_spans
 from keras_spanbert.data.examples import check, check_text
-from keras_spanbert.data.file_ranges import GZIP, READ_BYTES, WHOLE_FILE, ByteRange
 from keras_spanbert.files import ending
 from keras_spanbert.text.strings import replace_surrogates
 
 DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
 
-_READ_BYTES = READ_BYTES
+# Number of bytes per read, for all files.
+_READ_BYTES = 1 << 20
+# Larger files are cut at the first ends of documents after multiples of this size. The cuts do
+# not depend on the number of workers.
+_RANGE_BYTES = 64 << 20
+# The ends of documents at which a file may be cut. In UTF-8, these bytes are never part of another
+# character.
+_ENDS = {"line": re.compile(rb"\n"), "blank_line": re.compile(rb"\n[ \t\r]*\n")}
+# Carriage returns that end a line because no newline follows.
+_BARE_RETURNS = re.compile(rb"\r+(?![\r\n])")
+# An end with more blanks than this may be missed between two reads.
+_OVERLAP = 100
+_GZIP = b"\x1f\x8b"
 _DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # A document longer than this is read in pieces, cut between words.
 _PIECE_CHARACTERS = 1 << 16
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
+
+
+class ByteRange(NamedTuple):
+    """A part of a file, or the whole file."""
+
+    start: int = 0  # Offset of the first byte.
+    stop: int | None = None  # Offset after the last byte. `None`: the end of the file.
+    first_line: int = 1  # Number of the first line, from 1, if lines were counted.
+
+
+WHOLE_FILE = ByteRange()
+
+
+# === Ranges of large files, for several workers to read ===
+def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator[ByteRange]:
+    """Yields the ranges of a file, each with whole documents.
+
+    A file of at most 64 MB, a gzip file, or a file that is one document is a single range. With
+    `count_lines`, the first line of each range is counted, which reads all of a large file.
+    """
+    size = files.size(path)
+    start, line = 0, 1
+    if size > _RANGE_BYTES and boundary in _ENDS:
+        with files.open_binary(path) as file:
+            is_plain = file.read(len(_GZIP)) != _GZIP
+            while is_plain and (place := (start // _RANGE_BYTES + 1) * _RANGE_BYTES) < size:
+                stop = _next_end(file, place, _ENDS[boundary])
+                if stop is None or stop >= size:
+                    break
+                yield ByteRange(start, stop, line)
+                if count_lines:
+                    line += _count_lines(file, start, stop)
+                start = stop
+    yield ByteRange(start, None, line)
+
+
+def _next_end(file, place, end):
+    """Returns the offset after the next end of a document from `place`, or `None`."""
+    file.seek(place)
+    rest = b""
+    while data := file.read(_READ_BYTES):
+        data = rest + data
+        if found := end.search(data):
+            return file.tell() - len(data) + found.end()
+        rest = data[-_OVERLAP:]
+    return None
+
+
+def _count_lines(file, start, stop):
+    """Counts lines as `read_lines` does. There is a newline before `stop`."""
+    file.seek(start)
+    num_lines, rest = 0, b""
+    while start < stop:
+        data = file.read(min(_READ_BYTES, stop - start))
+        start += len(data)
+        data = rest + data
+        rest = data[len(data.rstrip(b"\r")) :]  # A newline may follow.
+        data = data[: len(data) - len(rest)]
+        num_lines += data.count(b"\n") + sum(map(len, _BARE_RETURNS.findall(data)))
+    return num_lines
+
+
+# === Documents ===
 
 
 def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
@@ -50,26 +125,38 @@ def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> lis
 def read_documents(
     path: str, boundary: str, encoding_errors: str, within: ByteRange = WHOLE_FILE
 ) -> Iterator[tuple[str, bool]]:
-    """Yields `(text, ends_document)` from a file. Long documents come in pieces.
+    """Yields `(text, ends_document)` from a file or its part. Long documents come in pieces.
 
-    The ranges of a file, one after another, give the same documents as the whole file.
-
-    Args:
-        path, within: the file, and its `ByteRange` to read.
-        boundary: "file", "blank_line" or "line".
-        encoding_errors: "strict", or "replace" to continue after bytes that are
-            not UTF-8.
-
-    Raises:
-        ValueError: if the file is binary, not UTF-8, or a damaged gzip file.
+    The ranges of a file, one after another, give the same documents as the whole file. `boundary`
+    and `encoding_errors` are those of `Corpus`. Raises `ValueError` if the file is binary, not
+    UTF-8, or a damaged gzip file.
     """
     # White space after a document's end belongs to it.
     before = "\n\n" if within.start else ""
     return _split_documents(_read_text(path, encoding_errors, within), boundary, before)
 
 
+def _split_documents(parts, boundary, rest=""):
+    """Yields `(text, ends_document)` from a file's text. Blank documents are dropped."""
+    is_open = False  # Whether a piece of a document was yielded but not its end.
+    for part in parts:
+        *documents, rest = _split(rest + part, boundary)
+        for document in documents:
+            if is_open or document.strip():
+                yield document, True
+                is_open = False
+        if len(rest) >= _PIECE_CHARACTERS:
+            cut = _before_last_word(rest)
+            if rest[:cut].strip():
+                yield rest[:cut], False
+                is_open = True
+                rest = rest[cut:]
+    if is_open or rest.strip():
+        yield rest, True
+
+
 def read_text(path: str, encoding_errors: str = "strict") -> str:
-    """Reads a file as one text. The arguments and errors are those of `read_documents`."""
+    """Reads a file as one text: see `read_documents`."""
     return "".join(piece for piece, _ in read_documents(path, "file", encoding_errors))
 
 
@@ -118,37 +205,7 @@ def _open_range(file, within):
     if within.start:
         file.seek(within.start)
         return file
-    return gzip.GzipFile(fileobj=file) if file.peek(len(GZIP)).startswith(GZIP) else file
-
-
-def _split_documents(parts, boundary, rest=""):
-    """Yields `(text, ends_document)` from a file's text. Blank documents are dropped."""
-    is_open = False  # Whether a piece of a document was yielded but not its end.
-    for part in parts:
-        *documents, rest = _split(rest + part, boundary)
-        for document in documents:
-            if is_open or document.strip():
-                yield document, True
-                is_open = False
-        if len(rest) >= _PIECE_CHARACTERS:
-            cut = _before_last_word(rest)
-            if rest[:cut].strip():
-                yield rest[:cut], False
-                is_open = True
-                rest = rest[cut:]
-    if is_open or rest.strip():
-        yield rest, True
-
-
-def cut_into_pieces(text: str) -> Iterator[tuple[int, int]]:
-    """Yields start and stop of the pieces of a document, cut between words."""
-    start = 0
-    while len(text) - start > _PIECE_CHARACTERS:
-        size = _before_last_word(text[start : start + _PIECE_CHARACTERS])
-        size = size or _PIECE_CHARACTERS  # The piece is blank.
-        yield start, start + size
-        start += size
-    yield start, len(text)
+    return gzip.GzipFile(fileobj=file) if file.peek(len(_GZIP)).startswith(_GZIP) else file
 
 
 def _before_last_word(text):
@@ -167,6 +224,7 @@ def _split(text, boundary):
     return text.split("\n") if boundary == "line" else _BLANK_LINES.split(text)
 
 
+# === Lines ===
 def read_lines(
     path: str | os.PathLike,
     encoding_errors: str = "strict",
@@ -176,11 +234,8 @@ def read_lines(
     """Yields `(place, line)` of a text file, plain or gzip. `place` is path and line.
 
     Lines end at `\\n`, `\\r\\n` or a bare `\\r`, as in files of old Macs. `keep_ends` keeps
-    these characters.
-
-    Raises:
-        ValueError: if a line is not UTF-8, unless `encoding_errors` is
-            "replace", or the file is a damaged gzip file.
+    these characters. Raises `ValueError` if a line is not UTF-8, unless `encoding_errors` is
+    "replace", or the file is a damaged gzip file.
     """
     number = 0
     with files.open_binary(path) as file:
@@ -224,32 +279,20 @@ def _iterate_lines(file, within):
 def read_json_lines(
     path: str | os.PathLike, encoding_errors: str = "strict", within: ByteRange = WHOLE_FILE
 ) -> Iterator[tuple]:
-    """Yields `(place, value)` of a file with a JSON value per line: see `read_lines`.
-
-    Raises:
-        ValueError: if a line is not JSON.
-    """
+    """Yields `(place, value)` of a file with a JSON value per line: see `read_lines`."""
     lines = read_lines(path, encoding_errors, within)
     for number, (place, line) in enumerate(lines, start=within.first_line):
         if line.strip():
-            yield place, parse_json(line, path, number)
+            yield place, _parse_json(line, path, number)
 
 
 def read_json(path: str | os.PathLike):
-    """Returns the value of a JSON file, plain or gzip: see `read_lines`.
-
-    Raises:
-        ValueError: if it is not JSON in UTF-8.
-    """
-    return parse_json("\n".join(line for _, line in read_lines(path)), path)
+    """Returns the value of a JSON file, plain or gzip: see `read_lines`."""
+    return _parse_json("\n".join(line for _, line in read_lines(path)), path)
 
 
-def parse_json(text: str, path: str | os.PathLike, line: int = 1):
-    """Parses JSON text that starts at a line of a file.
-
-    Raises:
-        ValueError: if it is not JSON.
-    """
+def _parse_json(text, path, line=1):
+    """Parses JSON text that starts at a line of a file."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -276,9 +319,6 @@ def read_document_lines(
     kinds. To give each kind its own, use `"spans": {"entity": [...],
     "noun_phrase": [...]}`. `spans` is optional. If spans overlap, the longest is
     kept.
-
-    Raises:
-        ValueError: if a line has another format. The message names the path and line.
     """
     for place, row in read_json_lines(path, encoding_errors, within):
         text = row.get("text") if isinstance(row, dict) else None
@@ -288,9 +328,14 @@ def read_document_lines(
             text = replace_surrogates(text)
         check_text(place, text=[text])
         document = AnnotatedText(text, _spans(row.get("spans"), text, place), place)
-        if text.strip():
-            for start, stop in cut_into_pieces(text):
-                yield document.piece(start, stop), stop == len(text)
+        start, size = 0, len(text)
+        while text.strip() and start < size:
+            length = size - start
+            if length > _PIECE_CHARACTERS:
+                length = _before_last_word(text[start : start + _PIECE_CHARACTERS])
+                length = length or _PIECE_CHARACTERS  # The piece is blank.
+            yield document.piece(start, start + length), start + length == size
+            start += length
 
 
 def _spans(given, text, place):
@@ -298,8 +343,7 @@ def _spans(given, text, place):
     if given is None:
         return {}
     if not isinstance(given, dict):
-        found = _check_spans(given, text, place)
-        return dict.fromkeys(SPAN_KINDS, found)
+        return dict.fromkeys(SPAN_KINDS, _check_spans(given, text, place))
     for kind in given:
         rule = f"kinds of `spans` must be {' or '.join(SPAN_KINDS)}"
         check(kind in SPAN_KINDS, place, rule, kind)

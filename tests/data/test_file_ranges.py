@@ -11,12 +11,11 @@ import pytest
 from data_files import write
 
 import keras_spanbert as ks
-from keras_spanbert.data import file_ranges, text_files
+from keras_spanbert.data import text_files
 from keras_spanbert.data.corpus import Corpus
-from keras_spanbert.data.file_ranges import WHOLE_FILE, find_ranges
 from keras_spanbert.data.prepared import prepare
 from keras_spanbert.data.prepared.writer import _jobs
-from keras_spanbert.data.text_files import read_documents, read_json_lines
+from keras_spanbert.data.text_files import WHOLE_FILE, find_ranges, read_documents, read_json_lines
 from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
 
 WORDS = ["one", "two", "three", "größer", "漢", "字"]
@@ -30,7 +29,7 @@ def tokenizer():
 
 @pytest.fixture
 def small_ranges(monkeypatch):
-    monkeypatch.setattr(file_ranges, "RANGE_BYTES", 300)
+    monkeypatch.setattr(text_files, "_RANGE_BYTES", 300)
 
 
 def random_documents(number):
@@ -72,8 +71,7 @@ def test_ranges_give_the_documents_of_the_whole_file(tmp_path, monkeypatch, boun
     generator = np.random.default_rng(3)
     num_ranges, path = [], tmp_path / "a.txt"
     for i in range(120):
-        monkeypatch.setattr(file_ranges, "RANGE_BYTES", 1 + i % 50)
-        monkeypatch.setattr(file_ranges, "READ_BYTES", 1 + i % 60)
+        monkeypatch.setattr(text_files, "_RANGE_BYTES", 1 + i % 50)
         monkeypatch.setattr(text_files, "_READ_BYTES", 1 + i % 60)
         monkeypatch.setattr(text_files, "_PIECE_CHARACTERS", 8 + i % 7)
         text = b"".join(parts[j] for j in generator.integers(len(parts), size=90))
@@ -103,7 +101,7 @@ def test_documents_and_splits_equal_whole_files(tmp_path, monkeypatch, kind):
     texts, boundary = write_documents(tmp_path, kind)
     whole = Corpus(texts, boundary, held_out=0.3)
     assert len(whole.ranges) == 2
-    monkeypatch.setattr(file_ranges, "RANGE_BYTES", 300)
+    monkeypatch.setattr(text_files, "_RANGE_BYTES", 300)
     corpus = Corpus(texts, boundary, held_out=0.3)
     assert len(corpus.ranges) > 10
     assert corpus.num_documents == whole.num_documents == 50
@@ -153,8 +151,8 @@ def test_ranges_count_lines_that_end_at_carriage_returns(tmp_path, monkeypatch):
     generator = np.random.default_rng(4)
     ends = ["\n", "\r\n", "\r", "\r\r", "\r\r\n", "\n\n\r"]
     for size in [1, 7, 64, 1000]:
-        monkeypatch.setattr(file_ranges, "RANGE_BYTES", 90)
-        monkeypatch.setattr(file_ranges, "READ_BYTES", size)
+        monkeypatch.setattr(text_files, "_RANGE_BYTES", 90)
+        monkeypatch.setattr(text_files, "_READ_BYTES", size)
         rows = [json.dumps({"text": f"n {i}"}) + ends[generator.integers(6)] for i in range(200)]
         path = write(tmp_path / "a.jsonl", "".join(rows))
         ranges = list(find_ranges(path, "line", count_lines=True))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import keras_spanbert as ks
-from keras_spanbert.data import file_ranges
+from keras_spanbert.data import text_files
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import PreparedCorpus, prepare, shards, writer
 
@@ -64,7 +64,7 @@ def test_dask_gives_the_same_files_if_a_worker_is_killed(tokenizer, tmp_path, mo
     generator = np.random.default_rng(0)
     lines = [" ".join(generator.choice(WORDS, size=200_000)) for _ in range(6)]
     (tmp_path / "large.txt").write_text("\n".join(lines))
-    monkeypatch.setattr(file_ranges, "RANGE_BYTES", 500_000)  # One line. Workers use 64 MB.
+    monkeypatch.setattr(text_files, "_RANGE_BYTES", 500_000)  # One line. Workers use 64 MB.
     corpus = Corpus(str(tmp_path / "*.txt"), "line")
     plain, by_dask = tmp_path / "plain", tmp_path / "by_dask"
     prepare(corpus, tokenizer, LENGTH, str(plain))
