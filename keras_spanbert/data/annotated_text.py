@@ -68,23 +68,16 @@ def filter_spans(spans: list) -> np.ndarray:
 def tokenize_with_span_marks(
     tokenize, texts: list[str]
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Tokenizes texts and marks the tokens of linguistic spans.
+    """Tokenizes texts, some of them `AnnotatedText`, and marks the tokens of linguistic spans.
 
-    Texts are cut where spans start and end. Each span is first extended to whole
-    words, so that the cuts do not change the tokens.
-
-    Args:
-        tokenize: function of strings that returns the token ids of all strings,
-            int32 `[tokens]`, and the number of tokens of each string.
-        texts: list of strings, some of them `AnnotatedText`.
-
-    Returns:
-        Token ids int32 `[tokens]`, the number of tokens of each text, and a dict
-        from kinds of spans to marks int32 `[tokens]`: see `SpanMasking`.
+    `tokenize` is a function of strings. It returns the token ids of all, int32 `[tokens]`, and the
+    number of tokens of each. Returns the same for the texts, and a dict from kinds of spans to
+    marks int32 `[tokens]`: see `SpanMasking`.
     """
     parts, num_parts = [], []
     found = {kind: [] for kind in SPAN_KINDS}
     for text in texts:
+        # The text is cut where spans start and end. Whole words keep their tokens.
         spans = {kind: _expand_to_words(text, s) for kind, s in getattr(text, "spans", {}).items()}
         cuts = [np.array([0, len(text)]), *(whole.ravel() for whole in spans.values())]
         cuts = np.unique(np.concatenate(cuts))
@@ -134,11 +127,8 @@ def _expand_to_words(text, spans):
 
 @functools.lru_cache(maxsize=1)
 def _separators():
-    """Returns bool `[code points]`: whether a character separates words.
-
-    These are blanks and characters that are words of their own. If one is missing
-    here, spans only extend further, to the next separator.
-    """
+    """Returns bool `[code points]`: whether a character is a blank or a word of its own."""
+    # If one is missing here, spans only extend further, to the next separator.
     is_apart = np.zeros(0x110000, bool)
     for code in range(len(is_apart)):
         category = unicodedata.category(chr(code))

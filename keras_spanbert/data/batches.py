@@ -22,11 +22,8 @@ _MIN_LENGTH = 8
 def round_up(size: int, per_octave: int = 4) -> int:
     """Rounds a size up, so that only a few different sizes occur.
 
-    Args:
-        size: int.
-        per_octave: int, a power of 2. Number of sizes between consecutive powers
-            of 2. With 4, the sizes are 1 to 8, 10, 12, 14, 16, 20, ... Defaults
-            to `4`.
+    `per_octave`, a power of 2, is the number of sizes between consecutive powers of 2. With 4, the
+    sizes are 1 to 8, 10, 12, 14, 16, 20, ...
     """
     if size <= 2 * per_octave:
         return max(size, 1)
@@ -222,7 +219,15 @@ class Batches(keras.utils.PyDataset):
             batch = keras.tree.map_structure(lambda array: array[rows[own]], self.arrays)
         if self.sizes is not None:
             batch = trim(batch, self._length(rows))  # The same length in all processes.
-        return _apply_weights(batch, weights[own]) if self.has_weights else batch
+        if not self.has_weights:
+            return batch
+        x, y, *given = batch
+        weights = weights[own]
+
+        def times_weights(array):
+            return array * weights.reshape(-1, *[1] * (array.ndim - 1)).astype(array.dtype)
+
+        return x, y, keras.tree.map_structure(times_weights, given[0]) if given else weights
 
     def part_of(self, part: int, num_parts: int) -> slice:
         """Returns the slice of a batch with one process's rows: see `batch`."""
@@ -309,27 +314,10 @@ def _split(rows, size):
     return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
-def _apply_weights(batch, weights):
-    """Multiplies a batch's sample weights by `weights` `[B]`. Returns `(x, y, sample_weight)`."""
-    x, y, *given = batch
-
-    def times(array):
-        return array * weights.reshape(-1, *[1] * (array.ndim - 1)).astype(array.dtype)
-
-    return x, y, keras.tree.map_structure(times, given[0]) if given else weights
-
-
 def predict_by_length(model, inputs: dict, batch_size: int) -> Iterator[tuple]:
-    """Yields the model's outputs for batches of rows of similar length.
+    """Yields the indices of rows of similar length, int `[n]`, and the model's outputs for them.
 
-    Args:
-        model: a task.
-        inputs: dict of the model's arrays, with N rows.
-        batch_size: int. Number of rows per batch.
-
-    Yields:
-        The indices of the rows, int `[n]`, and the model's outputs for them.
-        Outputs per token have the length that the batch was cut to.
+    Outputs per token have the length that the batch was cut to.
     """
     sizes = row_lengths(inputs)
     longest = inputs["token_ids"].shape[-1]

@@ -16,18 +16,11 @@ _TOKENIZE_CHARACTERS = 1 << 18
 
 
 def chunk_pieces(pieces: Iterable[tuple[str, bool, int]], cross_documents: bool) -> Iterator[tuple]:
-    """Groups pieces of documents into chunks for the tokenizer.
+    """Groups pieces `(text, ends_document, range)` into chunks for the tokenizer.
 
-    Args:
-        pieces: iterable of `(text, ends_document, range)`. `range` is the index of the
-            range of bytes in a file that the text is from.
-        cross_documents: bool. Whether a block can continue from a document to the
-            next in the same range.
-
-    Yields:
-        `(texts, ends, continues)`, three lists: the texts, whether a block must end
-        after each, and whether a `[SEP]` follows it, because the block continues with
-        the next document.
+    `range` is the index of the range of bytes that the text is from. Yields three lists: texts,
+    whether a block must end after each, and whether a `[SEP]` follows it, because the block
+    continues with the next document of the same range.
     """
     group, size = ([], [], []), 0
     # Blocks that cross documents end with their range. Only the next piece shows where.
@@ -59,7 +52,9 @@ class BlockBuilder:
         """Returns blocks int32 `[blocks, sequence_length]` of a chunk: see `chunk_pieces`."""
         if any(isinstance(text, AnnotatedText) for text in texts):
             values, lengths, marks = tokenize_with_span_marks(self._tokenize, texts)
-            values = add_span_marks(values, marks)
+            for i, kind in enumerate(SPAN_KINDS):
+                if kind in marks:
+                    values = values | marks[kind] << (_ID_BITS + 2 * i)
         else:
             values, lengths = self._tokenize(texts)
         if any(continues):
@@ -80,14 +75,6 @@ class BlockBuilder:
         return tokens.flat_values.numpy(), tokens.row_lengths().numpy()
 
 
-def add_span_marks(token_ids: np.ndarray, marks: dict) -> np.ndarray:
-    """Returns int32 ids combined with the marks of each kind in `SPAN_KINDS`."""
-    for i, kind in enumerate(SPAN_KINDS):
-        if kind in marks:
-            token_ids = token_ids | marks[kind] << (_ID_BITS + 2 * i)
-    return token_ids
-
-
 def remove_span_marks(blocks):
     """Returns only the ids of a NumPy array or a tensor of `tf.data`."""
     return blocks % 2**_ID_BITS
@@ -101,17 +88,10 @@ def extract_span_marks(blocks, kind: str):
 def cut_into_blocks(
     values: np.ndarray, lengths: np.ndarray, ends, block_length: int, min_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts documents into blocks.
+    """Returns blocks `[blocks, block_length]`, padded with -1, and the rest of the last document.
 
-    Args:
-        values: int32 `[tokens]` of all pieces.
-        lengths, ends: `[pieces]`. Number of tokens of each piece, and whether a block must
-            end after it.
-        block_length, min_tokens: ints.
-
-    Returns:
-        Blocks `[blocks, block_length]`, padded with -1, and the remaining tokens
-        of an unfinished document.
+    `values` are the tokens of all pieces. `lengths` and `ends` `[pieces]` are the number of tokens
+    of each piece, and whether a block must end after it.
     """
     stops = np.cumsum(lengths)
     stops = stops[np.asarray(ends) | (np.arange(len(ends)) == len(ends) - 1)]

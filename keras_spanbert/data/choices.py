@@ -161,20 +161,11 @@ def choice_example(
     lettered: bool = True,
     allow_empty: bool = False,
 ) -> dict:
-    """Checks a question and returns it as an example.
+    """Checks a question and returns it as an example: see `ChoiceBenchmark.read`.
 
-    Args:
-        place: string. Prefix of error messages.
-        name: string. The id.
-        prompt, choices: see `ChoiceBenchmark.read`.
-        label: the right choice as written in the file. Empty or `None` for none.
-        needs_labels: bool. Whether there must be a label.
-        numbered, lettered: bools. Whether the label may be a number from 0, and a letter from A.
-        allow_empty: bool. Whether a choice may be blank.
-
-    Raises:
-        ValueError: if there are fewer than two choices, the prompt or a choice is
-            blank, or the label is not a choice.
+    `label` is the right choice as written in the file: a number from 0 if `numbered`, or a letter
+    from A if `lettered`. It is empty or `None` for none. `allow_empty` says whether a choice may be
+    blank.
     """
     texts = [prompt] if isinstance(prompt, str) else prompt
     check_text(place, prompt=texts, choices=choices)

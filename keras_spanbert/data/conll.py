@@ -80,26 +80,25 @@ def read(
     check_id("words_column", words_column)
     examples = []
     for path in check_paths("paths", paths):
-        first = len(examples)
-        for rows in _sentences(path, words_column):
-            examples.append(
-                _example(rows, words_column, column, needs_labels, types, convert, entities)
-            )
-        _warn_of_numbers(path, [example["words"] for example in examples[first:]])
+        rows = ((place, _cells(line, words_column)) for place, line in read_lines(path))
+        groups = itertools.groupby(rows, lambda row: row[1] is not None)
+        found = [
+            _example(list(group), words_column, column, needs_labels, types, convert, entities)
+            for is_sentence, group in groups
+            if is_sentence
+        ]
+        examples += found
+        sentences = [example["words"] for example in found]
+        numbers = [str(number) for number in range(1 + max(map(len, sentences), default=0))]
+        for start in [0, 1]:
+            are_numbers = all(words == numbers[start : start + len(words)] for words in sentences)
+            if len(numbers) > 2 and are_numbers:
+                logging.getLogger("keras_spanbert").warning(
+                    "%s: the column of words only counts 1, 2, 3, ... If the words are in another "
+                    "column, give its number: words_column=1 (--words_column=1) is the second one",
+                    path,
+                )
     return check_not_empty(examples, paths, "sentences")
-
-
-def _warn_of_numbers(path, sentences):
-    """Warns if the column of words only numbers the words of each sentence, from 1 or 0."""
-    numbers = [str(number) for number in range(1 + max(map(len, sentences), default=0))]
-    for start in [0, 1]:
-        are_numbers = all(words == numbers[start : start + len(words)] for words in sentences)
-        if len(numbers) > 2 and are_numbers:
-            logging.getLogger("keras_spanbert").warning(
-                "%s: the column of words only counts 1, 2, 3, ... If the words are in another "
-                "column, give its number: words_column=1 (--words_column=1) is the second one",
-                path,
-            )
 
 
 def has_tags(path: str | os.PathLike, types=()) -> bool:
@@ -237,14 +236,6 @@ def write_predictions(
     write_lines(path, examples, list(enumerate(predictions)), sentence)
 
 
-def _sentences(path, words_column):
-    """Yields lists of `(place, cells)`, one list per sentence."""
-    rows = ((place, _cells(line, words_column)) for place, line in read_lines(path))
-    for is_sentence, group in itertools.groupby(rows, lambda row: row[1] is not None):
-        if is_sentence:
-            yield list(group)
-
-
 def _cells(line, words_column=0):
     """Returns the columns of a line, or `None` if it ends a sentence."""
     if not line.strip(" \t"):
@@ -295,13 +286,12 @@ def _example(rows, words_column, column, needs_labels, types, convert, entities)
 
 def check_tag(tag: str, types, place: str, entities: bool = True) -> None:
     """Raises a `ValueError` if a tag is malformed or not allowed."""
-    if entities:
-        rule = "a tag must be O, or B-, I-, E- or S- and a type without commas (in BILOU L- or U-)"
-        check(_TAG.fullmatch(tag), place, rule, tag)
-    else:
-        check(tag.strip(), place, "a tag must not be empty", tag)
     if not entities:
+        check(tag.strip(), place, "a tag must not be empty", tag)
         check_known(place, "a tag", tag, types)
-    elif types is not None and tag != "O":
+        return
+    rule = "a tag must be O, or B-, I-, E- or S- and a type without commas (in BILOU L- or U-)"
+    check(_TAG.fullmatch(tag), place, rule, tag)
+    if types is not None and tag != "O":
         rule = f"the type of an entity must be one of {', '.join(types)}"
         check(tag[2:] in types, place, rule, tag)

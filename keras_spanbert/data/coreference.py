@@ -1,9 +1,12 @@
 """Reads coreference files of several formats, and writes the released jsonlines and CoNLL-2012."""
 
+import itertools
 import os
+from collections.abc import Callable
+from typing import NamedTuple
 
 from keras_spanbert import files
-from keras_spanbert.checks import check_paths
+from keras_spanbert.checks import check_paths, is_integer
 from keras_spanbert.data.coreference_conll import (
     BEGIN,
     nested_clusters,
@@ -16,8 +19,7 @@ from keras_spanbert.data.coreference_documents import (
     clusters_in_words,
     pair_with_clusters,
 )
-from keras_spanbert.data.coreference_json import to_document
-from keras_spanbert.data.examples import check_not_empty
+from keras_spanbert.data.examples import check, check_not_empty, field
 from keras_spanbert.data.text_files import read_json_lines, read_lines
 
 __all__ = [
@@ -104,24 +106,21 @@ def read(paths) -> list[dict]:
     for path in check_paths("paths", paths):
         if os.fspath(path).lower().endswith(_JSONLINES):
             for place, document in read_json_lines(path):
-                document = to_document(document, place)
+                document = _to_document(document, place)
                 check_document(document, place)
                 documents.append(document)
         elif os.fspath(path).lower().endswith(_CONLL):
-            documents.extend(_read_columns(path))
+            # The first line says whether this is CoNLL-2012 or CoNLL-U.
+            first = next((line for _, line in read_lines(path) if line.strip()), "")
+            may_be_conllu = os.fspath(path).lower().endswith(".conllu") or is_conllu(first)
+            is_old = BEGIN.fullmatch(first) or not may_be_conllu
+            documents.extend(read_conll(path) if is_old else read_conllu(path))
         else:
             raise ValueError(
                 f"A file with coreference must end in {', '.join([*_JSONLINES, *_CONLL])}. "
                 f"Received: {path}"
             )
     return check_not_empty(documents, paths, "documents")
-
-
-def _read_columns(path):
-    """Reads a file of CoNLL-2012 or of CoNLL-U, whose first line says which."""
-    first = next((line for _, line in read_lines(path) if line.strip()), "")
-    may_be_conllu = os.fspath(path).lower().endswith(".conllu") or is_conllu(first)
-    return read_conllu(path) if may_be_conllu and not BEGIN.fullmatch(first) else read_conll(path)
 
 
 def write_jsonlines(path: str | os.PathLike, documents, predicted_clusters=None) -> None:
@@ -152,3 +151,97 @@ def write_jsonlines(path: str | os.PathLike, documents, predicted_clusters=None)
     for i, document in enumerate(documents):
         check_document(document, f"documents[{i}]")
     files.write_json_lines(os.fspath(path), documents)
+
+
+# === JSON of other coreference systems ===
+class _Format(NamedTuple):
+    name: str
+    keys: frozenset  # Keys that all objects of the format have.
+    convert: Callable | None  # Function of an object and its place. `None`: cannot be read.
+
+
+def _to_document(row, place):
+    """Converts an object of another system's format to a document. Others do not change."""
+    if not isinstance(row, dict) or {"doc_key", "sentences"} <= row.keys():
+        return row
+    format = next((format for format in _FORMATS if format.keys <= row.keys()), None)
+    if format is None:
+        return row
+    if format.convert is None:
+        raise ValueError(
+            f"{place}: a document must have `doc_key`, `sentences` of words, and `clusters` of "
+            f"mentions in words. Received: {format.name}, with the keys {', '.join(row)}. It does "
+            "not say which words and sentences its text has"
+        )
+    return format.convert(row, f"{place} ({format.name})")
+
+
+def _from_preco(row, place):
+    sentences = field(row, "sentences", place, list)
+    rule = "`sentences` must be lists of words"
+    check(all(isinstance(sentence, list) for sentence in sentences), place, rule, sentences)
+    sizes = [*map(len, sentences)]
+    first_words = [0, *itertools.accumulate(sizes)]
+
+    def mention(given):
+        is_right = isinstance(given, list) and len(given) == 3 and all(map(is_integer, given))
+        is_right = is_right and 0 <= given[0] < len(sizes)
+        is_right = is_right and 0 <= given[1] < given[2] <= sizes[given[0]]
+        rule = "a mention must be [sentence, begin, end], with the end excluded and in the sentence"
+        check(is_right, place, rule, given)
+        sentence, begin, end = given
+        return [first_words[sentence] + begin, first_words[sentence] + end - 1]
+
+    return {
+        "doc_key": field(row, "id", place, str),
+        "sentences": sentences,
+        "speakers": [["-"] * size for size in sizes],
+        "clusters": _clusters(row, "mention_clusters", mention, place),
+    }
+
+
+def _from_wl_coref(row, place):
+    words = field(row, "cased_words", place, list)
+    numbers = field(row, "sent_id", place, list)
+    speakers = field(row, "speaker", place, list) if "speaker" in row else ["-"] * len(words)
+    sizes = [len(words), len(numbers), len(speakers)]
+    rule = "`cased_words`, `sent_id` and `speaker` must have the same length"
+    check(len(set(sizes)) == 1, place, rule, sizes)
+    are_ordered = all(map(is_integer, numbers)) and numbers == sorted(numbers)
+    check(are_ordered, place, "`sent_id` must be integers that do not decrease", numbers)
+    ends = [len([*group]) for _, group in itertools.groupby(numbers)]
+    cuts = [*itertools.pairwise([0, *itertools.accumulate(ends)])]
+
+    def mention(given):
+        is_right = isinstance(given, list) and len(given) == 2 and all(map(is_integer, given))
+        is_right = is_right and 0 <= given[0] < given[1] <= len(words)
+        rule = "a mention must be [begin, end] in words, with the end excluded"
+        check(is_right, place, rule, given)
+        return [given[0], given[1] - 1]
+
+    name = field(row, "document_id", place, str)
+    document = {
+        "doc_key": f"{name}_{field(row, 'part_id', place, int)}" if "part_id" in row else name,
+        "sentences": [words[start:end] for start, end in cuts],
+        "speakers": [speakers[start:end] for start, end in cuts],
+    }
+    # Files before and after the conversion to heads. Text to predict has neither.
+    key = next((key for key in ["span_clusters", "clusters"] if key in row), None)
+    if key is not None:
+        document["clusters"] = _clusters(row, key, mention, place)
+    return document
+
+
+def _clusters(row, key, mention, place):
+    clusters = field(row, key, place, list)
+    rule = f"`{key}` must be lists of mentions"
+    check(all(isinstance(cluster, list) for cluster in clusters), place, rule, clusters)
+    return [[mention(given) for given in cluster] for cluster in clusters]
+
+
+_FORMATS = (
+    _Format("PreCo", frozenset({"sentences", "mention_clusters"}), _from_preco),
+    _Format("wl-coref's JSON", frozenset({"cased_words", "sent_id"}), _from_wl_coref),
+    _Format("fastcoref's JSON", frozenset({"text", "clusters"}), None),
+    _Format("fastcoref's JSON", frozenset({"tokens", "clusters"}), None),
+)

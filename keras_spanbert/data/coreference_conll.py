@@ -97,10 +97,8 @@ def _num_filled(row):
 
 
 def _cut_rows(rows, least):
-    """Returns the rows of a sentence up to its coreference, in the column `least` or after it.
-
-    This is the last column with a value, or the one after it if the values have another form.
-    """
+    """Returns the rows of a sentence up to its coreference, in the column `least` or after it."""
+    # This is the last column with a value, or the one after it if the values have another form.
     widths = [len(row.cells) for row in rows]
     narrowest = min(widths)
     size = max(least, *map(_num_filled, rows))
@@ -118,15 +116,12 @@ def _cut_rows(rows, least):
 
 
 def _find_columns(documents):
-    """Returns the indices of the columns of words and of speakers, `None` if there are none.
-
-    Fewer columns than CoNLL-2012's have no fixed order. Only one of them may then be words: the
-    others have numbers, the document's name, or the same value everywhere.
-    """
+    """Returns the indices of the columns of words and of speakers, `None` if there are none."""
     rows = [(row, document.name) for document in documents for s in document.sentences for row in s]
     narrow = next((row for row, _ in rows if len(row.cells) < _MIN_COLUMNS), None)
     if narrow is None:
         return _WORD, _SPEAKER
+    # Fewer columns than CoNLL-2012's have no fixed order. Only one of them may be words.
     names = [name for _, name in rows]
     may_be_words = []
     if len({len(row.cells) for row, _ in rows}) == 1:
@@ -238,10 +233,9 @@ def write_conll(path: str | os.PathLike, documents, predicted_clusters=None) -> 
     """
     if predicted_clusters is None:
         predicted_clusters = [document.get("clusters", []) for document in documents]
-    pairs = pair_with_clusters(documents, predicted_clusters)
     texts = [
         _document_text({**document, "clusters": clusters}, f"documents[{i}]")
-        for i, (document, clusters) in enumerate(pairs)
+        for i, (document, clusters) in enumerate(pair_with_clusters(documents, predicted_clusters))
     ]
     with files.atomic_write(os.fspath(path)) as file:
         file.writelines(texts)
@@ -254,7 +248,11 @@ def _document_text(document, place):
             f"{place}: documents must be in words, with clusters from `clusters_in_words`. "
             f"Received: {document['doc_key']}, with a `subtoken_map`"
         )
-    name, part = _name_and_part(document)
+    name, part = document["doc_key"], document.get("part")
+    if part is not None:
+        name = name.removesuffix(f"_{int(part)}")
+    elif found := re.fullmatch(r"(.*)_(0|[1-9]\d{0,8})", name):
+        name, part = found[1], f"{int(found[2]):03d}"
     _check_cell(name, place)
     rule = (
         "a document's name must not start with `#`, because every line starts with the name, and "
@@ -281,14 +279,6 @@ def _check_cell(cell, place):
         "words and names must not be empty, have blanks at their ends, or contain tabs or line ends"
     )
     check(_CELL.fullmatch(cell), place, rule, cell)
-
-
-def _name_and_part(document):
-    key, part = document["doc_key"], document.get("part")
-    if part is None:
-        found = re.fullmatch(r"(.*)_(0|[1-9]\d{0,8})", key)  # See `BEGIN`.
-        return (found[1], f"{int(found[2]):03d}") if found else (key, None)
-    return key.removesuffix(f"_{int(part)}"), part
 
 
 def _coreference_column(clusters, size, place):

@@ -65,7 +65,15 @@ def read_conllu(path: str | os.PathLike) -> list[dict]:
             "Left out %s %s. The first is at %s",
             *(format_count(len(places), "mention"), reason, places[0]),
         )
-    return [document.as_dict() for document in documents]
+    return [
+        {
+            "doc_key": document.name,
+            "sentences": document.sentences,
+            "speakers": [["-"] * len(sentence) for sentence in document.sentences],
+            "clusters": [sorted(mentions) for mentions in document.clusters.values()],
+        }
+        for document in documents
+    ]
 
 
 def _stem(path):
@@ -113,20 +121,18 @@ class _Document:
                 check(index < len(values), place, "a mention must name its cluster", bracket)
                 cluster = values[index]
                 self.is_open.append((cluster, first, place))
-            if bracket.endswith(")"):
-                self._close(cluster, bracket, place)
-
-    def _close(self, cluster, bracket, place):
-        numbers = [i for i, (name, *_) in enumerate(self.is_open) if name == cluster]
-        check(numbers, place, "a mention must open before it closes", bracket)
-        _, start, begin = self.is_open.pop(numbers[-1])
-        if part := _PART.fullmatch(cluster):
-            if part[1] == "1":
-                self.left_out["in several parts"].append(begin)
-        elif start >= self.size:
-            self.left_out["of empty nodes only"].append(begin)
-        else:
-            self.clusters.setdefault(cluster, []).append([start, self.size - 1])
+            if not bracket.endswith(")"):
+                continue
+            numbers = [i for i, (name, *_) in enumerate(self.is_open) if name == cluster]
+            check(numbers, place, "a mention must open before it closes", bracket)
+            _, start, begin = self.is_open.pop(numbers[-1])
+            if part := _PART.fullmatch(cluster):
+                if part[1] == "1":
+                    self.left_out["in several parts"].append(begin)
+            elif start >= self.size:
+                self.left_out["of empty nodes only"].append(begin)
+            else:
+                self.clusters.setdefault(cluster, []).append([start, self.size - 1])
 
     def end_sentence(self, place):
         self.is_in_sentence = False
@@ -136,11 +142,3 @@ class _Document:
                 f"{place}: mentions must close before their sentence ends. Received: '({cluster}' "
                 f"at {begin}, without `{cluster})`"
             )
-
-    def as_dict(self):
-        return {
-            "doc_key": self.name,
-            "sentences": self.sentences,
-            "speakers": [["-"] * len(sentence) for sentence in self.sentences],
-            "clusters": [sorted(mentions) for mentions in self.clusters.values()],
-        }

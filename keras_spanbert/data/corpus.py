@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+import tokenizers
 
 from keras_spanbert import cache, files
 from keras_spanbert.checks import (
@@ -22,6 +23,7 @@ from keras_spanbert.checks import (
     check_in,
     check_length,
     check_range,
+    is_integer,
 )
 from keras_spanbert.data.annotated_text import SPAN_KINDS
 from keras_spanbert.data.blocks import BlockBuilder, chunk_pieces, remove_span_marks
@@ -36,11 +38,13 @@ from keras_spanbert.data.text_files import (
     read_documents,
 )
 from keras_spanbert.data.training_stream import SPLITS, BlockDatasets, check_corpus
-from keras_spanbert.data.vocabulary import add_words, train_vocabulary
 
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
 # the old blocks.
 _BLOCKS_VERSION = 2
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Number of characters that are passed to the trainer of vocabularies at once.
+_TRAIN_CHARACTERS = 1 << 16
 
 
 class FileRange(NamedTuple):
@@ -133,8 +137,11 @@ class Corpus(BlockDatasets):
                 place = FileRange(i, self.num_documents, within)
                 for text, ends_document in self._read(path, within):
                     if count_words and not self._is_held_out(self.num_documents):
-                        add_words(self._words, text)
-                    self._record_missing_spans(text, path)
+                        _add_words(self._words, text)
+                    for kind, places in self.lacks_spans.items():
+                        if kind not in getattr(text, "spans", ()):
+                            if not places or not places[-1].startswith(path):
+                                places.append(getattr(text, "place", path))
                     self.num_documents += ends_document
                     spans = getattr(text, "spans", {})
                     lengths = {kind: len(found) for kind, found in spans.items()}
@@ -171,10 +178,7 @@ class Corpus(BlockDatasets):
         return ((text, ends) for text, ends, _ in self._pieces(split, order))
 
     def _pieces(self, split, order=None):
-        """Yields `(text, ends_document, range)`.
-
-        Blocks may continue from a document to the next of the same range.
-        """
+        """Yields `(text, ends_document, range)`."""
         check_in("split", split, split in SPLITS, f"one of {', '.join(SPLITS)}")
         for i in range(len(self.ranges)) if order is None else order:
             file, document, within = self.ranges[i]
@@ -200,9 +204,9 @@ class Corpus(BlockDatasets):
         if self._words is None:
             self._words = collections.Counter()
             for text, _ in self.documents():
-                add_words(self._words, text)
+                _add_words(self._words, text)
         words, self._words = self._words, None  # Frees a lot of memory.
-        return train_vocabulary(words, vocabulary_size, lowercase)
+        return _train_vocabulary(words, vocabulary_size, lowercase)
 
     def blocks(
         self,
@@ -304,14 +308,60 @@ class Corpus(BlockDatasets):
         every = self._held_out_every
         return every is not None and document % every == every - 1
 
-    def _record_missing_spans(self, text, path):
-        for kind, places in self.lacks_spans.items():
-            if kind not in getattr(text, "spans", ()):
-                if not places or not places[-1].startswith(path):
-                    places.append(getattr(text, "place", path))
-
     def _read(self, path, within):
         self._check_version(path)
         if is_document_lines(path):
             return read_document_lines(path, self.encoding_errors, within)
         return read_documents(path, self.document_boundary, self.encoding_errors, within)
+
+
+# === Vocabularies ===
+def _train_vocabulary(counts, vocabulary_size, lowercase):
+    """Trains a WordPiece vocabulary on counts of words: see `Corpus.train_vocabulary`."""
+    rule = "at least 100, for the special tokens and the letters"
+    is_right = is_integer(vocabulary_size) and vocabulary_size >= 100
+    check_in("vocabulary_size", vocabulary_size, is_right, rule)
+    check_flags(lowercase=lowercase)
+    # Each letter needs two tokens, such as `a` and `##a`. A third of the vocabulary is left for
+    # longer tokens.
+    most_letters = (vocabulary_size - len(SPECIAL_TOKENS)) // 3
+
+    def train(size, first_tokens):
+        trainer = tokenizers.BertWordPieceTokenizer(lowercase=lowercase, strip_accents=lowercase)
+        trainer.train_from_iterator(
+            _texts(counts),
+            vocab_size=size,
+            limit_alphabet=min(1000, most_letters),
+            special_tokens=first_tokens,
+            show_progress=False,
+        )
+        vocabulary = trainer.get_vocab()
+        return sorted(vocabulary, key=vocabulary.get)
+
+    # The trainer numbers letters in no fixed order and breaks ties between pairs by
+    # these numbers. A first run finds the letters, and a second one gets them in
+    # order, so that the same text gives the same vocabulary.
+    special = list(SPECIAL_TOKENS)
+    letters = sorted(set(train(0, special)) - set(special))
+    return train(vocabulary_size, special + letters)
+
+
+def _add_words(counts, text):
+    """Adds the words of a text, separated by white space, to the counts."""
+    # Blanks as defined by the tokenizer. It treats some of Python's blanks as letters.
+    counts.update(text.replace("\n", " ").replace("\t", " ").split(" "))
+
+
+def _texts(counts):
+    """Yields texts that contain each word as often as it was counted."""
+    chunk, size = [], 0
+    for word, count in counts.items():
+        at_once = max(1, _TRAIN_CHARACTERS // (len(word) + 1))
+        while count > 0:
+            chunk += [word] * min(count, at_once)
+            size += (len(word) + 1) * min(count, at_once)
+            count -= at_once
+            if size >= _TRAIN_CHARACTERS:
+                yield " ".join(chunk)
+                chunk, size = [], 0
+    yield " ".join(chunk)

@@ -94,10 +94,15 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
         golds = field(question, "answers", place, list)
         are_right = (golds or not needs_answers) and all(isinstance(gold, str) for gold in golds)
         check(are_right, place, "`answers` must be one or more strings", golds)
-        spans = sorted(_spans(question, place)) if golds else []
+        spans = []
+        for answer in field(question, "detected_answers", place, list) if golds else ():
+            for span in field(answer, "char_spans", place, list):
+                is_pair = isinstance(span, list) and [type(x) for x in span] == [int, int]
+                check(is_pair, place, "a span must be two integers, `[start, end]`", span)
+                spans.append(span)
         if not spans:
             return None, golds or None
-        start, end = spans[0]
+        start, end = min(spans)
         is_inside = 0 <= start <= end < len(context)
         covered = context[start : end + 1] if is_inside else ""
         return {"text": covered, "answer_start": start}, golds
@@ -115,11 +120,3 @@ def _questions(path):
         context = field(paragraph, "context", place, str)
         for q, question in enumerate(field(paragraph, "qas", place, list)):
             yield f"{place}, question {q}", context, question
-
-
-def _spans(question, place):
-    for answer in field(question, "detected_answers", place, list):
-        for span in field(answer, "char_spans", place, list):
-            is_pair = isinstance(span, list) and [type(x) for x in span] == [int, int]
-            check(is_pair, place, "a span must be two integers, `[start, end]`", span)
-            yield span

@@ -31,15 +31,10 @@ def read_questions(
 ) -> Examples:
     """Reads and checks the questions of files: see `keras_spanbert.data.squad.read`.
 
-    Args:
-        paths: string or list of strings.
-        questions: function of a path. Yields `(place, context, question)`. A
-            question is a dict with its id, `question` and, if given, `answers`.
-        answers: function of a question with `answers`, its context and place.
-            Returns the answer for training, `{"text", "answer_start"}` or `None`,
-            and the list of texts for scoring or `None`.
-        id_key: string. The key of a question's id, a string or a number.
-        strict, for_training, needs_answers: see `keras_spanbert.data.squad.read`.
+    `questions` is a function of a path that yields `(place, context, question)`, and a question is
+    a dict with `id_key`, `question` and, if given, `answers`. `answers` is a function of such a
+    question, its context and place. It returns the answer for training, `{"text", "answer_start"}`
+    or `None`, and the list of texts for scoring or `None`.
     """
     paths = check_paths("paths", paths)
     rows, seen, misplaced = [], set(), []
@@ -77,11 +72,7 @@ def read_questions(
 
 
 def download(name: str, files: dict, folder: str) -> str:
-    """Fetches one of `files`, `{name: (URL, SHA-256)}`, unless it is in Keras's cache.
-
-    Returns:
-        Path of the file.
-    """
+    """Returns the path of one of `files`, `{name: (URL, SHA-256)}`, in Keras's cache."""
     check_in("name", name, name in files, f"one of {', '.join(files)}")
     url, checksum = files[name]
     return keras.utils.get_file(

@@ -61,32 +61,27 @@ def read(paths, needs_labels: bool = True) -> list[dict]:
     """
     examples = []
     for path in check_paths("paths", paths):
-        examples.extend(_read_file(path, needs_labels))
+        found = {}  # Examples by their places.
+        is_open = False  # Whether more lines of the last example may follow.
+        for place, line in read_lines(path):
+            start = _EXAMPLE.fullmatch(line)
+            if not line.strip():
+                is_open = False
+            elif start:
+                found[place] = last = _example(*start.groups(), place)
+                is_open = True
+            elif is_open and line.startswith("Comment:"):
+                is_open = False
+            else:
+                rule = 'an example must begin with its id, a tab and the sentence in `"`'
+                check(is_open, place, rule, line)
+                is_right = last["relation"] is None and line.strip() in RELATIONS
+                check(is_right, place, _RELATION_RULE, line)
+                last["relation"] = line.strip()
+        for place, example in found.items():
+            check_label(place, example["relation"], needs_labels, "a relation")
+        examples += found.values()
     return check_ids(examples, paths)
-
-
-def _read_file(path, needs_labels):
-    examples, places = [], []
-    is_open = False  # Whether more lines of the last example may follow.
-    for place, line in read_lines(path):
-        start = _EXAMPLE.fullmatch(line)
-        if not line.strip():
-            is_open = False
-        elif start:
-            examples.append(_example(*start.groups(), place))
-            places.append(place)
-            is_open = True
-        elif is_open and line.startswith("Comment:"):
-            is_open = False
-        else:
-            rule = 'an example must begin with its id, a tab and the sentence in `"`'
-            check(is_open, place, rule, line)
-            is_right = examples[-1]["relation"] is None and line.strip() in RELATIONS
-            check(is_right, place, _RELATION_RULE, line)
-            examples[-1]["relation"] = line.strip()
-    for place, example in zip(places, examples):
-        check_label(place, example["relation"], needs_labels, "a relation")
-    return examples
 
 
 def _example(name, sentence, place):

@@ -22,10 +22,7 @@ _READ_ROWS = 4096
 
 
 def check_corpus(corpus, preprocessor) -> None:
-    """Raises `ValueError` if a corpus does not fit the preprocessor.
-
-    Linguistic masking schemes need spans. Sentence pairs need blocks of one document each.
-    """
+    """Raises `ValueError` if a corpus does not fit the preprocessor."""
     is_right = hasattr(preprocessor, "masking") and hasattr(preprocessor, "next_sentence")
     check_in("preprocessor", preprocessor, is_right, "a `SpanBertPretrainerPreprocessor`")
     if preprocessor.next_sentence and corpus.cross_documents:
@@ -56,27 +53,12 @@ def mask_batches(
     batch_size: int = 0,
     first_row: int = 0,
 ):
-    """Masks batches of blocks with the preprocessor.
+    """Returns a `tf.data.Dataset` of masked batches of blocks, with or without marks of spans.
 
-    With `unigram_counts`, the masks of a row depend on `seed` and the number of the row.
-    Otherwise the masks of a batch depend on `seed` and the number of the batch. They do
-    not depend on how many batches are masked in parallel.
-
-    Args:
-        batches: `tf.data.Dataset` of int `[B, L]`, ids with or without marks of linguistic
-            spans.
-        preprocessor: `SpanBertPretrainerPreprocessor`.
-        seed: int.
-        first_step: int or scalar tensor, the number of the first batch.
-            Defaults to `0`.
-        are_full: bool. Whether no block has padding. The result then has no
-            `padding_mask`, unless the preprocessor pads. Defaults to `False`.
-        unigram_counts: see `SpanMasking`.
-        batch_size, first_row: ints. Number of rows of each whole batch, and the first
-            of them that `batches` contains. Used only with `unigram_counts`.
-
-    Returns:
-        `tf.data.Dataset` of `(x, y, sample_weight)`.
+    With `unigram_counts`, the masks of a row depend on `seed` and the number of the row in whole
+    batches of `batch_size`, of which `batches` has rows from `first_row`. Otherwise the masks of a
+    batch depend on `seed` and the number of the batch, from `first_step`. If the blocks `are_full`,
+    the result has no `padding_mask`, unless the preprocessor pads.
     """
     import tensorflow as tf
 

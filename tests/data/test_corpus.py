@@ -11,9 +11,8 @@ from data_files import read_texts, write, write_lines
 
 import keras_spanbert as ks
 from keras_spanbert.data import blocks as blocks_module
-from keras_spanbert.data.corpus import Corpus
+from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
 from keras_spanbert.data.prepared import prepare
-from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 WORDS = [f"w{i}" for i in range(400)]

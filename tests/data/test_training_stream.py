@@ -6,9 +6,8 @@ import pytest
 
 import keras_spanbert as ks
 from keras_spanbert.data.batches import Batches
-from keras_spanbert.data.corpus import Corpus
+from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
 from keras_spanbert.data.training_stream import TrainingStream
-from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
 
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 BATCH_SIZE = 3

@@ -25,9 +25,8 @@ import numpy as np
 
 import keras_spanbert as ks
 from keras_spanbert.data.batches import Batches
-from keras_spanbert.data.corpus import Corpus
+from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
 from keras_spanbert.data.training_stream import TrainingStream
-from keras_spanbert.data.vocabulary import SPECIAL_TOKENS
 from keras_spanbert.models.lora import lora_layers
 
 STEPS, BATCH_SIZE = 10, 8

@@ -20,13 +20,6 @@ def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
     """Returns the function that `prepare` uses to run its jobs, one per shard.
 
     Workers write shards and their counts into the folder.
-
-    Args:
-        name: string. Name of a runner, for example `"DirectRunner"`.
-        options: strings. Options of the pipeline.
-
-    Raises:
-        ValueError: if the runner is not installed.
     """
     try:
         runner = apache_beam.runners.create_runner(_CLASSES.get(name, name))
@@ -52,7 +45,11 @@ def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
             )
         if name == "DaskRunner":  # Beam leaves its client open.
             pipeline.result.client.close()
-        return [_pop_result(job["path"]) for job in jobs]
+        results = [_result_path(job["path"]) for job in jobs]
+        found = [files.read_json(path)["found"] for path in results]
+        for path in results:
+            files.remove(path)
+        return found
 
     return run
 
@@ -77,12 +74,6 @@ class _WriteShard(apache_beam.DoFn):
         split, shard, counts = write_shard(self.corpus, job, self.tokenizer)
         found = {"found": [split, shard, counts.tolist()]}
         files.write_json(_result_path(job["path"]), found, indent=None)
-
-
-def _pop_result(path):
-    found = files.read_json(_result_path(path))["found"]
-    files.remove(_result_path(path))
-    return found
 
 
 def _result_path(path):

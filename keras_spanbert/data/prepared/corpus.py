@@ -209,7 +209,7 @@ class PreparedCorpus(BlockDatasets):
     def _check_shards(self, damaged_shards):
         shards = [(split, shard) for split in SPLITS for shard in self._shards[split]]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            faults = list(pool.map(lambda item: self._find_fault(item[1]), shards))
+            faults = list(pool.map(self._find_fault, [shard for _, shard in shards]))
         for (split, shard), fault in zip(shards, faults):
             if fault is None:
                 continue

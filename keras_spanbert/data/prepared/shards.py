@@ -29,13 +29,10 @@ def span_kinds(corpus) -> list[str]:
 def write_shard(
     corpus, job: dict, tokenizer, is_cancelled: Callable[[], bool] = lambda: False
 ) -> tuple[str, dict, np.ndarray]:
-    """Writes a shard. A shard without blocks is not kept.
+    """Writes a shard. A shard without blocks is not kept. If `is_cancelled`, it is incomplete.
 
-    If `is_cancelled` returns `True`, it stops early, and the shard is incomplete.
-
-    Returns:
-        `(split, shard, counts)`: the split, the shard's entry in the manifest, and the
-        number of times that each token occurs, int64 `[V]`, 0 for special tokens.
+    Returns the split, the shard's entry in the manifest, and the number of times that each token
+    occurs, int64 `[V]`, 0 for special tokens.
     """
     try:
         with files.atomic_write(job["path"], "wb") as file:
