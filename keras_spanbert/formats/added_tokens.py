@@ -16,8 +16,7 @@ def read_added_tokens(
 
     `tokens` is the vocabulary, with or without them. Tokens without an embedding are left out.
     Returns a dict from the tokens, in the order of their ids, to whether a text must contain them
-    exactly, before it is normalized; and sentences for the user. Raises `ValueError` if a file is
-    damaged, or an id is neither the token's in the vocabulary nor the next one after it.
+    exactly, before it is normalized; and sentences for the user.
     """
     path = cache.local_copy(path)
     ids = {token: i for i, token in enumerate(tokens)}

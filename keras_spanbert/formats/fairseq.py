@@ -12,8 +12,7 @@ def read_fairseq(
     """Returns settings, tensors and notes for a `Checkpoint`. Messages call the file `source`.
 
     Sizes are derived from the tensors, which do not show the number of attention heads. By default
-    there is one head per 64 units of the hidden size. Raises `ValueError` if the file is not a
-    fairseq checkpoint, a tensor is missing, or the number of heads cannot be derived.
+    there is one head per 64 units of the hidden size.
     """
     found = without_wrappers(open_torch(path, is_fairseq=True), source)
     tensors = {

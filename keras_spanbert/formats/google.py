@@ -17,21 +17,15 @@ def find_prefixes(folder: str) -> list[str]:
 
 
 def read_google(folder: str, source: str) -> tuple[dict, dict[str, Tensor]]:
-    """Returns the settings and tensors of `bert_config.json` and `bert_model.ckpt.*`.
-
-    Raises `ValueError` if there are several checkpoints. Messages name the folder by `source`.
-    """
+    """Returns settings and tensors of Google's files. Messages call the folder `source`."""
     prefixes = find_prefixes(folder)
     if len(prefixes) != 1:
         raise ValueError(
             f"{source} must have one TensorFlow checkpoint. Received: {', '.join(prefixes)}"
         )
-    tensors = open_tensorflow(prefixes[0])
-    tensors = dict(
-        _to_pytorch(name, tensor) for name, tensor in tensors.items() if not name.endswith(_SLOTS)
-    )
-    config = files.read_json(os.path.join(folder, "bert_config.json"))
-    return config, tensors
+    found = open_tensorflow(prefixes[0]).items()
+    tensors = dict(_to_pytorch(*item) for item in found if not item[0].endswith(_SLOTS))
+    return files.read_json(os.path.join(folder, "bert_config.json")), tensors
 
 
 def _to_pytorch(name, tensor):

@@ -47,17 +47,14 @@ def find_tensor_files(folder: str) -> list[str]:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
             return [path]
-        if os.path.isfile(f"{path}.index.json"):
-            return _shards(folder, f"{path}.index.json")
+        index = f"{path}.index.json"
+        if os.path.isfile(index):
+            names = shard_names(index)
+            for shard in names:
+                if not os.path.isfile(os.path.join(folder, shard)):
+                    raise ValueError(f"{index} names {shard!r}, which does not exist")
+            return [os.path.join(folder, shard) for shard in names]
     return []
-
-
-def _shards(folder, index):
-    paths = [os.path.join(folder, name) for name in shard_names(index)]
-    for path in paths:
-        if not os.path.isfile(path):
-            raise ValueError(f"{index} names {os.path.basename(path)!r}, which does not exist")
-    return paths
 
 
 def shard_names(index) -> list[str]:
@@ -88,8 +85,7 @@ def open_tensors(paths) -> dict[str, Tensor]:
 def without_wrappers(tensors: dict[str, Tensor], source: str) -> dict[str, Tensor]:
     """Removes the names of wrappers, such as `module.`, from the names of tensors.
 
-    A tensor keeps its name if another one has the shorter name already. Raises
-    `ValueError` if two tensors get the same name.
+    A tensor keeps its name if another one has the shorter name already.
     """
     names = {name: ".".join(p for p in name.split(".") if p not in _WRAPPERS) for name in tensors}
     plain = {name for name, short in names.items() if name == short}
@@ -123,8 +119,7 @@ def open_torch(path: str, is_fairseq: bool = False) -> dict[str, Tensor]:
     """Opens a file that `torch.save` wrote. Returns a dict of name to `Tensor`.
 
     These are the entries under `model` or `state_dict` if one exists. If `is_fairseq`, the file may
-    also contain fairseq's settings and meters, which are plain values, not code. Raises
-    `ValueError` if the file is damaged or contains more than data.
+    also contain fairseq's settings and meters, which are plain values, not code.
     """
     content, num_bytes = _load_torch(path, is_fairseq), 0
     import torch
@@ -193,11 +188,7 @@ def open_tensorflow(prefix) -> dict[str, Tensor]:
 
 
 def extract(path: str, folder: str) -> None:
-    """Extracts an archive's model files into a folder.
-
-    Raises `ValueError` if the path of a member leads outside the folder, a member is a link or a
-    device, or the archive is damaged or too large.
-    """
+    """Extracts an archive's model files into a folder."""
     size = 0
     try:
         with tarfile.open(path) as archive:
@@ -232,9 +223,8 @@ def _describe_damage(path, error):
         start = file.read(8)
     if not start:
         return "an empty file"
-    if not start.startswith(
-        (b"PK", b"\x80")
-    ):  # Not a zip archive, nor a pickle as written before 2020.
+    kinds = b"PK", b"\x80"  # A zip archive, and a pickle as written before 2020.
+    if not start.startswith(kinds):
         return f"another kind of file, which starts with {start!r}"
     lines = str(error).strip().splitlines()
     ends_early = isinstance(error, EOFError) or "unexpected EOF" in str(error)

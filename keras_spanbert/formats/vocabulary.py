@@ -12,8 +12,7 @@ _SPECIAL = re.compile(r"\[.*\]")
 def read_vocabulary(path: str) -> list[str] | None:
     """Returns the tokens of a `vocab.txt` or a `tokenizer.json`, in the order of their IDs.
 
-    `path` is a file, or a folder that may hold one. If it has neither, returns `None`. Raises
-    `ValueError` if the file is not UTF-8 or not a WordPiece vocabulary.
+    `path` is a file, or a folder that may hold one. If it has neither, returns `None`.
     """
     path = cache.local_copy(path)
     if os.path.isdir(path):
@@ -21,24 +20,20 @@ def read_vocabulary(path: str) -> list[str] | None:
         found = [name for name in found if os.path.isfile(name)]
         return read_vocabulary(found[0]) if found else None
     if path.endswith(".json"):
-        return _tokens_by_id(path, files.read_json(path))
+        model = files.read_json(path).get("model")
+        vocabulary = model.get("vocab") if isinstance(model, dict) else None
+        if not isinstance(vocabulary, dict) or model.get("type", "WordPiece") != "WordPiece":
+            kind = model.get("type") if isinstance(model, dict) else model
+            raise ValueError(f"{path} must have a WordPiece vocabulary. Received: {kind!r}")
+        tokens = sorted(vocabulary, key=vocabulary.get)
+        if [vocabulary[token] for token in tokens] != list(range(len(tokens))):
+            raise ValueError(f"{path} must number its tokens from 0 to {len(tokens) - 1}")
+        return tokens
     try:
         with open(path, encoding="utf-8", newline="\n") as file:
             return [line.rstrip("\r\n") for line in file]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8. Received: {error}") from None
-
-
-def _tokens_by_id(path, settings):
-    model = settings.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if not isinstance(vocabulary, dict) or model.get("type", "WordPiece") != "WordPiece":
-        kind = model.get("type") if isinstance(model, dict) else model
-        raise ValueError(f"{path} must have a WordPiece vocabulary. Received: {kind!r}")
-    tokens = sorted(vocabulary, key=vocabulary.get)
-    if [vocabulary[token] for token in tokens] != list(range(len(tokens))):
-        raise ValueError(f"{path} must number its tokens from 0 to {len(tokens) - 1}")
-    return tokens
 
 
 def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
@@ -85,10 +80,7 @@ def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
 def find_vocabulary(
     folder: str, vocabulary: str | None = None, num_embeddings: int | None = None
 ) -> dict:
-    """Returns the arguments of a `Checkpoint` about its tokenizer, from a folder or a file.
-
-    Added tokens whose id is `num_embeddings` or more are left out.
-    """
+    """Returns the arguments of a `Checkpoint` about its tokenizer, from a folder or a file."""
     tokens = read_vocabulary(vocabulary or folder)
     if tokens is None:
         return {"notes": ["No tokenizer: neither vocab.txt nor tokenizer.json exists"]}

@@ -17,10 +17,7 @@ def check_same_examples(labels, predictions) -> tuple[list, list]:
 def precision_recall_f1(right: int, predicted: int, wanted: int) -> dict:
     """Returns precision, recall and F1 in percent, 0 if a denominator is 0.
 
-    Args:
-        right: int. Number of predicted items that are in the labels.
-        predicted: int. Number of predicted items.
-        wanted: int. Number of items in the labels.
+    `right` of the `predicted` items are among the `wanted` ones, those in the labels.
     """
     return {
         "precision": 100.0 * right / predicted if predicted else 0.0,

@@ -93,13 +93,7 @@ def _sentences(name, sentences):
 def read_tags(tags, strict: bool = False, place: str = "tags") -> Iterator[tuple[str, int, int]]:
     """Yields the entities of a sentence: type, first word and the word after the last.
 
-    Args:
-        tags: list of tags.
-        strict: bool. See `entities`. Defaults to `False`.
-        place: string. The name of the sentence in messages. Defaults to `"tags"`.
-
-    Raises:
-        ValueError: if a tag has another form.
+    Messages about tags of another form call the sentence `place`. See `entities` for `strict`.
     """
     allowed = _STRICT_PREFIXES if strict else ROLES
     kind, start, last = None, 0, "O"  # The type and start of the open entity, and the previous tag.

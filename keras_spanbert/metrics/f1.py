@@ -4,23 +4,10 @@ import numpy as np
 
 
 def f1_scores(labels: np.ndarray, predictions: np.ndarray) -> dict:
-    """Computes micro and macro F1.
+    """Returns `micro_f1` and `macro_f1` of bool or int `[N, C]`, 1 if row n has class c.
 
-    A class that is neither in the labels nor in the predictions has an F1 of 0, as
-    in scikit-learn's `f1_score(..., zero_division=0)` on arrays of this form.
-
-    Args:
-        labels: bool or int `[N, C]`. 1 if row n has class c.
-        predictions: the same, for the same rows.
-
-    Returns:
-        Dict of fractions: `micro_f1`, the F1 of all decisions together, and
-        `macro_f1`, the mean of the classes' F1.
-
-    Example:
-    ```python
-    f1_scores(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 1]]))["macro_f1"]  # 0.8333
-    ```
+    A class that is neither in the labels nor in the predictions has an F1 of 0, as in
+    scikit-learn's `f1_score(..., zero_division=0)` on arrays of this form.
     """
     labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
     right = np.sum(labels & predictions, axis=0)
@@ -31,22 +18,10 @@ def f1_scores(labels: np.ndarray, predictions: np.ndarray) -> dict:
 
 
 def accuracy_and_macro_f1(labels: np.ndarray, predictions: np.ndarray) -> dict:
-    """Computes accuracy and macro F1 of one class per row.
+    """Returns `accuracy` and `macro_f1` of class numbers `[N]`, as fractions.
 
     The mean is over the classes that `labels` or `predictions` have, as in
     scikit-learn's `f1_score(labels, predictions, average="macro")`.
-
-    Args:
-        labels: int `[N]`. Numbers of classes.
-        predictions: the same, for the same rows.
-
-    Returns:
-        Dict of fractions: `accuracy` and `macro_f1`.
-
-    Example:
-    ```python
-    accuracy_and_macro_f1(np.array([0, 0, 1]), np.array([0, 1, 1]))["macro_f1"]  # 0.6667
-    ```
     """
     classes = np.union1d(labels, predictions)
     macro = f1_scores(labels[:, None] == classes, predictions[:, None] == classes)["macro_f1"]

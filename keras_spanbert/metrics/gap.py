@@ -54,23 +54,19 @@ def gap(examples, predictions) -> dict:
                 f"`pronoun` must be one of {', '.join(_GENDERS)}. Received: "
                 f"{example['pronoun']!r} of {example['id']}"
             )
-        predicted = _pair(predictions, example["id"])
+        predicted = predictions.get(example["id"], (None, None))
+        is_pair = isinstance(predicted, (list, tuple)) and len(predicted) == 2
+        if not is_pair or not all(value in (True, False, None) for value in predicted):
+            raise ValueError(
+                "A prediction must be two bools, for A and for B. Received: "
+                f"{predicted!r:.80} of {example['id']}"
+            )
         for pair in zip((example["a_coref"], example["b_coref"]), predicted):
             groups["overall"].append(pair)
             groups[gender].append(pair)
     scores = {name: _score(pairs) for name, pairs in groups.items()}
     feminine, masculine = scores["feminine"]["f1"], scores["masculine"]["f1"]
     return {**scores, "bias": feminine / masculine if feminine and masculine else None}
-
-
-def _pair(predictions, name):
-    pair = predictions.get(name, (None, None))
-    is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
-    if not is_pair or not all(value in (True, False, None) for value in pair):
-        raise ValueError(
-            f"A prediction must be two bools, for A and for B. Received: {pair!r:.80} of {name}"
-        )
-    return pair
 
 
 def _score(pairs):

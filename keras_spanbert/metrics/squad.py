@@ -218,15 +218,13 @@ def _exact_and_f1(text, golds, is_version_1):
     if not is_version_1:
         # Version 2.0 ignores gold answers that normalization makes empty.
         golds = [gold for gold in golds if gold] or [""]
-    f1 = max(_word_f1(text.split(), gold.split(), is_version_1) for gold in golds)
-    return float(text in golds), f1
-
-
-def _word_f1(words, gold_words, is_version_1):
-    if not is_version_1 and not (words and gold_words):
-        return float(words == gold_words)
-    common = sum((collections.Counter(words) & collections.Counter(gold_words)).values())
-    return 2.0 * common / (len(words) + len(gold_words)) if common else 0.0
+    scores, words = [], text.split()
+    for gold_words in map(str.split, golds):
+        common = (collections.Counter(words) & collections.Counter(gold_words)).total()
+        score = 2.0 * common / (len(words) + len(gold_words)) if common else 0.0
+        # In version 2.0, no words are right for no words.
+        scores.append(1.0 if not is_version_1 and words == gold_words == [] else score)
+    return float(text in golds), max(scores)
 
 
 def _best_threshold(values, scores, order, has_answer, is_empty):

@@ -1,8 +1,4 @@
-"""The folder of a run's checkpoints: writes, keeps, checks and sets aside checkpoints.
-
-In a store, a checkpoint is complete once its SHA256SUMS file, which is written last, exists.
-Without it the checkpoint is ignored.
-"""
+"""The folder of a run's checkpoints: writes, keeps, checks and sets aside checkpoints."""
 
 import errno
 import json
@@ -24,13 +20,9 @@ _ARRAYS, _STATE = "arrays.npz", "state.json"
 class CheckpointFolder:
     """The checkpoints of a run, each a folder `step-...` of arrays and a state.
 
-    A checkpoint is written under another name and renamed once it is complete. In a
-    store, where nothing can be renamed, `SHA256SUMS` is written last. Stores have no
-    locks: two runs must not use one folder there.
-
-    Args:
-        folder: string, which all processes must see. May be in a store.
-        keep: int. Number of newest checkpoints to keep.
+    A checkpoint is written under another name and renamed once it is complete. In a store, where
+    nothing can be renamed, it is complete once `SHA256SUMS` exists, which is written last. Stores
+    have no locks: two runs must not use one folder there.
     """
 
     def __init__(self, folder: str, keep: int):
@@ -42,11 +34,7 @@ class CheckpointFolder:
     def lock(self) -> Callable[[], None]:
         """Creates and locks the folder, and removes partial checkpoints.
 
-        Returns:
-            A function that releases the lock.
-
-        Raises:
-            ValueError: if another run has locked it.
+        Returns a function that releases the lock. Raises `ValueError` if another run has locked it.
         """
         if self._is_store:
             for step in set(_steps(files.entries(self.folder))).difference(self.steps()):
@@ -58,11 +46,7 @@ class CheckpointFolder:
         return release
 
     def write(self, step: int, arrays: dict[str, np.ndarray], state: str) -> str:
-        """Writes a checkpoint, removes old ones, and returns its path.
-
-        Raises:
-            OSError: if it cannot be written. The message names the last good one.
-        """
+        """Writes a checkpoint, removes old ones, and returns its path."""
         path = self._path(step)
         try:
             if step not in self.steps():
@@ -84,13 +68,8 @@ class CheckpointFolder:
     def read_newest(self, is_main: bool = True) -> tuple[str, dict, dict] | None:
         """Returns path, arrays and state of the newest complete checkpoint, or `None`.
 
-        Args:
-            is_main: bool. Whether this process reads before the others. If so, it
-                sets damaged checkpoints aside. Defaults to `True`.
-
-        Raises:
-            ValueError: if all are damaged, or the newest has an unknown version.
-            OSError: if a checkpoint is damaged that the main process found complete.
+        The main process reads before the others, and sets damaged checkpoints aside. Raises
+        `ValueError` if all are damaged, or the newest has an unknown version.
         """
         steps = self.steps()
         for step in steps:
@@ -103,7 +82,11 @@ class CheckpointFolder:
                     text = f"The main process read it without errors, this process did not: {error}"
                     raise OSError(errno.EIO, text, self._path(step)) from None
                 path = self._path(step)
-                files.rename_folder(path, _unused_path(f"{path}.damaged"))
+                number, unused = 1, f"{path}.damaged"
+                while files.exists(unused):
+                    number += 1
+                    unused = f"{path}.damaged-{number}"
+                files.rename_folder(path, unused)
                 logging.getLogger("keras_spanbert").warning(
                     "Checkpoint %s is damaged (%s) and was set aside", path, error
                 )
@@ -176,11 +159,3 @@ def _verify_checksums(folder):
         raise _DamagedError(f"{os.path.basename(error.filename)} is missing") from None
     except (NotADirectoryError, ValueError):
         raise _DamagedError(f"{files.CHECKSUMS} cannot be read") from None
-
-
-def _unused_path(path):
-    number, unused = 1, path
-    while files.exists(unused):
-        number += 1
-        unused = f"{path}-{number}"
-    return unused

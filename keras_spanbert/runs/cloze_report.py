@@ -33,18 +33,11 @@ _WORDS = re.compile(r"[^\W\d_]+(\s[^\W\d_]+)*")
 
 
 def choose_blanks(preprocessor, texts, count: int = 600, seed: int = 0) -> list[dict]:
-    """Chooses words and short spans to blank, one per sentence, in random order.
+    """Chooses at most `count` words and short spans to blank, one per sentence, in random order.
 
-    The sentences are a random sample of those that have at least 6 words and fit a
-    block, from the first 4 million characters of the texts. With too few of them
-    there are fewer blanks. Every third blank is a span of 2 to 4 words without
-    punctuation between them.
-
-    Returns:
-        List of dicts: `before`, `truth` and `after` (strings, parts of the
-        sentence), `is_span`, `token_ids` (of the truth), `text` (the sentence with
-        one `[MASK]` per token) and `has_sbo`, whether there is a token on each
-        side, which SBO needs.
+    Returns dicts: `before`, `truth` and `after` (strings, parts of the sentence), `is_span`,
+    `token_ids` (of the truth), `text` (the sentence with one `[MASK]` per token) and `has_sbo`,
+    whether there is a token on each side, which SBO needs.
     """
     generator = np.random.default_rng(seed)
     sentences = _sentences(texts)
@@ -108,13 +101,10 @@ def score_truths(pretrainer, blanks: list[dict]) -> list[float]:
 
 
 def fill_blanks(pretrainer, blanks: list[dict]) -> list[dict]:
-    """Fills the blanks with a model.
+    """Returns a dict per blank: `mlm`, the best fillings of the MLM head, and `sbo`, the best one.
 
-    Returns:
-        List with a dict per blank: `mlm`, the best fillings of the MLM head, and
-        `sbo`, the best one of the SBO head, as `SpanBertPretrainer.fill` returns
-        them. `sbo` is `None` if the blank begins or ends the sentence, where SBO
-        is not trained, or if the model has no SBO head.
+    `sbo` is `None` if the blank begins or ends the sentence, where SBO is not trained, or if the
+    model has no SBO head.
     """
     texts = [blank["text"] for blank in blanks]
     by_mlm = pretrainer.fill(texts, top_k=_NUM_GUESSES, score="mlm")

@@ -11,16 +11,9 @@ def step_flops(
 ) -> float:
     """Returns the floating-point operations of the matrix products in a training step.
 
-    This is the work that the model requires, forward and backward. Extra work of an
-    implementation is not counted, such as rematerialization or heads at positions
-    that are not masked.
-
-    Args:
-        model: a task model or a `SpanBertBackbone`.
-        batch_size: int.
-        sequence_length: int.
-        num_predictions: int. Masked positions M per sequence, at which
-            pretraining heads are computed. Defaults to `0`.
+    This is the work that the model requires, forward and backward, with pretraining heads at
+    `num_predictions` masked positions per sequence. Extra work of an implementation, such as
+    rematerialization, is not counted.
     """
     forward = getattr(model, "backbone", model).flops(sequence_length)
     if hasattr(model, "head_flops"):

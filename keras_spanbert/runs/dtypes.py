@@ -22,21 +22,9 @@ _CPU_INFO = "/proc/cpuinfo"
 def dtype_policy(name: str) -> str:
     """Returns the dtype policy to train with. Warns if the CPU emulates its dtype.
 
-    Args:
-        name: string, the name of a Keras dtype policy.
-
-    Returns:
-        `name`. A policy with 16-bit weights becomes a mixed policy with a warning, because such
-        weights lose small updates.
-
-    Raises:
-        ValueError: if `name` is not a policy, or the encoder cannot compute in its dtype with this
-            backend. For example, JAX computes in float32 instead of float64.
-
-    Example:
-    ```python
-    keras.config.set_dtype_policy(dtypes.dtype_policy("mixed_bfloat16"))
-    ```
+    This is `name`, or a mixed policy if `name` is one with 16-bit weights. Raises `ValueError` if
+    the encoder cannot compute in its dtype with this backend. For example, JAX computes in float32
+    instead of float64.
     """
     logger = logging.getLogger("keras_spanbert")
     if keras.dtype_policies.get(name).variable_dtype in _INSTRUCTIONS:

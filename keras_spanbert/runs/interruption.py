@@ -10,36 +10,19 @@ from keras_spanbert.distribution import Distribution
 
 
 class Interruption(keras.callbacks.Callback):
-    """Stops training on Ctrl-C or SIGTERM between two steps, never within one.
+    """Stops training on Ctrl-C or SIGTERM between two steps, on all processes after the same step.
 
-    Within a step the weights are unusable, because JAX has released their memory.
-    A signal therefore takes effect at the end of the step or, after the last step
-    of an epoch, at the end of its evaluation and of the other callbacks. A second
-    signal ends the process at once. The callback raises `KeyboardInterrupt` inside
-    `fit` and catches it as a context manager. Afterwards both signals are ignored
-    until the caller has saved the model and sets their handlers. This callback must
-    be the last one, and its `with` statement must run in the main thread.
-
-    Args:
-        distribution: `Distribution`. If several processes train together, all
-            stop after the same step. Defaults to `None`: one process.
-
-    Attributes:
-        signal: int. The signal that was received, or `None`.
-
-    Example:
-    ```python
-    with Interruption() as interruption:
-        model.fit(dataset, callbacks=[interruption])
-    model.save_to_preset("model")
-    if interruption.signal:
-        sys.exit(128 + interruption.signal)
-    ```
+    A signal takes effect at the end of the step or, after the last step of an epoch, at the end of
+    its evaluation and of the other callbacks. A second signal ends the process at once. The
+    callback raises `KeyboardInterrupt` inside `fit` and catches it as a context manager, in the
+    main thread. Afterwards both signals are ignored until the caller has saved the model and sets
+    their handlers. This callback must be the last one.
     """
 
+    # Within a step the weights are unusable, because JAX has released their memory.
     def __init__(self, distribution=None):
         super().__init__()
-        self.signal = None
+        self.signal = None  # The signal that was received.
         self._distribution = distribution or Distribution()
         self._held = False
         self._is_fitting = False

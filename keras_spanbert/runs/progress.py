@@ -16,16 +16,6 @@ class ProgressLine:
     The line is never wider than the terminal. Figures that do not fit are left out,
     and the remaining width becomes a bar. If stdout is not a terminal, a new line
     is printed once in a while.
-
-    Example:
-    ```python
-    line = ProgressLine()
-    for step in range(1, 1001):
-        ...
-        if line.is_due():
-            line.show(step, 1000, ["0:12 left", f"loss {loss:.3f}"])
-    line.clear()
-    ```
     """
 
     def __init__(self):
@@ -57,23 +47,15 @@ class ProgressLine:
             self._drawn = 0
 
     def log(self, text: str) -> None:
-        """Prints a line that stays.
-
-        On a narrow terminal, the line is wrapped between two figures, which are
-        separated by two blanks.
-        """
+        """Prints a line that stays. A narrow terminal wraps it between figures, at two blanks."""
         self.clear()
         self._last = time.monotonic() - (self._seconds if self._is_terminal else 0.0)
-        print("\n".join(_wrap(text)) if self._is_terminal else text, flush=True)
-
-
-def _wrap(text):
-    lines = [""]
-    for part in text.split("  "):
-        if lines[-1].strip() and len(f"{lines[-1]}  {part}") >= _columns():
-            lines.append("")
-        lines[-1] += f"  {part}"
-    return [lines[0][2:], *lines[1:]]  # All lines except the first one are indented.
+        lines = [""]
+        for part in text.split("  ") if self._is_terminal else [text]:
+            if lines[-1].strip() and len(f"{lines[-1]}  {part}") >= _columns():
+                lines.append("")
+            lines[-1] += f"  {part}"
+        print("\n".join(lines)[2:], flush=True)  # All lines except the first one are indented.
 
 
 def _fitting(count, figures, share, columns):

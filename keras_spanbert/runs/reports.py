@@ -29,29 +29,12 @@ _PACKAGES = [
 
 
 class TrainingReport(keras.callbacks.Callback):
-    """Shows progress, and writes a row of `history.csv` for each evaluation.
+    """Shows progress, and writes a row of the CSV file `path` for each evaluation.
 
-    It replaces Keras's progress bar: call `fit` with `verbose=0`.
-
-    Args:
-        path: string. The CSV file, `None` to write no file.
-        total_steps: int. The step at which training stops.
-        tokens_per_step: int. Batch size times sequence length.
-        task: the model or its class, which knows what to show and which score selects
-            the best model. Defaults to `SpanBertTask`: the loss, and no score.
-        cost: `StepCost`, whose figures are shown and written too. Defaults to
-            `None`: no such figures.
-        tensorboard: string. Folder for TensorBoard's scalars of each row.
-            Defaults to `None`: no scalars.
-        evaluate: function that returns the scores of the model. It is called at
-            the end of each epoch. Defaults to `None`: no scores.
-        save_best: function that saves the model. It is called if no earlier
-            score is better. Defaults to `None`.
-
-    Attributes:
-        progress: `ProgressLine`.
-        rows: list of dicts, one per evaluation.
-        best: dict. The scores of the best model, and its step as `best_step`.
+    It replaces Keras's progress bar: call `fit` with `verbose=0`. The `task`, a model or its class,
+    says what to show and which score selects the best model. `evaluate` returns the scores of the
+    model at the end of each epoch, and `save_best` is called if no earlier score is better.
+    `tensorboard` is a folder for scalars of each row.
     """
 
     def __init__(
@@ -70,14 +53,14 @@ class TrainingReport(keras.callbacks.Callback):
         self.evaluate = evaluate
         self.save_best = save_best
         self.progress = ProgressLine()
-        self.best = {}
+        self.best = {}  # The scores of the best model.
         self.path = path
         self.total_steps = total_steps
         self.tokens_per_step = tokens_per_step
         self.cost = cost
         self.tensorboard = tensorboard
         self.step = 0
-        self.rows = []
+        self.rows = []  # One per evaluation.
         self._writer = None
         self._since = None
         self._interval = {}

@@ -253,8 +253,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                     # All processes gather a variable that is split over them.
                     if self._is_main or distribution.is_sharded(variable):
                         value = distribution.to_numpy(variable)
-                        if self._is_main:
-                            arrays[f"{group}/{i}"] = _copy(value)
+                        if self._is_main:  # NumPy files cannot store bfloat16.
+                            dtype = "float32" if value.dtype.kind == "V" else None
+                            arrays[f"{group}/{i}"] = np.array(value, dtype)
         self._written = self.step
         if not self._is_main:
             return
@@ -353,29 +354,21 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.newest, _, state = found
         self.step = state["step"]
         self._restored = found[1:]
-        self._check_identity(state["identity"])
+        for name, theirs in state["identity"].items():
+            mine = json.loads(json.dumps(self.identity.get(name)))
+            if mine != theirs:
+                raise ValueError(
+                    f"A checkpoint must belong to the same run. Received: {self.newest}, where "
+                    f"{name} is {theirs!r}, but this run has {mine!r}"
+                )
         if self.data is not None:
             self.data.start_at(self.step, state["data"])
         for name, part in self.parts.items():
             part.set_state(state["parts"][name])
 
-    def _check_identity(self, theirs):
-        for name in theirs:
-            mine = json.loads(json.dumps(self.identity.get(name)))
-            if mine != theirs.get(name):
-                raise ValueError(
-                    f"A checkpoint must belong to the same run. Received: {self.newest}, where "
-                    f"{name} is {theirs.get(name)!r}, but this run has {mine!r}"
-                )
-
 
 class CheckpointError(ValueError):
     """A checkpoint does not belong to the model, or cannot be used by `fit`."""
-
-
-def _copy(array):
-    # NumPy files cannot store bfloat16.
-    return np.array(array, "float32" if array.dtype.kind == "V" else None)
 
 
 def _describe(variables):
