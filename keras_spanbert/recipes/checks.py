@@ -49,7 +49,13 @@ def check() -> None:
                     "no file matches"
                 )
     _check_training()
-    _check_model()
+    is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
+    if FLAGS.preset and not (is_handle or files.is_file(FLAGS.preset)):
+        if not files.is_folder(FLAGS.preset):
+            raise ValueError(
+                "`--preset` must be a preset or a checkpoint. Received: "
+                f"{format_flags('preset')}, which does not exist"
+            )
     find_recipe(FLAGS.task).check()
     # The flags of a resumed run were checked at its start. Since then, the user may have turned off
     # something that they apply to, such as predictions.
@@ -63,19 +69,12 @@ def check() -> None:
 
 # === Flags without effect ===
 class Condition(NamedTuple):
-    """Says when some flags have an effect. It is an error to give a flag without effect.
+    """Says when some flags have an effect. It is an error to give a flag without effect."""
 
-    Attributes:
-        holds: whether they have an effect in this run.
-        rule: the error message if they do not, with `{}` for the name of the flag.
-        flags: their names.
-        reasons: names of the flags on which this depends, which the message shows.
-    """
-
-    holds: bool
-    rule: str
+    holds: bool  # Whether they have an effect in this run.
+    rule: str  # The error message if they do not, with `{}` for the name of the flag.
     flags: Iterable[str]
-    reasons: Iterable[str] = ()
+    reasons: Iterable[str] = ()  # The flags on which this depends, which the message shows.
 
 
 def only_with(names: Iterable[str], *needed: str) -> Condition:
@@ -178,13 +177,3 @@ def _check_training():
         )
     if FLAGS.steps and not FLAGS.epochs:
         check_steps(FLAGS.steps)
-
-
-def _check_model():
-    is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
-    is_there = FLAGS.preset and (files.is_file(FLAGS.preset) or files.is_folder(FLAGS.preset))
-    if FLAGS.preset and not is_handle and not is_there:
-        raise ValueError(
-            "`--preset` must be a preset or a checkpoint. Received: "
-            f"{format_flags('preset')}, which does not exist"
-        )

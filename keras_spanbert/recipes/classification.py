@@ -103,10 +103,6 @@ def _check_separator(is_used):
     check_value("label_separator", is_right, "given together with --multi_label")
 
 
-def endings() -> tuple[str, ...]:
-    return (".tsv",) if FLAGS.dataset else columns.EXTENSIONS
-
-
 def model_arguments(examples):
     """Returns the classes of the training examples, as arguments of the model."""
     from keras_spanbert.metrics.glue import CLASSES
@@ -118,16 +114,14 @@ def model_arguments(examples):
     else:
         labels = [example["label"] for example in examples]
         labels = itertools.chain.from_iterable(labels) if FLAGS.multi_label else labels
-        names = sorted(set(labels), key=_natural_sort_key)
+        # Numbers by their value, then other names.
+        names = sorted(
+            set(labels),
+            key=lambda n: (0, int(n), n) if n.isascii() and n.isdecimal() else (1, 0, n),
+        )
         columns.check_labels(names, "class", "classes", least=1 if FLAGS.multi_label else 2)
     labels = {"num_classes": 1} if names is None else {"class_names": list(names)}
     return {**labels, "multi_label": FLAGS.multi_label}
-
-
-def _natural_sort_key(name):
-    """Returns a sort key: numbers by their value, then other names."""
-    is_number = name.isascii() and name.isdecimal()
-    return (0, int(name), name) if is_number else (1, 0, name)
 
 
 def build(**arguments):
@@ -163,7 +157,12 @@ def read(paths, flag, model):
     if FLAGS.dataset:
         if model is not None:
             model.check_task(FLAGS.dataset)
-        return glue.read(paths, FLAGS.dataset, _glue_split(paths[0], flag))
+        # The name of a file determines its split, or else its flag.
+        splits = glue.splits_of(FLAGS.dataset)
+        name = os.path.basename(paths[0]).partition(".")[0]
+        wanted = {"train_data": "train", "eval_data": "dev", "predict_data": "test"}[flag]
+        default = next((split for split in splits if split.startswith(wanted)), None)
+        return glue.read(paths, FLAGS.dataset, name if name in splits else default)
     is_regression = FLAGS.regression if model is None else model.is_regression
     multi_label = FLAGS.multi_label if model is None else model.multi_label
     return read_texts(
@@ -181,22 +180,6 @@ def read(paths, flag, model):
     )
 
 
-def _glue_split(path, flag):
-    """Returns the GLUE split of a file, which its name determines, or else its flag."""
-    from keras_spanbert.data.glue import splits_of
-
-    name = os.path.basename(path).partition(".")[0]
-    splits = splits_of(FLAGS.dataset)
-    if name in splits:
-        return name
-    wanted = {"train_data": "train", "eval_data": "dev", "predict_data": "test"}[flag]
-    return next(split for split in splits if split.startswith(wanted))
-
-
-def evaluate(model, examples):
-    return model.evaluate_texts(examples, FLAGS.dataset, FLAGS.batch_size, FLAGS.selection_metric)
-
-
 def predict(model, examples):
     from keras_spanbert.data import glue
 
@@ -207,18 +190,14 @@ def predict(model, examples):
             predictions = [answer[name] for answer in found]
             glue.write_predictions(FLAGS.predictions, FLAGS.dataset, examples, predictions)
         else:
-            rows = map(_labels_and_scores if model.multi_label else _label_and_score, found)
-            columns.write_rows([{"id": e["id"], **row} for e, row in zip(examples, rows)])
+            columns.write_rows([{"id": e["id"], **_row(x)} for e, x in zip(examples, found)])
     log(f"Wrote the predictions of {format_count(len(found), 'text')} to {FLAGS.predictions}")
 
 
-def _label_and_score(answer):
-    """Returns the label and its score, without the probabilities of the other classes."""
-    return {name: value for name, value in answer.items() if name != "scores"}
-
-
-def _labels_and_scores(answer):
-    """Returns the labels and their probabilities: lists for .jsonl, joined strings for tables."""
+def _row(answer):
+    """Returns the label and its score. Several are lists for .jsonl, joined strings for tables."""
+    if "labels" not in answer:
+        return {name: value for name, value in answer.items() if name != "scores"}
     row = {"labels": answer["labels"], "scores": [answer["scores"][n] for n in answer["labels"]]}
     if ending(FLAGS.predictions) == ".jsonl":
         return row
@@ -232,10 +211,12 @@ RECIPE = Recipe(
     groups=("Labelled data",),
     unused=lambda: ["encoding_errors"],
     conditions=conditions,
-    endings=endings,
+    endings=lambda: (".tsv",) if FLAGS.dataset else columns.EXTENSIONS,
     model_arguments=model_arguments,
     build=build,
     read=read,
-    evaluate=evaluate,
+    evaluate=lambda model, examples: model.evaluate_texts(
+        examples, FLAGS.dataset, FLAGS.batch_size, FLAGS.selection_metric
+    ),
     predict=predict,
 )

@@ -21,10 +21,7 @@ _MAX_LABELS = 20  # The largest number of labels in the log.
 
 def define_flags() -> None:
     """Defines the flags of this file."""
-    g = Group(
-        "Labelled data",
-        "not for pretraining, question answering and coreference.",
-    )
+    g = Group("Labelled data", "not for pretraining, question answering and coreference.")
     g.string(
         "dataset",
         "Name of the public data set that the files come from. They are read in its format and "
@@ -83,10 +80,7 @@ def quoted() -> bool | None:
 
 
 def conditions(*names: str, reads_tables: bool = True) -> list[Condition]:
-    """Returns the conditions of the flags of this file and of a recipe's flags `names` for tables.
-
-    `reads_tables` says whether the run reads tables.
-    """
+    """Returns the conditions of this file's flags and of a recipe's flags `names`, for tables."""
     shared = [flag.name for flag in own_flags("Labelled data") if flag.name != "dataset"]
     names = [*shared, *names]
     by_dataset = "`--{}` must be left out with --dataset, which sets it"

@@ -162,10 +162,6 @@ def conditions() -> list[Condition]:
     ]
 
 
-def read(paths: list[str], flag: str, resolver=None) -> list:
-    return find_format(paths).read(paths, flag)
-
-
 def _read_documents(paths, flag):
     from keras_spanbert.data import coreference
     from keras_spanbert.data.coreference_documents import check_has_clusters, has_subtokens
@@ -214,11 +210,6 @@ def build():
     return resolver
 
 
-def sequences(resolver, stream):
-    """Returns the number of segments per document."""
-    return resolver.max_training_sentences
-
-
 def stream(resolver, documents):
     """Returns the stream of documents."""
     segments = resolver.max_training_sentences
@@ -264,30 +255,24 @@ def evaluate(resolver, data: list) -> dict:
     return scores
 
 
-def predict(resolver, data: list) -> None:
-    """Predicts, logs and writes clusters, or the answers to GAP examples."""
-    find_format(matching_files("predict_data")).write(resolver, data)
-
-
 def _predict_documents(resolver, documents):
     from keras_spanbert.data import coreference
+
+    def num_mentions():
+        return sum(len(cluster) for found in clusters for cluster in found)
 
     clusters = resolver.predict_clusters(documents, **_limits())
     write = coreference.write_jsonlines
     if ending(FLAGS.predictions) == ".conll":
         write = coreference.write_conll
-        num_found = _num_mentions(clusters)
+        num_found = num_mentions()
         clusters = [coreference.nested_clusters(found) for found in clusters]
-        if num_left_out := num_found - _num_mentions(clusters):
+        if num_left_out := num_found - num_mentions():
             left_out = format_count(num_left_out, "mention")
             log(f"Left out {left_out}, which only .jsonlines can store")
     with exit_on_user_error():
         write(FLAGS.predictions, documents, clusters)
     log(f"Wrote the clusters of {format_count(len(documents), 'document')} to {FLAGS.predictions}")
-
-
-def _num_mentions(clusters):
-    return sum(len(cluster) for found in clusters for cluster in found)
 
 
 def _predict_gap(resolver, examples):
@@ -363,9 +348,11 @@ RECIPE = Recipe(
     epochs=20,
     build=build,
     stream=stream,
-    sequences=sequences,
+    sequences=lambda resolver, stream: resolver.max_training_sentences,
     optimizer=optimizer,
-    read=read,
+    read=lambda paths, flag, resolver: find_format(paths).read(paths, flag),
     evaluate=evaluate,
-    predict=predict,
+    predict=lambda resolver, data: find_format(matching_files("predict_data")).write(
+        resolver, data
+    ),
 )

@@ -133,8 +133,7 @@ def conditions() -> list[Condition]:
 def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
     """Returns the training corpus, and the corpus of --eval_data or `None`.
 
-    `must_hold_out` says whether the run needs text to evaluate on, and `has_vocabulary` whether a
-    resumed run has its vocabulary already.
+    `must_hold_out`: the run needs text to evaluate on. `has_vocabulary`: from an earlier process.
     """
     train_data = FLAGS.train_data
     if not train_data:

@@ -11,11 +11,7 @@ from keras_spanbert.wording import format_count
 
 
 def check(needs_predictions: bool = True) -> None:
-    """Checks the flags: a model, something to do, and a path for predictions.
-
-    Raises `ValueError` if one is missing. `needs_predictions` says whether --predict_data requires
-    --predictions.
-    """
+    """Raises `ValueError` without a model, something to do, or a path for predictions it needs."""
     does_something = FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data or FLAGS.export
     if not FLAGS.preset or not does_something:
         some = "at least one of --train_data, --eval_data, --predict_data and --export"

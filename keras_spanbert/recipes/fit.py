@@ -68,12 +68,7 @@ class TrainingSettings:
 
 
 def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingReport, dict]:
-    """Trains a model as the flags say, and saves it.
-
-    Returns:
-        The saved model, the report and the metrics. With several processes, only
-        the first one returns.
-    """
+    """Trains and saves a model. Only the first process returns: model, report and metrics."""
     model, distribution = settings.model, run.distribution
 
     def save():
@@ -96,13 +91,20 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
         steps, eval_every = _set_steps(settings)
         with distribution.scope():
             optimizer = _optimizer(distribution, settings, steps)
-        timed, step_cost = _step_cost(distribution, settings)
+        flops = cost.step_flops(
+            model,
+            FLAGS.batch_size * settings.sequences,
+            FLAGS.sequence_length,
+            settings.num_predictions,
+        )
+        # TensorFlow feeds several devices from its own threads, whose waiting says nothing.
+        wait = cost.InputWait() if distribution.feeds_in_loop else None
         report = TrainingReport(
             run.path("history.csv") if run.is_main else None,
             steps,
             FLAGS.batch_size * settings.sequences * FLAGS.sequence_length,
             model,
-            step_cost,
+            cost.StepCost(flops / distribution.num_devices, wait),
             run.path("tensorboard") if FLAGS.tensorboard and run.is_main else None,
             evaluate if settings.evaluate else None,
             save,
@@ -144,8 +146,9 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
         epochs = -(-steps // eval_every)
         callbacks = [report, copies, checkpoint, *profiles, interruption]
         callbacks += [cls() for cls in model.string_callbacks]
+        dataset = distribution.dataset(settings.stream)
         model.fit(
-            timed(distribution.dataset(settings.stream)),
+            wait.timed(dataset) if wait else dataset,
             epochs=epochs,
             steps_per_epoch=eval_every,
             validation_data=settings.validation,
@@ -267,20 +270,6 @@ def jit_compile() -> bool | str:
             )
             return False
     return value
-
-
-def _step_cost(distribution, settings):
-    """Returns a function that times the dataset, and the `StepCost`."""
-    flops = cost.step_flops(
-        settings.model,
-        FLAGS.batch_size * settings.sequences,
-        FLAGS.sequence_length,
-        settings.num_predictions,
-    )
-    # TensorFlow feeds several devices from its own threads, whose waiting says nothing.
-    wait = cost.InputWait() if distribution.feeds_in_loop else None
-    step_cost = cost.StepCost(flops / distribution.num_devices, wait)
-    return (wait.timed if wait else lambda dataset: dataset), step_cost
 
 
 def _checkpoint(run, settings, report):

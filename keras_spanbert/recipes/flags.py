@@ -86,41 +86,33 @@ def given() -> dict:
 
 
 # === Help ===
-def help_text(groups: list[str], unused: list[str]) -> str:
-    """Returns the text of `--help`: the flags of a task, the common ones first.
+def help_text(kind: str, groups: list[str], unused: list[str]) -> str:
+    """Returns the text of `--help`, `--helpshort` (only names) or `--helpfull` (all flags).
 
     `groups` are those of the task, without the flags `unused`.
     """
-    found = {f.name: f for f in own_flags(*groups) if f.name not in {*unused, *_RARE}}
-    common = [found.pop(name) for name in _COMMON if name in found]
-    parts = [("Common", "the flags of most runs.", common)]
+    others = []
+    if kind == "helpfull":
+        groups, unused = list(_GROUPS), []
+        others = sorted(set(FLAGS.flags_by_module_dict()) - set(_GROUPS))
+    hidden, parts = set(unused), []
+    if kind == "help":
+        hidden |= _RARE
+        found = {flag.name: flag for flag in own_flags(*groups) if flag.name not in hidden}
+        common = [found[name] for name in _COMMON if name in found]
+        parts.append(("Common", "the flags of most runs.", common))
+        hidden.update(_COMMON)
     for name in groups:
-        parts.append((name, _GROUPS.get(name), [f for f in own_flags(name) if f.name in found]))
-    return _format(parts, lambda flags: "\n".join(["", *map(_describe, flags)]))
-
-
-def short_help_text(groups: list[str], unused: list[str]) -> str:
-    """Returns the text of `--helpshort`: the names of the flags of a task."""
-    found = {name: [f for f in own_flags(name) if f.name not in unused] for name in groups}
-    parts = [(name, _GROUPS.get(name), flags) for name, flags in found.items()]
-    return _format(parts, lambda flags: _wrap(" ".join(map(_name, flags)), 2, 2))
-
-
-def full_help_text() -> str:
-    """Returns the text of `--helpfull`: the flags of all tasks and of libraries."""
-    parts = [(name, about, own_flags(name)) for name, about in _GROUPS.items()]
-    own = _format(parts, lambda flags: "\n".join(["", *map(_describe, flags)]))
-    others = sorted(set(FLAGS.flags_by_module_dict()) - set(_GROUPS))
-    return "\n".join([own, *map(FLAGS.module_help, others)])
-
-
-def _format(parts, text_of):
-    """Returns groups of flags that are not empty, each with its introduction and their text."""
-    return "\n".join(
-        f"{_wrap(f'{name}: {about}', 0, 0)}\n{text_of(flags)}\n"
-        for name, about, flags in parts
-        if flags
-    )
+        shown = [flag for flag in own_flags(name) if flag.name not in hidden]
+        parts.append((name, _GROUPS.get(name), shown))
+    texts = []
+    for name, about, shown in parts:
+        if shown:
+            text = "\n".join(["", *map(_describe, shown)])
+            if kind == "helpshort":
+                text = _wrap(" ".join(map(_name, shown)), 2)
+            texts.append(f"{_wrap(f'{name}: {about}', 0)}\n{text}\n")
+    return "\n".join(["\n".join(texts), *map(FLAGS.module_help, others)])
 
 
 def _describe(flag):
@@ -135,19 +127,13 @@ def _describe(flag):
         facts.append(f"default: {flag.default_as_str.strip(chr(39))}")
     details = "; ".join(filter(None, facts))
     head = f"{_name(flag)} ({details})" if details else _name(flag)
-    return f"{_wrap(head, 2, 2)}\n{_wrap(text, 6, 6)}"
+    return f"{_wrap(head, 2)}\n{_wrap(text, 6)}"
 
 
 def _name(flag):
     return f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
 
 
-def _wrap(text, indent, first_indent):
-    return textwrap.fill(
-        text,
-        width=88,
-        initial_indent=" " * first_indent,
-        subsequent_indent=" " * indent,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+def _wrap(text, indent):
+    options = {"break_on_hyphens": False, "break_long_words": False}
+    return textwrap.indent(textwrap.fill(text, 88 - indent, **options), " " * indent)

@@ -1,7 +1,7 @@
 """`--task=multiple_choice`: chooses the answer to a question, or the continuation of a text."""
 
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import Condition, check_value
+from keras_spanbert.recipes.checks import check_value
 from keras_spanbert.recipes.flags import FLAGS, Group
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
@@ -47,14 +47,6 @@ def check() -> None:
     check_value("choice_columns", any(FLAGS.choice_columns), "one or more columns")
 
 
-def conditions() -> list[Condition]:
-    return columns.conditions("question_column", "context_column", "choice_columns")
-
-
-def endings() -> tuple[str, ...]:
-    return _SUBMISSIONS.get(FLAGS.dataset, columns.EXTENSIONS)
-
-
 def _dataset():
     """Returns the reader and writer of the files of --dataset."""
     from keras_spanbert import data
@@ -81,15 +73,6 @@ def read(paths, flag, model):
     )
 
 
-def sequences(model, stream):
-    """Returns the number of choices per question."""
-    return stream.arrays[0]["choice_mask"].shape[1]
-
-
-def evaluate(model, examples):
-    return model.evaluate_choices(examples, FLAGS.batch_size)
-
-
 def predict(model, examples):
     found = model.choose(examples, batch_size=FLAGS.batch_size)
     numbers = [answer["choice"] for answer in found]
@@ -112,10 +95,11 @@ RECIPE = Recipe(
     defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6},
     groups=("Labelled data",),
     unused=lambda: ["text_column", "encoding_errors"],
-    conditions=conditions,
-    endings=endings,
-    sequences=sequences,
+    conditions=lambda: columns.conditions("question_column", "context_column", "choice_columns"),
+    endings=lambda: _SUBMISSIONS.get(FLAGS.dataset, columns.EXTENSIONS),
+    # The number of choices per question.
+    sequences=lambda model, stream: stream.arrays[0]["choice_mask"].shape[1],
     read=read,
-    evaluate=evaluate,
+    evaluate=lambda model, examples: model.evaluate_choices(examples, FLAGS.batch_size),
     predict=predict,
 )

@@ -47,7 +47,12 @@ def check() -> None:
     if writes_reports():
         _check_folder("output", output_folder())
     if FLAGS.output:
-        _check_output()
+        names = files.entries(FLAGS.output)
+        # A run may have been killed before it wrote `run.json`. With several processes, the first
+        # one may be writing already.
+        is_run = "run.json" in names or names == ["checkpoints"]
+        if names and not (FLAGS.resume and is_run):
+            refuse("`--output` must be new or empty, or hold a run to --resume", "output")
     if FLAGS.export:
         _check_folder("export", FLAGS.export)
         if _realpath(FLAGS.export) in [_realpath(FLAGS.output), _realpath(FLAGS.preset)]:
@@ -69,16 +74,6 @@ def _check_folder(flag, path):
     """Checks that a folder can be created or written, and is not an input of the run."""
     files.check_writable(path, f"`--{flag}`")
     _check_outside_of_inputs(flag, path, is_folder=True)
-
-
-def _check_output():
-    """Checks that --output is new or empty, or holds a run to resume."""
-    names = files.entries(FLAGS.output)
-    # A run may have been killed before it wrote `run.json`. With several processes, the first
-    # one may be writing already.
-    is_run = "run.json" in names or names == ["checkpoints"]
-    if names and not (FLAGS.resume and is_run):
-        refuse("`--output` must be new or empty, or hold a run to --resume", "output")
 
 
 def check_file(flag: str, *others: str) -> None:

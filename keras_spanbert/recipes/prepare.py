@@ -71,13 +71,6 @@ def unused() -> list[str]:
     ]
 
 
-def conditions() -> list[checks.Condition]:
-    return [
-        checks.only_with(["beam_options"], "beam_runner"),
-        *corpora.conditions(),
-    ]
-
-
 @contextlib.contextmanager
 def _annotate_spans(corpus, output):
     """Yields the corpus with the spans that --span_annotator finds, in temporary files."""
@@ -129,16 +122,6 @@ def _is_preset(name):
     return files.is_folder(name) and not files.exists(stores.join(name, "config.cfg"))
 
 
-def _log_spans(corpus):
-    """Logs the kinds of linguistic spans that are kept."""
-    for kind, paths in corpus.lacks_spans.items():
-        name = kind.replace("_", " ")
-        if not paths:
-            log(f"Keeping {name} spans, for --masking_scheme={kind}")
-        elif len(paths) < len(corpus.files):
-            log(f"Warning: {name} spans are not kept, because {paths[0]} has none")
-
-
 def run(run: Run) -> None:
     """Writes the prepared corpus into the folder of the run."""
     from keras_spanbert import files
@@ -155,7 +138,12 @@ def run(run: Run) -> None:
         started = time.perf_counter()
         if FLAGS.span_annotator:
             corpus = stack.enter_context(_annotate_spans(corpus, run.output))
-        _log_spans(corpus)
+        for kind, paths in corpus.lacks_spans.items():
+            name = kind.replace("_", " ")
+            if not paths:
+                log(f"Keeping {name} spans, for --masking_scheme={kind}")
+            elif len(paths) < len(corpus.files):
+                log(f"Warning: {name} spans are not kept, because {paths[0]} has none")
         corpus = prepare(
             corpus,
             tokenizer,
@@ -189,6 +177,9 @@ RECIPE = Recipe(
     defaults={"sequence_length": 32, "batch_size": 64},
     groups=("Pretraining data",),
     unused=unused,
-    conditions=conditions,
+    conditions=lambda: [
+        checks.only_with(["beam_options"], "beam_runner"),
+        *corpora.conditions(),
+    ],
     run=run,
 )

@@ -206,11 +206,7 @@ def _build_model(corpus, vocabulary):
 
 
 def _recorded(corpus, path):
-    """Returns the contents of `corpus.json`, which the run wrote at its start.
-
-    Without the file, these are only the `checksums` of the corpus. Raises `ValueError` if the text
-    has changed since then.
-    """
+    """Returns the contents of `corpus.json`, which the run wrote at its start, or new ones."""
     here = corpus.checksums
     found = files.read_json(path) if os.path.exists(path) else {"checksums": here}
     there = found.get("checksums", {})
@@ -225,13 +221,11 @@ def _recorded(corpus, path):
 
 
 def _warn_about_short_blocks(source, longest):
-    """Logs a warning if the blocks are shorter than half of those that the preset was trained on.
-
-    The preset of a pretrainer records their length. For other presets, their limit is used, because
-    the length of a task's inputs says nothing about pretraining.
-    """
+    """Logs a warning if blocks are shorter than half of those that the preset was trained on."""
     import keras_spanbert as ks
 
+    # Only the preset of a pretrainer records their length. The length of a task's inputs says
+    # nothing about pretraining.
     saved = source.saved(ks.SpanBertPretrainerPreprocessor) or {}
     trained = min(longest, saved.get("sequence_length", longest))
     if 2 * FLAGS.sequence_length < trained:

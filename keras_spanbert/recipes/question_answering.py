@@ -94,10 +94,6 @@ def conditions() -> list[checks.Condition]:
     ]
 
 
-def endings() -> tuple[str, ...]:
-    return (".json",)
-
-
 def read(paths, flag, model):
     from keras_spanbert.data import mrqa, squad
     from keras_spanbert.data.questions import Examples
@@ -137,15 +133,6 @@ def stream(answerer, train):
     return Batches(arrays, FLAGS.batch_size, FLAGS.seed, whole_epochs=True)
 
 
-def evaluate(model, examples):
-    return model.evaluate_squad(
-        examples,
-        max_answer_length=FLAGS.max_answer_length,
-        batch_size=FLAGS.batch_size,
-        by_character=FLAGS.scores_by_character,
-    )
-
-
 def predict(answerer, prediction):
     from keras_spanbert import files
 
@@ -177,12 +164,17 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 384, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8},
     conditions=conditions,
-    endings=endings,
+    endings=lambda: (".json",),
     epochs=2,
     preprocessor_flags=("sequence_length", "doc_stride", "max_question_length"),
     stream=stream,
     export_flags=("max_answer_length",),
     read=read,
-    evaluate=evaluate,
+    evaluate=lambda model, examples: model.evaluate_squad(
+        examples,
+        max_answer_length=FLAGS.max_answer_length,
+        batch_size=FLAGS.batch_size,
+        by_character=FLAGS.scores_by_character,
+    ),
     predict=predict,
 )

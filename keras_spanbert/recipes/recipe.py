@@ -14,19 +14,12 @@ SHARED_GROUPS = ["Task", "Data", "Model", "Training"]
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """A format of a task's files.
+    """A format of a task's files, and the functions that read it and write --predictions in it."""
 
-    Attributes:
-        endings: the endings of its files, in lower case. `()`: any other ending.
-        read: function that reads files of this format.
-        write: function that writes --predictions in this format.
-        written: the endings that --predictions may have.
-    """
-
-    endings: tuple[str, ...]
+    endings: tuple[str, ...]  # Of its files, in lower case. `()`: any other ending.
     read: Callable
     write: Callable
-    written: tuple[str, ...]
+    written: tuple[str, ...]  # The endings that --predictions may have.
 
 
 def formats_of(formats: dict[str, Format], paths: list[str]) -> dict[str, str]:
@@ -48,62 +41,41 @@ def formats_of(formats: dict[str, Format], paths: list[str]) -> dict[str, str]:
 
 @dataclasses.dataclass(kw_only=True)
 class Recipe:
-    """A value of `--task`. It fine-tunes with the functions below, or has `run`.
+    """A value of `--task`. It fine-tunes with the functions below, or has `run`."""
 
-    Attributes:
-        check: function that checks flags before a backend is loaded. It raises `ValueError` if
-            one is wrong.
-        defaults: dict. The recipe's default values of shared flags.
-        define_flags: function that defines the recipe's own flags, in a group named after the task.
-        groups: names of groups of flags that it shares with other recipes.
-        unused: function that returns names of flags of its groups that it does not use.
-        conditions: function that returns the `checks.Condition`s of flags that have no effect in
-            some of its runs.
-        run: function of a `Run`, for a recipe that does not fine-tune.
-        endings: function that returns the endings that --predictions may have with the given
-            flags. `None` if the recipe does not predict.
-
-        epochs, learning_rate: defaults of training.
-        read: function of paths, the name of their flag, and the model (`None` for --train_data).
-            It returns the examples.
-        evaluate: function of the model and examples. It returns scores, among them those of the
-            class's `scores`.
-        predict: function of the model and examples that writes --predictions.
-        model_arguments: function of the training examples that returns arguments of `build`, such
-            as the labels.
-        build: function that returns the model. Defaults to `fine_tuning.build_model`.
-        preprocessor_flags: names of flags that are arguments of the preprocessor.
-        stream: function of the model and examples that returns the batches to train on. Defaults
-            to `fine_tuning.length_grouped_stream`.
-        sequences: function of the model and the stream that returns the number of sequences per
-            row.
-        optimizer: function of the model and the number of steps. Defaults to AdamW with the values
-            of the flags.
-        export_flags: names of flags that are arguments of the model's `serving_function`.
-    """
-
+    # Checks flags before a backend is loaded. Raises `ValueError` if one is wrong.
     check: Callable
-    defaults: dict
+    defaults: dict  # Of shared flags.
+    # Defines the recipe's own flags, in a group named after the task.
     define_flags: Callable = lambda: None
-    groups: tuple[str, ...] = ()
-    unused: Callable[[], Iterable[str]] = tuple
+    groups: tuple[str, ...] = ()  # Groups of flags that it shares with other recipes.
+    unused: Callable[[], Iterable[str]] = tuple  # Flags of its groups that it does not use.
+    # Returns the `checks.Condition`s of flags that have no effect in some of its runs.
     conditions: Callable[[], list] = list
-    run: Callable | None = None
+    run: Callable | None = None  # A function of a `Run`, for a recipe that does not fine-tune.
+    # Returns the endings that --predictions may have. `None`: the recipe does not predict.
     endings: Callable[[], tuple[str, ...]] | None = None
 
     # === Fine-tuning ===
     epochs: int = 3
     learning_rate: float = 2e-5
+    # Returns the examples of paths, given the name of their flag and the model (`None` for
+    # --train_data).
     read: Callable | None = None
+    # Returns scores, among them those of the class's `scores`, for the model and examples.
     evaluate: Callable | None = None
-    predict: Callable | None = None
+    predict: Callable | None = None  # Writes --predictions for the model and examples.
+    # Returns arguments of `build`, such as the labels, for the training examples.
     model_arguments: Callable[[list], dict] = lambda examples: {}
-    build: Callable | None = None
-    preprocessor_flags: tuple[str, ...] = ("sequence_length",)
+    build: Callable | None = None  # `None`: `fine_tuning.build_model`.
+    preprocessor_flags: tuple[str, ...] = ("sequence_length",)  # Arguments of the preprocessor.
+    # Returns batches of the model and examples. `None`: `fine_tuning.length_grouped_stream`.
     stream: Callable | None = None
+    # Returns the number of sequences per row, for the model and the stream.
     sequences: Callable = lambda model, stream: 1
+    # A function of the model and the number of steps. `None`: AdamW with the values of the flags.
     optimizer: Callable | None = None
-    export_flags: tuple[str, ...] = ()
+    export_flags: tuple[str, ...] = ()  # Arguments of the model's `serving_function`.
 
 
 def find_recipe(name: str) -> Recipe:

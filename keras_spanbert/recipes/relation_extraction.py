@@ -51,8 +51,13 @@ def check() -> None:
     columns.check(DATASETS)
     for name in ["subject_columns", "object_columns"]:
         check_value(name, len(FLAGS[name].value) == 2, "two columns, for the start and the end")
-    if FLAGS.feature_mode not in (None, "text"):
-        _check_types()
+    if FLAGS.feature_mode not in (None, "text"):  # It needs types.
+        found = _input_formats()
+        are_named = FLAGS.subject_type_column and FLAGS.object_type_column
+        rule = "text without --subject_type_column and --object_type_column"
+        check_value("feature_mode", "columns" not in found or are_named, rule)
+        rule = "text with SemEval-2010 Task 8, which has no types"
+        check_value("feature_mode", "semeval2010" not in found, rule)
 
 
 def conditions() -> list[Condition]:
@@ -61,16 +66,6 @@ def conditions() -> list[Condition]:
         *columns.conditions(*names, reads_tables="columns" in _input_formats()),
         only_with(["negative_label"], "train_data"),
     ]
-
-
-def _check_types():
-    """Raises `ValueError` if --feature_mode needs types that the files lack."""
-    found = _input_formats()
-    are_named = FLAGS.subject_type_column and FLAGS.object_type_column
-    rule = "text without --subject_type_column and --object_type_column"
-    check_value("feature_mode", "columns" not in found or are_named, rule)
-    rule = "text with SemEval-2010 Task 8, which has no types"
-    check_value("feature_mode", "semeval2010" not in found, rule)
 
 
 def _input_formats():

@@ -103,11 +103,7 @@ def _parse(argv):
 
 
 def check_arguments(arguments: list[str]) -> None:
-    """Checks flags as a run does at its start, without running.
-
-    Raises:
-        ValueError: if a flag is wrong.
-    """
+    """Checks flags as a run does at its start. Raises `ValueError` if one is wrong."""
     define_flags()
     with flagsaver.flagsaver():
         check_flags(_parse(["", *arguments]))
@@ -121,13 +117,11 @@ def _help_text(kind, arguments):
         raise ValueError(f"`--task` must be one of {', '.join(NAMES)}. Received: --task={task}")
     tasks = textwrap.fill(", ".join(NAMES), 88)
     head = _HELP.format(program=PROGRAM.name, task=task, tasks=tasks)
-    if kind == "helpfull":
-        return head + recipe_flags.full_help_text()
-    show = recipe_flags.help_text if kind == "help" else recipe_flags.short_help_text
     chosen = find_recipe(task)
     # Fine-tuning needs a preset.
     of_new_models = () if chosen.run else shared_flags.NEW_MODEL_FLAGS
-    return head + show(groups(task), [*chosen.unused(), *of_new_models])
+    unused = [*chosen.unused(), *of_new_models]
+    return head + recipe_flags.help_text(kind, groups(task), unused)
 
 
 def _requested_help(arguments):
@@ -186,11 +180,7 @@ def run_recipe(argv: list[str]) -> None:
 
 
 def check_flags(argv: list[str]) -> Recipe:
-    """Checks all flags and returns the recipe of --task.
-
-    Raises:
-        ValueError: if a flag is wrong.
-    """
+    """Returns the recipe of --task. Raises `ValueError` if a flag is wrong."""
     if argv[1:]:
         raise ValueError(
             f"Flags must start with --, and globs must be in quotes. Received: {argv[1]}"

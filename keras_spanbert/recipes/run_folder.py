@@ -33,15 +33,9 @@ CHANGEABLE_FLAGS = [
 
 
 class RunFolder:
-    """The folder that a run writes to: a local one, which may be copied to a store.
+    """The folder that a run writes to: the local `path`, which may be copied to a store.
 
-    Args:
-        output: string. The folder of the run.
-        resumes: bool. Whether the run may have started before. If so, the local
-            folder starts with the contents of the store.
-
-    Attributes:
-        path: string. The local folder.
+    If the run `resumes`, the local folder starts with the contents of the store.
     """
 
     def __init__(self, output: str, resumes: bool):
@@ -78,18 +72,11 @@ class RunFolder:
 
 @dataclasses.dataclass
 class Run:
-    """The run that is passed to every recipe.
+    """The run that is passed to every recipe."""
 
-    Attributes:
-        distribution: `Distribution`. The devices and processes that train.
-        output: string. The folder to write to, as messages name it.
-        given: dict. The flags as the user gave them. The values used may be lower.
-        folder: `RunFolder`. The local folder that is written to.
-    """
-
-    distribution: object
-    output: str
-    given: dict
+    distribution: object  # `Distribution`, the devices and processes that train.
+    output: str  # The folder to write to, as messages name it.
+    given: dict  # The flags as the user gave them. The values used may be lower.
 
     def __post_init__(self):
         self.folder = RunFolder(self.output, FLAGS.resume)
@@ -148,12 +135,10 @@ def recorded_run() -> dict:
 
 
 def preset_warnings() -> contextlib.AbstractContextManager:
-    """Context manager for loading --preset. It suppresses warnings if a checkpoint follows.
-
-    The checkpoint replaces the weights, and the run has logged the warnings at its start.
-    """
+    """Context manager for loading --preset. It suppresses warnings if a checkpoint follows."""
     from keras_spanbert.checkpoints.convert import suppress_warnings
 
+    # The checkpoint replaces the weights, and the run has logged the warnings at its start.
     return suppress_warnings() if has_checkpoint() else contextlib.nullcontext()
 
 
@@ -173,12 +158,7 @@ def new_run_hint(output: str) -> str:
 
 
 def restore_flags() -> None:
-    """With --resume, sets the flags that are not given to the values of the resumed run.
-
-    Raises:
-        ValueError: if --output has no run to resume and no flags describe a new
-            one, or if a flag is given that must not change.
-    """
+    """With --resume, sets the flags that are not given to the values of the resumed run."""
     if not FLAGS.resume:
         return
     if not FLAGS.output:

@@ -45,25 +45,21 @@ def configure_logging() -> None:
         logging.set_verbosity(logging.WARNING)
     handler = logging.get_absl_handler()
     handler.setFormatter(Formatter(f"{PROGRAM.name}: %(message)s"))
-    handler.addFilter(_redirect_own_warnings)
 
+    def redirect_own(record):  # On stderr there is only the line about a mistake.
+        is_note = record.name == "keras_spanbert"
+        if is_note:
+            log(record.getMessage())
+        return not is_note
 
-def _redirect_own_warnings(record):
-    """Moves keras_spanbert's warnings to stdout: stderr has only the line about a mistake."""
-    is_note = record.name == "keras_spanbert"
-    if is_note:
-        log(record.getMessage())
-    return not is_note
+    handler.addFilter(redirect_own)
 
 
 def stop_on_signals(when: str, clean_up: bool = False) -> None:
-    """Makes Ctrl-C and SIGTERM end the program after this call.
+    """Makes Ctrl-C and SIGTERM end the program with the line "interrupted `when`" on stderr.
 
-    Args:
-        when: string. The rest of the line on stderr, after "interrupted".
-        clean_up: bool. Whether to remove partial files first. Defaults to `False`:
-            the program ends at once, because libraries swallow exceptions while
-            they are imported.
+    `clean_up` removes partial files first. Otherwise the program ends at once, because libraries
+    swallow exceptions while they are imported.
     """
     stderr = os.dup(2)  # stderr itself is held back while TensorFlow loads.
 

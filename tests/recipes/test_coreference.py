@@ -173,7 +173,7 @@ def test_mentions_in_the_same_word_are_skipped_only_in_conll(ending, tmp_path, c
     path = tmp_path / f"found.{ending}"
     with flagsaver.flagsaver():
         parse_flags(["train.py", f"--predict_data={tmp_path / 'a.conll'}", f"--predictions={path}"])
-        recipe.predict(resolver, [document])
+        recipe.RECIPE.predict(resolver, [document])
     is_conll = ending == "conll"
     assert ("Left out 1 mention" in capsys.readouterr().out) == is_conll
     (found,) = coreference.read(path)
