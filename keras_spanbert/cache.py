@@ -44,8 +44,7 @@ def open_cached(key: str, write: Callable[[str], None], open_folder: Callable[[s
 
     If this raises a `ValueError` or `OSError`, which means that the folder does not exist or is
     damaged, `write(path)` writes it first. Only one of several processes does so, and the others
-    wait. The cache is the folder that the environment variable KERAS_SPANBERT_CACHE names, by
-    default `~/.cache/keras_spanbert`. Nothing is removed from it.
+    wait. Nothing is removed from the cache.
     """
     home = os.environ.get("KERAS_SPANBERT_CACHE") or os.path.join(
         os.path.expanduser("~"), ".cache", "keras_spanbert"

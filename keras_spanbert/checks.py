@@ -18,10 +18,7 @@ def is_number(value) -> bool:
 
 
 def check_in(name: str, value, is_in, rule: str):
-    """Returns an argument. Raises a `ValueError` that states `rule` if `is_in` is false.
-
-    A rule is, for example, "in (0, 1]".
-    """
+    """Returns an argument. Raises a `ValueError` with `rule`, such as "above 0", unless `is_in`."""
     if not is_in:
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r:.200}")
     return value
@@ -121,8 +118,7 @@ def decode(text: bytes) -> str:
 def to_python(values):
     """Converts arrays, tensors and ragged tensors of any library to lists, and bytes to strings.
 
-    Other values do not change. Lists and tuples become lists of converted values, and the values
-    of dicts are converted.
+    The values of lists, tuples and dicts are converted too. Other values do not change.
     """
     if type(values) in (str, int, float):  # Most values, and the loop below is slow.
         return values
@@ -143,11 +139,8 @@ def to_lists(value):
     """Converts columns and tables of `datasets`, alone or in a dict, to lists.
 
     A table becomes the list of its rows, which are dicts. A column, like any other sequence that
-    is not text, becomes the list of its values. `to_python` converts the values, because the
-    table's format may return arrays. Lists, tuples, arrays and other objects do not change.
-
-    Raises:
-        ValueError: if it is a stream without a length, such as an `IterableDataset`.
+    is not text, becomes the list of its values. Lists, tuples, arrays and other objects do not
+    change.
     """
     if isinstance(value, dict):
         return {name: to_lists(column) for name, column in value.items()}
@@ -159,6 +152,7 @@ def to_lists(value):
             f"batches from a generator. Received: a stream of type {type(value).__name__}"
         )
     is_list = isinstance(value, (str, bytes, list, tuple)) or not isinstance(value, Sequence)
+    # The table's format may return arrays.
     return to_python(list(value)) if is_of_datasets or not is_list else value
 
 

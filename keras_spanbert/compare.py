@@ -65,22 +65,15 @@ PROCESS_COUNTS = ["WORLD_SIZE", "KERAS_DISTRIBUTION_NUM_PROCESSES"]
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A run of spanbert-train.
-
-    Attributes:
-        row: string.
-        seed: int.
-        name: string. "pretrain", or the name of a fine-tuning, which is "train" in a plan without
-            pretraining. For a test, the same name and " test".
-        flags: tuple of strings.
-        needs: `Stage` that must finish first, or `None`.
-    """
+    """A run of spanbert-train."""
 
     row: str
     seed: int
+    # "pretrain", or the name of a fine-tuning, which is "train" in a plan without pretraining. For
+    # a test, the same name and " test".
     name: str
     flags: tuple
-    needs: "Stage" = None
+    needs: "Stage" = None  # It must finish first.
 
     @property
     def path(self) -> str:
@@ -93,6 +86,11 @@ class Stage:
 
 class Interrupted(KeyboardInterrupt):
     """A signal asked the program to stop. Its argument is the number of the signal."""
+
+
+def _check(is_right, rule, received) -> None:
+    if not is_right:
+        raise ValueError(f"{rule}. Received: {received}")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -125,11 +123,7 @@ def main(arguments=None) -> int:
 
 
 def compare(arguments=None) -> int:
-    """Runs what is left of a plan and writes the tables. Returns 1 if a run failed, else 0.
-
-    Raises:
-        ValueError: if an argument, the plan or a flag in it is wrong.
-    """
+    """Runs what is left of a plan and writes the tables. Returns 1 if a run failed, else 0."""
     parser = _Parser(
         prog=PROGRAM,
         description=__doc__,
@@ -143,31 +137,28 @@ def compare(arguments=None) -> int:
     parser.add_argument("--fine_tunings", nargs="*", help="names of those to run (default: all)")
     parser.add_argument("--show", action="store_true", help="only write tables of finished runs")
     args = parser.parse_args(arguments)
-    if args.num_seeds < 1:
-        raise ValueError(f"--num_seeds must be at least 1. Received: {args.num_seeds}")
-    if "://" in args.folder:
-        raise ValueError(f"FOLDER must be on a local disk. Received: {args.folder}")
+    _check(args.num_seeds >= 1, "--num_seeds must be at least 1", args.num_seeds)
+    _check("://" not in args.folder, "FOLDER must be on a local disk", args.folder)
+    rule = f"{PROGRAM} must be a single process, which starts the runs"
     for name in PROCESS_COUNTS:
-        if int(os.environ.get(name) or 1) > 1:
-            raise ValueError(
-                f"{PROGRAM} must be a single process, which starts the runs. Received: "
-                f"{name}={os.environ[name]}"
-            )
+        count = os.environ.get(name) or 1
+        _check(int(count) <= 1, rule, f"{name}={count}")
     whole_plan = files.read_json(args.plan)
     check(whole_plan)
     plan = standard_form(whole_plan)
     for part in ["rows", "fine_tunings"]:
         chosen, known = getattr(args, part), plan[part]
-        for name in set(chosen or []) - set(known):
-            names = ", ".join(map(repr, sorted(known))) or "(the plan has none)"
-            raise ValueError(f"--{part} must be one or more of {names}. Received: {name}")
+        names = ", ".join(map(repr, sorted(known))) or "(the plan has none)"
+        for name in chosen or []:
+            _check(name in known, f"--{part} must be one or more of {names}", name)
         if chosen is not None:
             plan[part] = {name: value for name, value in known.items() if name in chosen}
     stages = list(plan_stages(plan, args.num_seeds, args.folder))
     if not args.show:
         check_flags([s for s in stages if not read_metrics(args.folder, s)], args.folder)
-    elif not os.path.isdir(os.path.join(args.folder, ".claims")):
-        raise ValueError(f"--show needs a folder with runs. Received: {args.folder}")
+    else:
+        has_runs = os.path.isdir(os.path.join(args.folder, ".claims"))
+        _check(has_runs, "--show needs a folder with runs", args.folder)
     claim_folder(args.folder, whole_plan)
     failed = () if args.show else run_all(stages, args.folder, args.minutes)
     report(stages, args.folder)
@@ -182,45 +173,37 @@ def compare(arguments=None) -> int:
 
 def check(plan: dict) -> None:
     """Raises a `ValueError` if the plan is invalid."""
-    if unknown := set(plan) - set(KEYS):
-        raise ValueError(f"Keys of a plan must be in {KEYS}. Received: {sorted(unknown)}")
+    unknown = set(plan) - set(KEYS)
+    _check(not unknown, f"Keys of a plan must be in {KEYS}", sorted(unknown))
     rows, fine_tunings = plan.get("rows", {}), plan.get("fine_tunings", {})
     for part, named in [("rows", rows), ("fine_tunings", fine_tunings)]:
-        if not isinstance(named, dict):
-            raise ValueError(f"`{part}` of a plan must be a dict. Received: {named!r}")
+        _check(isinstance(named, dict), f"`{part}` of a plan must be a dict", repr(named))
     for named in fine_tunings.values():
-        if not isinstance(named, dict):
-            raise ValueError(f"A fine-tuning must have flags to `train` with. Received: {named!r}")
-    if not isinstance(plan.get("start", ""), str):
-        raise ValueError(f"`start` must be a preset. Received: {plan['start']!r}")
+        rule = "A fine-tuning must have flags to `train` with"
+        _check(isinstance(named, dict), rule, repr(named))
+    start = plan.get("start", "")
+    _check(isinstance(start, str), "`start` must be a preset", repr(start))
     lists = [plan.get(name, []) for name in ("train", "test", "pretrain")]
     lists += [row for row in rows.values() if row is not None]
     lists += [flags for named in fine_tunings.values() for flags in named.values()]
     for flags in lists:
-        if not (isinstance(flags, list) and all(isinstance(flag, str) for flag in flags)):
-            raise ValueError(f"Flags must be a list of strings. Received: {flags!r}")
+        are_flags = isinstance(flags, list) and all(isinstance(flag, str) for flag in flags)
+        _check(are_flags, "Flags must be a list of strings", repr(flags))
     if "train" in plan:
         others = [name for name in ("start", "pretrain", "fine_tunings") if name in plan]
-        if others or None in rows.values():
-            raise ValueError(
-                "A plan with `train` must have no pretraining and no null row. Received: "
-                f"{', '.join(['train', *others]) if others else 'a null row'}"
-            )
+        rule = "A plan with `train` must have no pretraining and no null row"
+        received = ", ".join(["train", *others]) if others else "a null row"
+        _check(not others and None not in rows.values(), rule, received)
         return
-    if not rows:
-        raise ValueError("A plan must have `train` or `rows`. Received: neither of them")
-    if "test" in plan:
-        raise ValueError("`test` of a plan needs `train`. Received: no `train`")
+    _check(rows, "A plan must have `train` or `rows`", "neither of them")
+    _check("test" not in plan, "`test` of a plan needs `train`", "no `train`")
     if "pretrain" not in plan and any(row is not None for row in rows.values()):
         raise ValueError("A plan with rows of flags must have `train` or `pretrain`")
     if None in rows.values() and not plan.get("start"):
         raise ValueError("A plan with a null row must have `start`, a preset")
+    rule = "A fine-tuning must have flags to `train` with and can have flags to `test` with"
     for name, flags in fine_tunings.items():
-        if not set(flags) <= {"train", "test"} or "train" not in flags:
-            raise ValueError(
-                "A fine-tuning must have flags to `train` with and can have flags to `test` with. "
-                f"Received: {name}: {sorted(flags)}"
-            )
+        _check({"train"} <= set(flags) <= {"train", "test"}, rule, f"{name}: {sorted(flags)}")
 
 
 def standard_form(plan: dict) -> dict:
@@ -235,8 +218,8 @@ def standard_form(plan: dict) -> dict:
 def check_flags(stages, folder) -> None:
     """Raises a `ValueError` if a flag of a run is wrong or has a variable that is not set."""
     for flag in {flag for stage in stages for flag in stage.flags}:
-        if found := re.search(r"\$(\w+|{\w+})", os.path.expandvars(flag)):
-            raise ValueError(f"Variables of a plan must be set. Received: {found[0]} in {flag}")
+        found = re.search(r"\$(\w+|{\w+})", os.path.expandvars(flag))
+        _check(not found, "Variables of a plan must be set", f"{found and found[0]} in {flag}")
     # Seeds do not change the checks. The preset of a run that has not begun is any folder.
     for stage in [stage for stage in stages if stage.seed == 0]:
         flags = [os.path.expandvars(flag) for flag in stage.flags]
@@ -253,14 +236,14 @@ def claim_folder(folder: str, plan: dict) -> None:
     path, claims = os.path.join(folder, "plan.json"), os.path.join(folder, ".claims")
     is_free = not os.path.exists(folder) or os.path.isdir(folder) and not os.listdir(folder)
     # Another process may be about to write the plan.
-    if not (is_free or os.path.isdir(claims)):
-        raise ValueError(f"The folder must be new, empty, or that of a plan. Received: {folder}")
+    is_right = is_free or os.path.isdir(claims)
+    _check(is_right, "The folder must be new, empty, or that of a plan", folder)
     os.makedirs(claims, exist_ok=True)
     with filelock.FileLock(os.path.join(claims, "plan.lock")):
         if not os.path.exists(path):
             files.write_json(path, plan)
-        elif files.read_json(path) != plan:
-            raise ValueError(f"A folder must have one plan. Received: another plan than {path}")
+        is_same = files.read_json(path) == plan
+        _check(is_same, "A folder must have one plan", f"another plan than {path}")
 
 
 def plan_stages(plan: dict, seeds: int, folder: str):
@@ -431,7 +414,14 @@ def report(stages, folder) -> None:
     names = ["score", "row", "seeds", "mean", "width", "difference", "difference_width"]
     table = [{name: line.get(name) for name in names} for line in table]
     files.write_csv(os.path.join(folder, "comparison.csv"), table)
-    text = to_markdown(table, rows[0])
+    lines = [f"| Score | Row | Seeds | Mean | Difference from {rows[0]} |", "|---|---|---|---|---|"]
+    for line in table:
+        mean, difference = format_mean(line["mean"], line["width"]), ""
+        if line["difference"] is not None:
+            difference = format_mean(line["difference"], line["difference_width"], "+")
+        cells = line["score"], line["row"], str(line["seeds"]), mean, difference
+        lines.append(f"| {' | '.join(cells)} |")
+    text = "\n".join(lines) + "\n"
     with files.atomic_write(os.path.join(folder, "comparison.md")) as file:
         file.write(text)
     written = "comparison.csv and comparison.md"
@@ -447,21 +437,6 @@ def report(stages, folder) -> None:
             seed = max(by_row[row], key=by_row[row].get)
             print(f"Best mean {score}: {row}. Its best run: seed {seed}, {by_row[row][seed]:.2f}")
     print(f"Wrote {written} to {folder}")
-
-
-def to_markdown(table, base) -> str:
-    """Returns the table as Markdown."""
-    lines = [f"| Score | Row | Seeds | Mean | Difference from {base} |", "|---|---|---|---|---|"]
-    for line in table:
-        mean = format_mean(line["mean"], line["width"])
-        has_pairs = line["difference"] is not None
-        difference = (
-            format_mean(line["difference"], line["difference_width"], "+") if has_pairs else ""
-        )
-        lines.append(
-            f"| {line['score']} | {line['row']} | {line['seeds']} | {mean} | {difference} |"
-        )
-    return "\n".join(lines) + "\n"
 
 
 def format_mean(mean, width, sign="") -> str:

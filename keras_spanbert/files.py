@@ -60,13 +60,11 @@ def read_json(path: str) -> dict:
 
 
 def write_json(path: str, value, indent: int | None = 2) -> None:
-    """Writes a JSON value atomically. Large values are written faster without `indent`.
-
-    JSON has no NaN and no infinity. They become `null`, for example for undefined scores.
-    """
+    """Writes a JSON value atomically. Large values are written faster without `indent`."""
     try:
         text = json.dumps(value, indent=indent, allow_nan=False)
     except ValueError:
+        # JSON has no NaN and no infinity. They become `null`, for example for undefined scores.
         value = json.loads(json.dumps(value), parse_constant=lambda name: None)
         text = json.dumps(value, indent=indent)
     with atomic_write(path) as file:
@@ -222,12 +220,9 @@ def add_to_folder(path: str, replaced: Iterable[str] = ()) -> Iterator[str]:
     """Yields a temporary folder whose files are moved to `path` once all are complete.
 
     After an error, nothing in `path` has changed. Other files in `path` are kept, except a
-    `SHA256SUMS` that lists a file with new content. If the process is killed while the files are
-    moved, `config.json` is missing, so that no library loads a mixture of old and new files.
-    `remove_partial` removes the remains of a killed process.
-
-    If a new file matches any of the patterns in `replaced`, the old files that match any are
-    removed.
+    `SHA256SUMS` that lists a file with new content, and, if a new file matches any of the patterns
+    in `replaced`, those that match any. If the process is killed while the files are moved,
+    `config.json` is missing, so that no library loads a mixture of old and new files.
     """
     with _partial(path, inside=True) as new:
         os.mkdir(new)
@@ -261,18 +256,18 @@ def _swap(new, path, old, replaced, undo):
         if not os.path.isdir(target):
             os.mkdir(target)
             undo.callback(os.rmdir, target)
+
+    def move_back(source, target):
+        if not os.path.lexists(source):
+            os.replace(target, source)
+
     moves = [(path, old, name) for name in sorted(removed, key=write_order, reverse=True)]
     moves += [(new, path, name) for name in sorted(names, key=write_order)]
     for source, target, name in moves:
         source, target = os.path.join(source, name), os.path.join(target, name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        undo.callback(_move_back, source, target)  # Before the move, which may be interrupted.
+        undo.callback(move_back, source, target)  # Before the move, which may be interrupted.
         os.replace(source, target)
-
-
-def _move_back(source, target):
-    if not os.path.lexists(source):
-        os.replace(target, source)
 
 
 def replace_in_folder(path: str, replaced: Iterable[str] = ()):
@@ -289,8 +284,7 @@ def replace_in_folder(path: str, replaced: Iterable[str] = ()):
 def replace_files(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary path to write a file or folder to, which becomes `path` when complete.
 
-    It has the same name. Other files that are written next to it, such as shards of weights, are
-    moved too. After an error, nothing has changed.
+    Other files that are written next to it, such as shards of weights, are moved too.
     """
     folder, name = os.path.split(os.fspath(path).rstrip(os.sep))
     with add_to_folder(folder or os.curdir) as new:
@@ -319,10 +313,7 @@ def sync_to_disk(path: str | os.PathLike) -> None:
 
 # === Reading and listing ===
 def open_binary(path: str | os.PathLike) -> BinaryIO:
-    """Opens a file for reading bytes. An object in a store is read in parts.
-
-    Reading raises an `OSError` if an object ends before its size in the store.
-    """
+    """Opens a file for reading bytes. An object in a store is read in parts."""
     if stores.is_local(path):
         return open(path, "rb")  # fsspec cannot open pipes.
     with stores.file_system(path) as (fs, key):
@@ -517,10 +508,8 @@ def remove(path: str) -> None:
 
 
 def remove_folder(folder: str) -> None:
-    """Removes a folder if it exists. It is never seen half removed.
-
-    On disk, it is renamed first. In a store, the files that mark it as complete go first.
-    """
+    """Removes a folder if it exists. It is never seen half removed."""
+    # On disk, it is renamed first. In a store, the files that mark it as complete go first.
     with contextlib.suppress(FileNotFoundError):
         if stores.is_local(folder):
             os.rename(folder, f"{folder}{PARTIAL}")
@@ -548,15 +537,11 @@ def sha256(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def checksum_lines(folder: str, names: Iterable[str]) -> list[str]:
-    """Returns the lines that `sha256sum` would write for some files."""
-    return [f"{sha256(os.path.join(folder, name))}  {name}\n" for name in names]
-
-
 def write_checksums(folder: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
     """Writes the checksums of some files to `SHA256SUMS`, after the lines of `others`."""
     with open(os.path.join(folder, CHECKSUMS), "w", encoding="utf-8") as file:
-        file.writelines([*others, *checksum_lines(folder, names)])
+        file.writelines(others)
+        file.writelines(f"{sha256(os.path.join(folder, name))}  {name}\n" for name in names)
 
 
 def read_checksums(folder: str) -> dict[str, str]:
@@ -571,10 +556,7 @@ def read_checksums(folder: str) -> dict[str, str]:
 
 # === Locks ===
 def lock(folder: str) -> filelock.BaseFileLock:
-    """Locks a folder until `release` of the result is called or the process ends.
-
-    Raises `ValueError` if another process has locked it.
-    """
+    """Locks a folder until `release` of the result is called or the process ends."""
     folder_lock = filelock.FileLock(os.path.join(folder, ".lock"), thread_local=False)
     try:
         folder_lock.acquire(blocking=False)

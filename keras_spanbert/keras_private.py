@@ -19,20 +19,16 @@ from keras_hub.src.utils.preset_utils import get_file
 def accept_tensorflow_tensors(layer: keras.layers.Layer) -> None:
     """Makes a layer pass its arguments to `call` unconverted.
 
-    `tf.data` passes TensorFlow's tensors on every backend, and a layer would convert
-    them to the backend's. Keras has no suitable public way: keras-hub's
-    `PreprocessingLayer` is private, and its `Preprocessor` is for layers with a
-    tokenizer.
+    `tf.data` passes TensorFlow's tensors on every backend, and a layer would convert them.
+    keras-hub's `PreprocessingLayer` is private, and its `Preprocessor` needs a tokenizer.
     """
     layer._convert_input_args = False
     layer._allow_non_tensor_positional_args = True
 
 
 def in_grain() -> bool:
-    """Returns whether the code runs in a pipeline of Grain, where layers return NumPy arrays.
-
-    Grain sends them between processes. Keras has no public way to find out.
-    """
+    """Returns whether the code runs in a pipeline of Grain, where layers return NumPy arrays."""
+    # Grain sends them between processes. Keras has no public way to find out.
     return in_grain_data_pipeline()
 
 
@@ -62,13 +58,8 @@ def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
 def build_training(model: keras.Model, batch) -> None:
     """Creates the variables of optimizer, losses and metrics for a given kind of batch.
 
-    If the first step creates them, TensorFlow traces the step twice. On JAX and PyTorch
-    `fit` creates them itself. The metrics must be built too, and their `build` is also
-    private.
-
-    Args:
-        model: compiled `keras.Model`.
-        batch: `(x, y, sample_weight)` of tensors, arrays or `tf.TensorSpec`s.
+    If the first step creates them, TensorFlow traces the step twice. On JAX and PyTorch `fit`
+    creates them itself. The metrics must be built too, and their `build` is also private.
     """
     model._symbolic_build(data_batch=batch)
 
@@ -81,18 +72,17 @@ def forget_metrics(model: keras.Model) -> None:
 def variable_index(optimizer: keras.optimizers.Optimizer, variable) -> int:
     """Returns the index of a variable among those that an optimizer was built with.
 
-    Subclasses override `update_step`, which gets a Keras or a TensorFlow variable,
-    perhaps of one replica. Keras's own optimizers find their moments this way, and there
-    is no public way.
+    `update_step` gets a Keras or a TensorFlow variable, perhaps of one replica. Keras's own
+    optimizers find their moments this way.
     """
     return optimizer._get_variable_index(variable)
 
 
 def moments(optimizer: keras.optimizers.Adam, variables: list) -> list[list]:
-    """Returns first moments, second moments, and largest second moments of some variables.
+    """Returns first moments, second moments, and largest second moments of some variables, if kept.
 
     The list of all variables of Keras's Adam is public, but not which moments belong to
-    which variable. The third list is empty unless the largest second moments are kept.
+    which variable.
     """
     kept = [optimizer._momentums, optimizer._velocities]
     kept.append(optimizer._velocity_hats if optimizer.amsgrad else None)
@@ -251,12 +241,9 @@ def _as_float(x, dtype):
 
 
 class TrainerParts:
-    """Loss and metrics of a compiled model, looked up once instead of in each step.
+    """Loss and metrics of a compiled and built model, looked up once instead of in each step.
 
     Keras's public `losses` and `metrics` of a model visit all layers each time.
-
-    Args:
-        model: compiled `keras.Model` whose loss and metrics are built.
     """
 
     def __init__(self, model: keras.Model):
@@ -339,11 +326,6 @@ class GroupedOptimizer(keras.optimizers.MultiOptimizer):
     Keras's class has one counter for each group and lists the groups' variables one after the
     other, so that checkpoints of a single optimizer would not fit. It has no learning rate, and
     raises an error if some variables are frozen after `build`.
-
-    Args:
-        learning_rate: float or schedule.
-        loss_scale_factor: float or `None`.
-        name: string.
     """
 
     def __init__(self, learning_rate, loss_scale_factor, name: str):
@@ -423,19 +405,8 @@ def fused_adam(
     """Updates PyTorch's tensors in place with Adam, without bias correction of the moments.
 
     The public `torch.optim.adamw.adamw` does as much with a few thousand calls on the host.
-
-    Args:
-        values: list of tensors, the weights.
-        grads: list of tensors. Clipping may change them in place.
-        momentums: list of tensors, the first moments.
-        velocities: list of tensors, the second moments.
-        velocity_hats: list of tensors, the largest second moments so far, for AMSGrad.
-            Empty without it.
-        learning_rate: scalar float32 tensor. Include the bias correction, if any.
-        beta_1: float.
-        beta_2: float.
-        epsilon: float.
-        scale: scalar tensor. Divisor of the gradients. Defaults to `None`.
+    `velocity_hats` are empty without AMSGrad. `learning_rate`, a scalar float32 tensor, includes
+    the bias correction. `scale` is a divisor of the gradients.
     """
     import torch
 
@@ -475,12 +446,11 @@ def fused_adam(
 
 
 class FusedUpdateMixin:
-    """Mixin for an optimizer that clips and updates on PyTorch in `fused_update`.
+    """Mixin, before the optimizer's class, that clips and updates on PyTorch in `fused_update`.
 
-    List it before the optimizer's class in the bases. Computing norm, factor and update
-    for each variable takes a thousand kernels of a few microseconds on a GPU. Keras clips and
-    updates in two private methods, and its public `update_step` gets one variable at a
-    time. If a subclass overrides `update_step`, that is called instead.
+    Keras clips and updates in two private methods, and its public `update_step` gets one variable
+    at a time, which takes a thousand kernels of a few microseconds on a GPU. If a subclass
+    overrides `update_step`, that is called instead.
     """
 
     def _clip_gradients(self, grads):
@@ -517,10 +487,8 @@ class FusedUpdateMixin:
 def operations_before(tensors: list[keras.KerasTensor]) -> list:
     """Returns the operations, including layers, that compute tensors of a functional model.
 
-    A cloned layer uses it to find the other layers of its model. Keras has a public way
-    from a model to its layers, but none from a tensor: its `get_source_inputs` returns
-    only the inputs, and takes time that grows exponentially with the number of residual
-    connections.
+    A cloned layer uses it to find the other layers of its model. Keras's `get_source_inputs`
+    returns only the inputs, in time that grows exponentially with the residual connections.
     """
     operations, visited, to_visit = [], set(), list(tensors)
     while to_visit:
@@ -538,8 +506,7 @@ def operations_before(tensors: list[keras.KerasTensor]) -> list:
 def preset_file(preset: str, name: str) -> str | None:
     """Returns the local path of a file of a keras-hub preset, or `None` if the preset lacks it.
 
-    keras-hub downloads presets of all its handles, but has no public way to read one of their
-    files.
+    keras-hub downloads presets, but has no public way to read one of their files.
     """
     try:
         return get_file(preset, name)
@@ -563,12 +530,7 @@ def layers_with_weights(backbone: keras_hub.models.Backbone) -> list[keras.layer
 
 
 def remove_lora(layer: keras.layers.Layer, layers: list[keras.layers.Layer]) -> None:
-    """Removes the LoRA weights of a layer. Keras can only add them.
-
-    Args:
-        layer: a layer with LoRA weights.
-        layers: list of layers. All layers of the model, which on PyTorch may list the weights.
-    """
+    """Removes the LoRA weights of a layer. On PyTorch, all `layers` of a model may list them."""
     for variable in lora_variables(layer)[1:]:
         # Functions that TensorFlow has traced may still add it.
         variable.assign(keras.ops.zeros(variable.shape))

@@ -30,15 +30,7 @@ class MissingPackageError(ImportError, ValueError):
 
 
 def missing(package: str, user: str) -> str | None:
-    """Returns a message if a package is not installed.
-
-    Args:
-        package: string. The name that Python imports.
-        user: string. The feature that needs the package.
-
-    Returns:
-        The message, or `None` if the package is installed.
-    """
+    """Returns a message, or `None` if a package that the feature `user` needs is installed."""
     if sys.modules.get(package) or importlib.util.find_spec(package):
         return None
     return (
@@ -61,12 +53,7 @@ def require(package: str, user: str) -> types.ModuleType:
 
 
 def check_backend() -> None:
-    """Checks KERAS_BACKEND before Keras is imported, which would fail with a traceback.
-
-    Raises:
-        ValueError: if it is not a backend of this library, or one that is not
-            installed.
-    """
+    """Checks KERAS_BACKEND before Keras is imported, which would fail with a traceback."""
     name = os.environ.get("KERAS_BACKEND")
     if not name:
         return

@@ -25,16 +25,13 @@ class StoreError(OSError, ValueError):
 
 
 def is_store(path: str | os.PathLike) -> bool:
-    """Returns whether a path is in a store, and is not a local file or a handle of a preset.
-
-    Raises:
-        StoreError: if it contains a password, which messages and records would reveal.
-    """
+    """Returns whether a path is in a store, and is not a local file or a handle of a preset."""
     match = _SCHEME.match(path) if isinstance(path, str) else None
     if match is None or match[1].lower() in _HANDLES:
         return False
     place = path[match.end() :].partition("/")[0]
     if ":" in place.rpartition("@")[0] and match[1].lower() not in _REPOSITORIES:
+        # Messages and records would reveal it.
         raise StoreError(
             "The path of a store must not contain a password: put it into fsspec's configuration. "
             f"Received: {path.replace(place.rpartition('@')[0], '***', 1)}"
@@ -58,9 +55,7 @@ def join(folder: str, *names: str) -> str:
 def file_system(path: str | os.PathLike) -> Iterator[tuple]:
     """Yields the file system of a path, local or in a store, and the path as it takes it.
 
-    Raises:
-        StoreError: if the user can fix an error of the store.
-        OSError: if the store fails. The message names `path`.
+    Raises a `StoreError` if the user can fix an error of the store, otherwise an `OSError`.
     """
     import fsspec  # Slow.
 

@@ -21,12 +21,6 @@ def suppress_startup_log() -> Iterator[None]:
 
     Sets `TF_CPP_MIN_LOG_LEVEL` to 3 for the rest of the process, unless the user has set
     it. Does nothing if TensorFlow is already loaded or the level is 0.
-
-    Example:
-    ```python
-    with tensorflow_log.suppress_startup_log():
-        import tensorflow as tf
-    ```
     """
     if "tensorflow" in sys.modules or os.environ.setdefault(_LEVEL, "3") == "0":
         yield
