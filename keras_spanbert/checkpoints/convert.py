@@ -234,7 +234,16 @@ def convert(
             )
         if not os.path.isdir(opened.name):
             raise ValueError(f"`source` must exist. Received: {source}")
-        model = _load_preset(opened)
+        # As a model of the class that it was saved as.
+        classes = _classes()
+        names = (opened.config(cls).get("class_name") for cls in [SpanBertTask, SpanBertBackbone])
+        saved_as = next(filter(None, names), None)
+        if saved_as not in classes:
+            raise ValueError(
+                f"{opened.name} must be a preset of one of {', '.join(classes)}. Received: "
+                f"{saved_as}"
+            )
+        model = classes[saved_as].from_source(opened)
         tokenizer = None
         if isinstance(model, SpanBertBackbone) and opened.has_vocabulary:
             tokenizer = SpanBertTokenizer.from_source(opened)
@@ -278,15 +287,3 @@ def infer_task_class(checkpoint: Checkpoint) -> type:
     # The heads of several tasks have the same tensors.
     named = [cls for cls in classes if cls.huggingface_class in architectures]
     return next((cls for cls in [*named, *classes] if cls.is_in(checkpoint)), SpanBertPretrainer)
-
-
-def _load_preset(preset):
-    """Loads a keras-hub preset as a model of the class that it was saved as."""
-    classes = _classes()
-    names = (preset.config(cls).get("class_name") for cls in [SpanBertTask, SpanBertBackbone])
-    saved_as = next(filter(None, names), None)
-    if saved_as not in classes:
-        raise ValueError(
-            f"{preset.name} must be a preset of one of {', '.join(classes)}. Received: {saved_as}"
-        )
-    return classes[saved_as].from_source(preset)

@@ -1,8 +1,4 @@
-"""Reads tensors and archives from untrusted files, as data only.
-
-Tensors are read one at a time, so that loading needs memory for the model but not
-for the file.
-"""
+"""Reads tensors, one at a time, and archives from untrusted files, as data only."""
 
 import argparse
 import collections
@@ -83,10 +79,7 @@ def open_tensors(paths) -> dict[str, Tensor]:
 
 
 def without_wrappers(tensors: dict[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Removes the names of wrappers, such as `module.`, from the names of tensors.
-
-    A tensor keeps its name if another one has the shorter name already.
-    """
+    """Removes wrappers, such as `module.`, from the names of tensors, unless a name is taken."""
     names = {name: ".".join(p for p in name.split(".") if p not in _WRAPPERS) for name in tensors}
     plain = {name for name, short in names.items() if name == short}
     found = {}

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_checkpoints import assert_same, build, inputs
 
 import keras_spanbert as ks
-from keras_spanbert.formats.added_tokens import read_added_tokens
+from keras_spanbert.formats.vocabulary import read_added_tokens
 from keras_spanbert.text.graph_tokens import tokenize_with_offsets
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the The house is my ##x [ ] e1 covid ##1 ##9 s < >".split()
