@@ -16,13 +16,11 @@ _CHINESE = [
 
 
 class AnnotatedText(str):
-    """A string with its linguistic spans: a document or a piece of one.
+    """A string with its linguistic spans: a document, at the `place` in a file, or a piece of one.
 
-    Attributes:
-        spans: dict from kinds in `SPAN_KINDS` to int32 `[spans, 2]`: start and
-            end (excluded) in characters, sorted and without overlaps. In a piece
-            of a document they are relative to the piece and may extend beyond it.
-        place: string. Path and line of the document, for messages.
+    `spans` is a dict from kinds in `SPAN_KINDS` to int32 `[spans, 2]`: start and end (excluded) in
+    characters, sorted and without overlaps. In a piece of a document they are relative to the piece
+    and may extend beyond it.
     """
 
     def __new__(cls, text: str, spans: dict, place: str = ""):
@@ -45,10 +43,7 @@ class AnnotatedText(str):
 
 
 def filter_spans(spans: list) -> np.ndarray:
-    """Returns sorted spans int32 `[spans, 2]`, without those that overlap a longer one.
-
-    If overlapping spans have the same length, the first is kept.
-    """
+    """Returns sorted spans int32 `[spans, 2]`, without those that overlap a longer one."""
     spans = np.array(sorted(map(tuple, spans)), np.int32).reshape(-1, 2)
     if not (spans[1:, 0] < spans[:-1, 1]).any():
         return spans
@@ -57,7 +52,7 @@ def filter_spans(spans: list) -> np.ndarray:
     reach = np.maximum.accumulate(spans[:, 1])
     begins = np.flatnonzero(spans[1:, 0] >= reach[:-1]) + 1
     for group in np.split(spans, begins):
-        mine = []
+        mine = []  # If overlapping spans have the same length, the first is kept.
         for start, end in sorted(group.tolist(), key=lambda span: (span[0] - span[1], span)):
             if all(end <= a or b <= start for a, b in mine):
                 mine.append((start, end))

@@ -45,10 +45,7 @@ def trim_length(size: int, length: int, per_octave: int = 2) -> int:
 
 
 def trim(batch: tuple, length: int) -> tuple:
-    """Returns `(x, y, sample_weight)` with the first `length` tokens of each row.
-
-    Labels and weights `[N, L]` are cut too. Other labels do not change.
-    """
+    """Returns `(x, y, sample_weight)` with the first `length` tokens of all arrays `[N, L]`."""
     x, *rest = batch
     x = {name: array[..., :length] if name in SEQUENCES else array for name, array in x.items()}
     is_of_tokens = len(rest) == 2 and rest[1] is not None and len(rest[1].shape) > 1

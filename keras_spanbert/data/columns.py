@@ -1,14 +1,12 @@
 """Reads CSV, TSV and JSON lines files with any column names, which arguments set."""
 
-import logging
 from collections.abc import Sequence
 
 from keras_spanbert.data.choices import choice_example
 from keras_spanbert.data.conll import check_tag, to_iob2
-from keras_spanbert.data.examples import check, check_known
+from keras_spanbert.data.examples import check, check_known, warn_left_out
 from keras_spanbert.data.tables import is_blank, read_examples
 from keras_spanbert.data.tacred import example_of_text, relation_example
-from keras_spanbert.wording import format_count
 
 # The label of SNLI's pairs on which the annotators did not agree, and its other labels.
 _NO_AGREEMENT = "-"
@@ -82,7 +80,7 @@ def read_texts(
 
     skipped, undecided = [], []  # Places.
 
-    def check_agreement(place, labels):  # Of a row with the label `-`.
+    def check_agreement(place, labels):  # The row has the label `-`.
         if not _INFERENCE.isdisjoint(labels):
             raise ValueError(
                 f"{place}: in SNLI and MultiNLI, the label `-` means that the annotators did not "
@@ -114,10 +112,7 @@ def read_texts(
     if undecided:
         check_agreement(undecided[0], {example["label"] for example in examples})
     if skipped and needs_labels:
-        logging.getLogger("keras_spanbert").warning(
-            "Left out %s with the label %s. The first is %s",
-            *(format_count(len(skipped), "row"), skip_label, skipped[0]),
-        )
+        warn_left_out(skipped, "row", f"with the label {skip_label}")
     return examples
 
 

@@ -18,6 +18,10 @@ _NONE = ("-", "_", "")
 
 BEGIN = re.compile(r"#\s*begin document \((.*)\);?(?:\s*part (\d{1,9}))?\s*")
 _END = re.compile(r"#\s*end document\b.*")
+_MARK_RULE = (
+    "a line that starts with # must be `#begin document (id); part 000` between documents, or "
+    "`#end document` at the end of one"
+)
 _BRACKET = r"(?:\(\d+\)?|\d+\))"
 _BRACKET_IN = re.compile(r"\(\w|\w\)")
 _BRACKETS = re.compile(rf"{_BRACKET}(?:\|{_BRACKET})*")
@@ -38,20 +42,13 @@ def read_conll(path: str | os.PathLike) -> list[dict]:
         if begin:
             documents.append(_read_rows(*begin.groups(), place, lines))
         elif line.startswith("#"):
-            _refuse_mark(place, line)
+            check(False, place, _MARK_RULE, line)
         elif line.strip(" \t"):
             rule = "words must be between `#begin document (id); part 000` and `#end document`"
             check(False, place, rule, line)
     documents = _cut_documents(documents)
     word, speaker = _find_columns(documents)
     return [_document(rows, word, speaker) for rows in documents]
-
-
-def _refuse_mark(place, line):
-    raise ValueError(
-        f"{place}: a line that starts with # must be `#begin document (id); part 000` between "
-        f"documents, or `#end document` at the end of one. Received: {line!r:.80}"
-    )
 
 
 def _read_rows(name, part, begin, lines):
@@ -63,7 +60,7 @@ def _read_rows(name, part, begin, lines):
         text = line.strip(" \t")
         if text and not is_ended:
             if line.startswith("#"):
-                _refuse_mark(place, line)
+                check(False, place, _MARK_RULE, line)
             # A cell between two tabs may be empty. If blanks separate cells, end tabs are ignored.
             cells = line.split("\t") if "\t" in text else re.split(" +", text)
             rows.append(_Row(place, line, [cell.strip(" ") for cell in cells]))

@@ -1,13 +1,11 @@
 """Reads CorefUD: CoNLL-U with the coreference in `Entity`, a value of the last column."""
 
 import collections
-import logging
 import os
 import re
 
-from keras_spanbert.data.examples import check
+from keras_spanbert.data.examples import check, warn_left_out
 from keras_spanbert.data.text_files import read_lines
-from keras_spanbert.wording import format_count
 
 _COLUMNS = 10  # Columns of CoNLL-U.
 _FORM, _MISC = 1, 9
@@ -61,10 +59,7 @@ def read_conllu(path: str | os.PathLike) -> list[dict]:
             "eid-...` that names the attributes of mentions. Received: none"
         )
     for reason, places in left_out.items():
-        logging.getLogger("keras_spanbert").warning(
-            "Left out %s %s. The first is at %s",
-            *(format_count(len(places), "mention"), reason, places[0]),
-        )
+        warn_left_out([f"at {place}" for place in places], "mention", reason)
     return [
         {
             "doc_key": document.name,

@@ -1,9 +1,4 @@
-"""Reads text files as documents and blocks of tokens.
-
-Files are read a megabyte at a time, so memory use does not depend on their size. A
-block does not cross the end of a document (Joshi et al. 2020, section 4.2: "single
-contiguous segments").
-"""
+"""Reads text files, a megabyte at a time, as documents and blocks of tokens."""
 
 import collections
 import errno

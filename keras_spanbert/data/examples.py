@@ -1,11 +1,13 @@
 """Checks and writes examples: code that all readers share."""
 
 import collections
+import logging
 import os
 
 from keras_spanbert import files
 from keras_spanbert.checks import check_path, check_paths
 from keras_spanbert.text.strings import replace_surrogates
+from keras_spanbert.wording import format_count
 
 
 def check(is_right, place: str, rule: str, value, name: str = "") -> None:
@@ -63,6 +65,14 @@ def check_ids(examples: list[dict], paths=None) -> list[dict]:
         start = f"{shown}: an" if shown else "An"
         raise ValueError(f"{start} id must not be repeated. Received: {twice!r} again")
     return examples
+
+
+def warn_left_out(places: list[str], noun: str, which: str) -> None:
+    """Logs how many rows were left out, and the first place. `noun` is the word for a row."""
+    logging.getLogger("keras_spanbert").warning(
+        "Left out %s %s. The first is %s",
+        *(format_count(len(places), noun), which, places[0]),
+    )
 
 
 def write_lines(path: str | os.PathLike, examples, predictions, line, header=()) -> None:

@@ -48,7 +48,21 @@ def read(paths) -> list[dict]:
     examples = {}
     for path in check_paths("paths", paths):
         for place, row in read_table(path, _COLUMNS):
-            example = _example(row, place)
+            example = {name.lower().replace("-", "_"): cell for name, cell in row.items()}
+            for name in ["pronoun", "a", "b"]:
+                offset = example[f"{name}_offset"]
+                start = int(offset) if offset.isdecimal() and len(offset) < 10 else -1
+                is_there = start >= 0 and example["text"].startswith(example[name], start)
+                if not (is_there and example[name]):
+                    raise ValueError(
+                        f"{place}: `{name}` must be in the text at its offset. Received: "
+                        f"{example[name]!r:.80} at {offset!r:.20}"
+                    )
+                example[f"{name}_offset"] = start
+            for name in ["a_coref", "b_coref"]:
+                label = _LABELS.get(example[name].lower())
+                check(label is not None, place, f"`{name}` must be TRUE or FALSE", example[name])
+                example[name] = label
             check(row["ID"] not in examples, place, "an id must not be repeated", row["ID"])
             examples[row["ID"]] = example
     return check_not_empty([*examples.values()], paths)
@@ -115,22 +129,3 @@ def write_predictions(path: str | os.PathLike, predictions: dict) -> None:
 def _span(example, name):
     start = example[f"{name}_offset"]
     return start, start + len(example[name])
-
-
-def _example(row, place):
-    example = {name.lower().replace("-", "_"): cell for name, cell in row.items()}
-    for name in ["pronoun", "a", "b"]:
-        offset = example[f"{name}_offset"]
-        start = int(offset) if offset.isdecimal() and len(offset) < 10 else -1
-        is_there = start >= 0 and example["text"].startswith(example[name], start)
-        if not (is_there and example[name]):
-            raise ValueError(
-                f"{place}: `{name}` must be in the text at its offset. Received: "
-                f"{example[name]!r:.80} at {offset!r:.20}"
-            )
-        example[f"{name}_offset"] = start
-    for name in ["a_coref", "b_coref"]:
-        label = _LABELS.get(example[name].lower())
-        check(label is not None, place, f"`{name}` must be TRUE or FALSE", example[name])
-        example[name] = label
-    return example

@@ -1,7 +1,6 @@
 """Reads files of GLUE, its nine tasks and the diagnostic set, and writes submissions."""
 
 import collections
-import logging
 import math
 import numbers
 import os
@@ -13,11 +12,11 @@ from keras_spanbert.data.examples import (
     check_ids,
     check_known,
     check_not_empty,
+    warn_left_out,
     write_lines,
 )
 from keras_spanbert.data.tables import read_table
 from keras_spanbert.metrics.glue import CLASSES, task_name
-from keras_spanbert.wording import format_count
 
 _Columns = collections.namedtuple("_Columns", ["text", "text_pair", "label", "id"])
 _PAIR = _Columns("sentence1", "sentence2", "label", "index")
@@ -96,10 +95,16 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
     if not has_labels:
         columns = columns._replace(label=None, id=columns.id or "index")
     header = _COLA if task == "cola" and has_labels else None
-    examples, short = [], [] if task == "qqp" and not strict else None
-    undecided = []  # Places.
+    # Places of rows that are left out.
+    examples, undecided, short = [], [], [] if task == "qqp" and not strict else None
     for one in check_paths("paths", path):
-        file = _file(one, task, split)
+        file = one
+        if files.is_folder(one):
+            names = _AX_FILES if task == "ax" else (f"{split}.tsv",)
+            found = [name for name in names if files.is_file(stores.join(one, name))]
+            if not found:
+                raise ValueError(f"{one} must contain {' or '.join(names)}. Received: no such file")
+            file = stores.join(one, found[0])
         for place, row in read_table(file, filter(None, columns), header=header, short=short):
             example = {name: column and row[column] for name, column in columns._asdict().items()}
             if columns.id is None:
@@ -110,15 +115,11 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
             if has_labels:
                 example["label"] = _label(example["label"], task, place)
             examples.append(example)
-    for places, what in [
-        (short, "QQP with too few columns"),
-        (undecided, "MNLI with the label -, on which the annotators did not agree"),
-    ]:
-        if places:
-            logging.getLogger("keras_spanbert").warning(
-                "Left out %s of %s. The first is %s",
-                *(format_count(len(places), "row"), what, places[0]),
-            )
+    if short:
+        warn_left_out(short, "row", "of QQP with too few columns")
+    if undecided:
+        reason = "of MNLI with the label -, on which the annotators did not agree"
+        warn_left_out(undecided, "row", reason)
     return check_not_empty(examples, path)
 
 
@@ -165,16 +166,6 @@ def write_predictions(path: str | os.PathLike, task: str, examples, predictions)
 def splits_of(task: str) -> tuple[str, ...]:
     """Returns the splits of a task."""
     return _SPLITS.get(task_name(task), ("train", "dev", "test"))
-
-
-def _file(path, task, split):
-    if not files.is_folder(path):
-        return path
-    names = _AX_FILES if task == "ax" else (f"{split}.tsv",)
-    found = [name for name in names if files.is_file(stores.join(path, name))]
-    if not found:
-        raise ValueError(f"{path} must contain {' or '.join(names)}. Received: no such file")
-    return stores.join(path, found[0])
 
 
 def _label(cell, task, place):

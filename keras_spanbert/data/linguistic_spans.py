@@ -77,9 +77,17 @@ def _write(pieces, lines, nlp, batch_size):
 
     def chunks():
         for text, ends_document in pieces:
-            for chunk, is_last in _split_into_chunks(text):
-                waiting.append((chunk, ends_document and is_last))
-                yield chunk
+            start = 0
+            while len(text) - start > _CHUNK_CHARACTERS:
+                window = text[start : start + _CHUNK_CHARACTERS]
+                ends = [window.rfind(mark) + len(mark) for mark in _SEPARATORS]
+                half = _CHUNK_CHARACTERS // 2
+                size = next((end for end in ends if end > half), _CHUNK_CHARACTERS)
+                waiting.append((window[:size], False))
+                yield window[:size]
+                start += size
+            waiting.append((text[start:], ends_document))
+            yield text[start:]
 
     kinds, text, spans = (), "", collections.defaultdict(list)
     for found in find(chunks(), nlp, batch_size):
@@ -97,18 +105,6 @@ def _write(pieces, lines, nlp, batch_size):
             "`nlp` must find entities or noun chunks. A spaCy pipeline needs an `ner`, an "
             f"`entity_ruler` or a parser. Received: {getattr(nlp, 'pipe_names', nlp)}"
         )
-
-
-def _split_into_chunks(text):
-    """Yields the chunks of a text as `(chunk, is_last)`."""
-    start = 0
-    while len(text) - start > _CHUNK_CHARACTERS:
-        window = text[start : start + _CHUNK_CHARACTERS]
-        ends = [window.rfind(mark) + len(mark) for mark in _SEPARATORS]
-        size = next((end for end in ends if end > _CHUNK_CHARACTERS // 2), _CHUNK_CHARACTERS)
-        yield window[:size], False
-        start += size
-    yield text[start:], True
 
 
 def find(texts: Iterable[str], nlp, batch_size: int = 32) -> Iterator[dict]:

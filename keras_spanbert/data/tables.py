@@ -49,16 +49,8 @@ _EMPTY_LIST = re.compile(r"\[\]|\(\)|\{\}|(?:set|list)\(\)|array\(\[\].*\)|chara
 _LIST_OF_OTHERS = re.compile(r"\[[-\s]*\d[-\s\d.,]*\]|\[[^\s\[\]][^\[\]]*,[^\[\]]*[^\s\[\]]\]")
 
 
-def read_rows(
-    path: str | os.PathLike, delimiter: str = "\t", quoted: bool = False
-) -> Iterator[tuple[str, list[str]]]:
-    """Returns `(place, cells)` for the rows of a text file, plain or gzip. Skips empty lines.
-
-    If `quoted`, cells may be in `"`, with delimiters, line ends and doubled `"` inside.
-    Otherwise `"` is an ordinary character.
-    """
-    if not quoted:
-        return ((place, line.split(delimiter)) for place, line in read_lines(path) if line)
+def _read_quoted(path, delimiter):
+    """Returns `(place, cells)` for the rows of a text file with cells in `"`."""
     lines = (line for _, line in read_lines(path, keep_ends=True))
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     found, line = [], 1
@@ -75,7 +67,7 @@ def read_rows(
             ) from None
         finally:
             csv.field_size_limit(limit)
-    return ((place, cells) for place, cells in found if cells)
+    return found
 
 
 def read_table(
@@ -90,14 +82,18 @@ def read_table(
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Yields `(place, row)` for the rows of a table. `row` is a dict from column to cell.
 
-    The table must have the `columns`, and may have the `optional` ones. `header` has the columns of
-    a file without a header. If the list `short` is given, rows with fewer cells than the header are
+    If `quoted`, cells may be in `"`, with delimiters, line ends and doubled `"` inside. The table
+    must have the `columns`, and may have the `optional` ones. `header` has the columns of a file
+    without a header. If the list `short` is given, rows with fewer cells than the header are
     skipped, and their places are added to it. `hint` is added to messages about missing columns.
     """
     wanted = list(columns)
     known = {*wanted, *optional}
     rule = f"the {len(header)} columns {', '.join(header)}" if header else None
-    for place, cells in read_rows(path, delimiter, quoted):
+    rows = ((place, line and line.split(delimiter)) for place, line in read_lines(path))
+    for place, cells in _read_quoted(path, delimiter) if quoted else rows:
+        if not cells:  # An empty line.
+            continue
         if header is not None and len(cells) == len(header):
             yield place, {name: cell for name, cell in zip(header, cells) if name in known}
             continue
@@ -138,14 +134,17 @@ def read_examples(
             is_quoted = kind == ".csv" if quoted is None else quoted
             rows = read_table(path, columns, [label], _TABLES[kind], is_quoted, hint=_HINT)
         elif kind in _JSON_LINES:
-            rows = _read_objects(path, columns)
+            rows = read_json_lines(path)
         else:
             raise ValueError(
                 f"A file must end in {', '.join([*_TABLES, *_JSON_LINES])}, optionally with .gz. "
                 f"Received: {path}"
             )
         for place, cells in rows:
-            if kind == ".tsv" and not has_warned:
+            if kind in _JSON_LINES:
+                check(isinstance(cells, dict), place, "a line must be a JSON object", cells)
+                check_header(list(cells), columns, columns, place, _HINT)
+            elif kind == ".tsv" and not has_warned:
                 if cell := next(filter(_QUOTED_CELL.fullmatch, cells.values()), None):
                     has_warned = True
                     logging.getLogger("keras_spanbert").warning(
@@ -156,13 +155,6 @@ def read_examples(
             examples.append(example(Row(cells, place, number)))
             number += 1
     return check_ids([one for one in examples if one is not None], paths)
-
-
-def _read_objects(path, columns):
-    for place, row in read_json_lines(path):
-        check(isinstance(row, dict), place, "a line must be a JSON object", row)
-        check_header(list(row), columns, columns, place, _HINT)
-        yield place, row
 
 
 @dataclasses.dataclass

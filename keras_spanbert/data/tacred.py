@@ -58,15 +58,13 @@ def read(paths, needs_labels: bool = True, relations=None) -> list[dict]:
     """
     examples = []
     for path in check_paths("paths", paths):
-        for place, value in _objects(path):
+        is_lines = ending(path) in (".jsonl", ".jsonlines")
+        for place, value in read_json_lines(path) if is_lines else _read_list(path):
             examples.append(relation_example(value, place, needs_labels, relations))
     return check_ids(examples, paths)
 
 
-def _objects(path):
-    if ending(path) in (".jsonl", ".jsonlines"):
-        yield from read_json_lines(path)
-        return
+def _read_list(path):
     values = read_json(path)
     if not isinstance(values, list):
         raise ValueError(

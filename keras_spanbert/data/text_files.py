@@ -17,8 +17,6 @@ from keras_spanbert.data.examples import check, check_text
 from keras_spanbert.files import ending
 from keras_spanbert.text.strings import replace_surrogates
 
-DOCUMENT_BOUNDARIES = ("file", "blank_line", "line")
-
 # Number of bytes per read, for all files.
 _READ_BYTES = 1 << 20
 # Larger files are cut at the first ends of documents after multiples of this size. The cuts do
@@ -36,7 +34,13 @@ _DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # A document longer than this is read in pieces, cut between words.
 _PIECE_CHARACTERS = 1 << 16
-_BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
+# Functions that split a text into documents.
+_SPLITS = {
+    "file": lambda text: [text],
+    "blank_line": re.compile(r"\n[^\S\n]*\n\s*").split,
+    "line": lambda text: text.split("\n"),
+}
+DOCUMENT_BOUNDARIES = tuple(_SPLITS)
 
 
 class ByteRange(NamedTuple):
@@ -128,8 +132,7 @@ def read_documents(
     """Yields `(text, ends_document)` from a file or its part. Long documents come in pieces.
 
     The ranges of a file, one after another, give the same documents as the whole file. `boundary`
-    and `encoding_errors` are those of `Corpus`. Raises `ValueError` if the file is binary, not
-    UTF-8, or a damaged gzip file.
+    and `encoding_errors` are those of `Corpus`.
     """
     # White space after a document's end belongs to it.
     before = "\n\n" if within.start else ""
@@ -140,7 +143,7 @@ def _split_documents(parts, boundary, rest=""):
     """Yields `(text, ends_document)` from a file's text. Blank documents are dropped."""
     is_open = False  # Whether a piece of a document was yielded but not its end.
     for part in parts:
-        *documents, rest = _split(rest + part, boundary)
+        *documents, rest = _SPLITS[boundary](rest + part)
         for document in documents:
             if is_open or document.strip():
                 yield document, True
@@ -218,12 +221,6 @@ def _before_last_word(text):
     return stripped
 
 
-def _split(text, boundary):
-    if boundary == "file":
-        return [text]
-    return text.split("\n") if boundary == "line" else _BLANK_LINES.split(text)
-
-
 # === Lines ===
 def read_lines(
     path: str | os.PathLike,
@@ -234,8 +231,7 @@ def read_lines(
     """Yields `(place, line)` of a text file, plain or gzip. `place` is path and line.
 
     Lines end at `\\n`, `\\r\\n` or a bare `\\r`, as in files of old Macs. `keep_ends` keeps
-    these characters. Raises `ValueError` if a line is not UTF-8, unless `encoding_errors` is
-    "replace", or the file is a damaged gzip file.
+    these characters.
     """
     number = 0
     with files.open_binary(path) as file:
@@ -328,8 +324,8 @@ def read_document_lines(
             text = replace_surrogates(text)
         check_text(place, text=[text])
         document = AnnotatedText(text, _spans(row.get("spans"), text, place), place)
-        start, size = 0, len(text)
-        while text.strip() and start < size:
+        start, size = 0, len(text) if text.strip() else 0
+        while start < size:
             length = size - start
             if length > _PIECE_CHARACTERS:
                 length = _before_last_word(text[start : start + _PIECE_CHARACTERS])

@@ -190,10 +190,7 @@ class TrainingStream(Batches):
 
 
 class BlockDatasets:
-    """Mixin that adds datasets of masked batches to a class with a method `prepared`.
-
-    See `Corpus.prepared`.
-    """
+    """Mixin that adds datasets of masked batches to a class with a method `prepared`."""
 
     def training_dataset(self, preprocessor, batch_size: int, seed, min_tokens: int = 8):
         """Returns an endless `tf.data` dataset of shuffled and masked batches.

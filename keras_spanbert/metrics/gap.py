@@ -64,13 +64,11 @@ def gap(examples, predictions) -> dict:
         for pair in zip((example["a_coref"], example["b_coref"]), predicted):
             groups["overall"].append(pair)
             groups[gender].append(pair)
-    scores = {name: _score(pairs) for name, pairs in groups.items()}
+    scores = {}
+    for name, pairs in groups.items():
+        right = sum(bool(gold and predicted) for gold, predicted in pairs)
+        wrong = sum(bool(predicted and not gold) for gold, predicted in pairs)
+        missed = sum(predicted is None or bool(gold and not predicted) for gold, predicted in pairs)
+        scores[name] = precision_recall_f1(right, right + wrong, right + missed)
     feminine, masculine = scores["feminine"]["f1"], scores["masculine"]["f1"]
     return {**scores, "bias": feminine / masculine if feminine and masculine else None}
-
-
-def _score(pairs):
-    right = sum(bool(gold and predicted) for gold, predicted in pairs)
-    wrong = sum(bool(predicted and not gold) for gold, predicted in pairs)
-    missed = sum(predicted is None or bool(gold and not predicted) for gold, predicted in pairs)
-    return precision_recall_f1(right, right + wrong, right + missed)

@@ -78,12 +78,27 @@ def glue(task: str, labels, predictions) -> dict:
     if CLASSES[task] is None:
         labels, predictions = _numbers("labels", labels), _numbers("predictions", predictions)
         check_same_examples(labels, predictions)
-        return _correlations(labels, predictions)
+        if len(labels) < 2:
+            raise ValueError("Correlations need at least two examples. Received: one")
+        from scipy import stats  # Takes a second to import.
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", stats.ConstantInputWarning)
+            warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+            pearson = stats.pearsonr(predictions, labels).statistic
+            spearman = stats.spearmanr(predictions, labels).statistic
+        return {"pearson": float(pearson), "spearman": float(spearman)}
     labels, predictions = check_same_examples(labels, predictions)
     labels = _indices("labels", labels, CLASSES[task])
     predictions = _indices("predictions", predictions, CLASSES[task])
     if task in _MATTHEWS:
-        return {"matthews_correlation": _matthews(labels, predictions, len(CLASSES[task]))}
+        # Python's integers cannot overflow.
+        counts = [np.bincount(side, minlength=len(CLASSES[task])) for side in [labels, predictions]]
+        size = len(labels)
+        covariance = int(np.sum(labels == predictions)) * size - int(counts[0] @ counts[1])
+        variances = [size * size - int(count @ count) for count in counts]
+        product = variances[0] * variances[1]
+        return {"matthews_correlation": covariance / math.sqrt(product) if product else 0.0}
     scores = {"accuracy": float(np.mean(labels == predictions))}
     if task in _F1:
         right = int(np.sum((labels == 1) & (predictions == 1)))
@@ -119,26 +134,3 @@ def _numbers(name, values):
     is_right = numbers is not None and numbers.ndim == 1 and np.isfinite(numbers).all()
     check_in(name, values, is_right, "finite numbers [N]")
     return numbers
-
-
-def _matthews(labels, predictions, num_classes):
-    """Returns the correlation for any number of classes. Python's integers cannot overflow."""
-    counts = [np.bincount(side, minlength=num_classes) for side in [labels, predictions]]
-    size = len(labels)
-    covariance = int(np.sum(labels == predictions)) * size - int(counts[0] @ counts[1])
-    variances = [size * size - int(count @ count) for count in counts]
-    product = variances[0] * variances[1]
-    return covariance / math.sqrt(product) if product else 0.0
-
-
-def _correlations(labels, predictions):
-    from scipy import stats  # Takes a second to import.
-
-    if len(labels) < 2:
-        raise ValueError("Correlations need at least two examples. Received: one")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", stats.ConstantInputWarning)
-        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
-        pearson = stats.pearsonr(predictions, labels).statistic
-        spearman = stats.spearmanr(predictions, labels).statistic
-    return {"pearson": float(pearson), "spearman": float(spearman)}

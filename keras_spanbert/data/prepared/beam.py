@@ -17,10 +17,7 @@ _PARTITIONS = ("--dask_partition_size", "--dask_npartitions")
 
 
 def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
-    """Returns the function that `prepare` uses to run its jobs, one per shard.
-
-    Workers write shards and their counts into the folder.
-    """
+    """Returns the function that `prepare` uses to run its jobs, one per shard."""
     try:
         runner = apache_beam.runners.create_runner(_CLASSES.get(name, name))
     except (ImportError, AttributeError, ValueError) as error:

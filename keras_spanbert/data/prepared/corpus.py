@@ -1,8 +1,4 @@
-"""Corpora that are tokenized and cut into blocks once, and then read at disk speed.
-
-A prepared corpus is a folder. Its ArrayRecord shards contain the blocks, which can
-be read in any order. `prepared.json` describes the shards and has their SHA-256 sums.
-"""
+"""Reads prepared corpora: folders of shards, which `prepared.json` describes."""
 
 import concurrent.futures
 import functools

@@ -1,5 +1,6 @@
 """Shards of a prepared corpus: ArrayRecord files of blocks."""
 
+import contextlib
 import os
 from collections.abc import Callable
 
@@ -34,44 +35,29 @@ def write_shard(
     Returns the split, the shard's entry in the manifest, and the number of times that each token
     occurs, int64 `[V]`, 0 for special tokens.
     """
-    try:
-        with files.atomic_write(job["path"], "wb") as file:
-            shard, counts = _write_blocks(file.name, corpus, job, tokenizer, is_cancelled)
-    except RuntimeError as error:  # Raised by ArrayRecord.
-        raise OSError(f"{job['path']} cannot be written: {error}") from None
-    if not shard["num_blocks"]:
-        files.remove(job["path"])
-    return job["split"], shard, counts
-
-
-def _write_blocks(path, corpus, job, tokenizer, is_cancelled):
     has_marks = bool(span_kinds(corpus))
     id_dtype = dtype(tokenizer.vocabulary_size(), has_marks)
     counts, num_blocks = np.zeros(tokenizer.vocabulary_size(), np.int64), 0
-    writer = array_record_module.ArrayRecordWriter(path, _WRITER_OPTIONS)
+    settings = tokenizer, job["sequence_length"], job["split"], job["min_tokens"]
     try:
-        for blocks in corpus.blocks(
-            tokenizer,
-            job["sequence_length"],
-            job["split"],
-            job["min_tokens"],
-            with_marks=has_marks,
-            order=job["ranges"],
-        ):
-            if is_cancelled():
-                break
-            ids = remove_span_marks(blocks)
-            counts += np.bincount(ids.ravel(), minlength=len(counts))
-            num_blocks += len(blocks)
-            for record in blocks.astype(id_dtype):
-                writer.write(record.tobytes())
-    finally:
-        writer.close()
+        with files.atomic_write(job["path"], "wb") as file:
+            path = file.name
+            writer = array_record_module.ArrayRecordWriter(path, _WRITER_OPTIONS)
+            with contextlib.closing(writer):
+                for blocks in corpus.blocks(*settings, with_marks=has_marks, order=job["ranges"]):
+                    if is_cancelled():
+                        break
+                    ids = remove_span_marks(blocks)
+                    counts += np.bincount(ids.ravel(), minlength=len(counts))
+                    num_blocks += len(blocks)
+                    for record in blocks.astype(id_dtype):
+                        writer.write(record.tobytes())
+            size, checksum = os.path.getsize(path), files.sha256(path)
+    except RuntimeError as error:  # Raised by ArrayRecord.
+        raise OSError(f"{job['path']} cannot be written: {error}") from None
+    if not num_blocks:
+        files.remove(job["path"])
     counts[tokenizer.special_token_ids] = 0
-    shard = {
-        "name": os.path.basename(job["path"]),
-        "num_blocks": num_blocks,
-        "bytes": os.path.getsize(path),
-        "sha256": files.sha256(path),
-    }
-    return shard, counts
+    name = os.path.basename(job["path"])
+    shard = {"name": name, "num_blocks": num_blocks, "bytes": size, "sha256": checksum}
+    return job["split"], shard, counts

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import os
 import threading
 
@@ -76,7 +77,7 @@ def prepare(
 
         run = beam.beam_job_runner(beam_runner, beam_options)
     else:
-        run = _in_threads(progress)
+        run = functools.partial(_run_in_threads, progress)
     with _new_folder(path) as partial:
         jobs = _jobs(corpus, tokenizer, sequence_length, partial, min_tokens, num_shards or 16)
         found = run(corpus, jobs, tokenizer)
@@ -144,29 +145,27 @@ def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
     ]
 
 
-def _in_threads(progress):
-    def run(corpus, jobs, tokenizer):
-        is_cancelled, found = threading.Event(), []
+def _run_in_threads(progress, corpus, jobs, tokenizer):
+    """Returns the results of `write_shard` for all jobs."""
+    is_cancelled, found = threading.Event(), []
 
-        def report():
-            if progress:
-                blocks = sum(shard["num_blocks"] for _, shard, _ in found)
-                progress(len(found), len(jobs), blocks)
+    def report():
+        if progress:
+            blocks = sum(shard["num_blocks"] for _, shard, _ in found)
+            progress(len(found), len(jobs), blocks)
 
-        report()
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            try:
-                futures = [
-                    pool.submit(write_shard, corpus, job, tokenizer, is_cancelled.is_set)
-                    for job in jobs
-                ]
-                for future in concurrent.futures.as_completed(futures):
-                    found.append(future.result())
-                    report()
-            except BaseException:
-                is_cancelled.set()
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
-        return found
-
-    return run
+    report()
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            futures = [
+                pool.submit(write_shard, corpus, job, tokenizer, is_cancelled.is_set)
+                for job in jobs
+            ]
+            for future in concurrent.futures.as_completed(futures):
+                found.append(future.result())
+                report()
+        except BaseException:
+            is_cancelled.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return found
