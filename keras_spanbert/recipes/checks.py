@@ -48,7 +48,17 @@ def check() -> None:
                     f"`--{name}` must name files that exist. Received: --{name}={pattern}, which "
                     "no file matches"
                 )
-    _check_training()
+    if FLAGS["steps"].present and FLAGS["epochs"].present:
+        refuse("`--steps` and `--epochs` cannot both be given", "steps", "epochs")
+    if FLAGS.tensorboard:
+        check_installed("tensorboard", "`--tensorboard`")
+    if FLAGS.steps_per_execution > 1 and os.environ.get("KERAS_BACKEND") == "torch":
+        raise ValueError(
+            "`--steps_per_execution` needs the TensorFlow or JAX backend. Received: "
+            f"--steps_per_execution={FLAGS.steps_per_execution} with KERAS_BACKEND=torch"
+        )
+    if FLAGS.steps and not FLAGS.epochs:
+        check_steps(FLAGS.steps)
     is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
     if FLAGS.preset and not (is_handle or files.is_file(FLAGS.preset)):
         if not files.is_folder(FLAGS.preset):
@@ -145,10 +155,8 @@ def _format_flag(flag):
 
 
 def num_steps(steps_per_epoch: int | Fraction, steps: int | None = None) -> int:
-    """Returns the number of steps of a run: from --epochs, else --steps, else `steps`.
-
-    A resumed run keeps the number of steps that it started with.
-    """
+    """Returns the number of steps of a run: from --epochs, else --steps, else `steps`."""
+    # A resumed run keeps the number of steps that it started with.
     if FLAGS.epochs and not recorded_run():
         return max(1, int(FLAGS.epochs * steps_per_epoch))
     return FLAGS.steps or steps
@@ -163,17 +171,3 @@ def check_steps(steps: int, eval_every: int | None = None) -> None:
     if steps % FLAGS.steps_per_execution or eval_every % FLAGS.steps_per_execution:
         rule = f"must divide {steps} steps and --eval_every={eval_every}"
         refuse(f"`--steps_per_execution` {rule}", "steps_per_execution")
-
-
-def _check_training():
-    if FLAGS["steps"].present and FLAGS["epochs"].present:
-        refuse("`--steps` and `--epochs` cannot both be given", "steps", "epochs")
-    if FLAGS.tensorboard:
-        check_installed("tensorboard", "`--tensorboard`")
-    if FLAGS.steps_per_execution > 1 and os.environ.get("KERAS_BACKEND") == "torch":
-        raise ValueError(
-            "`--steps_per_execution` needs the TensorFlow or JAX backend. Received: "
-            f"--steps_per_execution={FLAGS.steps_per_execution} with KERAS_BACKEND=torch"
-        )
-    if FLAGS.steps and not FLAGS.epochs:
-        check_steps(FLAGS.steps)

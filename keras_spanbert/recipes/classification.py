@@ -3,6 +3,7 @@
 import itertools
 import os
 
+import keras_spanbert as ks
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import (
@@ -151,21 +152,18 @@ def build(**arguments):
 
 
 def read(paths, flag, model):
-    from keras_spanbert.data import glue
-    from keras_spanbert.data.columns import read_texts
-
     if FLAGS.dataset:
         if model is not None:
             model.check_task(FLAGS.dataset)
         # The name of a file determines its split, or else its flag.
-        splits = glue.splits_of(FLAGS.dataset)
+        splits = ks.data.glue.splits_of(FLAGS.dataset)
         name = os.path.basename(paths[0]).partition(".")[0]
         wanted = {"train_data": "train", "eval_data": "dev", "predict_data": "test"}[flag]
         default = next((split for split in splits if split.startswith(wanted)), None)
-        return glue.read(paths, FLAGS.dataset, name if name in splits else default)
+        return ks.data.glue.read(paths, FLAGS.dataset, name if name in splits else default)
     is_regression = FLAGS.regression if model is None else model.is_regression
     multi_label = FLAGS.multi_label if model is None else model.multi_label
-    return read_texts(
+    return ks.data.columns.read_texts(
         paths,
         text=FLAGS.text_column,
         text_pair=FLAGS.text_pair_column,
@@ -176,19 +174,17 @@ def read(paths, flag, model):
         is_regression=is_regression,
         label_separator=FLAGS.label_separator if multi_label else None,
         skip_label=FLAGS.skip_label,
-        quoted=columns.quoted(),
+        quoted=FLAGS.quoted_tsv or None,
     )
 
 
 def predict(model, examples):
-    from keras_spanbert.data import glue
-
     found = model.classify(examples, batch_size=FLAGS.batch_size)
     with exit_on_user_error():
         if FLAGS.dataset:
             name = "score" if model.is_regression else "label"
             predictions = [answer[name] for answer in found]
-            glue.write_predictions(FLAGS.predictions, FLAGS.dataset, examples, predictions)
+            ks.data.glue.write_predictions(FLAGS.predictions, FLAGS.dataset, examples, predictions)
         else:
             columns.write_rows([{"id": e["id"], **_row(x)} for e, x in zip(examples, found)])
     log(f"Wrote the predictions of {format_count(len(found), 'text')} to {FLAGS.predictions}")

@@ -74,11 +74,6 @@ def check(known: tuple[str, ...]) -> None:
         check_value("quoted_tsv", has_tsv and not FLAGS.dataset, rule)
 
 
-def quoted() -> bool | None:
-    """Returns the argument `quoted` of the readers of tables."""
-    return FLAGS.quoted_tsv or None
-
-
 def conditions(*names: str, reads_tables: bool = True) -> list[Condition]:
     """Returns the conditions of this file's flags and of a recipe's flags `names`, for tables."""
     shared = [flag.name for flag in own_flags("Labelled data") if flag.name != "dataset"]
@@ -95,10 +90,7 @@ def conditions(*names: str, reads_tables: bool = True) -> list[Condition]:
 
 
 def check_labels(names: list[str], what: str, plural: str | None = None, least: int = 2) -> None:
-    """Logs the labels of the training data, after checking that there are at least `least`.
-
-    `what` and `plural` are the task's word for a label: see `format_count`.
-    """
+    """Logs the training data's labels, each a `what`, after checking that there are `least`."""
     if len(names) < least:
         raise ValueError(
             f"`--train_data` must have {['one', 'two'][least - 1]} or more labels. Received: "

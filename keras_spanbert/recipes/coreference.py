@@ -2,6 +2,8 @@
 
 import os
 
+import keras_spanbert as ks
+from keras_spanbert import files
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import fine_tuning, output_paths
 from keras_spanbert.recipes.checks import Condition, matching_files, only_with, refuse
@@ -111,11 +113,7 @@ _ARGUMENTS = {
 
 # === Files ===
 def find_format(paths: list[str]) -> Format | None:
-    """Returns the format of files, `None` without files.
-
-    Raises:
-        ValueError: if the ending of a file is unknown, or the files differ in format.
-    """
+    """Returns the format of files, `None` without files. Files of several formats are an error."""
     found = formats_of(FORMATS, paths)
     if len(found) > 1:
         raise ValueError(
@@ -163,10 +161,9 @@ def conditions() -> list[Condition]:
 
 
 def _read_documents(paths, flag):
-    from keras_spanbert.data import coreference
     from keras_spanbert.data.coreference_documents import check_has_clusters, has_subtokens
 
-    documents = coreference.read(paths)
+    documents = ks.data.coreference.read(paths)
     if flag != "predict_data":
         check_has_clusters(documents)
     elif ending(FLAGS.predictions) == ".conll" and any(map(has_subtokens, documents)):
@@ -176,12 +173,6 @@ def _read_documents(paths, flag):
             "predictions",
         )
     return documents
-
-
-def _read_gap(paths, flag):
-    from keras_spanbert.data import gap
-
-    return gap.read(paths)
 
 
 def _read_texts(paths, flag):
@@ -196,8 +187,6 @@ def _read_texts(paths, flag):
 
 def build():
     """Builds the resolver of the preset."""
-    import keras_spanbert as ks
-
     given = {
         argument: FLAGS[name].value for name, argument in _ARGUMENTS.items() if FLAGS[name].present
     }
@@ -223,13 +212,11 @@ def stream(resolver, documents):
 def optimizer(resolver, steps):
     """Returns the optimizer, which has two learning rates."""
     from keras_spanbert.recipes.fit import accumulated_steps
-    from keras_spanbert.training.optimizer import LinearWarmupDecay
-    from keras_spanbert.training.two_rate_adam import TwoRateAdam
 
-    return TwoRateAdam(
-        LinearWarmupDecay(FLAGS.learning_rate, FLAGS.warmup_steps, steps),
+    return ks.TwoRateAdam(
+        ks.LinearWarmupDecay(FLAGS.learning_rate, FLAGS.warmup_steps, steps),
         # As in the released code, the heads have no warm-up.
-        LinearWarmupDecay(FLAGS.head_learning_rate, 0, steps),
+        ks.LinearWarmupDecay(FLAGS.head_learning_rate, 0, steps),
         heads=resolver.head_names(),
         encoder_weight_decay=FLAGS.weight_decay,
         beta_2=FLAGS.beta_2,
@@ -244,9 +231,7 @@ def evaluate(resolver, data: list) -> dict:
     """Returns the scores of documents or of GAP examples."""
     if find_format(matching_files("eval_data")) == FORMATS["documents"]:
         return resolver.evaluate_clusters(data, **_limits())
-    from keras_spanbert import metrics
-
-    scores = metrics.gap(data, _gap_predictions(resolver, data))
+    scores = ks.metrics.gap(data, _gap_predictions(resolver, data))
     log(
         ", ".join(f"{name} F1 {scores[name]['f1']:.2f}" for name in scores if name != "bias")
         + (f", bias {scores['bias']:.3f}" if scores["bias"] else "")
@@ -256,17 +241,15 @@ def evaluate(resolver, data: list) -> dict:
 
 
 def _predict_documents(resolver, documents):
-    from keras_spanbert.data import coreference
-
     def num_mentions():
         return sum(len(cluster) for found in clusters for cluster in found)
 
     clusters = resolver.predict_clusters(documents, **_limits())
-    write = coreference.write_jsonlines
+    write = ks.data.coreference.write_jsonlines
     if ending(FLAGS.predictions) == ".conll":
-        write = coreference.write_conll
+        write = ks.data.coreference.write_conll
         num_found = num_mentions()
-        clusters = [coreference.nested_clusters(found) for found in clusters]
+        clusters = [ks.data.coreference.nested_clusters(found) for found in clusters]
         if num_left_out := num_found - num_mentions():
             left_out = format_count(num_left_out, "mention")
             log(f"Left out {left_out}, which only .jsonlines can store")
@@ -276,29 +259,22 @@ def _predict_documents(resolver, documents):
 
 
 def _predict_gap(resolver, examples):
-    from keras_spanbert.data import gap
-
     predictions = _gap_predictions(resolver, examples)
     with exit_on_user_error():
-        gap.write_predictions(FLAGS.predictions, predictions)
+        ks.data.gap.write_predictions(FLAGS.predictions, predictions)
     log(f"Wrote the choices for {format_count(len(examples), 'pronoun')} to {FLAGS.predictions}")
 
 
 def _gap_predictions(resolver, examples):
-    from keras_spanbert.data import gap
-
     found = _resolve(resolver, [example["text"] for example in examples])
     return {
-        example["id"]: gap.refers_to(example, result["clusters"])
+        example["id"]: ks.data.gap.refers_to(example, result["clusters"])
         for example, result in zip(examples, found)
     }
 
 
 def _limits():
-    return {
-        "max_spans_in_memory": FLAGS.max_spans_in_memory,
-        "min_link_score": FLAGS.min_link_score,
-    }
+    return {name: FLAGS[name].value for name in ["max_spans_in_memory", "min_link_score"]}
 
 
 def _resolve(resolver, texts, **kwargs):
@@ -307,7 +283,6 @@ def _resolve(resolver, texts, **kwargs):
 
 
 def _predict_texts(resolver, data):
-    from keras_spanbert import files
     from keras_spanbert.tasks.coreference.page import cluster_lines, cluster_page
 
     found = _resolve(resolver, [text for _, text in data], scores=True)
@@ -337,7 +312,7 @@ FORMATS = {
         (".jsonlines", ".jsonl", ".conll"),
     ),
     "texts": Format((".txt", ".txt.gz"), _read_texts, _predict_texts, (".jsonlines", ".jsonl")),
-    "gap": Format((".tsv",), _read_gap, _predict_gap, (".tsv",)),
+    "gap": Format((".tsv",), lambda paths, flag: ks.data.gap.read(paths), _predict_gap, (".tsv",)),
 }
 RECIPE = Recipe(
     define_flags=define_flags,

@@ -4,6 +4,7 @@ import math
 import os
 import time
 
+import keras_spanbert as ks
 from keras_spanbert import files, stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks
@@ -157,16 +158,13 @@ def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
 
 
 def _open_corpus(data, held_out, count_words=False):
-    from keras_spanbert.data.corpus import Corpus
-    from keras_spanbert.data.prepared import PreparedCorpus, is_prepared
-
-    if len(data) == 1 and is_prepared(data[0]):
-        corpus = PreparedCorpus(data[0], FLAGS.damaged_shards)
+    if len(data) == 1 and ks.data.prepared.is_prepared(data[0]):
+        corpus = ks.PreparedCorpus(data[0], FLAGS.damaged_shards)
         if not FLAGS["sequence_length"].present:
             set_flags(sequence_length=corpus.sequence_length)
         set_flags(min_block_tokens=corpus.min_tokens, lowercase=corpus.lowercase)
         return corpus
-    return Corpus(
+    return ks.Corpus(
         data,
         FLAGS.document_boundary,
         held_out,
@@ -187,8 +185,6 @@ def new_tokenizer(corpus, vocabulary: str | None = None):
 
 def _tokenizer(vocabulary, lowercase):
     """Returns a tokenizer. Errors about a --vocabulary file have its name."""
-    import keras_spanbert as ks
-
     try:
         return ks.SpanBertTokenizer(vocabulary, lowercase=lowercase)
     except ValueError as error:
@@ -201,7 +197,6 @@ def _tokenizer(vocabulary, lowercase):
 
 def load_preset(**arguments):
     """Returns the pretrainer of --preset without a preprocessor, its tokenizer and its source."""
-    import keras_spanbert as ks
     from keras_spanbert.checkpoints.convert import suppress_warnings
     from keras_spanbert.models.source import Preset, open_source
 

@@ -1,5 +1,7 @@
 """The steps that all fine-tuning recipes share: read, build, train, evaluate, predict, export."""
 
+import keras_spanbert as ks
+from keras_spanbert import files
 from keras_spanbert.recipes import output_paths
 from keras_spanbert.recipes.checks import INPUTS, check_value, refuse
 from keras_spanbert.recipes.flags import FLAGS, set_flags
@@ -24,7 +26,6 @@ def check(needs_predictions: bool = True) -> None:
 
 def fine_tune(run: Run, recipe: Recipe) -> None:
     """Trains, evaluates, predicts and exports, with the functions of a recipe."""
-    from keras_spanbert import files
     from keras_spanbert.data.text_files import find_files
     from keras_spanbert.recipes.fit import TrainingSettings, export, fit
     from keras_spanbert.runs import plots
@@ -139,15 +140,13 @@ def build_model(**arguments):
 
 def length_grouped_stream(model, examples: list):
     """Returns the stream of labelled examples, in batches of similar length."""
-    from keras_spanbert.data.batches import Batches
-
     log(
         f"{format_count(len(examples), 'example')}; tokenizing to at most "
         f"{FLAGS.sequence_length} tokens"
     )
     arrays = model.preprocess(examples)
     lower_batch_size(len(arrays[0]["token_ids"]))
-    return Batches(arrays, FLAGS.batch_size, FLAGS.seed, by_length=True)
+    return ks.Batches(arrays, FLAGS.batch_size, FLAGS.seed, by_length=True)
 
 
 def lower_batch_size(num_rows: int) -> None:

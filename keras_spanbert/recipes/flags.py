@@ -1,5 +1,6 @@
 """Defines, groups, reads and records flags. Only recipes read flags."""
 
+import functools
 import textwrap
 
 from absl import flags
@@ -38,28 +39,18 @@ class Group:
         self.name = name
         _GROUPS.setdefault(name, about)
 
-    def string(self, name: str, text: str, default: str | None = None, **kwargs) -> None:
-        self._define(flags.DEFINE_string, name, default, text, **kwargs)
-
-    def strings(self, name: str, text: str, default: list | None = None, **kwargs) -> None:
-        self._define(flags.DEFINE_list, name, default, text, **kwargs)
-
-    def boolean(self, name: str, text: str, default: bool | None = None, **kwargs) -> None:
-        self._define(flags.DEFINE_bool, name, default, text, **kwargs)
-
-    def choice(self, name: str, values: list, text: str, default=None, **kwargs) -> None:
-        self._define(flags.DEFINE_enum, name, default, values, text, **kwargs)
-
-    def integer(self, name: str, text: str, default=None, lower_bound=1, **kwargs) -> None:
-        self._define(flags.DEFINE_integer, name, default, text, lower_bound=lower_bound, **kwargs)
-
-    def number(self, name: str, text: str, default=None, lower_bound=0.0, **kwargs) -> None:
-        self._define(flags.DEFINE_float, name, default, text, lower_bound=lower_bound, **kwargs)
-
-    def _define(self, define, name, *arguments, rare=False, **bounds):
-        define(name, *arguments, module_name=self.name, **bounds)
+    def _define(self, define, name, *arguments, default=None, rare=False, **bounds):
+        """Defines a flag. The arguments are the values of a choice, and the text for the help."""
+        define(name, default, *arguments, module_name=self.name, **bounds)
         if rare:
             _RARE.add(name)
+
+    string = functools.partialmethod(_define, flags.DEFINE_string)
+    strings = functools.partialmethod(_define, flags.DEFINE_list)
+    boolean = functools.partialmethod(_define, flags.DEFINE_bool)
+    choice = functools.partialmethod(_define, flags.DEFINE_enum)
+    integer = functools.partialmethod(_define, flags.DEFINE_integer, lower_bound=1)
+    number = functools.partialmethod(_define, flags.DEFINE_float, lower_bound=0.0)
 
 
 def set_flags(**values) -> None:
@@ -71,11 +62,6 @@ def set_flags(**values) -> None:
 def own_flags(*groups: str) -> list:
     """Returns this program's flags, or those of some groups, in the order of definition."""
     return [flag for name in groups or _GROUPS for flag in FLAGS.get_flags_for_module(name)]
-
-
-def values() -> dict:
-    """Returns the values of this program's flags."""
-    return {flag.name: flag.value for flag in own_flags()}
 
 
 def given() -> dict:

@@ -2,6 +2,7 @@
 
 import math
 
+import keras_spanbert as ks
 from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
 from keras_spanbert.recipes.terminal import log
@@ -72,8 +73,6 @@ def define_flags() -> None:
 
 def new_preprocessor(tokenizer, max_span_tokens: int, **kwargs):
     """Returns a `SpanBertPretrainerPreprocessor` built from the flags and `kwargs`."""
-    import keras_spanbert as ks
-
     if FLAGS.pad_predictions_to is None:
         num_predictions = math.ceil(FLAGS.mask_rate * FLAGS.sequence_length)
         set_flags(pad_predictions_to=8 if -num_predictions % 8 <= num_predictions / 10 else 1)
@@ -140,19 +139,15 @@ def log_baselines(num_tokens: int, num_blocks: int, unigram: dict[str, float]) -
     shown = ", ".join(f"{unigram[name]:.3f} ({name.upper()})" for name in unigram if name != "nsp")
     log(f"{num_tokens:,} tokens in {format_count(num_blocks, 'block')}; unigram entropy {shown}")
     if FLAGS.sbo_weight and not unigram.get("sbo", 1.0):
+        hint = f"documents must be longer, or --eval_steps={FLAGS.eval_steps} larger"
+        if FLAGS.sequence_length < 5:
+            hint = f"--sequence_length={FLAGS.sequence_length} must be 5 or more"
+        elif FLAGS.mask_rate > 0.5:
+            hint = f"--mask_rate={FLAGS.mask_rate} must be smaller"
         log(
             "Warning: no masked span of the evaluation data has a token on both sides, so SBO "
-            f"learns nothing: {_sbo_hint()}"
+            f"learns nothing: {hint}"
         )
-
-
-def _sbo_hint():
-    """Returns advice on the flag that gives spans a token on each side."""
-    if FLAGS.sequence_length < 5:
-        return f"--sequence_length={FLAGS.sequence_length} must be 5 or more"
-    if FLAGS.mask_rate > 0.5:
-        return f"--mask_rate={FLAGS.mask_rate} must be smaller"
-    return f"documents must be longer, or --eval_steps={FLAGS.eval_steps} larger"
 
 
 def log_results(unigram: dict[str, float], metrics: dict) -> None:

@@ -1,5 +1,6 @@
 """`--task=multiple_choice`: chooses the answer to a question, or the continuation of a text."""
 
+import keras_spanbert as ks
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import check_value
 from keras_spanbert.recipes.flags import FLAGS, Group
@@ -47,21 +48,12 @@ def check() -> None:
     check_value("choice_columns", any(FLAGS.choice_columns), "one or more columns")
 
 
-def _dataset():
-    """Returns the reader and writer of the files of --dataset."""
-    from keras_spanbert import data
-
-    return getattr(data, FLAGS.dataset)
-
-
 def read(paths, flag, model):
-    from keras_spanbert.data.columns import read_choices
-
     needs_labels = flag != "predict_data"
     if FLAGS.dataset:
-        return _dataset().read(paths, needs_labels)
+        return getattr(ks.data, FLAGS.dataset).read(paths, needs_labels)
     names = FLAGS.choice_columns
-    return read_choices(
+    return ks.data.columns.read_choices(
         paths,
         question=FLAGS.question_column,
         choices=names[0] if len(names) == 1 else names,
@@ -69,7 +61,7 @@ def read(paths, flag, model):
         label=FLAGS.label_column or "label",
         id=FLAGS.id_column,
         needs_labels=needs_labels,
-        quoted=columns.quoted(),
+        quoted=FLAGS.quoted_tsv or None,
     )
 
 
@@ -78,7 +70,8 @@ def predict(model, examples):
     numbers = [answer["choice"] for answer in found]
     with exit_on_user_error():
         if FLAGS.dataset in _SUBMISSIONS:
-            _dataset().write_predictions(FLAGS.predictions, examples, numbers)
+            write = getattr(ks.data, FLAGS.dataset).write_predictions
+            write(FLAGS.predictions, examples, numbers)
         else:
             columns.write_rows(
                 [

@@ -7,6 +7,7 @@ import shlex
 import tempfile
 import time
 
+import keras_spanbert as ks
 from keras_spanbert import files, stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks, corpora
@@ -74,14 +75,24 @@ def unused() -> list[str]:
 @contextlib.contextmanager
 def _annotate_spans(corpus, output):
     """Yields the corpus with the spans that --span_annotator finds, in temporary files."""
-    from keras_spanbert.data import linguistic_spans
-    from keras_spanbert.data.corpus import Corpus
     from keras_spanbert.data.text_files import is_document_lines
 
     for name in corpus.files:
         if is_document_lines(name):
             raise ValueError(f"`--span_annotator` needs plain text. Received: {name}")
-    nlp = _load_pipeline(FLAGS.span_annotator)
+    name = FLAGS.span_annotator
+    if _is_preset(name):
+        nlp = ks.SpanBertTokenClassifier.from_preset(name)
+    else:
+        import spacy
+
+        try:
+            nlp = spacy.load(name)
+        except OSError as error:
+            raise ValueError(
+                "`--span_annotator` must be an installed spaCy pipeline or a preset. Received: "
+                f"--span_annotator={name}: {str(error).splitlines()[0]}"
+            ) from None
     folder = None
     if not stores.is_store(output):
         # Next to the output, where all Beam workers can read it.
@@ -92,30 +103,14 @@ def _annotate_spans(corpus, output):
         for i in range(num_ranges):
             path = os.path.join(folder, f"{i:09d}.jsonl")  # Sorts in the order of the text.
             texts = corpus.documents("all", order=[i])
-            linguistic_spans.write(texts, path, nlp)
+            ks.data.linguistic_spans.write(texts, path, nlp)
             if (i + 1) * 10 // num_ranges > i * 10 // num_ranges:
                 log(f"Annotating spans: {i + 1:,}/{num_ranges:,} parts of the text")
-        yield Corpus(
+        yield ks.Corpus(
             os.path.join(glob.escape(folder), "*.jsonl"),
             held_out=FLAGS.held_out,
             cross_documents=FLAGS.cross_documents,
         )
-
-
-def _load_pipeline(name):
-    if _is_preset(name):
-        import keras_spanbert as ks
-
-        return ks.SpanBertTokenClassifier.from_preset(name)
-    import spacy
-
-    try:
-        return spacy.load(name)
-    except OSError as error:
-        raise ValueError(
-            "`--span_annotator` must be an installed spaCy pipeline or a preset. Received: "
-            f"--span_annotator={name}: {str(error).splitlines()[0]}"
-        ) from None
 
 
 def _is_preset(name):
@@ -124,11 +119,8 @@ def _is_preset(name):
 
 def run(run: Run) -> None:
     """Writes the prepared corpus into the folder of the run."""
-    from keras_spanbert import files
-    from keras_spanbert.data.prepared import is_prepared, prepare
-
     with exit_on_user_error(), contextlib.ExitStack() as stack:
-        if FLAGS.train_data and is_prepared(FLAGS.train_data[0]):
+        if FLAGS.train_data and ks.data.prepared.is_prepared(FLAGS.train_data[0]):
             raise ValueError(f"--task=prepare needs text. Received: {FLAGS.train_data[0]}")
         corpus, _ = corpora.open_corpora(must_hold_out=False)
         tokenizer = corpora.load_preset()[1] if FLAGS.preset else corpora.new_tokenizer(corpus)
@@ -144,7 +136,7 @@ def run(run: Run) -> None:
                 log(f"Keeping {name} spans, for --masking_scheme={kind}")
             elif len(paths) < len(corpus.files):
                 log(f"Warning: {name} spans are not kept, because {paths[0]} has none")
-        corpus = prepare(
+        corpus = ks.data.prepared.prepare(
             corpus,
             tokenizer,
             FLAGS.sequence_length,

@@ -4,6 +4,7 @@ import math
 import os
 from fractions import Fraction
 
+import keras_spanbert as ks
 from keras_spanbert import files, stores
 from keras_spanbert.recipes import checks, corpora, masking
 from keras_spanbert.recipes.checks import Condition
@@ -64,7 +65,6 @@ def run(run: Run) -> None:
     """Pretrains a model, and logs and plots the results."""
     import tensorflow as tf
 
-    from keras_spanbert.data.training_stream import TrainingStream
     from keras_spanbert.recipes.fit import TrainingSettings, export, fit
     from keras_spanbert.runs import cloze_report
     from keras_spanbert.tasks.pretrain.objectives import (
@@ -95,7 +95,7 @@ def run(run: Run) -> None:
                 "(--min_block_tokens). Received: none"
             )
         counts, num_blocks = corpus.token_counts()
-        stream = TrainingStream(
+        stream = ks.TrainingStream(
             corpus, preprocessor, FLAGS.batch_size, FLAGS.seed, unigram_counts=counts
         )
         steps_per_epoch = Fraction(num_blocks, FLAGS.batch_size)
@@ -171,7 +171,6 @@ def next_steps(preset: str) -> str:
 
 def _build_model(corpus, vocabulary):
     """Builds a new model or loads the preset, with its preprocessor."""
-    import keras_spanbert as ks
     from keras_spanbert.tasks.pretrain.neighbors import attend_to_neighbors
 
     if FLAGS.preset:
@@ -222,8 +221,6 @@ def _recorded(corpus, path):
 
 def _warn_about_short_blocks(source, longest):
     """Logs a warning if blocks are shorter than half of those that the preset was trained on."""
-    import keras_spanbert as ks
-
     # Only the preset of a pretrainer records their length. The length of a task's inputs says
     # nothing about pretraining.
     saved = source.saved(ks.SpanBertPretrainerPreprocessor) or {}

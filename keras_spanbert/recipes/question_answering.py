@@ -2,6 +2,8 @@
 
 import os
 
+import keras_spanbert as ks
+from keras_spanbert import files
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import checks, fine_tuning, output_paths
 from keras_spanbert.recipes.flags import FLAGS, Group
@@ -95,7 +97,6 @@ def conditions() -> list[checks.Condition]:
 
 
 def read(paths, flag, model):
-    from keras_spanbert.data import mrqa, squad
     from keras_spanbert.data.questions import Examples
     from keras_spanbert.data.text_files import read_text
 
@@ -105,13 +106,13 @@ def read(paths, flag, model):
             if not text.strip():
                 raise ValueError(f"A text must have words. Received: {path}, which has none")
         return Examples(paths, [FLAGS.question] * len(paths), texts, None, None)
-    is_mrqa = [ending(path) == ".jsonl" and not squad.has_rows(path) for path in paths]
+    is_mrqa = [ending(path) == ".jsonl" and not ks.data.squad.has_rows(path) for path in paths]
     if any(is_mrqa) != all(is_mrqa):
         raise ValueError(
             "Files must be all SQuAD (.json, or .jsonl with a question per line) or all MRQA "
             f"(.jsonl). Received: {' '.join(paths)}"
         )
-    reader = mrqa if any(is_mrqa) else squad
+    reader = ks.data.mrqa if any(is_mrqa) else ks.data.squad
     return reader.read(
         paths,
         FLAGS.strict_answers,
@@ -122,7 +123,7 @@ def read(paths, flag, model):
 
 def stream(answerer, train):
     """Returns the windows of the contexts to train on."""
-    from keras_spanbert.data.batches import SEQUENCES, Batches
+    from keras_spanbert.data.batches import SEQUENCES
     from keras_spanbert.tasks.question_answering.model import LABELS
 
     log(f"{format_count(len(train.ids), 'question')}; cutting contexts into windows")
@@ -130,12 +131,10 @@ def stream(answerer, train):
     log(f"{format_count(len(windows['token_ids']), 'window')} of {FLAGS.sequence_length} tokens")
     arrays = tuple({name: windows[name] for name in names} for names in (SEQUENCES, LABELS))
     fine_tuning.lower_batch_size(len(windows["token_ids"]))
-    return Batches(arrays, FLAGS.batch_size, FLAGS.seed, whole_epochs=True)
+    return ks.Batches(arrays, FLAGS.batch_size, FLAGS.seed, whole_epochs=True)
 
 
 def predict(answerer, prediction):
-    from keras_spanbert import files
-
     answers = answerer.answer(
         prediction.questions,
         prediction.contexts,

@@ -16,18 +16,14 @@ SHARED_GROUPS = ["Task", "Data", "Model", "Training"]
 class Format:
     """A format of a task's files, and the functions that read it and write --predictions in it."""
 
-    endings: tuple[str, ...]  # Of its files, in lower case. `()`: any other ending.
+    endings: tuple[str, ...]  # In lower case. `()`: any other ending.
     read: Callable
     write: Callable
     written: tuple[str, ...]  # The endings that --predictions may have.
 
 
 def formats_of(formats: dict[str, Format], paths: list[str]) -> dict[str, str]:
-    """Returns the names of the formats of files, each with its last file.
-
-    Raises:
-        ValueError: if the ending of a file is unknown.
-    """
+    """Returns the names of the formats of files, each with its last file."""
     found = {}
     for path in paths:
         ends = path.lower().endswith
@@ -45,7 +41,7 @@ class Recipe:
 
     # Checks flags before a backend is loaded. Raises `ValueError` if one is wrong.
     check: Callable
-    defaults: dict  # Of shared flags.
+    defaults: dict  # Values of shared flags.
     # Defines the recipe's own flags, in a group named after the task.
     define_flags: Callable = lambda: None
     groups: tuple[str, ...] = ()  # Groups of flags that it shares with other recipes.

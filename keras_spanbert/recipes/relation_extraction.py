@@ -1,5 +1,6 @@
 """`--task=relation_extraction`: predicts the relation of a subject and an object in a text."""
 
+import keras_spanbert as ks
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import (
     INPUTS,
@@ -80,18 +81,14 @@ def _formats(paths):
 
 def model_arguments(examples):
     """Returns arguments of the model: the relations, and whether the examples have types."""
-    from keras_spanbert.data.semeval2010 import RELATIONS
-    from keras_spanbert.data.tacred import relation_names
-
     no_relation = FLAGS.negative_label or "no_relation"
     names = {example["relation"] for example in examples}
     if FLAGS.negative_label is not None:
         rule = f"a relation of --train_data: {', '.join(sorted(names))}"
         check_value("negative_label", no_relation in names, rule)
-    if FLAGS.negative_label is None and RELATIONS[0] in names <= set(RELATIONS):
-        relations = list(RELATIONS)
-    else:
-        relations = relation_names(examples, no_relation)
+    relations = list(ks.data.semeval2010.RELATIONS)
+    if FLAGS.negative_label is not None or not relations[0] in names <= set(relations):
+        relations = ks.data.tacred.relation_names(examples, no_relation)
     columns.check_labels(relations, "relation")
     log(f"Label for no relation: {relations[0]}")
     has_types = any(example["subj_type"] or example["obj_type"] for example in examples)
@@ -132,15 +129,11 @@ def read(paths, flag, model):
 
 
 def _read_tacred(paths, needs_labels, relations):
-    from keras_spanbert.data import tacred
-
-    return tacred.read(paths, needs_labels, relations)
+    return ks.data.tacred.read(paths, needs_labels, relations)
 
 
 def _read_semeval(paths, needs_labels, relations):
-    from keras_spanbert.data import semeval2010
-
-    examples = semeval2010.read(paths, needs_labels)
+    examples = ks.data.semeval2010.read(paths, needs_labels)
     for example in examples if relations else []:
         if example["relation"] not in [None, *relations]:
             raise ValueError(
@@ -151,9 +144,7 @@ def _read_semeval(paths, needs_labels, relations):
 
 
 def _read_columns(paths, needs_labels, relations):
-    from keras_spanbert.data.columns import read_relations
-
-    return read_relations(
+    return ks.data.columns.read_relations(
         paths,
         text=FLAGS.text_column,
         subject=tuple(FLAGS.subject_columns),
@@ -164,7 +155,7 @@ def _read_columns(paths, needs_labels, relations):
         id=FLAGS.id_column,
         needs_labels=needs_labels,
         relations=relations,
-        quoted=columns.quoted(),
+        quoted=FLAGS.quoted_tsv or None,
     )
 
 
@@ -209,9 +200,7 @@ def predict(model, examples):
 
 
 def _write_dataset(examples, found):
-    from keras_spanbert.data import semeval2010, tacred
-
-    write = {"tacred": tacred, "semeval2010": semeval2010}[FLAGS.dataset].write_predictions
+    write = getattr(ks.data, FLAGS.dataset).write_predictions
     write(FLAGS.predictions, examples, [answer["relation"] for answer in found])
 
 

@@ -9,7 +9,7 @@ import tempfile
 import weakref
 
 from keras_spanbert import files, stores
-from keras_spanbert.recipes.flags import FLAGS, given, own_flags, set_flags, values
+from keras_spanbert.recipes.flags import FLAGS, given, own_flags, set_flags
 
 # Functions that remove the local folders of this process.
 _CLEANUPS = []
@@ -92,11 +92,14 @@ class Run:
 
     def write_record(self) -> None:
         """Writes `run.json`, which has everything needed to repeat the run."""
-        from keras_spanbert.runs import reports
+        import keras
+
+        from keras_spanbert.runs.reports import versions
 
         os.makedirs(self.folder.path, exist_ok=True)
-        record = {**reports.run_record(values()), "given": self.given}
-        files.write_json(self.path("run.json"), record)
+        flags = {flag.name: flag.value for flag in own_flags()}
+        record = {"backend": keras.backend.backend(), "flags": flags, "versions": versions()}
+        files.write_json(self.path("run.json"), {**record, "given": self.given})
 
     def report_names(self) -> str:
         """Returns the names of the reports in the folder, for a message."""

@@ -13,10 +13,6 @@ NEW_MODEL_FLAGS = [
     "vocabulary_size",
     "lowercase",
 ]
-# The keys of `SpanBertBackbone.SIZES`, which cannot be imported before a backend is loaded.
-SIZES = ["tiny", "mini", "small", "base", "large"]
-# The Keras dtype policies that a new model can be trained with.
-DTYPES = ["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64"]
 
 
 def define_flags() -> None:
@@ -96,7 +92,8 @@ def define_flags() -> None:
     )
     g.choice(
         "size",
-        SIZES,
+        # The keys of `SpanBertBackbone.SIZES`, which cannot be imported before a backend is loaded.
+        ["tiny", "mini", "small", "base", "large"],
         "Size of the encoder, in layers x hidden size: tiny 2 x 128, mini 4 x 256, small 4 x 512, "
         "base 12 x 768, large 24 x 1024. Only for new models.",
         default="tiny",
@@ -139,7 +136,7 @@ def define_flags() -> None:
     )
     g.choice(
         "dtype",
-        DTYPES,
+        ["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64"],
         "Keras dtype policy of the model. mixed_bfloat16 is the usual choice on TPUs and recent "
         "GPUs. bfloat16 and float16 become mixed_bfloat16 and mixed_float16, with weights in "
         "float32.",

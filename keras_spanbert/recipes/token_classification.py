@@ -1,5 +1,7 @@
 """`--task=token_classification`: labels words, for example with named entities."""
 
+import keras_spanbert as ks
+from keras_spanbert import files
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files
@@ -109,13 +111,11 @@ def _are_texts(paths):
 
 def model_arguments(examples):
     """Returns the labels of the training examples, as an argument of the model."""
-    from keras_spanbert.data import conll
-
     if "entities" in examples[0]:
         kinds = {entity["label"] for example in examples for entity in example["entities"]}
         names = ["O", *(f"{prefix}-{kind}" for kind in sorted(kinds) for prefix in "BI")]
     elif FLAGS.labels_are_entities:
-        names = conll.tag_names(examples)
+        names = ks.data.conll.tag_names(examples)
     else:
         names = sorted({tag for example in examples for tag in example["tags"]})
     columns.check_labels(names, "label")
@@ -123,8 +123,6 @@ def model_arguments(examples):
 
 
 def read(paths, flag, model):
-    from keras_spanbert.data.columns import read_entities, read_words
-
     if flag == "predict_data" and _are_texts(paths) and not _have_tags(paths, model.kinds):
         return _texts(paths)
     of_entities, kinds = FLAGS.labels_are_entities, None
@@ -132,7 +130,8 @@ def read(paths, flag, model):
         of_entities, kinds = model.is_of_entities, model.kinds
     if _have_texts(paths):
         column = FLAGS.label_column or "entities"
-        examples = read_entities(paths, FLAGS.text_column, column, FLAGS.id_column, kinds)
+        flags = FLAGS.text_column, column, FLAGS.id_column
+        examples = ks.data.columns.read_entities(paths, *flags, kinds)
         if model is not None:
             model.preprocess(examples)  # Warns about entities that are parts of a word.
         return examples
@@ -141,8 +140,8 @@ def read(paths, flag, model):
     for path in paths:
         if _is_table(path):
             tags = FLAGS.label_column or "tags"
-            quoted = columns.quoted()
-            examples += read_words(
+            quoted = FLAGS.quoted_tsv or None
+            examples += ks.data.columns.read_words(
                 path, words=FLAGS.words_column, tags=tags, quoted=quoted, **rules
             )
         else:
@@ -152,18 +151,14 @@ def read(paths, flag, model):
 
 def _have_tags(paths, kinds):
     """Returns whether a file to predict on has tagged words. If so, all are read that way."""
-    from keras_spanbert.data import conll
-
-    return any(conll.has_tags(path, kinds) for path in paths if not _is_table(path))
+    return any(ks.data.conll.has_tags(path, kinds) for path in paths if not _is_table(path))
 
 
 def _sentences(path, **rules):
     """Reads a file with one word per line. If it seems to have texts, errors say so."""
-    from keras_spanbert.data import conll
-
     tags = _column_number("label_column")
     try:
-        return conll.read(
+        return ks.data.conll.read(
             path,
             column=-1 if tags is None else tags,
             words_column=_column_number("words_column") or 0,
@@ -177,17 +172,16 @@ def _sentences(path, **rules):
 
 def _texts(paths):
     """Returns the texts of files: the rows of tables, the lines of others."""
-    from keras_spanbert.data.columns import read_texts
     from keras_spanbert.data.examples import check_not_empty
     from keras_spanbert.data.text_files import read_lines
 
     if all(map(_is_table, paths)):
-        texts = read_texts(
+        texts = ks.data.columns.read_texts(
             paths,
             text=FLAGS.text_column,
             id=FLAGS.id_column,
             needs_labels=False,
-            quoted=columns.quoted(),
+            quoted=FLAGS.quoted_tsv or None,
         )
         return [{name: example[name] for name in ("id", "text")} for example in texts]
     texts = [
@@ -208,9 +202,6 @@ def evaluate(model, examples):
 
 
 def predict(model, examples):
-    from keras_spanbert import files
-    from keras_spanbert.data import conll
-
     if "text" in examples[0]:
         found = model.tag([example["text"] for example in examples], FLAGS.batch_size)
         rows = [{**example, "entities": found} for example, found in zip(examples, found)]
@@ -229,7 +220,7 @@ def predict(model, examples):
                 rows if is_list else [{n: " ".join(v) for n, v in row.items()} for row in rows]
             )
         else:
-            conll.write_predictions(
+            ks.data.conll.write_predictions(
                 FLAGS.predictions, examples, tags, entities=model.is_of_entities
             )
     log(f"Wrote the tags of {format_count(len(tags), 'sentence')} to {FLAGS.predictions}")

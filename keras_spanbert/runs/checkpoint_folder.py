@@ -76,7 +76,16 @@ class CheckpointFolder:
             try:
                 with files.temporary_copy(self._path(step)) as folder:
                     _verify_checksums(folder)
-                    return self._path(step), *_read_files(folder, self._path(step))
+                    with open(os.path.join(folder, _STATE), encoding="utf-8") as file:
+                        state = json.load(file)
+                    if state["version"] != VERSION:
+                        raise ValueError(
+                            f"A checkpoint must have version {VERSION}; start the run anew, or "
+                            "continue it with the release that began it. Received: "
+                            f"{self._path(step)}, with version {state['version']}"
+                        )
+                    with np.load(os.path.join(folder, _ARRAYS), allow_pickle=False) as file:
+                        return self._path(step), dict(file), state
             except _DamagedError as error:
                 if not is_main:
                     text = f"The main process read it without errors, this process did not: {error}"
@@ -134,19 +143,6 @@ def write_files(folder: str, arrays: dict[str, np.ndarray], state: str) -> None:
     with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
         file.write(state)
     files.write_checksums(folder, [_ARRAYS, _STATE])
-
-
-def _read_files(folder, path):
-    """Returns a checkpoint's arrays and state. Messages name it by `path`."""
-    with open(os.path.join(folder, _STATE), encoding="utf-8") as file:
-        state = json.load(file)
-    if state["version"] != VERSION:
-        raise ValueError(
-            f"A checkpoint must have version {VERSION}; start the run anew, or continue it with "
-            f"the release that began it. Received: {path}, with version {state['version']}"
-        )
-    with np.load(os.path.join(folder, _ARRAYS), allow_pickle=False) as file:
-        return dict(file), state
 
 
 def _verify_checksums(folder):

@@ -1,14 +1,4 @@
-"""Cloze report: chooses, fills and shows blanks in held-out sentences, to show what was learned.
-
-```python
-blanks = choose_blanks(pretrainer.preprocessor, texts)
-before = score_truths(pretrainer, blanks)
-...  # Training.
-after, guesses = score_truths(pretrainer, blanks), fill_blanks(pretrainer, blanks)
-vocabulary = pretrainer.preprocessor.tokenizer.get_vocabulary()
-print("\\n".join(render(blanks, before, after, guesses, counts, vocabulary)))
-```
-"""
+"""Cloze report: chooses, fills and shows blanks in held-out sentences, to show what was learned."""
 
 import re
 
@@ -120,8 +110,8 @@ def fill_blanks(pretrainer, blanks: list[dict]) -> list[dict]:
 def render(blanks, before, after, guesses, counts: np.ndarray, vocabulary) -> list[str]:
     """Returns lines of text that show statistics and example sentences.
 
-    `before` and `after` are the results of `score_truths` before and after training. `guesses`
-    come from `fill_blanks`. `counts` `[V]` is how often each token occurs in the training text.
+    `before` and `after` come from `score_truths`, before and after training, and `guesses` from
+    `fill_blanks`. `counts` `[V]` is how often each token occurs in the training text.
     """
     if not blanks:
         return ["No examples: no held-out sentence has at least 6 words and fits a block"]

@@ -80,15 +80,14 @@ class Interruption(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         self._held = True
 
+    on_test_batch_begin = on_train_batch_begin
+
     def on_train_batch_end(self, batch, logs=None):
         if batch + 1 != self.params["steps"] and not self._trained.stop_training:
             self._release()
 
     def on_epoch_end(self, epoch, logs=None):
         self._release()
-
-    def on_test_batch_begin(self, batch, logs=None):
-        self._held = True
 
     def on_test_batch_end(self, batch, logs=None):
         if not self._is_fitting:

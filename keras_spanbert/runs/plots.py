@@ -8,10 +8,7 @@ from keras_spanbert.files import atomic_write
 
 
 def plot_losses(path: str, rows: list[dict], unigram: dict[str, float]) -> None:
-    """Plots the training and held-out cross-entropy of the history's rows, as PNG.
-
-    `unigram` has each objective's cross-entropy of a model that ignores the context.
-    """
+    """Plots the cross-entropy of the history's rows, and of a model that ignores the context."""
     figure, (axes,) = _figure()
     steps = [row["step"] for row in rows]
     for i, name in enumerate(unigram):
@@ -30,10 +27,9 @@ def plot_losses(path: str, rows: list[dict], unigram: dict[str, float]) -> None:
 def plot_scores(
     path: str, rows: list[dict], title: str, scores: dict[str, str], loss_unit: str
 ) -> None:
-    """Plots the history's training loss and, below it, the scores on held-out data, as PNG.
+    """Plots the history's training loss and, below it, its scores on held-out data.
 
-    `scores` maps the names of scores in percent to labels. Those that the rows do not have are
-    left out.
+    `scores` maps the names of scores in percent to labels. The rows may lack some.
     """
     found = [name for name in scores if name in rows[0]]
     figure, axes = _figure(panels=2 if found else 1)
@@ -53,10 +49,7 @@ def plot_scores(
 
 
 def plot_span_lengths(path: str, lengths: np.ndarray, probabilities: np.ndarray) -> None:
-    """Plots the shares of drawn span lengths and the expected probabilities, as PNG.
-
-    `lengths` are in words. `probabilities` are those of the lengths 1, 2, ...
-    """
+    """Plots the shares of drawn span lengths, and the probabilities of 1, 2, ... words."""
     figure, (axes,) = _figure()
     words = np.arange(1, len(probabilities) + 1)
     counts = np.bincount(np.ravel(lengths), minlength=len(words) + 1)[1:]

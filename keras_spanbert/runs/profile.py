@@ -43,8 +43,7 @@ class Profile(keras.callbacks.Callback):
         if self._last_step is None and self._step >= FIRST_STEP:
             self._last_step = self._step + self.steps
             os.makedirs(self.folder, exist_ok=True)
-            starts = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
-            self._stop = starts[keras.backend.backend()](self.folder)
+            self._stop = _start(self.folder)
 
     def on_train_batch_end(self, batch, logs=None):
         # With `steps_per_execution`, one call has several steps.
@@ -58,21 +57,18 @@ class Profile(keras.callbacks.Callback):
             self._stop = None
 
 
-def _tensorflow(folder):
-    import tensorflow as tf
+def _start(folder):
+    """Starts the profiler of the backend. Returns the function that stops it."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
 
-    tf.profiler.experimental.start(folder)
-    return tf.profiler.experimental.stop
+        tf.profiler.experimental.start(folder)
+        return tf.profiler.experimental.stop
+    if keras.backend.backend() == "jax":
+        import jax
 
-
-def _jax(folder):
-    import jax
-
-    jax.profiler.start_trace(folder)
-    return jax.profiler.stop_trace
-
-
-def _torch(folder):
+        jax.profiler.start_trace(folder)
+        return jax.profiler.stop_trace
     import torch
 
     profile = torch.profiler.profile()

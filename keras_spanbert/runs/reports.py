@@ -69,8 +69,8 @@ class TrainingReport(keras.callbacks.Callback):
 
     def get_state(self):
         """Returns the state that a resumed run needs: see `TrainingCheckpoint`."""
-        state = {"step": self.step, "rows": self.rows, "seconds": self.seconds()}
-        return {**state, "best": self.best}
+        seconds = self.seconds()
+        return {"step": self.step, "rows": self.rows, "seconds": seconds, "best": self.best}
 
     def set_state(self, state: dict):
         """Continues from the state of an earlier report."""
@@ -186,21 +186,18 @@ class TrainingReport(keras.callbacks.Callback):
         if self.path:
             write_csv(self.path, self.rows)
         if self.tensorboard:
-            self._write_scalars(row)
+            import tensorflow as tf
+
+            if self._writer is None:
+                self._writer = tf.summary.create_file_writer(self.tensorboard)
+            with self._writer.as_default():
+                for name, value in row.items():
+                    if name != "step" and value != "":
+                        tf.summary.scalar(name, value, step=row["step"])
+            self._writer.flush()
         step = f"step {row['step']:,}/{self.total_steps:,}"
         parts = [step, self.task.describe(row), progress]
         self.progress.log("  ".join(filter(None, parts)))
-
-    def _write_scalars(self, row):
-        import tensorflow as tf
-
-        if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self.tensorboard)
-        with self._writer.as_default():
-            for name, value in row.items():
-                if name != "step" and value != "":
-                    tf.summary.scalar(name, value, step=row["step"])
-        self._writer.flush()
 
 
 def _cost_figures(row):
@@ -214,11 +211,6 @@ def _cost_figures(row):
         parts.append(f"{row['tflops_per_second']:.3g} TFLOP/s")
         parts.append(f"peak {row['peak_gb']:.1f} GB")
     return parts
-
-
-def run_record(flags: dict) -> dict:
-    """Returns what is needed to repeat a run: flags and versions."""
-    return {"backend": keras.backend.backend(), "flags": flags, "versions": versions()}
 
 
 def versions() -> dict[str, str]:

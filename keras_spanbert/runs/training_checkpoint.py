@@ -116,7 +116,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._losses = []  # Steps and their losses that were not checked yet.
         self._writer = self._error = None
         try:
-            self._open()
+            found = self._checkpoints.read_newest(self._is_main)
+            if found is not None:
+                self._continue(*found)
         except BaseException:
             self.close()
             raise
@@ -347,13 +349,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         raise FloatingPointError(f"{text}; {self._checkpoints.last_good()}")
 
     # === Reading ===
-    def _open(self):
-        found = self._checkpoints.read_newest(self._is_main)
-        if found is None:
-            return
-        self.newest, _, state = found
-        self.step = state["step"]
-        self._restored = found[1:]
+    def _continue(self, path, arrays, state):
+        self.newest, self.step, self._restored = path, state["step"], (arrays, state)
         for name, theirs in state["identity"].items():
             mine = json.loads(json.dumps(self.identity.get(name)))
             if mine != theirs:
