@@ -70,7 +70,8 @@ class Corpus(BlockDatasets):
         cross_documents: bool. Whether blocks continue from one document to the
             next of the same file and split, with a `[SEP]` between them, like
             RoBERTa's "full sentences". They never continue from one range of a
-            file to the next. Defaults to `False`.
+            file to the next. Defaults to `False`: a block is a part of one
+            document (Joshi et al. 2020, section 4.2: "single contiguous segments").
         count_words: bool. Whether to count words in the same pass, so that
             `train_vocabulary` need not read the files again. Defaults to `False`.
 
