@@ -113,6 +113,16 @@ def read_table(
         raise ValueError(f"{path}: a table must have a header. Received: an empty file")
 
 
+def check_endings(paths: list[str]) -> list[str]:
+    """Returns the paths. Raises a `ValueError` if one is not of a table or of JSON lines."""
+    known = [*_TABLES, *_JSON_LINES]
+    for path in paths:
+        if ending(path) not in known:
+            rule = f"A file must end in {', '.join(known)}, optionally with .gz"
+            raise ValueError(f"{rule}. Received: {path}")
+    return paths
+
+
 def read_examples(
     paths,
     example: Callable,
@@ -128,18 +138,13 @@ def read_examples(
     """
     columns = [*filter(None, columns), *([label] if needs_labels else [])]
     examples, number, has_warned = [], 0, quoted is not None
-    for path in check_paths("paths", paths):
+    for path in check_endings(check_paths("paths", paths)):
         kind = ending(path)
         if kind in _TABLES:
             is_quoted = kind == ".csv" if quoted is None else quoted
             rows = read_table(path, columns, [label], _TABLES[kind], is_quoted, hint=_HINT)
-        elif kind in _JSON_LINES:
-            rows = read_json_lines(path)
         else:
-            raise ValueError(
-                f"A file must end in {', '.join([*_TABLES, *_JSON_LINES])}, optionally with .gz. "
-                f"Received: {path}"
-            )
+            rows = read_json_lines(path)
         for place, cells in rows:
             if kind in _JSON_LINES:
                 check(isinstance(cells, dict), place, "a line must be a JSON object", cells)

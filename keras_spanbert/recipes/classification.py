@@ -61,7 +61,7 @@ def define_flags() -> None:
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check(DATASETS)
+    columns.check(DATASETS, only_tables=True)
     if FLAGS.dataset == "ax":
         check_value(
             "dataset",

@@ -3,6 +3,7 @@
 import functools
 
 from keras_spanbert import files
+from keras_spanbert.data.tables import check_endings
 from keras_spanbert.files import ending
 from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files, only_with
 from keras_spanbert.recipes.flags import FLAGS, Group, own_flags
@@ -62,8 +63,14 @@ def explain_datasets(task: str, names: tuple[str, ...]) -> None:
     FLAGS["dataset"].help += f" For --task={task}: {', '.join(names)}."
 
 
-def check(known: tuple[str, ...]) -> None:
-    """Raises a `ValueError` if `--dataset` is not one of `known`, the task's values."""
+def check(known: tuple[str, ...], only_tables: bool = False) -> None:
+    """Raises a `ValueError` if `--dataset` is not one of `known`, the task's values.
+
+    Or, with `only_tables`, if a file is no table and `--dataset` does not say what it is.
+    """
+    if only_tables and FLAGS.dataset is None:
+        for name in INPUTS:
+            check_endings(matching_files(name))
     if FLAGS.dataset is not None:
         of_task = f"one of {', '.join(known)} with --task={FLAGS.task}"
         rule = of_task if known else f"left out with --task={FLAGS.task}"

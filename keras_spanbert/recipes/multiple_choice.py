@@ -40,7 +40,7 @@ def define_flags() -> None:
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check(DATASETS)
+    columns.check(DATASETS, only_tables=True)
     check_value("text_column", not FLAGS["text_column"].present, "left out; use --question_column")
     check_value(
         "sequence_length", FLAGS.sequence_length >= 5, "at least 5, for three special tokens"

@@ -175,6 +175,8 @@ PAIRS = "--objectives=mlm,nsp"
         (CHOICES, ["--dataset=codah", "--question_column=q"], ["`--question_column` must be left"]),
         (CHOICES, ["--text_column=q"], ["`--text_column` must be left out; use --question_column"]),
         (CHOICES, ["--choice_columns="], ["`--choice_columns` must be one or more columns"]),
+        (CHOICES, ["--eval_data=a.txt"], ["must end in .csv, .tsv", "a.txt"]),
+        (TEXTS, ["--eval_data=a.txt"], ["must end in .csv, .tsv", "a.txt"]),
         (CHOICES, ["--sequence_length=4"], ["`--sequence_length` must be at least 5"]),
         (CHOICES, ["--preset="], ["--task=multiple_choice needs --preset"]),
         (CLUSTERS, ["--train_data=a.txt"], ["--train_data", "documents with clusters"]),
